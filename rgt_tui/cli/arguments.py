@@ -252,7 +252,7 @@ def words_list(text: str) -> tuple[str, ...]:
     """
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
-        raise argparse.ArgumentTypeError(f"{text!r} names none")
+        raise argparse.ArgumentTypeError(f"{text!r} is an empty list")
     return words
 
 
@@ -336,13 +336,13 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
 
 
 FLEET = text_option(
-    "FILE", "the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)"
+    "FILE", "the fleet file (default: RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)"
 )
 """May also be given before the command, as the next two."""
 NO_HISTORY = flag(
     "do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)"
 )
-READONLY = flag("stop no meter: every billing action is refused, and the dashboard offers none")
+READONLY = flag("refuse every billing action; the dashboard offers none")
 HOST_KEY = flag(
     "accept the key of an unknown host and write it to known_hosts; a changed key is still refused"
 )

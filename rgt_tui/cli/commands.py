@@ -74,7 +74,7 @@ _TRUSTED: Meaning = (
 )
 _WAY: Meaning = (USAGE, "wrong command line, or a fleet file or ssh_config that cannot be used")
 _NO_BOX: Meaning = (UNREACHABLE, "the box could not be reached")
-_LOST: Meaning = (UNREACHABLE, "the box could not be reached, or was lost")
+_LOST: Meaning = (UNREACHABLE, "the box could not be reached, or the connection was lost")
 
 DASHBOARD: tuple[Meaning, ...] = (
     (OK, "dashboard closed"),
@@ -86,9 +86,9 @@ COMMANDS: dict[str, Command] = {
     "demo": Command(
         "demo", "Set up", "watch three boxes on this machine that really train",
         (
-            (OK, "quit, or everything asked for has happened"),
-            (FAILED, "with --until: a story did not happen, and is named"),
-            (USAGE, "it cannot run here, and why"),
+            (OK, "you quit, or every requested story happened"),
+            (FAILED, "with --until: a story did not happen; the output names it"),
+            (USAGE, "it cannot run here; the reason is printed"),
         ),
     ),
     "init": Command(
@@ -115,8 +115,8 @@ COMMANDS: dict[str, Command] = {
     "trust": Command(
         "set_up.trust", "Set up", "allow a fleet file in the working tree to act",
         (
-            (OK, "it is trusted; with --revoke: no longer; with --list: listed"),
-            (FAILED, "it is not trusted: refused, or nobody to ask; with --revoke: it was not trusted"),
+            (OK, "trusted; with --revoke: no longer trusted; with --list: listed"),
+            (FAILED, "not trusted: you refused, or there is no terminal to ask on; with --revoke: it was not trusted"),
             _CONFIG,
         ),
     ),
@@ -127,8 +127,8 @@ COMMANDS: dict[str, Command] = {
     "remove": Command(
         "set_up.box_files", "Set up", "remove rgt from a box",
         (
-            (OK, "all of it is gone, or would be with --dry-run"),
-            (FAILED, "something was left, and why; refused, or nobody to ask"),
+            (OK, "everything was removed; with --dry-run: would be removed"),
+            (FAILED, "some of it is left, with the reason; you refused, or there is no terminal to ask on"),
             _WAY,
             _NO_BOX,
         ),
@@ -145,35 +145,35 @@ COMMANDS: dict[str, Command] = {
         "status", "Watch", "connect once and print a line per box",
         (
             (OK, "every box was reached and is fine"),
-            (TROUBLE, "a box is in trouble, or needs a look"),
+            (TROUBLE, "a box is in trouble or needs attention"),
             _CONFIG,
-            (UNREACHABLE, "a box could not be reached, or did not answer in time; none of the others is in trouble"),
+            (UNREACHABLE, "a box could not be reached, or did not answer in time; no other box is in trouble"),
         ),
         untold=UNREACHABLE,
     ),
     "watch": Command(
         "watch", "Watch", "print what happens, until Ctrl-C",
-        ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _TRUSTED),
+        ((OK, "stopped by Ctrl-C, SIGTERM or --for"), _TRUSTED),
     ),
     "serve": Command(
         "serving", "Watch", "show the dashboard in a browser on this machine, read-only",
         (
-            (OK, "ended by Ctrl-C or SIGTERM"),
+            (OK, "stopped by Ctrl-C or SIGTERM"),
             (FAILED, "the port is taken"),
             (USAGE, "wrong command line, textual-serve is not installed, or a fleet file that is not trusted"),
         ),
     ),
     "patrol": Command(
-        "status", "Watch", "take one read-only look, for cron",
+        "status", "Watch", "check every box once, read-only, for cron",
         (
             (OK, "healthy"),
-            (TROUBLE, "escalate: somebody has to look"),
-            (UNKNOWN, "could not tell: a box was not reached, or the fleet file cannot be used, or is not trusted"),
+            (TROUBLE, "escalate: a box needs you"),
+            (UNKNOWN, "unknown: a box was not reached, or the fleet file is unusable or not trusted"),
         ),
         untold=UNKNOWN,
     ),
     "journal": Command(
-        "past_events", "Watch", "print what happened, and the report of the night",
+        "past_events", "Watch", "print what happened, and a report of the night",
         (
             (OK, "printed, even if nothing has happened"),
             (FAILED, "no history is kept, or it cannot be read"),
@@ -182,7 +182,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "alerts": Command(
         "alert_commands", "Watch", "test the sinks that alerts go to",
-        ((OK, "every sink accepted it"), (FAILED, "one did not, and why"), _TRUSTED),
+        ((OK, "every sink accepted it"), (FAILED, "a sink did not accept it; the reason is printed"), _TRUSTED),
     ),
     "mute": Command(
         "alert_commands", "Watch", "silence the alerts of a box for a while",
@@ -191,7 +191,7 @@ COMMANDS: dict[str, Command] = {
     "metrics": Command(
         "metrics", "Watch", "serve the fleet's figures to Prometheus",
         (
-            (OK, "ended by Ctrl-C or SIGTERM; with --once: printed"),
+            (OK, "stopped by Ctrl-C or SIGTERM; with --once: printed"),
             (FAILED, "cannot listen on the address"),
             _TRUSTED,
         ),
@@ -199,24 +199,24 @@ COMMANDS: dict[str, Command] = {
     "record": Command(
         "watch", "Watch", "record what the boxes send, for rgt replay",
         (
-            (OK, "ended by Ctrl-C, SIGTERM, or --for"),
+            (OK, "stopped by Ctrl-C, SIGTERM or --for"),
             (FAILED, "the file already exists, or can no longer be written"),
             _CONFIG,
-            (UNREACHABLE, "no box sent anything; the file holds why"),
+            (UNREACHABLE, "no box sent anything; the reasons are in the file"),
         ),
     ),
     "replay": Command(
         "demo", "Watch", "show what rgt record wrote",
         (
-            (OK, "quit, or played to the end"),
-            (FAILED, "without a screen: played, but lines of it are damaged, or rgt failed at them; each is named"),
+            (OK, "you quit, or the recording ended"),
+            (FAILED, "without a screen: played, but some lines are damaged or unreadable; each is listed"),
             (USAGE, "wrong command line, no usable terminal, or not a recording"),
         ),
     ),
     "logs": Command(
         "logs", "Logs", "print a log of a box, exactly",
         (
-            (OK, "printed, or ended by Ctrl-C"),
+            (OK, "printed, or stopped by Ctrl-C"),
             (FAILED, "no such file on the box, or it cannot be read"),
             _WAY,
             (UNREACHABLE, "the box could not be reached in time"),
@@ -236,10 +236,10 @@ COMMANDS: dict[str, Command] = {
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
     "run": Command(
-        "work.run_job", "Work", "start a command on a box, detached, and see how it begins",
+        "work.run_job", "Work", "start a command on a box, detached, and watch its start",
         (
-            (OK, "alive (even if no step was seen yet, which is said), done, or waiting in Slurm's queue"),
-            (FAILED, "it died, or the smoke command failed: the last lines are shown; it runs with other code"),
+            (OK, "running (a missing first step is reported), done, or waiting in Slurm's queue"),
+            (FAILED, "it died, or the smoke command failed (with the last lines); or it already runs with other code"),
             (USAGE, "wrong command line or fleet file, another job has that name, or it cannot be run there"),
             _LOST,
         ),
@@ -247,20 +247,20 @@ COMMANDS: dict[str, Command] = {
         carries=True,
     ),
     "queue": Command(
-        "work.queue_commands", "Work", "add to, run, check and reconcile the queue of a box, or of several",
+        "work.queue_commands", "Work", "add to, run, check and reconcile the queue of one or more boxes",
         (
-            (OK, "done; for run: alive; for reconcile: every cell is there and complete"),
-            (FAILED, "a cell died or is incomplete, or a line remains; or a runner is alive, and nothing was changed"),
-            (USAGE, "wrong command line or fleet file; the queue cannot be run; for reconcile: could not tell"),
+            (OK, "done; for run: running; for reconcile: every cell is present and complete"),
+            (FAILED, "a cell died or is incomplete, or a line is left; or a runner is active and nothing was changed"),
+            (USAGE, "wrong command line or fleet file; the queue cannot be run; for reconcile: unknown"),
             _LOST,
         ),
         untold=UNREACHABLE,
         carries=True,
     ),
     "ssh": Command(
-        "work.shells", "Work", "open a shell on a box, connected the way rgt connects",
+        "work.shells", "Work", "open a shell on a box, over the same SSH route as rgt",
         (
-            (OK, "the shell ended with 0; otherwise as ssh ends: with its status, or 255"),
+            (OK, "the shell exited with 0; otherwise its exit status, or 255 from ssh"),
             (FAILED, "there is no ssh program here"),
             _WAY,
             _NO_BOX,
@@ -270,16 +270,16 @@ COMMANDS: dict[str, Command] = {
     "exec": Command(
         "work.shells", "Work", "run one command on a box and pass on its exit status",
         (
-            (OK, "the command ended with 0; otherwise its own status, 128+N of a signal"),
+            (OK, "the command exited with 0; otherwise its exit status, or 128+N for a signal"),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or was lost, which is said; or the command's own 3"),
+            (UNREACHABLE, "box not reached or connection lost, which is reported; or the command exited with 3"),
         ),
         carries=True,
     ),
     "tunnel": Command(
         "work.shells", "Work", "forward local ports to a box, until Ctrl-C",
         (
-            (OK, "ended by Ctrl-C or SIGTERM"),
+            (OK, "stopped by Ctrl-C or SIGTERM"),
             (FAILED, "no local port was available"),
             _WAY,
             (UNREACHABLE, "the box could not be reached at first, or refuses the login now"),
@@ -290,10 +290,10 @@ COMMANDS: dict[str, Command] = {
         ((OK, "printed, or written"), (FAILED, "it cannot be written"), _WAY),
     ),
     "stop": Command(
-        "work.box_tools", "Work", "end a run so that it can save, and say what it has saved",
+        "work.box_tools", "Work", "stop a run so that it can save, and show what it saved",
         (
             (OK, "it has ended"),
-            (FAILED, "it has not, or you did not confirm it"),
+            (FAILED, "it is still running, or you did not confirm"),
             (USAGE, "wrong command line or fleet file, no such run, or several"),
             _LOST,
         ),
@@ -302,43 +302,43 @@ COMMANDS: dict[str, Command] = {
         "work.box_tools", "Box tools", "check the GPUs before a run",
         (
             (OK, "nothing is wrong"),
-            (TROUBLE, "trouble; each is named"),
-            (UNKNOWN, "could not tell; or a wrong command line or fleet file"),
+            (TROUBLE, "problems found; each is listed"),
+            (UNKNOWN, "unknown; or a wrong command line or fleet file"),
             _LOST,
         ),
     ),
     "reap": Command(
-        "work.box_tools", "Box tools", "list processes that hold GPU memory without working, and end one",
+        "work.box_tools", "Box tools", "list idle processes that occupy GPU memory, and end one",
         (
-            (OK, "nothing is orphaned, or it was ended"),
-            (TROUBLE, "something is orphaned, or was not ended, and why"),
-            (UNKNOWN, "could not tell; or a wrong command line or fleet file"),
+            (OK, "no orphan found, or it was ended"),
+            (TROUBLE, "an orphan was found, or was not ended; the reason is printed"),
+            (UNKNOWN, "unknown; or a wrong command line or fleet file"),
             _LOST,
         ),
     ),
     "grep": Command(
         "work.box_tools", "Box tools", "search logs on a box, the newest lines first",
-        ((OK, "something matched"), (FAILED, "nothing did"), _WAY, _LOST),
+        ((OK, "something matched"), (FAILED, "nothing matched"), _WAY, _LOST),
     ),
     "manifest": Command(
         "work.box_tools", "Box tools", "list the files below a directory of a box with their SHA-256",
-        ((OK, "everything is listed"), (FAILED, "something is not; each is named"), _WAY, _LOST),
+        ((OK, "everything is listed"), (FAILED, "some file is not listed; each is named"), _WAY, _LOST),
     ),
     "mirror": Command(
         "work.box_tools", "Box tools", "copy a directory on a box to durable storage, read back and compared",
         (
             (OK, "every file was verified"),
-            (FAILED, "one was not, and is named; or another mirror to there is running"),
+            (FAILED, "a file was not verified (each is named), or another mirror to that directory is running"),
             _WAY,
             _LOST,
-            (NO_ROOM, "there is no room for it; needed and free are named"),
+            (NO_ROOM, "not enough space; needed and free space are printed"),
         ),
     ),
     "triage": Command(
         "triage_files", "Failures", "name what broke in a log, with proof and fix",
         (
-            (OK, "nothing known is wrong in any of them"),
-            (TROUBLE, "a known failure was found; each is named"),
+            (OK, "no known failure found"),
+            (TROUBLE, "known failures found; each is listed"),
             (UNKNOWN, "wrong command line, or a file that cannot be read"),
         ),
     ),
@@ -346,46 +346,46 @@ COMMANDS: dict[str, Command] = {
         "handbook_command", "Failures", "search the handbook of known failures, or draft a page",
         (
             (OK, "found, listed, or drafted"),
-            (FAILED, "no page is about that; with new: it exists already, or cannot be written"),
+            (FAILED, "no page matches; with new: it exists already, or cannot be written"),
             (USAGE, "wrong command line, or a page of your own that cannot be used"),
         ),
     ),
     "pull": Command(
         "teardown.pull", "Results", "copy the results of a box here, verified",
         (
-            (OK, "everything asked for is here, verified; with --dry-run: could be pulled"),
-            (FAILED, "something was refused, changed, not confirmed, or belongs to nobody; each is named"),
+            (OK, "everything requested is here and verified; with --dry-run: can be pulled"),
+            (FAILED, "some files were refused, changed, unconfirmed or unclaimed; each is listed"),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt pull resumes"),
+            (UNREACHABLE, "the box could not be reached, or the connection was lost; the next rgt pull resumes"),
         ),
     ),
     "verify": Command(
         "teardown.verifying", "Results", "prove that a directory of results is complete and loads",
         (
-            (OK, "all of it is complete; PULL_VERIFIED.json in it says so"),
-            (FAILED, "something is damaged, missing, or would run code; each is named"),
-            (USAGE, "wrong command line, or a directory that cannot be looked into"),
+            (OK, "everything is complete, recorded in its PULL_VERIFIED.json"),
+            (FAILED, "files are damaged, missing, or would run code; each is listed"),
+            (USAGE, "wrong command line, or a directory that cannot be read"),
         ),
     ),
     "down": Command(
-        "teardown.down", "Money", "stop the meter of a box, on evidence",
+        "teardown.down", "Money", "stop a box and its billing, after checking that no result is lost",
         (
-            (OK, "the provider confirms; what keeps billing is named; --dry-run: it would pass; --done: recorded"),
-            (FAILED, "refused, and why: nothing was sent"),
+            (OK, "the provider confirms it (charges that continue are listed); --dry-run: allowed; --done: recorded"),
+            (FAILED, "refused, with the reason; nothing was sent"),
             _TRUSTED,
-            (UNREACHABLE, "the box or its provider could not be reached, and nothing was sent"),
-            (UNCONFIRMED, "sent, and not confirmed: look at the console, and at rgt audit; or the click is yours"),
+            (UNREACHABLE, "the box or its provider could not be reached; nothing was sent"),
+            (UNCONFIRMED, "sent but not confirmed: check the console and rgt audit; or you have to click it yourself"),
         ),
         untold=UNCONFIRMED,
     ),
     "up": Command(
         "renting.up", "Money", "rent a machine and add it to the fleet file",
         (
-            (OK, "rented as agreed, and it answers; with --dry-run: would be rented; with --written-off: noted"),
-            (FAILED, "refused, and why: nothing was rented; or it was ended again"),
+            (OK, "rented as agreed, and SSH answers; with --dry-run: can be rented; with --written-off: noted"),
+            (FAILED, "refused, with the reason: nothing was rented, or it was destroyed again"),
             _TRUSTED,
-            (UNREACHABLE, "no market could be asked, nothing was sent; or it is rented, BILLS, and does not answer"),
-            (UNCONFIRMED, "sent, and its outcome is unknown; or it is not as agreed, or its check refuses it"),
+            (UNREACHABLE, "no provider answered, nothing was sent; or it is rented and BILLED, but does not answer"),
+            (UNCONFIRMED, "sent, outcome unknown; or the machine is not as agreed, or fails its check"),
         ),
         untold=UNCONFIRMED,
     ),
@@ -393,18 +393,18 @@ COMMANDS: dict[str, Command] = {
         "renting.bid", "Money", "raise or lower the bid of a spot machine (Vast.ai)",
         (
             (OK, "the platform shows the new bid; with --dry-run: it would be sent"),
-            (FAILED, "refused, and why: the bid is as it was"),
+            (FAILED, "refused, with the reason; the bid is unchanged"),
             _TRUSTED,
-            (UNREACHABLE, "the bid could not be read, and nothing was sent"),
-            (UNCONFIRMED, "sent, and the platform does not show it: run it again, which reads first"),
+            (UNREACHABLE, "the bid could not be read; nothing was sent"),
+            (UNCONFIRMED, "sent, but the platform does not show it: run it again (it reads the bid first)"),
         ),
         untold=UNCONFIRMED,
     ),
     "check-box": Command(
-        "renting.box_check", "Money", "try out a box before you spend money on it: GPUs, disk, network",
+        "renting.box_check", "Money", "test a box before you spend money on it: GPUs, disk, network",
         (
-            (OK, "nothing was found against it; doubts are named"),
-            (FAILED, "refuse it: what it was rented for does not work, or it is far slower than its peers"),
+            (OK, "no problem found; doubts are listed"),
+            (FAILED, "refuse it: something you rented does not work, or it is far slower than similar boxes"),
             _WAY,
             _NO_BOX,
         ),
@@ -412,42 +412,42 @@ COMMANDS: dict[str, Command] = {
     "autostop": Command(
         "autostop.arm_command", "Money", "arm a box to park itself when it is idle",
         (
-            (OK, "armed; with --dry-run: it would be; with --status: printed; with --disarm: disarmed"),
-            (FAILED, "refused, and why: nothing was armed"),
+            (OK, "armed; with --dry-run: can be armed; with --status: printed; with --disarm: disarmed"),
+            (FAILED, "refused, with the reason; nothing was armed"),
             _TRUSTED,
-            (UNREACHABLE, "the box could not be reached; or the outcome is not known: look at --status"),
+            (UNREACHABLE, "the box could not be reached; or the outcome is unknown: check --status"),
         ),
     ),
     "lease": Command(
         "autostop.arm_command", "Money", "give a box a hard deadline that it enforces itself",
         (
-            (OK, "armed; with --dry-run: it would be"),
-            (FAILED, "refused, and why: nothing was armed"),
+            (OK, "armed; with --dry-run: can be armed"),
+            (FAILED, "refused, with the reason; nothing was armed"),
             _TRUSTED,
-            (UNREACHABLE, "the box could not be reached; or the outcome is not known: look at autostop --status"),
+            (UNREACHABLE, "the box could not be reached; or the outcome is unknown: check rgt autostop --status"),
         ),
     ),
     "keep": Command(
-        "autostop.arm_command", "Money", "postpone what a box would do to itself",
-        ((OK, "put off"), (FAILED, "it is not armed, or it cannot be written down"), _WAY, _NO_BOX),
+        "autostop.arm_command", "Money", "postpone the autostop or lease of a box",
+        ((OK, "postponed"), (FAILED, "it is not armed, or the box could not save the change"), _WAY, _NO_BOX),
     ),
     "notify": Command(
         "autostop.notify", "Money", "give a box an address that it can notify on its own",
-        ((OK, "done, as it says"), (FAILED, "the box refuses, and says why"), _WAY, _NO_BOX),
+        ((OK, "done"), (FAILED, "the box refused; the reason is printed"), _WAY, _NO_BOX),
     ),
     "audit": Command(
-        "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
+        "teardown.auditing", "Money", "print the log of billing actions, and verify it",
         (
-            (OK, "printed; with --verify: the record is complete"),
-            (FAILED, "with --verify: it is broken, and its first such line is named; --receipt: there is none"),
-            (USAGE, "wrong command line, or the record or the journal cannot be read"),
+            (OK, "printed; with --verify: the log is complete"),
+            (FAILED, "with --verify: the log is broken (the first bad line is printed); --receipt: there is none"),
+            (USAGE, "wrong command line, or the log or the journal cannot be read"),
         ),
     ),
     "profiles": Command(
-        "teardown.platforms", "Money", "list the platforms, and what each does on its own",
+        "teardown.platforms", "Money", "list the platforms, and what each does without you",
         (
             (OK, "printed; check: every fact about money or data has a source"),
-            (FAILED, "check: one has none, or one that is too old"),
+            (FAILED, "check: a fact has no source, or one that is too old"),
             (USAGE, "wrong command line, no such platform, or a profile that cannot be used"),
         ),
     ),
@@ -455,16 +455,16 @@ COMMANDS: dict[str, Command] = {
         "bringing.secrets_and_mirrors", "Push", "turn a platform's mirrors and proxy on or off on a box",
         (
             (OK, "shown, or turned on or off"),
-            (FAILED, "the platform has none that rgt could turn on, or a file there could not be changed"),
+            (FAILED, "the platform has none that rgt can turn on, or a file could not be changed"),
             _WAY,
             _NO_BOX,
         ),
     ),
     "secret": Command(
-        "bringing.secrets_and_mirrors", "Push", "put a key or token on a box, where nobody else can read it",
+        "bringing.secrets_and_mirrors", "Push", "put a key or token on a box, readable only by you",
         (
-            (OK, "it is kept there; listed, or removed"),
-            (FAILED, "refused: others would read it there, and where it may lie instead; or there is none"),
+            (OK, "stored; or listed, or removed"),
+            (FAILED, "refused: others could read it there (another path is suggested); or there is none"),
             _WAY,
             _NO_BOX,
         ),
@@ -472,10 +472,10 @@ COMMANDS: dict[str, Command] = {
     "push": Command(
         "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (
-            (OK, "it is there, complete; with --list and --prune: listed, or removed"),
-            (FAILED, "it does not fit, or something was refused, each is named; --trainer: no Python there has torch"),
+            (OK, "pushed and complete; with --list and --prune: listed, or removed"),
+            (FAILED, "not enough space, or files refused (each is listed); --trainer: no Python on the box has torch"),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt push resumes"),
+            (UNREACHABLE, "the box could not be reached, or the connection was lost; the next rgt push resumes"),
         ),
     ),
 }  # fmt: skip

@@ -16,7 +16,7 @@ from rgt_tui.cli.watch_arguments import ReplayArguments
 if TYPE_CHECKING:
     from rgt_tui.fleet import FleetSource
 
-KEYS = "a recording: its own clock counts, and nothing can be done to its boxes"
+KEYS = "a recording: times are of the recording, and its boxes cannot be changed"
 
 
 def run_replay(arguments: ReplayArguments) -> int:
@@ -29,7 +29,7 @@ def run_replay(arguments: ReplayArguments) -> int:
 
     headless = arguments.headless or arguments.json
     if headless and arguments.loop:
-        complain("--loop never ends; it is for the screen")
+        complain("--loop never ends, so it needs the dashboard")
         return USAGE
     try:
         # Fail before a screen is opened if it is not a recording.
@@ -63,7 +63,7 @@ def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
         make,
         title=f"rgt replay {path.name}",
         hint=KEYS,
-        farewell="rgt has left the recording",
+        farewell="rgt has closed the recording",
         without=f"`rgt replay {shlex.quote(arguments.file)} --headless`",
     )
 
@@ -103,8 +103,8 @@ async def _play(arguments: ReplayArguments, skip: float) -> int:
 
 REPLAY = "REPLAY of a recorded run, over and over"
 """Shown on every screen if the real demo cannot run here."""
-HINT = "the demo's boxes are starting; in about a minute vast-demo will need you"
-FAREWELL = "rgt has quit and taken the demo's boxes down; real boxes would keep running without rgt"
+HINT = "the demo's boxes are starting; in about a minute, vast-demo needs you"
+FAREWELL = "rgt has quit and removed the demo's boxes; real boxes keep running without rgt"
 
 
 def run_demo(arguments: DemoArguments) -> int:

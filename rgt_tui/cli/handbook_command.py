@@ -27,15 +27,15 @@ title = "What broke, in one line"
 severity = "fatal"      # fatal, degrading, silent-wrong or cost
 # What to do: retry-same-config, resume-from-latest, free-space, enlarge-disk, fix-code, re-rent, ask-user or none
 action = "fix-code"
-symptom = "What a person sees."
+symptom = "What you see."
 cause = "Why it happens."
 fixes = [
     {{ text = "What to do first", command = "df -h" }},
     {{ text = "And then" }},
 ]
 never = "What makes it worse."
-# For rgt triage and the screens: what ran out or broke, regular expressions for lines of a log, and in
-# lower case a piece of text that each such line holds.
+# For rgt triage and the screens: what ran out or broke, regular expressions for log lines, and in
+# lower case a piece of text that each such line contains.
 resource = "the shards"
 patterns = ['MyError: shard \\d+ is missing']
 needles = ["myerror: shard "]
@@ -63,7 +63,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
             return USAGE
     if not found and not traps:
         complain(
-            f"no page is about {term!r}; rgt handbook lists all, rgt handbook new ID drafts one"
+            f"no page matches {term!r}; rgt handbook lists all, rgt handbook new ID drafts one"
         )
         return FAILED
     if arguments.json:
@@ -153,7 +153,7 @@ def _draft(words: list[str]) -> int:
     path = own_directory() / f"{words[0]}.toml"
     try:
         if words[0] in all_pages():
-            complain(f"there is a page {words[0]} already: rgt handbook {words[0]} shows it")
+            complain(f"page {words[0]} already exists: rgt handbook {words[0]} shows it")
             return FAILED
         # Explicit modes, because pages that others can write are not read.
         for folder in (path.parent.parent, path.parent):

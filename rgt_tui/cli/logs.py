@@ -119,8 +119,9 @@ def of_run(box: BoxState, name: str) -> str | None:
     if path is None and logs:
         pane = logs[0].removeprefix(PANE)
         raise CatFailed(
-            f"{name} prints only to the tmux pane {pane}, and no file holds that: `rgt` shows its "
-            f"screen; to keep what comes, run on the box: tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
+            f"{name} prints only to the tmux pane {pane}, and to no file: `rgt` shows its "
+            "screen; to keep its output in a file, run on the box: "
+            f"tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
         )
     if path is None and logs is not None:
         raise CatFailed(

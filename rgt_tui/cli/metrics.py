@@ -227,9 +227,9 @@ FAMILIES: tuple[Family, ...] = (
     Family("rgt_box_up", "gauge", "1 while a box is reached and its figures are fresh.", _one(lambda s: int(s.up))),
     Family("rgt_box_state", "gauge", "1 for the state that a box is in.", _states),
     Family("rgt_sample_age_seconds", "gauge", "Age of the newest sample.", _one(lambda s: s.state.sample_age)),
-    Family("rgt_alert", "gauge", "1 for each alert that holds.", _alerts),
-    Family("rgt_meter_per_hour", "gauge", "What an hour costs now.", _meter(lambda seen: seen.box.meter.per_hour)),
-    Family("rgt_meter_spent", "gauge", "What the box has cost so far.", _meter(lambda seen: seen.box.meter.spent)),
+    Family("rgt_alert", "gauge", "1 for each active alert.", _alerts),
+    Family("rgt_meter_per_hour", "gauge", "Current price per hour.", _meter(lambda seen: seen.box.meter.per_hour)),
+    Family("rgt_meter_spent", "gauge", "Cost of the box so far.", _meter(lambda seen: seen.box.meter.spent)),
     Family(
         "rgt_meter_per_hour_at_least", "gauge", "1 where a part of the price is not known.",
         _meter(lambda seen: None if seen.box.meter.per_hour is None else int(seen.box.meter.at_least)),
@@ -239,17 +239,17 @@ FAMILIES: tuple[Family, ...] = (
         _meter(lambda seen: None if seen.box.meter.spent is None else int(seen.box.meter.spent_at_least)),
     ),
     Family(
-        "rgt_meter_books_differ", "gauge", "The provider's books less rgt's own count, where the two disagree.",
+        "rgt_meter_books_differ", "gauge", "The provider's charge minus rgt's own count, where the two differ.",
         _meter(lambda seen: seen.box.meter.books_differ),
     ),
-    Family("rgt_run_cost_per_1000_steps", "gauge", "What the box costs while a run makes so many steps.", _run_costs),
+    Family("rgt_run_cost_per_1000_steps", "gauge", "Cost of the box per 1,000 steps of a run.", _run_costs),
     Family("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _one(_meter_age)),
     Family("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.", _sampled(lambda s: s.mem.used)),
     Family("rgt_memory_cache_bytes", "gauge", "Of that, inactive file cache.", _sampled(lambda s: s.mem.cache)),
     Family("rgt_memory_limit_bytes", "gauge", "The container's limit.", _sampled(lambda s: s.mem.limit)),
     Family("rgt_oom_kills", "gauge", "Processes killed for lack of memory.", _sampled(lambda s: s.mem.oom_kills)),
     Family("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sampled(lambda s: s.cpu.usable)),
-    Family("rgt_cpu_throttled_percent", "gauge", "Periods cut short.", _sampled(lambda s: s.cpu.throttled_pct)),
+    Family("rgt_cpu_throttled_percent", "gauge", "Throttled periods.", _sampled(lambda s: s.cpu.throttled_pct)),
     Family("rgt_disk_total_bytes", "gauge", "Size of a file system.", _disk("bytes_total")),
     Family("rgt_disk_used_bytes", "gauge", "Used of it.", _disk("bytes_used")),
     Family("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _disk("bytes_free")),
@@ -258,12 +258,12 @@ FAMILIES: tuple[Family, ...] = (
     Family("rgt_training_processes", "gauge", "Processes that train.", _sampled(_training_processes)),
     Family("rgt_cells", "gauge", "Cells of a queue by their state.", _cells),
     Family("rgt_run_step", "gauge", "Newest step of a run.", _run("step")),
-    Family("rgt_run_total_steps", "gauge", "Steps that it will have.", _run("total_steps")),
+    Family("rgt_run_total_steps", "gauge", "Planned steps of a run.", _run("total_steps")),
     Family("rgt_run_epoch", "gauge", "Newest epoch of a run.", _run("epoch")),
     Family("rgt_run_loss", "gauge", "Newest training loss.", _run("loss")),
     Family("rgt_run_best", "gauge", "Lowest validation loss.", _run("best")),
     Family("rgt_run_throughput", "gauge", "Tokens, images or samples a second.", _run("throughput")),
-    Family("rgt_run_progress_age_seconds", "gauge", "Since the step last advanced.", _progress),
+    Family("rgt_run_progress_age_seconds", "gauge", "Time since the step last advanced.", _progress),
 )  # fmt: skip
 """In the order of the output. A row without a value is left out: absent, never 0."""
 
@@ -302,15 +302,15 @@ def _listed_age(
 
 ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
     AccountFamily(
-        "rgt_unlisted", "1 for each thing of an account that no box names, 0 where it is known to cost nothing now.",
+        "rgt_unlisted", "1 for each resource of an account that is in no box of the fleet; 0 if it costs nothing now.",
         _unlisted(lambda thing: int(thing.bills)),
     ),
     AccountFamily(
-        "rgt_unlisted_per_hour", "What an hour of it costs; absent where unknown.",
+        "rgt_unlisted_per_hour", "Its price per hour; absent if unknown.",
         _unlisted(lambda thing: thing.per_hour),
     ),
     AccountFamily(
-        "rgt_account_machines_age_seconds", "Since the account's machines were last listed completely.",
+        "rgt_account_machines_age_seconds", "Time since the account's machines were last listed completely.",
         _listed_age("machines", lambda bill: bill.machines_at),
     ),
     AccountFamily(
@@ -482,7 +482,7 @@ def run_metrics(arguments: MetricsArguments) -> int:
     """Serve or print; return the exit code."""
     try:
         if arguments.json and not arguments.once:
-            raise FleetFileError("--json goes with --once; what is served is Prometheus text")
+            raise FleetFileError("--json needs --once; the server sends only Prometheus text")
         config = open_fleet(arguments, trusted=True)
         specs = chosen(config, arguments.boxes)
     except FleetFileError as error:
@@ -543,4 +543,4 @@ def _exposed(host: str) -> str:
         local = host == "localhost"
     if local:
         return ""
-    return " (open to everyone who can reach this machine: names, prices and losses are in it)"
+    return " (anyone who can reach this machine can read it, including names, prices and losses)"

@@ -29,8 +29,8 @@ NONE_FOUND = (
     '     host = "lab-a100"'
 )
 UNTRUSTED = (
-    "Until then it names boxes and nothing else: no sinks, keys, providers, programs or files, and only hosts of "
-    "your own ssh_config are reached."
+    "Until then only its boxes are used: no sinks, keys, providers, programs or files, and only "
+    "hosts of your own ssh_config."
 )
 
 

@@ -20,7 +20,7 @@ from rgt_tui.model import BoxSpec, BoxState, Link, Wanted, moment
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.store import MOST_EVENTS, History, HistoryError, history_path
 
-NONE_KEPT = "no history is kept: RGT_HISTORY says so"
+NONE_KEPT = "no history is kept: RGT_HISTORY is off"
 
 
 def run_journal(arguments: JournalArguments) -> int:

@@ -171,7 +171,7 @@ class TerminalQuestions:
                     "\n".join(clean(line) for line in (question.title, *question.lines)) + "\n"
                 )
                 if question.kind is QuestionKind.HOST_KEY:
-                    sys.stderr.write("yes accepts it, anything else refuses: ")
+                    sys.stderr.write("type yes to accept it, anything else to refuse: ")
                 sys.stderr.flush()
                 answer = await _line()
         return answer or None

@@ -52,8 +52,8 @@ from rgt_tui.profiles import age, load_profile, money, size
 from rgt_tui.ssh import BoxError, Unreachable
 
 CANNOT_PROMPT = (
-    "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and arm it with "
-    "--confirm NAME"
+    "cannot prompt here: in a script, run it with --dry-run --json, read the result, and arm it "
+    "with --confirm NAME"
 )
 LABEL_WIDTH = 16
 UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you instead"
@@ -62,7 +62,7 @@ UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you inst
 def run_autostop(arguments: AutostopArguments) -> int:
     """Arm, show or disarm; return the exit status."""
     if arguments.idle is None and (arguments.accept or arguments.inspect or arguments.dry_run):
-        complain("--accept, --inspect and --dry-run are about arming: say --idle TIME as well")
+        complain("--accept, --inspect and --dry-run only work when arming: add --idle TIME")
         return USAGE
     if arguments.idle is None:
         return _without_arming(arguments)
@@ -117,7 +117,7 @@ async def _status(arguments: AutostopArguments, spec: BoxSpec) -> int:
 
 async def _disarm(arguments: AutostopArguments, spec: BoxSpec) -> int:
     if arguments.readonly:
-        complain("rgt was started with --readonly: it disarms nothing")
+        complain("rgt was started with --readonly: it cannot disarm a box")
         return FAILED
     keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
     try:
@@ -130,7 +130,7 @@ async def _disarm(arguments: AutostopArguments, spec: BoxSpec) -> int:
     if arguments.json:
         print_json({**status_body(spec.name, status, ()), "exit": OK})
     else:
-        print_lines(f"{spec.name}: disarmed: it no longer stops itself, and keeps billing")
+        print_lines(f"{spec.name}: disarmed: it no longer stops itself and is still billed")
     return OK
 
 
@@ -184,7 +184,7 @@ async def _decide(
     if typed is None:
         show_rehearsal(found, fleet.now())
         typed, shown = spec.name, clean(spec.name)
-        if not types(typed, f'type "{shown}" to arm it, anything else to leave it: '):
+        if not types(typed, f'type "{shown}" to arm it, anything else to cancel: '):
             complain("nothing was armed")
             return FAILED
     try:
@@ -195,7 +195,7 @@ async def _decide(
         )
         return _refused(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
-        why = f"{error}; whether it is armed is not known: rgt autostop {spec.name} --status"
+        why = f"{error}; unknown whether it is armed: rgt autostop {spec.name} --status"
         return _refused(arguments, spec, wish, (why,), found, UNREACHABLE)
     if arguments.json:
         body = {**body_of(found, ok=True), "status": answer.status, "armed": True, "exit": OK}

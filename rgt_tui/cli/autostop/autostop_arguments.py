@@ -20,14 +20,14 @@ from rgt_tui.cli.arguments import (
 ENDING = choose(
     "park",
     park="stop the machine so that it can be started again (the default)",
-    ask="stop nothing: call you (rgt notify)",
+    ask="stop nothing: notify you (rgt notify)",
 )
 
 
 class ArmingArguments(BoxArguments):
     """Arguments of the commands that arm a box."""
 
-    dry_run = flag("show what arming would mean; arm nothing")
+    dry_run = flag("show what would happen; arm nothing")
     confirm = text_option("NAME", "the box's name, which a person would type, for a script")
     readonly = READONLY
     fleet = FLEET
@@ -40,10 +40,10 @@ class AutostopArguments(ArmingArguments):
     """Arguments of ``rgt autostop``."""
 
     about = """
-    Arm one box to park itself once it has been idle for that long without a break: no GPU or CPU work
-    of a run, no input at a terminal, no result written. It counts, decides and stops on its own, with its
-    platform's own key, even while this computer sleeps; it never destroys, and a reboot or a resume disarms
-    it. What it would find, keep and lose is shown first; then you type the box's name.
+    Arm one box to park itself when it has been idle for TIME: no GPU or CPU work of a run, no terminal input,
+    no result written. The box counts, decides and stops itself with its platform's key, even while this
+    computer sleeps. It never destroys, and a reboot or a resume disarms it. You see what it would keep and
+    lose, then you type the box's name.
     """
     examples = (
         "rgt autostop lab --idle 45m",
@@ -54,19 +54,19 @@ class AutostopArguments(ArmingArguments):
     )
     one_of = ("idle status disarm", "action")
     one_is_required = True
-    idle = option("TIME", duration, "arm it: it stops after this long without work: 45m, 8h, 1h30")
-    status = flag("show whether it is armed, how far it has counted, and what it did before")
+    idle = option("TIME", duration, "arm it: stop after this time without work: 45m, 8h, 1h30")
+    status = flag("show whether it is armed, the time counted so far, and what it did before")
     disarm = flag("disarm it: it no longer stops itself")
     action: str = ENDING
     inspect = option(
         "TIME",
         duration,
-        "when a cell fails, wait this long for somebody to look (default 0)",
+        "when a cell fails, wait this long for you to look at it (default 0)",
         default=0.0,
     )
     accept = list_option(
         "PID",
-        "idle processes that hold memory, such as a forgotten notebook, and may end with the box",
+        "idle processes with memory in use that may end with the box, such as a forgotten notebook",
         nargs="+",
         action="store",
     )
@@ -76,17 +76,17 @@ class LeaseArguments(ArmingArguments):
     """Arguments of ``rgt lease``."""
 
     about = """
-    Give one box a hard deadline, which it enforces itself, even while something runs: it warns, sends
-    SIGTERM so that runs save, copies what would be lost to storage that stays, and parks. A run that is not
-    known to save is ended only if you accept that by its name; otherwise the box calls you instead.
+    Give one box a hard deadline. The box enforces it, even while something runs: it warns, sends SIGTERM so
+    that runs save, copies files that would be lost to durable storage, and parks. A run that is not known to
+    save is stopped only if you --accept it by name; otherwise the box notifies you instead.
     """
     examples = ("rgt lease lab 8h", "rgt lease lab 8h --accept old-run --confirm lab")
     one_of = ("action",)
-    length: float = positional("TIME", "from now on: 8h, 90m, 1h30", type=duration)
+    length: float = positional("TIME", "time from now: 8h, 90m, 1h30", type=duration)
     action: str = ENDING
     accept = list_option(
         "RUN",
-        "runs that do not save on SIGTERM, and may be ended anyway",
+        "runs that do not save on SIGTERM and may be stopped anyway",
         nargs="+",
         action="store",
     )
@@ -95,9 +95,9 @@ class LeaseArguments(ArmingArguments):
 class KeepArguments(BoxArguments):
     """Arguments of ``rgt keep``."""
 
-    about = "Put off what a box would do to itself, for that long from now. Its clock then starts again."
+    about = "Postpone the autostop of a box by TIME from now. Its clock then starts again."
     examples = ("rgt keep lab 2h",)
-    length: float = positional("TIME", "from now on: 2h, 90m, 1h30", type=duration)
+    length: float = positional("TIME", "time from now: 2h, 90m, 1h30", type=duration)
     fleet = FLEET
     accept_new_host_key = HOST_KEY
     json = flag("print one JSON object")
@@ -107,10 +107,10 @@ class NotifyArguments(BoxArguments):
     """Arguments of ``rgt notify``."""
 
     about = """
-    Give one box an address that it notifies on its own, without this computer, when a queue is done, a
-    cell has failed, a disk is full, or it is about to stop itself. The address is read from standard input
-    and appears on no command line; on the box it is kept in a file that only you may read. ntfy, Slack,
-    Discord, Feishu, DingTalk, WeCom and a plain webhook are recognised by their host.
+    Give one box an address to notify, without this computer, when a queue is done, a cell fails, a disk is
+    full, or the box is about to stop itself. The address is read from standard input, so it is on no command
+    line; on the box it is in a file that only you can read. ntfy, Slack, Discord, Feishu, DingTalk, WeCom and
+    a plain webhook are recognised by their host.
     """
     examples = (
         "rgt notify lab < address.txt",
@@ -120,10 +120,10 @@ class NotifyArguments(BoxArguments):
     one_of = ("what token",)
     what: str | None = choose(
         test="have the box send one message now",
-        status="say which host it calls, if any",
+        status="show which host it notifies, if any",
         remove="have the box forget the address",
     )
-    token = flag("a second line is a token, sent as a bearer")
+    token = flag("the second line is a token, sent as a bearer token")
     fleet = FLEET
     accept_new_host_key = HOST_KEY
     json = flag("print one JSON object")

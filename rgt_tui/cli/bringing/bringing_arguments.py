@@ -19,12 +19,11 @@ class PushArguments(BoxArguments):
     """Arguments of ``rgt push``."""
 
     about = """
-    Push code to a directory of its own, named by its hash, and point a link at it: a run in progress
-    keeps the files that it was started with. With --data: put data where the platform keeps it, file by
-    file, each checked by its hash; what a process has open is not replaced. An interrupted push continues
-    where it stopped. Left out of code: .git, caches, .venv, node_modules, wandb, checkpoints, and what
-    .gitignore and .rgtignore name. Keys and tokens are left out and named. With --trainer: put rgt_train
-    there as one file.
+    Push code to a new directory named by its hash, and point a link at it: a run in progress keeps the files
+    that it was started with. With --data: copy data to the platform's data directory, each file checked by
+    its hash; a file that a process has open is not replaced. An interrupted push continues where it stopped.
+    Not pushed as code: .git, caches, .venv, node_modules, wandb, checkpoints, and files named in .gitignore
+    and .rgtignore. Keys and tokens are skipped and listed. With --trainer: put rgt_train there as one file.
     """
     examples = (
         "rgt push lab .",
@@ -38,16 +37,16 @@ class PushArguments(BoxArguments):
     paths: list[str] = positional("PATH", "directory or file here", nargs="*")
     data = flag("it is data: it goes to the platform's data directory")
     trainer = flag("put rgt_train there")
-    list_only = flag("list the versions of code there, and who uses them", "--list")
-    prune = flag("remove versions that nothing is known to use")
-    to = text_option("DIR", "another directory on the box (absolute)")
-    name = text_option("NAME", "another name there")
+    list_only = flag("list the code versions on the box, and what uses them", "--list")
+    prune = flag("remove code versions that no known job or process uses")
+    to = text_option("DIR", "use this directory on the box (absolute)")
+    name = text_option("NAME", "use this name on the box")
     exclude = list_option("GLOB", "leave out, as in .gitignore; may be repeated")
-    include_secrets = flag("push what looks like a key or a token, too")
-    fix_crlf = flag("give scripts and queue files the line ends of Unix on the box")
-    replace_newer = flag("with --data: replace files that are newer on the box, too")
-    shared = flag("with --prune: nobody on another machine is running what is there")
-    dry_run = flag("only say what would be pushed, or removed")
+    include_secrets = flag("also push files that look like keys or tokens")
+    fix_crlf = flag("convert scripts and queue files on the box to Unix line endings")
+    replace_newer = flag("with --data: also replace files that are newer on the box")
+    shared = flag("with --prune: no other machine is running these versions")
+    dry_run = flag("only show what would be pushed or removed")
     yes = flag("with --prune: do not ask")
     fleet = FLEET
     json = flag("print one JSON object for each PATH")
@@ -58,16 +57,15 @@ class MirrorsArguments(BoxArguments):
     """Arguments of ``rgt mirrors``."""
 
     about = """
-    Show which mirrors (Hugging Face, pip, conda) and what proxy the platform of a box has, and whether
-    they are on there. Cells of jobs get them anyway, as the platform's profile says; --on sets them for
-    login shells, too, by one marked block that --off removes without a trace. Nothing is set where no fact
-    is known.
+    Show the mirrors (Hugging Face, pip, conda) and the proxy of a box's platform, and whether they are on.
+    Jobs always use them, as the platform's profile says. --on also sets them for login shells, in one marked
+    block that --off removes. Unknown mirrors are not set.
     """
     examples = ("rgt mirrors lab", "rgt mirrors lab --on", "rgt mirrors lab --off --for proxy")
     one_of = ("on off show",)
     on = flag("for jobs and login shells")
     off = flag("likewise")
-    show = flag("only show (the default)")
+    show = flag("only show them (the default)")
     kinds = option("KIND[,…]", words_list, "only these: hf, pip, conda, proxy", "--for")
     fleet = FLEET
     json = flag("print one JSON object: facts, jobs, login, problems")
@@ -77,11 +75,11 @@ class SecretArguments(BoxArguments):
     """Arguments of ``rgt secret``."""
 
     about = """
-    Put a key or token on a box: typed without an echo, or read from standard input; never on a command
-    line. It is kept in a file that you alone can read, on storage of that machine alone: a network file
-    system or storage that outlives the box is refused, and another place is named. With --job, the cells of
-    that job get it as a variable, with --all-cells those of every job. --list shows what is kept, and keys in
-    the usual places; no value is ever printed.
+    Put a key or token on a box. You type it hidden, or pass it on standard input; never on a command line. It
+    is written to a file that only you can read, on the machine's own disk: a network file system, or storage
+    that outlives the box, is refused, and another path is suggested. With --job, the cells of that job get it
+    as an environment variable; with --all-cells, those of every job. --list shows the stored names and the
+    keys in the usual places; values are never printed.
     """
     examples = (
         "rgt secret lab HF_TOKEN",
@@ -95,10 +93,10 @@ class SecretArguments(BoxArguments):
         "list_only remove",
     )
     name: str | None = positional("NAME", "name of the variable", nargs="?")
-    job = text_option("J", "a variable of the cells of this job: its name, or directory")
-    all_cells = flag("a variable of the cells of every job there")
-    to = text_option("DIR", "another directory on the box")
-    list_only = flag("list what is kept there, and keys that lie open", "--list")
+    job = text_option("J", "set it as a variable for the cells of this job (name or directory)")
+    all_cells = flag("set it as a variable for the cells of every job")
+    to = text_option("DIR", "use this directory on the box")
+    list_only = flag("list stored secrets, and keys that others can read", "--list")
     remove = flag("remove it")
     fleet = FLEET
     json = flag("print one JSON object: put, removed, secrets, found, refused")

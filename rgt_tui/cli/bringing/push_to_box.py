@@ -54,7 +54,7 @@ def _wrong(arguments: PushArguments) -> str:
             return "--list and --prune take no PATH"
         return ""
     if not arguments.paths:
-        return "say what to push: rgt push BOX PATH, or --trainer, --list, --prune"
+        return "nothing to push: give a path (rgt push BOX PATH), or --trainer, --list or --prune"
     if arguments.to is not None and not arguments.to.startswith(("/", "~/")):
         return f"--to {arguments.to}: give an absolute directory on the box"
     if arguments.name is not None and len(arguments.paths) > 1:
@@ -210,7 +210,7 @@ def doubts(arrived: Arrived) -> list[str]:
         )
     if arrived.windows and not arrived.mended:
         found.append(
-            f"Windows line endings, which shells and queues trip over: {', '.join(arrived.windows[:5])}; "
+            f"Windows line endings, which break shells and queues: {', '.join(arrived.windows[:5])}; "
             "--fix-crlf fixes the pushed copies"
         )
     return found

@@ -140,12 +140,10 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
         )
     for token in answer.found:
         found.append(
-            f"{box}: found {token.path}: {token.why}; {token.open or 'this user alone may read it'}"
+            f"{box}: found {token.path}: {token.why}; {token.open or 'only you can read it'}"
         )
     return found or (
-        []
-        if answer.refused
-        else [f"{box}: no secret is kept there, and none is in the usual places"]
+        [] if answer.refused else [f"{box}: no stored secret, and none in the usual places"]
     )
 
 
@@ -230,7 +228,7 @@ def without(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
     """Return why a kind cannot be turned on."""
     if fact is None:
         return f"no mirror is known for {profile.name}: {kind}"
-    return f"{kind}: yours to do on {profile.name}: {'; '.join(fact.by_hand)}"
+    return f"{kind}: you have to do this yourself on {profile.name}: {'; '.join(fact.by_hand)}"
 
 
 async def _turn_mirrors(
@@ -301,9 +299,9 @@ def mirror_lines(
             )
         if fact.no_proxy:
             found.append(
-                f"  {'':<6} {'never by the proxy':<20} loopback, the box, MASTER_ADDR, {', '.join(fact.no_proxy)}"
+                f"  {'':<6} {'not proxied':<20} loopback, the box, MASTER_ADDR, {', '.join(fact.no_proxy)}"
             )
-        found += [f"  {fact.kind:<6} {'yours to do':<20} {text}" for text in fact.by_hand]
+        found += [f"  {fact.kind:<6} {'do it yourself':<20} {text}" for text in fact.by_hand]
     if state.login.sourced_by:
         found.append(
             f"  login shells source {state.login.file} (a block in {', '.join(state.login.sourced_by)})"

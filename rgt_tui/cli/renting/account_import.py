@@ -34,7 +34,7 @@ def import_machines(arguments: ImportArguments) -> int:
     """List or add boxes from accounts; return the exit status."""
     if arguments.config is not None:
         complain(
-            "--config is about hosts of ssh_config, --from about machines of a provider: give one of them"
+            "--config reads hosts of ssh_config, --from machines of a provider: give only one of them"
         )
         return USAGE
     try:
@@ -178,13 +178,13 @@ def _say_costs(bills: Sequence[AccountBill]) -> None:
         for thing in bill.things:
             print_lines(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}")
             if thing.what != MACHINE and thing.how:
-                print_lines(f"#   no box; to get rid of it: {thing.how}")
+                print_lines(f"#   belongs to no box; to delete it: {thing.how}")
         if bill.leftovers_error is not None:
             print_lines(
                 f"# {bill.kind}: volumes, addresses and snapshots: not known ({bill.leftovers_error})"
             )
         if bill.gaps:
             gaps = ", ".join(bill.gaps)
-            print_lines(f"# {bill.kind}: may bill besides, and is in no list of it: {gaps}")
+            print_lines(f"# {bill.kind}: may also be billed, but its API does not list: {gaps}")
     if any(bill.things or bill.gaps for bill in bills):
         print_lines("")

@@ -129,7 +129,7 @@ async def bring_in(
     async def seen(machine: Instance) -> None:
         await rental.confirm(creation, name, token, machine)
 
-    say(f"{newcomer.machine.id} is rented and bills; waiting for its SSH")
+    say(f"{newcomer.machine.id} is rented and billed; waiting for its SSH")
     arrival = await wait_for_ssh(
         market,
         newcomer.machine,
@@ -151,9 +151,9 @@ async def bring_in(
         )
     except FleetFileError as error:
         complain(
-            f"{machine.id} is rented and BILLS, and could not be written into the fleet file: {error}"
+            f"{machine.id} is rented and BILLED, but could not be written to the fleet file: {error}"
         )
-        complain(f"correct that; then rgt up {name} resumes, and rents nothing again")
+        complain(f"fix that; then rgt up {name} resumes without renting again")
         return Arrived(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
     await rental.listed(creation, name, token, machine.id, str(place.path))
     say(f"{place.path}: {name} is a box now")
@@ -169,7 +169,7 @@ async def bring_in(
     if reasons and not _is_script(arguments):
         code = await _offer_end(arguments, spec, reasons, code)
     elif reasons:
-        complain(f"it bills: rgt down {name} --destroy ends it")
+        complain(f"it is billed: rgt down {name} --destroy ends it")
     return Arrived(code=code, reasons=reasons, machine=machine)
 
 
@@ -239,7 +239,7 @@ async def _tried(
         NoCommands,
         NoPython,
     ) as error:
-        say(f"{spec.name} could not be tried ({error}); rgt check-box {spec.name} does")
+        say(f"{spec.name} could not be checked ({error}); to check it: rgt check-box {spec.name}")
         return ()
     rows = judge(found, expected_of(spec), load_checks(checks_path(os.environ)), spec.profile)
     for row in rows:
@@ -308,12 +308,10 @@ async def _offer_end(
     for reason in reasons:
         complain(f"{spec.name}: {reason}")
     if (
-        prompt(
-            'it is new and holds no result: type "end" to destroy it, anything else to keep it: '
-        )
+        prompt('it is new and has no results: type "end" to destroy it, anything else to keep it: ')
         != "end"
     ):
-        complain(f"kept, and it bills: rgt down {spec.name} --destroy ends it")
+        complain(f"kept, and still billed: rgt down {spec.name} --destroy ends it")
         return code
     ended = await end_fresh_box(spec, arguments.accept_new_host_key, arguments.readonly)
     if ended == OK:

@@ -35,9 +35,7 @@ DEED = "bid"
 def run_bid(arguments: BidArguments) -> int:
     """Change the bid of one box; return the exit status."""
     if (arguments.confirm is None) != (arguments.evidence is None):
-        complain(
-            "--confirm and --evidence belong together: run it with --dry-run --json first, which prints them"
-        )
+        complain("--confirm and --evidence are used together: --dry-run --json prints both")
         return USAGE
     _, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     run = _Run(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
@@ -104,10 +102,10 @@ class _Run:
             if not interactive():
                 return self.end(
                     USAGE,
-                    "cannot prompt here: in a script, run it with --dry-run --json, and confirm what that prints "
-                    "with --confirm PHRASE --evidence DIGEST",
+                    "cannot prompt here: in a script, run it with --dry-run --json, then pass "
+                    "what it prints: --confirm PHRASE --evidence DIGEST",
                 )
-            typed = prompt(f'type "{review.phrase}" to change the bid, anything else to leave it: ')
+            typed = prompt(f'type "{review.phrase}" to change the bid, anything else to cancel: ')
         token = f"bid-{secrets.token_hex(8)}"
         permit = bid_permit(case, token, steady(), typed=typed, digest=arguments.evidence)
         if not isinstance(permit, RentPermit):
@@ -130,10 +128,8 @@ class _Run:
             refused = bidder.is_refused(error)
             self._note(AuditEvent.ANSWER, case.bid.instance, str(error))
             if refused:
-                return self.end(FAILED, f"refused, the bid is as it was: {error}")
-            return self.end(
-                UNCONFIRMED, f"sent, and its outcome is unknown; run rgt bid again: {error}"
-            )
+                return self.end(FAILED, f"refused, the bid is unchanged: {error}")
+            return self.end(UNCONFIRMED, f"sent, outcome unknown; run rgt bid again: {error}")
         self._note(AuditEvent.ANSWER, case.bid.instance, said)
         return await self._confirm(bidder, case)
 
@@ -151,12 +147,14 @@ class _Run:
             if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
                 if not self._arguments.json:
                     state = (
-                        "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
+                        "OUTBID: it is stopped, and its disk is charged"
+                        if bid.outbid
+                        else bid.status
                     )
                     print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
                 return self.end(OK)
             why = f"the platform shows {bid.per_hour} {bid.currency}/h"
-        return self.end(UNCONFIRMED, f"the platform took the bid, and does not show it: {why}")
+        return self.end(UNCONFIRMED, f"the platform accepted the bid but does not show it: {why}")
 
     def _record(self, event: AuditEvent, instance: str, text: str) -> None:
         entry = AuditEntry(

@@ -61,7 +61,7 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
         cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
         sys.stdout.write(columns(cells, f"{row.text}{advice}"))
     if code != OK:
-        complain(f"{spec.name}: refuse it; while it bills: rgt down {spec.name} --destroy")
+        complain(f"{spec.name}: refuse it; to stop the billing: rgt down {spec.name} --destroy")
     return code
 
 

@@ -97,15 +97,15 @@ def _contradiction(arguments: UpArguments) -> str:
     if not loading.NAME.fullmatch(arguments.name):
         return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
     if (arguments.confirm is None) != (arguments.evidence is None):
-        return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
+        return "--confirm and --evidence are used together: --dry-run --json prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
         return "--dry-run rents nothing, so there is nothing to confirm"
     if arguments.written_off is not None:
         return ""
     if arguments.confirm is None and not arguments.dry_run and not interactive():
         return (
-            "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and confirm that "
-            "with --confirm NAME --evidence DIGEST"
+            "cannot prompt here: in a script, run it with --dry-run --json, read the result, and "
+            "confirm it with --confirm NAME --evidence DIGEST"
         )
     return ""
 
@@ -117,7 +117,7 @@ def wish_of(arguments: UpArguments, home: Path) -> Wish:
         FleetFileError: No GPU is named, or there is no public key.
     """
     if arguments.gpu is None:
-        raise FleetFileError("say which GPU: --gpu A100, or --gpu A100:2 for two of them")
+        raise FleetFileError("name the GPU: --gpu A100, or --gpu A100:2 for two of them")
     model, count = arguments.gpu
     return Wish(
         gpu=model,
@@ -148,7 +148,7 @@ def public_key(named: str | None, home: Path) -> str:
             text = file.read(KEY_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise FleetFileError(
-            f"{path} cannot be read: the machine needs a public key to let you in; ssh-keygen -t ed25519 makes one, "
+            f"{path} cannot be read: the machine needs your public key; ssh-keygen -t ed25519 makes one, "
             "--key FILE names another"
         ) from None
     if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:
@@ -167,19 +167,17 @@ def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
     if found.answered:
         reasons.append(f"nothing that fits is offered now by {', '.join(found.answered)}")
     if found.unanswered:
-        reasons.append(
-            f"no answer from {', '.join(found.unanswered)}: what is offered there is not known"
-        )
+        reasons.append(f"no answer from {', '.join(found.unanswered)}: their offers are unknown")
         return tuple(reasons), UNREACHABLE
     unfit = [one.kind for one in found.troubles if one.refused and not one.no_market]
     keyless = list(dict.fromkeys(one.kind for one in found.troubles if one.no_key))
     if not found.answered and not unfit and keyless:
         reasons.append(
-            f"no provider was asked: there is no key for {', '.join(keyless)}; set one, then try again "
-            "(rgt up --on NAME says which variable it is read from)"
+            f"no provider was queried: no API key for {', '.join(keyless)}; set one, then try again "
+            "(rgt up --on NAME shows the variable's name)"
         )
         return tuple(reasons), UNREACHABLE
-    return tuple(reasons) or ("no provider that was asked can fulfil this",), FAILED
+    return tuple(reasons) or ("no queried provider can offer this",), FAILED
 
 
 async def _up(arguments: UpArguments, place: Place, refs: Sequence[ProviderRef]) -> int:
@@ -204,7 +202,7 @@ async def _up(arguments: UpArguments, place: Place, refs: Sequence[ProviderRef])
         return FAILED
     except asyncio.CancelledError:
         complain(
-            f"interrupted: if a call went out, rgt up {arguments.name} resumes it, and sends nothing again"
+            f"interrupted: if a call went out, rgt up {arguments.name} resumes it without sending it again"
         )
         raise
     finally:
@@ -378,7 +376,7 @@ class _Run:
         rent = action.first.rent
         assert rent is not None
         ref = ref_of(action)
-        complain(f"{words(action)}; it is looked for, and nothing is sent again")
+        complain(f"{words(action)}; searching for it, nothing is sent again")
         late = FIND_SECONDS - action.age(time.time(), steady(), boot())
         seconds = self._arguments.find or max(LEAST_FIND_SECONDS, late)
         with self._rental.held(ref, self._name) as creation:
@@ -401,7 +399,7 @@ class _Run:
         )
         if action is None:
             complain(
-                f"no creation of {self._name} with the token {token} is open; rgt audit lists what is"
+                f"no creation of {self._name} with the token {token} is open; rgt audit lists open ones"
             )
             return FAILED
         ref = ref_of(action)
@@ -413,10 +411,12 @@ class _Run:
                 return UNREACHABLE
             if found:
                 ids = ", ".join(one.id for one in found)
-                complain(f"{ids} holds the token and bills: rgt up {self._name} takes it in")
+                complain(
+                    f"{ids} has the token and is billed: rgt up {self._name} adds it to the fleet"
+                )
                 return FAILED
             await self._rental.write_off(
-                creation, self._name, token, "a person says that nothing was rented"
+                creation, self._name, token, "you confirmed that nothing was rented"
             )
         self._say(f"{self._name}: written off; rgt audit keeps it")
         return OK

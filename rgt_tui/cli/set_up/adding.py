@@ -241,7 +241,7 @@ def write(
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
     for id_ in sorted({spec.profile for spec in config.boxes if spec.name in ordered}):
         if told := prefilled(load_profile(id_)):
-            print_lines(f"by the profile {id_}, where the file says nothing: {told}")
+            print_lines(f"from the profile {id_}, unless the file sets it: {told}")
     print_lines(f"next: {rgt_with(named)} doctor {' '.join(ordered)}")
     return OK
 
@@ -263,22 +263,22 @@ TEMPLATE = """\
 # Add one:  rgt add NAME HOST       or:  rgt add NAME "ssh -p 40022 root@1.2.3.4"
 # Or all hosts of ssh_config:  rgt import --write
 
-# [defaults]                 # for every box that does not say it itself
+# [defaults]                 # for every box that does not set it
 # identity = "~/.ssh/id_ed25519"
-# profile = "autodl"         # the platform (`rgt profiles`); stands in for user, python, durable, env of jobs
+# profile = "autodl"         # the platform (`rgt profiles`); gives defaults for user, python, durable, env of jobs
 
 # [boxes.lab]
 # host = "lab-a100"          # an alias of ssh_config or a host name; user, port and identity are optional
-# profile = "runpod"         # that of the provider, where one is named
+# profile = "runpod"         # default: that of the provider
 # logs = ["~/exp/*.log"]     # ~ is the home directory on the box
 # jobs = ["~/jobs/sweep"]    # queues of docs/jobs.md
-# per_hour = 1.89            # what an hour costs, where no provider can be asked
+# per_hour = 1.89            # price per hour, if no provider reports it
 # currency = "USD"
 
-# [boxes.lab.provider]       # who bills it, and stops it
+# [boxes.lab.provider]       # the API that reports its cost and stops it
 # kind = "runpod"
 # instance = "k3v9q0x1fake01"
-# key_env = "RUNPOD_API_KEY" # the name of a variable: a key itself does not belong in here
+# key_env = "RUNPOD_API_KEY" # the name of a variable: never put a key itself in here
 
 # [alerts.idle-gpu]          # docs/alerts.md lists the kinds and their limits
 # hold_s = 1800
@@ -387,7 +387,7 @@ def show_or_write(arguments: ImportArguments, tables: Mapping[str, Mapping[str, 
         say(None, tables)
         return OK
     sys.stdout.write("\n".join(box_table(name, values) for name, values in tables.items()))
-    sys.stdout.write("\n# nothing was written; use --write, and patterns to choose\n")
+    sys.stdout.write("\n# nothing was written; add --write, and patterns to choose hosts\n")
     return OK
 
 

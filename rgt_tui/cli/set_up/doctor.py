@@ -175,7 +175,7 @@ async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> i
         return OK
     print_lines(
         f"{len(found.exchanges)} answers of {ref.kind} are in {path}; ids, names, addresses, keys and "
-        "balances are replaced. Read it before you send it to somebody."
+        "balances are replaced. Read it before you share it."
     )
     return OK
 

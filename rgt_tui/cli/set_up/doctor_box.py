@@ -131,7 +131,11 @@ def mounts(disks: tuple[Disk, ...], named: tuple[str, ...], by_person: bool) -> 
     ]
     if by_person:
         return Status.FAIL, "; ".join(reasons), "mount it, or correct `mounts` for this box"
-    return Status.WARN, "; ".join(reasons), "the profile expects it; set `mounts` to what there is"
+    return (
+        Status.WARN,
+        "; ".join(reasons),
+        "the profile expects it; set `mounts` to the mount points that exist",
+    )
 
 
 def gpu(sample: Sample) -> Judged:
@@ -183,7 +187,9 @@ class BoxDoctor:
         except TimeoutError:
             self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
         except (asyncssh.Error, OSError, BoxError) as error:
-            self._broke_off(str(error) or type(error).__name__, "try again; it broke off here")
+            self._broke_off(
+                str(error) or type(error).__name__, "try again; the connection was lost here"
+            )
         except Exception as error:  # a failure on one box must not hide the findings of the others
             self._broke_off(
                 f"rgt: {type(error).__name__}: {error}",
@@ -270,7 +276,7 @@ class BoxDoctor:
             self._put(check, Status.FAIL, text + told, advice)
             return False
         place = f"{self._elsewhere.host}:{self._elsewhere.port}"
-        text = f"{text}; {meter.source} says that it is now at {place}"
+        text = f"{text}; {meter.source} reports that it is now at {place}"
         self._put(
             check,
             Status.WARN,
@@ -278,7 +284,7 @@ class BoxDoctor:
             "rgt finds it there; put that host and port into the fleet file",
         )
         if check == "dns":
-            self._put("tcp", Status.SKIP, f"{place} is tried instead")
+            self._put("tcp", Status.SKIP, f"trying {place} instead")
         return True
 
     async def _banner(self, first: Host, where: str) -> None:
@@ -377,7 +383,7 @@ class BoxDoctor:
             line = done.out.strip().rpartition(b"\n")[2]
             sample = cleaned(msgspec.json.decode(record(line) or line, type=Sample))
         except CommandFailed as error:
-            advice = "a disk or network file system there may hang; what prints in ~/.bashrc?"
+            advice = "a disk or network file system there may hang; does ~/.bashrc print anything?"
             self._put("agent", Status.FAIL, str(error), advice)
             return
         except (msgspec.DecodeError, RecursionError) as error:
@@ -425,14 +431,12 @@ class BoxDoctor:
 
     async def _platform(self, connection: asyncssh.SSHClientConnection) -> None:
         if self._spec.profile != GENERIC or self._spec.untrusted:
-            self._put("platform", Status.OK, f"{self._profile.name}, as the fleet file has it")
+            self._put("platform", Status.OK, f"{self._profile.name}, as in the fleet file")
             return
-        told = (
-            await self._text(connection, WHERE, "looking for what the box calls itself")
-        ).splitlines()
+        told = (await self._text(connection, WHERE, "detecting the platform")).splitlines()
         found = recognised(told, told)
         if found is None:
-            self._put("platform", Status.OK, "nothing there says which platform it is")
+            self._put("platform", Status.OK, "the platform was not detected")
             return
         self._put("platform", Status.WARN, recognised_words(*found), f'set profile = "{found[0]}"')
 
@@ -445,7 +449,7 @@ class BoxDoctor:
             text = f"no tmux; detached work uses {found[0]}"
             self._put("tmux", Status.WARN, text, "install tmux to attach to a running queue")
         else:
-            text = "neither tmux nor setsid: work would end with the connection"
+            text = "neither tmux nor setsid: processes end with the connection"
             self._put("tmux", Status.FAIL, text, "install tmux")
 
     @staticmethod
@@ -503,4 +507,4 @@ def judge_recorders(
     if more:
         named.append(f"{more} more")
     text = f"{len(unneeded)} of {len(found)} not needed: {'; '.join(named)}"
-    return Status.WARN, text, f"end on the box: {' ; '.join(ends)}"
+    return Status.WARN, text, f"to stop them, on the box: {' ; '.join(ends)}"

@@ -51,17 +51,17 @@ class Finding(msgspec.Struct, frozen=True):
 BOX_CHECKS: dict[str, str] = {
     "dns": "the host name of the first hop has an address",
     "tcp": "its port answers as an SSH server",
-    "hostkey": "the host keys on the way are the known ones",
-    "login": "the box lets us in",
+    "hostkey": "the host keys of every hop match known_hosts",
+    "login": "the box accepts the login",
     "python": "a Python that can run the agent",
-    "agent": "the agent is in place and answers",
-    "disk": "bytes and inodes where rgt and the training write",
-    "tmux": "the means by which work outlives a connection",
+    "agent": "the agent is installed and answers",
+    "disk": "free bytes and inodes for rgt and the training",
+    "tmux": "tmux, setsid or Slurm, so that work survives a lost connection",
     "clock-skew": "the box's clock against ours",
     "mounts": "the mount points that the fleet file or the profile names",
     "gpu": "the GPUs and where their readings come from",
     "recorders": "recorders on the box that are no longer needed",
-    "platform": "the profile is that of the platform on which the box seems to be",
+    "platform": "the profile matches the detected platform",
 }
 """In the order of execution; the full id is ``box.NAME.CHECK``."""
 
@@ -103,7 +103,7 @@ def terminal() -> Finding:
             name, Status.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice
         )
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
-    text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM says'}"
+    text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM declares'}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
         return Finding(name, Status.WARN, text, "make the window at least 80×24")
     return Finding(name, Status.OK, text)

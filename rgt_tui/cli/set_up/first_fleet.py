@@ -122,7 +122,7 @@ class FirstFleet:
             for name, table in tables.items()
         }
         if not ordered:
-            raise FleetFileError("there is nothing to take; nothing was written")
+            raise FleetFileError("nothing was selected; nothing was written")
         config = await asyncio.to_thread(self._write, ordered)
         self._made = lambda: self._make_fleet(config)
         return f"{how_many(len(ordered), 'box', 'boxes')} in {self.path}; rgt doctor checks what is missing"

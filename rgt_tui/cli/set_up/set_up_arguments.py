@@ -27,8 +27,8 @@ class DemoArguments(Arguments):
     """Arguments of ``rgt demo``."""
 
     about = """
-    Open the dashboard on three sandboxed boxes that really train on this machine. Where that cannot run,
-    it plays a recorded run, marked REPLAY, and says what the real one needs.
+    Open the dashboard on three sandboxed boxes that really train on this machine. If that cannot run here, it
+    plays a recorded run, marked REPLAY, and lists what the real one needs.
     """
     examples = (
         "rgt demo",
@@ -40,14 +40,14 @@ class DemoArguments(Arguments):
     seconds = option("TIME", duration, "stop after this time: 45s, 30m", "--for")
     until = text_option(
         None,
-        "stop when all three stories have happened; or let one box train, bring its results home and end it; or "
-        "park itself while rgt is not connected",
+        "stop when all three stories have happened; or: one box trains, its results are pulled "
+        "and it is destroyed; or: a box parks itself while rgt is not connected",
         choices=["story", "teardown", "autostop"],
     )
     json = flag("print one JSON object on the last line")
     port_base = option("PORT", port, "first SSH port (default: any free)")
     follow_advice = flag(
-        "remove what fills the disk once rgt has said so (otherwise that is yours to do)"
+        "remove the files that fill the disk once rgt has reported it (default: you do it)"
     )
     fleet_only = flag("run the boxes alone, for another rgt to watch")
     write_fleet = text_option("FILE", "with --fleet-only: write the fleet file there")
@@ -56,11 +56,9 @@ class DemoArguments(Arguments):
 class InitArguments(FleetArguments):
     """Arguments of ``rgt init``."""
 
-    about = "Write a starter fleet file, everything explained in comments. An existing file is never overwritten."
+    about = "Write a starter fleet file with comments that explain every key. An existing file is never overwritten."
     examples = ("rgt init", "rgt init --path ~/.config/rgt/fleet.toml")
-    path = text_option(
-        "FILE", "where to write it (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
-    )
+    path = text_option("FILE", "where to write it (default: --fleet or RGT_FLEET, else ./rgt.toml)")
     fleet = FLEET
     json = flag("print one JSON object: the path")
 
@@ -80,7 +78,7 @@ class AddArguments(FleetArguments):
     """Arguments of ``rgt add``."""
 
     about = """
-    Add a box to the fleet file; the rest of it stays as it is, comments included. HOST is a host
+    Add a box to the fleet file; everything else in it is kept, comments included. HOST is a host
     name, an alias in ssh_config, USER@HOST, or, in quotes, the whole ssh command that a rental gives you.
     """
     examples = (
@@ -88,11 +86,11 @@ class AddArguments(FleetArguments):
         'rgt add vast "ssh -p 40022 root@1.2.3.4 -L 8080:localhost:8080" --profile vastai',
         "rgt add seeta \"ssh -p 12345 root@connect.westb.seetacloud.com\" --log '~/exp/*.log'",
     )
-    name: str = positional("NAME", "what to call the box")
+    name: str = positional("NAME", "name of the box in the fleet file")
     target: str = positional("HOST", "a host, or an ssh command in quotes")
     profile = text_option("P", "platform (default: recognised by the host name)", complete=profiles)
     port = option("N", _port, "port", "-p", "--port")
-    user = text_option(None, "who logs in")
+    user = text_option(None, "user name for the login")
     identity = text_option("FILE", "private key file", "-i", "--identity")
     logs = list_option("GLOB", "a log on the box to follow", "--log")
     jobs = list_option("DIR", "a job directory on the box", "--job")
@@ -106,8 +104,8 @@ class ImportArguments(FleetArguments):
     about = """
     List the hosts that ssh_config names (Include is followed, wildcards are not hosts) as boxes; with
     --write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in
-    ssh_config. With --from: the machines of these providers' accounts that no box names yet, with what they
-    cost; accounts that the fleet file names, else the one of your usual key.
+    ssh_config. With --from: the machines of these providers' accounts that are not in the fleet file yet,
+    with their cost; for the accounts in the fleet file, else the account of your usual key.
     """
     examples = (
         "rgt import",
@@ -125,8 +123,10 @@ class ImportArguments(FleetArguments):
         "--from",
         complete=provider_kinds,
     )
-    config = text_option("FILE", "that ssh_config file, not ~/.ssh/config and the system's")
-    write = flag("write, instead of only showing what would be added")
+    config = text_option(
+        "FILE", "read this ssh_config file instead of ~/.ssh/config and the system's"
+    )
+    write = flag("write them (default: only show them)")
     json = flag("print one JSON object per box: its keys, and the file")
 
 
@@ -134,9 +134,9 @@ class TrustArguments(FleetArguments):
     """Arguments of ``rgt trust``."""
 
     about = """
-    Show a fleet file in the working tree, or what has changed in it since it was trusted, and
-    ask whether it may act: run the programs, send the keys and read the files that it names. Until then, only
-    the names and hosts of its boxes count. Only this path, with exactly what was shown, becomes trusted.
+    Show a fleet file in the working tree, or its changes since you trusted it, and ask whether rgt may use
+    all of it: run the programs, send the keys and read the files that it names. Until then, rgt uses only the
+    names and hosts of its boxes. Trust applies to this path with exactly the content shown.
     """
     examples = (
         "rgt trust",
@@ -145,11 +145,9 @@ class TrustArguments(FleetArguments):
         "rgt trust --revoke",
     )
     one_of = ("yes list_only revoke",)
-    file: str | None = positional(
-        "FILE", "the fleet file (default: the one that is found)", nargs="?"
-    )
-    yes = flag("trust what is shown without asking")
-    list_only = flag("list what is trusted", "--list")
+    file: str | None = positional("FILE", "the fleet file (default: the one rgt finds)", nargs="?")
+    yes = flag("trust it without asking")
+    list_only = flag("list trusted fleet files", "--list")
     revoke = flag("stop trusting it")
     json = flag("print JSON objects: path, trusted, since, why")
 
@@ -158,9 +156,9 @@ class DoctorArguments(BoxesArguments):
     """Arguments of ``rgt doctor``."""
 
     about = """
-    Check this machine, the fleet file and each box, from its name to its GPUs, and say what to do. The
-    boxes are examined side by side: one that hangs holds up none of the others. The ids of the checks stay
-    as they are. On a terminal, it shows an unknown host key and asks.
+    Check this machine, the fleet file and each box, from its name to its GPUs, and say what to do. The boxes
+    are checked in parallel: one that hangs does not delay the others. The ids of the checks do not change
+    between versions. On a terminal, it shows an unknown host key and asks.
     """
     examples = (
         "rgt doctor",
@@ -169,8 +167,9 @@ class DoctorArguments(BoxesArguments):
     )
     record = text_option(
         "FILE",
-        "instead of checking, write what a provider (vastai, runpod, …, or the one of a box) answers to reads of "
-        "your account, with ids, names, addresses and keys replaced, for a report",
+        "instead of checking, record a provider's answers (vastai, runpod, …, or the provider of "
+        "a box) to reads of your account, for a bug report; ids, names, addresses and keys are "
+        "replaced",
     )
     fleet = FLEET
     json = flag("print one JSON object per check")
@@ -183,21 +182,23 @@ class RemoveArguments(BoxArguments):
     about = """
     Stop rgt's recorder on a box, and remove its history and the files of agent and trainer there. Jobs,
     results and checkpoints are not touched. Nothing is removed while a queue runs or waits there, or another
-    rgt watches. What a process, a Slurm job or a Pod may still use is kept, also where rgt cannot tell.
-    The machine itself is neither stopped nor destroyed, and keeps billing.
+    rgt is connected. Files that a process, a Slurm job or a Pod uses, or might use, are kept. The machine is
+    neither stopped nor destroyed, and is still billed.
     """
     examples = (
         "rgt remove lab --dry-run",
         "rgt remove lab --yes --forget",
-        "rgt remove lab --old      only agents that no process, job or Pod can name any more",
+        "rgt remove lab --old      only agents that no process, job or Pod uses any more",
         "rgt remove lab --only-forget",
     )
     one_of = ("old forget only_forget",)
-    dry_run = flag("only say what would be removed")
+    dry_run = flag("only show what would be removed")
     yes = flag("do not ask")
     old = flag("only agents of other versions of rgt")
-    forget = flag("then remove the box from the fleet file, too")
-    only_forget = flag("only that, without connecting: the machine is gone")
+    forget = flag("also remove the box from the fleet file")
+    only_forget = flag(
+        "only remove it from the fleet file, without connecting: the machine no longer exists"
+    )
     fleet = FLEET
     json = flag("print one JSON object: box, dry_run, refused, failed, bytes, things, forgotten")
     timeout = timeout_option(60.0)

@@ -68,7 +68,7 @@ def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
     elif was:
         print_lines(f"{real} is no longer trusted")
     else:
-        complain(f"{real} was not trusted; rgt trust --list shows what is")
+        complain(f"{real} was not trusted; rgt trust --list shows trusted files")
     if was:
         return OK
     return FAILED
@@ -81,23 +81,23 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
     why = trusted.differs(known, entry)
     out = sys.stderr if as_json else sys.stdout
     if why is None:
-        print_lines(f"{source.real} is trusted as it is", out=out)
+        print_lines(f"{source.real} is already trusted", out=out)
     else:
         for line in _shown(str(source.real), known, entry):
             out.write(line + "\n")
         out.write("\nTrusted, it\n")
         for line in trusted.asks(config) or (
-            "looks at its boxes, and does nothing else on this machine",
+            "watches its boxes, and does nothing else on this machine",
         ):
             out.write(f"  - {visible(line)}\n")
         out.flush()
         if not yes and not _agreed(source.real):
-            complain(f"{source.real} is not trusted; nothing has changed")
+            complain(f"{source.real} is not trusted; nothing was changed")
             return FAILED
         # Trust what was shown, not the file's current content.
         trusted.trust(book, source.real, entry)
         print_lines(
-            f"{source.real} is trusted with this content; rgt trust --revoke ends that", out=out
+            f"{source.real} is trusted with this content; rgt trust --revoke undoes it", out=out
         )
     if as_json:
         _json(
@@ -131,7 +131,7 @@ def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
 def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
     shown = visible(path)
     if not now.sha256:
-        yield f"{shown} is named, but is missing or cannot be read"
+        yield f"{shown} is missing or cannot be read"
     elif not now.text:
         yield f"{shown} is not text, or too long to show: sha256 {now.sha256}"
     elif before is None or not before.text:

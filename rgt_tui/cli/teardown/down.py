@@ -177,7 +177,7 @@ async def _decide(
         _show(review, sys.stderr if arguments.json else sys.stdout)
         typed, shown = review.phrase, clean(review.phrase)
         does, undone = ("go on to your click", "begun") if review.by_hand else ("send it", "sent")
-        if not types(typed, f'type "{shown}" to {does}, anything else to leave it: '):
+        if not types(typed, f'type "{shown}" to {does}, anything else to cancel: '):
             complain(f"nothing was {undone}")
             if arguments.json:
                 print_json({**_body(review, False, (f"nothing was {undone}",)), "exit": FAILED})

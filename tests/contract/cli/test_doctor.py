@@ -89,7 +89,7 @@ async def test_a_recorder_that_nobody_needs_is_listed_with_the_command_that_ends
         assert old.status == "warn", old
         pid = json.loads((state / "recorder.json").read_text())["pid"]
         assert f"{state} (pid {pid}" in old.text
-        commands = old.advice.removeprefix("end on the box: ").split(" ; ")
+        commands = old.advice.removeprefix("to stop them, on the box: ").split(" ; ")
         command = next(command for command in commands if str(state) in command)
         assert (await run(connection, command)).status == 0
         assert not (state / "recorder.json").exists()

@@ -232,7 +232,7 @@ def answer_prompt(rgt: Rgt, command: Sequence[str], typed: str) -> tuple[int, st
     with PseudoTerminal(
         command, cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}
     ) as person:
-        person.until("anything else to leave it")
+        person.until("anything else to cancel")
         person.type(f"{typed}\n")
         return person.ended(), person.text
 

@@ -67,7 +67,7 @@ async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tell
         for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)
     }
     assert (found["tcp"].status, found["login"].status) == ("warn", "ok")
-    assert f"says that it is now at 127.0.0.1:{rental.port}" in found["tcp"].text
+    assert f"reports that it is now at 127.0.0.1:{rental.port}" in found["tcp"].text
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_box_that_is_not_reached_is_not_a_box_that_refuses(rgt: Rgt) -> None:
         (("autostop", "lab"), "one of the arguments"),
         (("autostop", "lab", "--idle", "45m"), "cannot prompt here"),
         (("autostop", "lab", "--idle", "soon", "--dry-run"), "is not a time"),
-        (("autostop", "lab", "--status", "--accept", "7"), "say --idle TIME as well"),
+        (("autostop", "lab", "--status", "--accept", "7"), "add --idle TIME"),
         (
             ("autostop", "lab", "--idle", "45m", "--dry-run", "--confirm", "lab"),
             "nothing to confirm",

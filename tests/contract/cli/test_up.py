@@ -205,7 +205,7 @@ async def test_that_nobody_was_asked_is_no_answer(up: Up) -> None:
     assert [
         why
         for why in body["reasons"]
-        if why.startswith("no provider was asked: there is no key for runpod")
+        if why.startswith("no provider was queried: no API key for runpod")
     ]
     assert not any("nothing that fits" in why for why in body["reasons"])
     up.rgt.describe([BoxSpec(name="lab", host="lab.invalid")])
@@ -311,4 +311,4 @@ async def test_a_machine_without_the_gpu_that_was_asked_for_is_refused_before_mo
     reason = json.loads(done.stdout)["reasons"][0]
     assert (done.returncode, up.created()) == (UNCONFIRMED, 1), done.stderr
     assert "no GPU" in reason and "asked for 1 × A100" in reason
-    assert "it bills: rgt down train-a --destroy ends it" in done.stderr
+    assert "it is billed: rgt down train-a --destroy ends it" in done.stderr

@@ -306,7 +306,7 @@ async def test_how_it_ends(
         assert case.says in words and bool(words) is (code != OK), words
         assert (BOX in here.boxes()) is case.listed
         if code in (UNREACHABLE, UNCONFIRMED) and case.listed:
-            assert f"it bills: rgt down {BOX} --destroy ends it" in said
+            assert f"it is billed: rgt down {BOX} --destroy ends it" in said
     finally:
         await here.server.stop()
 

@@ -313,7 +313,7 @@ def end_the_meter(story: Story) -> None:
     shown = story.json("down", "lab", "--destroy", "--dry-run")
     assert shown["reasons"] == []
     said = story.type(
-        "down", "lab", "--destroy", answers={"anything else to leave it:": "lab\n"}, ends=4
+        "down", "lab", "--destroy", answers={"anything else to cancel:": "lab\n"}, ends=4
     )
     assert "rgt down lab --done" in said
     assert "still answers" in story.run("down", "lab", "--done", ends=1)
@@ -373,7 +373,7 @@ def test_the_documented_commands_run_as_printed(story: Story, page: str) -> None
         elif words[0] == "watch":
             story.run(*words, "--for", "1s")
         elif words[0] == "down":
-            story.type(*words, answers={"anything else to leave it:": "lab\n"}, ends=4)
+            story.type(*words, answers={"anything else to cancel:": "lab\n"}, ends=4)
         else:
             if words[0] == "pull":
                 wait_until("the training ends", lambda: not story.trainings("lab"))
