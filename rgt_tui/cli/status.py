@@ -115,7 +115,7 @@ def run_patrol(arguments: PatrolArguments) -> int:
 
         with contextlib.suppress(OSError):  # stderr may be on the same full disk
             traceback.print_exc()
-            complain(f"could not tell: rgt itself has failed ({type(error).__name__}), see above")
+            complain(f"unknown: rgt itself failed ({type(error).__name__}), see above")
         drop_output()
         return UNKNOWN
 
@@ -258,14 +258,14 @@ def account_text(bill: AccountBill) -> str:
         ]
     for what, at, error in lists:
         if error is not None or at is None:
-            stands = "not known" if at is None else "not known to be all"
+            stands = "not known" if at is None else "maybe incomplete"
             parts.append(f"{what}: {stands}{f' ({error})' if error else ''}")
     if not parts:
         return ""
     if bill.gaps:
         parts.append(f"not listed: {', '.join(bill.gaps)}")
     if any(thing.what == MACHINE for thing in bill.things):
-        parts.append(f"rgt import --from {bill.kind} takes machines in")
+        parts.append(f"rgt import --from {bill.kind} adds machines to the fleet")
     sums = bill.per_hour
     price = " + ".join(money(one.value, one.currency, one.at_least) for one in sums)
     if sums:

@@ -297,7 +297,7 @@ def _why(box: BoxState, seen: Assessment) -> str:
     """
     unread = seen.health is Health.RUNNING and no_agent(box)
     if unread:
-        return f"{seen.why}, limited: no log and no curve is read"
+        return f"{seen.why}, limited: no logs, no curves"
     return seen.why
 
 

@@ -106,7 +106,7 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
 def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> Iterator[str]:
     """Yield the lines for a person."""
     if not found:
-        yield f"{name}: nothing known is wrong in it"
+        yield f"{name}: no known failure in it"
     for one in found:
         where = f"{name}:{one.line_no}" if one.line_no else name
         yield f"{where}: {one.gotcha} {one.title} ({one.severity}, {one.confidence:.0%} sure)"
@@ -179,7 +179,7 @@ def _whole(path: Path) -> bytes:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise Unreadable(
-            f"{path}: more than {LARGEST >> 20} MiB, too much for a dump of collectives"
+            f"{path}: more than {LARGEST >> 20} MiB, too large for a dump of collectives"
         )
     return data
 

@@ -48,14 +48,13 @@ class WatchArguments(BoxesArguments):
     """Arguments of ``rgt watch``."""
 
     about = """
-    Stay connected and print a line whenever something happens on a box; alerts reach the sinks of the
-    fleet file. With --json: the line of `rgt status --json` whenever a box has changed, at most one a
-    second for each.
+    Stay connected and print a line whenever something happens on a box; alerts reach the sinks of the fleet
+    file. With --json: the line of `rgt status --json` whenever a box changes, at most one per box and second.
     """
     examples = ("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600")
     fleet = FLEET
     json = flag("print status lines as JSON objects")
-    seconds = option("TIME", duration, "end after this time: 45s, 30m, 1h30", "--for")
+    seconds = option("TIME", duration, "stop after this time: 45s, 30m, 1h30", "--for")
     accept_new_host_key = HOST_KEY
     no_history = NO_HISTORY
 
@@ -64,16 +63,15 @@ class ServeArguments(FleetArguments):
     """Arguments of ``rgt serve``."""
 
     about = """
-    Show the dashboard in a browser on this machine: only on a loopback address, and read-only. The
-    address that is printed contains a secret of this run; without it nothing is shown. From elsewhere: ssh
-    -L.
+    Show the dashboard in a browser on this machine: only on a loopback address, and read-only. The printed
+    address contains a secret for this run; it is needed to see anything. From another computer, use ssh -L.
     """
     examples = ("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve")
     port = option("N", port, "port (default 8000)", default=8000)
     host = option(
         "ADDRESS",
         str,
-        "127.0.0.1 (default) or ::1; every other one is refused",
+        "127.0.0.1 (default) or ::1; others are refused",
         default="127.0.0.1",
     )
 
@@ -82,9 +80,9 @@ class PatrolArguments(BoxesArguments):
     """Arguments of ``rgt patrol``."""
 
     about = """
-    Look at every box once and print a line for each, even when nothing has changed: its verdict (healthy,
-    escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files there: the
-    agent below ~/.cache/rgt, and the recorder with its bounded history.
+    Check every box once and print a line for each, even if nothing has changed: its verdict (healthy,
+    escalate, unknown), its state and the reason. On a box it writes only rgt's own files: the agent below
+    ~/.cache/rgt, and the recorder with its bounded history.
     """
     examples = (
         "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
@@ -99,9 +97,9 @@ class JournalArguments(FleetArguments):
     """Arguments of ``rgt journal``."""
 
     about = """
-    Print what happened on the boxes, as the history has it, below the report of the night: errors,
-    what it cost and how much of that was wasted, what was lost, the next danger clock. It connects to no
-    box. Times are written as 02:30, 'yesterday 14:00', '2026-11-21 14:00' or 3h (ago).
+    Print what happened on the boxes, from the history, below a report of the night: errors, cost and how much
+    of it was wasted, losses, the next deadline. It connects to no box. Write times as 02:30, 'yesterday
+    14:00', '2026-11-21 14:00' or 3h (ago).
     """
     examples = (
         "rgt journal                               since 23:00",
@@ -112,8 +110,8 @@ class JournalArguments(FleetArguments):
     box: str | None = positional(
         "BOX", "name of the box in the fleet file (default: all)", nargs="?", complete=box_names
     )
-    since = text_option("TIME", "from this time on (default: 23:00)")
-    until = text_option("TIME", "up to this time (default: now)")
+    since = text_option("TIME", "events after this time (default: 23:00)")
+    until = text_option("TIME", "events before this time (default: now)")
     report = flag("only the report")
     json = flag("print one JSON object per event; with --report, one of the report")
 
@@ -121,15 +119,15 @@ class JournalArguments(FleetArguments):
 class AlertsArguments(FleetArguments):
     """Arguments of ``rgt alerts``."""
 
-    about = "The sinks: where alerts go besides the screen."
+    about = "Sinks: where alerts are sent, in addition to the screen."
     examples = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
     subcommand = "test"
     subcommand_brief = "send one message to each sink of the fleet file"
     subcommand_about = """
-    Send one message to each sink of the fleet file, side by side, and say which of them accepted
-    it. Levels, kinds, boxes and quiet hours do not hold it back. Whether anyone has seen it, only they can tell.
+    Send one message to each sink of the fleet file, in parallel, and report which accepted it. Levels, kinds,
+    boxes and quiet hours are ignored. Check yourself that the message arrived.
     """
-    sinks: list[str] = positional("SINK", "only the sinks of these names (default: all)", nargs="*")
+    sinks: list[str] = positional("SINK", "only these sinks (default: all)", nargs="*")
     json = flag("print one JSON object per sink: sink, kind, sent, problem")
 
 
@@ -144,9 +142,10 @@ class MuteArguments(FleetArguments):
     """Arguments of ``rgt mute``."""
 
     about = """
-    Silence the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by
-    the id that `rgt status --json` prints. It holds for every rgt on this machine, a running dashboard within
-    5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.
+    Silence the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by the id
+    that `rgt status --json` prints. It applies to every rgt on this machine (to a running dashboard within 5
+    seconds) and ends automatically. A whole box, or done-billing, can be muted for at most 24 hours at a
+    time.
     """
     examples = (
         "rgt mute lab --for 2h",
@@ -161,17 +160,17 @@ class MuteArguments(FleetArguments):
         "BOX", "name of the box in the fleet file", nargs="?", complete=box_names
     )
     what: str | None = positional(
-        "KIND|ID", "only this (default: all of the box)", nargs="?", complete=kinds
+        "KIND|ID", "only this alert or kind (default: all of the box)", nargs="?", complete=kinds
     )
     seconds = option("TIME", duration, "for how long: 90s, 30m, 2h, 1d (default 1h)", "--for")
     until = text_option(
-        "TIME", "until then: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00"
+        "TIME", "until this time: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00"
     )
     until_over = flag("until the muted alert is over")
     off = flag("unmute")
     list_only = flag("list what is muted", "--list")
     json = flag(
-        "print one JSON object per mute: box, what (* = all), until (null = until it is over), since"
+        "print one JSON object per mute: box, what (* = all), until (null = until it ends), since"
     )
 
 
@@ -198,7 +197,7 @@ class MetricsArguments(BoxesArguments):
     listen = option(
         "ADDRESS:PORT", _address, f"where to listen (default {LISTEN})", default=_address(LISTEN)
     )
-    once = flag("connect once, print the text, and end")
+    once = flag("connect once, print the text, and exit")
     json = flag("with --once: one JSON object per value: name, labels, value")
     fleet = FLEET
     timeout = timeout_option(20.0)
@@ -208,14 +207,14 @@ class RecordArguments(BoxesArguments):
     """Arguments of ``rgt record``."""
 
     about = """
-    Connect to the boxes and write every line that they send into a new file, with lost connections and
-    the provider's readings beside them, until Ctrl-C. The file holds logs and process names as they
-    are, and no keys; look through it before you share it.
+    Connect to the boxes and write every line that they send to a new file, with lost connections and the
+    provider's readings, until Ctrl-C. The file contains logs and process names unchanged, and no keys; read
+    it before you share it.
     """
     examples = ("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz")
     fleet = FLEET
     out = option("FILE", str, "a new file; FILE.gz is compressed", default="", required=True)
-    seconds = option("TIME", duration, "end after this time: 45s, 30m, 1h30", "--for")
+    seconds = option("TIME", duration, "stop after this time: 45s, 30m, 1h30", "--for")
     json = flag("print one JSON object at the end: file, seconds, bytes, lines per box")
 
 
@@ -233,9 +232,9 @@ class ReplayArguments(Arguments):
     """Arguments of ``rgt replay``."""
 
     about = """
-    Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.
-    With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened
-    goes to stderr, and the final state of every box to stdout, as `rgt status` prints it.
+    Open the dashboard on a recording. Ages use the recording's clock, and billing actions are refused. With
+    --headless or --json: without a screen, at full speed unless --speed is given; events go to stderr, and
+    the final state of every box to stdout, as `rgt status` prints it.
     """
     examples = (
         "rgt replay fleet.jsonl.gz --speed 10",
@@ -244,7 +243,7 @@ class ReplayArguments(Arguments):
         "rgt replay fleet.jsonl --json | jq -r '.box + \" \" + .state'",
     )
     one_of = ("skip at",)
-    file: str = positional("FILE", "what rgt record wrote, compressed or not")
+    file: str = positional("FILE", "a file of rgt record, compressed or not")
     speed = option(
         "X",
         _speed,
@@ -263,11 +262,10 @@ class LogsArguments(BoxArguments):
     """Arguments of ``rgt logs``."""
 
     about = """
-    Print a file of a box to standard output, byte by byte: nothing is stripped, cut or decoded. A lost
-    connection resumes where it broke off, without a gap or a repeat; rotation and truncation are
-    reported on standard error. On a terminal, escape sequences are made harmless, unless --raw.
-    A pipe gets them all, also such as write to the clipboard (OSC 52) or make links (OSC 8) of
-    whichever terminal shows them later: --plain takes them out.
+    Print a file of a box to standard output, byte by byte, unchanged. After a lost connection it continues
+    without a gap or a repeat; rotation and truncation are reported on standard error. On a terminal, escape
+    sequences are made harmless, unless --raw. A pipe gets all of them, also those that write to the clipboard
+    (OSC 52) or make links (OSC 8) in a terminal that shows them later: --plain removes them.
     """
     examples = (
         "rgt logs lab                              the newest of its logs",
@@ -287,10 +285,10 @@ class LogsArguments(BoxArguments):
     from_start = flag("the whole file")
     lines = option("N", count, f"the last N lines (default {LOG_LINES})", default=LOG_LINES)
     follow = flag("keep printing what is written, until Ctrl-C", "-f", "--follow")
-    raw = flag("leave escape sequences in, also on a terminal")
-    plain = flag("take escape sequences out, also of what goes to a pipe or a file")
+    raw = flag("keep escape sequences, also on a terminal")
+    plain = flag("remove escape sequences, also for a pipe or a file")
     json = flag(
-        "a JSON object per line instead of its bytes: path, offset, text (what is not UTF-8 is replaced)"
+        "a JSON object per line instead of its bytes: path, offset, text (invalid UTF-8 is replaced)"
     )
     list_only = flag("list the logs of the box, the newest first", "--list")
     fleet = FLEET
@@ -301,8 +299,8 @@ class CurvesArguments(BoxArguments):
     """Arguments of ``rgt curves``."""
 
     about = """
-    Connect to a box once and plot the curves of a run as text, for a pipe or a report. Points of
-    attempts that were resumed stand one after the other; NaN and infinite values are left out, and counted.
+    Connect to a box once and plot the curves of a run as text, for a pipe or a report. Points of resumed
+    attempts follow one another; NaN and infinite values are left out, and counted.
     """
     examples = (
         "rgt curves lab                              the run that wrote last",
@@ -314,7 +312,7 @@ class CurvesArguments(BoxArguments):
     )
     metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
     log = flag("logarithmic values; those that are not positive are left out")
-    width = option("N", count, "columns (default: those of the terminal, else 100)")
+    width = option("N", count, "width in columns (default: of the terminal, else 100)")
     height = option("N", count, "lines (default 24)", default=24)
     json = flag("print one JSON object per series: box, run, metric, steps, values")
     fleet = FLEET
@@ -325,8 +323,8 @@ class ScalarsArguments(Arguments):
     """Arguments of ``rgt scalars``."""
 
     about = """
-    List the scalars that training programs left in a file or below a directory of this machine:
-    one line per series.
+    List the scalars that training programs wrote to a file or below a directory on this machine: one line per
+    series.
     """
     examples = ("rgt scalars runs/", "rgt scalars train.log --json")
     path: str = positional("PATH", "a file, or a directory that is searched for sources")
@@ -340,8 +338,8 @@ class TriageArguments(Arguments):
     """Arguments of ``rgt triage``."""
 
     about = """
-    Read logs of any origin on this machine and say which known failures they show, the best first:
-    the line that proves it, what never to do, and the fix. Nothing is run, and no box is asked.
+    Read logs of any origin on this machine and list the known failures in them, best match first: the line
+    that proves it, what never to do, and the fix. No command is run, and no box is contacted.
     """
     examples = (
         "rgt triage train.log",
@@ -358,7 +356,7 @@ class TriageArguments(Arguments):
         "FILE",
         "readings of the box from that time: a file of rgt record, or lines of the agent's sample",
     )
-    box = text_option("NAME", "whose readings count, where FILE has those of several boxes")
+    box = text_option("NAME", "use the readings of this box, if FILE has several boxes")
     json = flag("print one JSON object per file: file, findings")
 
 
@@ -366,8 +364,8 @@ class HandbookArguments(Arguments):
     """Arguments of ``rgt handbook``."""
 
     about = """
-    Search the handbook of known failures: by id, by words, or by an error line in quotes. One match
-    is shown whole. `rgt handbook new ID` drafts a page of your own in ~/.config/rgt/handbook.
+    Search the handbook of known failures: by id, by words, or by an error line in quotes. A single match is
+    shown in full. `rgt handbook new ID` drafts a page of your own in ~/.config/rgt/handbook.
     """
     examples = (
         "rgt handbook U7",

@@ -71,7 +71,7 @@ def _receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
     """Print the newest receipt of a box."""
     found = book.newest(box)
     if found is None:
-        complain(f"there is no receipt of {box}: rgt has stopped no meter of it")
+        complain(f"no receipt for {box}: rgt has not stopped or destroyed it")
         return FAILED
     print_receipt(found, as_json=as_json)
     return OK
@@ -93,12 +93,12 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
     No reading can do this on every platform. Nothing is sent.
     """
     if box is None:
-        complain("--seen is about one box: say which, as in rgt audit --box lab --seen off")
+        complain("--seen needs one box, as in rgt audit --box lab --seen off")
         return USAGE
     found, problems = journal.open_actions()
     mine = [one for one in found if one.first.box == box and one.first.verb is not None]
     if not mine:
-        for problem in problems or (f"nothing of {box} is open",):
+        for problem in problems or (f"{box} has no open action",):
             complain(problem)
         if problems:
             return USAGE
@@ -158,7 +158,7 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
         print_json(body)
         return
     print_lines(
-        f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again"
+        f"OPEN: {words(action)}; rgt polls the provider while it runs, and sends nothing again"
     )
 
 

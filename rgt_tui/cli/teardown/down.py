@@ -54,7 +54,7 @@ def run_down(arguments: DownArguments) -> int:
         return running.run_on_box(spec.name, _done(arguments, spec))
     if arguments.verb is None:
         complain(
-            f"say what is to become of {spec.name}: --park keeps its disks, --destroy ends it for good"
+            f"choose an action for {spec.name}: --park stops it and keeps its disks, --destroy deletes it"
         )
         return USAGE
     return running.run_on_box(spec.name, _down(arguments, spec, Verb(arguments.verb)))
@@ -66,16 +66,16 @@ def _contradiction(arguments: DownArguments) -> str:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
         extra = any(getattr(arguments, name) for name in others)
         if extra:
-            return "--done sends nothing and needs no evidence: leave the other options out"
+            return "--done sends nothing and takes no other option"
         return ""
     if (arguments.confirm is None) != (arguments.evidence is None):
-        return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
+        return "--confirm and --evidence are used together: --dry-run --json prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
         return "--dry-run sends nothing, so there is nothing to confirm"
     if arguments.confirm is None and not arguments.dry_run and not interactive():
         return (
-            "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and confirm that "
-            "with --confirm NAME --evidence DIGEST"
+            "cannot prompt here: in a script, run it with --dry-run --json, read the result, and "
+            "confirm it with --confirm NAME --evidence DIGEST"
         )
     return ""
 
@@ -143,7 +143,7 @@ async def _decide(
         unprotect=arguments.unprotect,
     )
     try:
-        with waiting(f"{spec.name} lists what could be lost …"):
+        with waiting(f"{spec.name}: listing files that could be lost …"):
             review = await fleet.review(spec.name, verb, patience=None, **given)
     except GateClosed as closed:
         profile, reasons = fleet.profile(spec.name), closed.reasons
@@ -157,9 +157,7 @@ async def _decide(
     # With a digest the key was valid in the dry run, and the gate will report what changed.
     if unknown and arguments.evidence is None:
         known = ", ".join(item.key for item in review.items if item.blocks or item.forfeited)
-        complain(
-            f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; there are: {known}"
-        )
+        complain(f"{spec.name}: the evidence has no item {', '.join(unknown)}; there are: {known}")
         return USAGE
     if review.refusals:
         away = _away(fleet, spec)
@@ -176,7 +174,9 @@ async def _decide(
     if typed is None:
         _show(review, sys.stderr if arguments.json else sys.stdout)
         typed, shown = review.phrase, clean(review.phrase)
-        does, undone = ("go on to your click", "begun") if review.by_hand else ("send it", "sent")
+        does, undone = (
+            ("continue to your click", "begun") if review.by_hand else ("send it", "sent")
+        )
         if not types(typed, f'type "{shown}" to {does}, anything else to cancel: '):
             complain(f"nothing was {undone}")
             if arguments.json:
@@ -258,7 +258,9 @@ async def _send(
     elif code == OK:
         await _print_receipt(fleet, review.box)
     if StopPhase.YOURS in [step.phase for step in steps]:
-        complain(f"{review.box}: open until you say that it is done: rgt down {review.box} --done")
+        complain(
+            f"{review.box}: open until you confirm that it is done: rgt down {review.box} --done"
+        )
     elif code == UNCONFIRMED:
         complain(
             f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state"
@@ -322,9 +324,9 @@ def _exits(review: Review) -> list[str]:
     if any(item.forfeitable for item in blocking):
         firm = [item.key for item in blocking if not item.forfeitable]
         but = f" (all that block but {', '.join(firm)})" if firm else ""
-        lines.append(f"to give an item up by its name: --forfeit KEY{but}")
+        lines.append(f"to give up an item by name: --forfeit KEY{but}")
     if any(item.ignorable for item in blocking):
-        lines.append("files that nobody owns, if they are no results: --ignore KEY")
+        lines.append("unclaimed files that are not results: --ignore KEY")
     return lines
 
 
@@ -368,7 +370,7 @@ def _show(review: Review, out: TextIO | None = None) -> None:
     """Print the review for a person, a line per item; `out` None = stdout."""
     out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
-    says = "seen from here:" if review.by_hand else "the provider says"
+    says = "seen from here:" if review.by_hand else "from the provider"
     print_lines(f"{name}: {says} {review.status}", "", out=out)
     now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
     spent = money(

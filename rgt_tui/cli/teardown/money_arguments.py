@@ -97,10 +97,9 @@ class DownArguments(BoxArguments):
     """Arguments of ``rgt down``."""
 
     about = """
-    Stop the meter of one box. The box and its provider are asked again; every reason against it is
-    printed at once; nothing is sent until you have typed the phrase that it asks for. In a script, read
-    what --dry-run --json prints and confirm exactly that: the digest is valid for 60 s, as long as no fact
-    changes.
+    Stop one box and its billing. rgt checks the box and its provider again and prints every reason against
+    it; nothing is sent until you type the phrase shown. In a script, read the output of --dry-run --json and
+    confirm its digest, which is valid for 60 s if no fact changes.
     """
     examples = (
         "rgt down lab --park",
@@ -112,23 +111,23 @@ class DownArguments(BoxArguments):
     one_of = ("verb done",)
     verb: str | None = choose(
         park="stop it so that it can be started again; its disks stay, and may keep billing",
-        destroy="end it for good, with its disks",
+        destroy="delete it with its disks; this cannot be undone",
     )
     done = flag(
-        "for a box without a provider: you have clicked it on the console, and it shows that it is done; "
-        "refused while the box still answers"
+        "for a box without a provider: you have clicked it on the console, and the console shows "
+        "it done; refused while the box still answers"
     )
-    dry_run = flag("gather the evidence and print it; send nothing")
-    confirm = text_option("PHRASE", "what a person would type, for a script")
-    evidence = text_option("DIGEST", "the digest of the dry run that is confirmed")
+    dry_run = flag("collect and print the evidence; send nothing")
+    confirm = text_option("PHRASE", "the phrase that a person types, for a script")
+    evidence = text_option("DIGEST", "the digest printed by the dry run")
     forfeit = list_option(
         "KEY",
-        "give up by name what an item of the evidence protects (repeatable; the phrase becomes longer)",
+        "give up what an item of the evidence protects (repeatable; the phrase becomes longer)",
     )
-    ignore = list_option(
-        "KEY", "say by name that files that nobody owns are no result (repeatable)"
+    ignore = list_option("KEY", "these unclaimed files are not results (repeatable)")
+    unprotect = option(
+        "PHRASE", str, "also allow it for a box marked protected in the fleet file", default=""
     )
-    unprotect = option("PHRASE", str, "for a box that the fleet file calls protected", default="")
     readonly = READONLY
     fleet = FLEET
     accept_new_host_key = HOST_KEY
@@ -140,11 +139,11 @@ class UpArguments(ConnectedArguments):
     """Arguments of ``rgt up``."""
 
     about = """
-    Ask the markets of your accounts for a machine, show what fits with its full price, and rent the one
-    that you confirm by typing the box's name. One call goes out and is never repeated: if its answer is
-    lost, the machine is looked for by a random token in its name. Then wait for SSH, read back what was
-    agreed, and add the box to the fleet file. Called again for a name whose renting was interrupted, it
-    continues that.
+    Search the providers of your accounts for a machine, show matching offers with their full price, and rent
+    the one that you confirm by typing the box's name. One request is sent and never repeated: if its answer
+    is lost, rgt finds the machine by a random token in its name. Then rgt waits for SSH, compares the machine
+    with the offer, and adds the box to the fleet file. Run it again with the same name to continue an
+    interrupted rental.
     """
     examples = (
         "rgt up train-a --gpu A100 --max-price 2",
@@ -152,39 +151,41 @@ class UpArguments(ConnectedArguments):
         "rgt up train-a --gpu H100 --dry-run --json",
         "rgt up train-a --gpu H100 --confirm train-a --evidence 3f9a…",
     )
-    name: str = positional("NAME", "what the fleet file will call the box")
+    name: str = positional("NAME", "name of the new box in the fleet file")
     gpu = option(
         "GPU[:N]",
         gpu_wish,
         "model, memory or both (A100, A100:80GB, 24GB+), and how many (default 1)",
     )
-    max_price = option("P", price, "the most per hour, compute and disk together")
+    max_price = option("P", price, "highest price per hour, compute and disk together")
     currency = option("C", currency, "currency of --max-price (default USD)", default="USD")
-    spot = flag("may be taken away at any time, for a lower price; on-demand otherwise")
+    spot = flag(
+        "rent a spot machine: cheaper, but it can be preempted at any time (default: on-demand)"
+    )
     disk = option("GB", count, "disk for data and checkpoints (default 100)", default=100)
     on = option(
         "PROVIDER[,…]",
         words_list,
-        "only these (default: those of the fleet file, else all)",
+        "only these providers (default: those in the fleet file, else all)",
         complete=provider_kinds,
     )
-    region = text_option("R", "the platform's own word for it (default: anywhere)")
-    image = text_option("I", "container image, or the platform's own name of one")
-    key = text_option("FILE", "public key that the machine lets in (default: yours in ~/.ssh)")
+    region = text_option("R", "region, as the platform names it (default: any)")
+    image = text_option("I", "container image, or the platform's name for one")
+    key = text_option("FILE", "public key for the login (default: yours in ~/.ssh)")
     dry_run = flag("show the offers and the price; rent nothing")
-    confirm = text_option("PHRASE", "what a person would type, for a script")
-    evidence = text_option("DIGEST", "the digest of the dry run that is confirmed")
+    confirm = text_option("PHRASE", "the phrase that a person types, for a script")
+    evidence = text_option("DIGEST", "the digest printed by the dry run")
     written_off = text_option(
-        "TOKEN", "you have looked at the console: the creation with this token made nothing"
+        "TOKEN", "you have checked the console: the creation with this token made no machine"
     )
     find = option(
         "TIME",
         duration,
-        "when it continues an earlier one: look for its machine for this long (default: until 10 minutes after it "
-        "was sent, at least 30 s)",
+        "when continuing: search for the machine this long (default: until 10 minutes after the "
+        "request, at least 30 s)",
     )
     check = flag(
-        "do not try the machine (GPUs, CUDA, disk) once it answers", "--no-check", initial=True
+        "do not test the machine (GPUs, CUDA, disk) once it answers", "--no-check", initial=True
     )
     readonly = READONLY
     fleet = FLEET
@@ -202,16 +203,16 @@ class BidArguments(FleetArguments):
     """Arguments of ``rgt bid``."""
 
     about = """
-    Change what is bid for a spot machine at Vast.ai: shows what the bid is now, the least that keeps the
-    machine, and what the new one costs at most a day, and asks for the box's name. A bid below the least gives
-    the machine away at once; a higher one gets back a machine that was outbid.
+    Change the bid for a spot machine at Vast.ai. It shows the current bid, the lowest bid that keeps the
+    machine and the new maximum cost per day, and asks for the box's name. A bid below the lowest loses the
+    machine at once; a higher one gets back a machine that was outbid.
     """
     examples = ("rgt bid mill 0.45", "rgt bid mill 0.45 --dry-run --json")
     box: str = positional("BOX", "a box of the fleet file")
-    price: float = positional("PRICE", "the new bid, an hour of the whole machine", type=price)
+    price: float = positional("PRICE", "the new bid per hour for the whole machine", type=price)
     dry_run = flag("show the bid and what it costs; change nothing")
-    confirm = text_option("PHRASE", "what a person would type, for a script")
-    evidence = text_option("DIGEST", "the digest of the dry run that is confirmed")
+    confirm = text_option("PHRASE", "the phrase that a person types, for a script")
+    evidence = text_option("DIGEST", "the digest printed by the dry run")
     readonly = READONLY
     fleet = FLEET
     json = flag("print one JSON object")
@@ -221,19 +222,19 @@ class CheckBoxArguments(BoxArguments):
     """Arguments of ``rgt check-box``."""
 
     about = """
-    Try one box for a minute and a half: whether CUDA computes (in the torch that is found there), how
-    fast it multiplies matrices and moves bytes to the GPU, the disk for data, the network to mirrors and
-    registries; against what it was rented as, and against the median of the boxes that were checked before.
-    Nothing of it is left on the box.
+    Test one box for a minute and a half: CUDA (with the torch found there), the speed of matrix
+    multiplication and of copies to the GPU, the data disk, the network to mirrors and registries. The results
+    are compared with what you rented, and with the median of the boxes checked before. No files are left on
+    the box.
     """
     examples = ("rgt check-box train-a", "rgt check-box lab --expect A100:2 --json")
     expect = option(
         "GPU[:N]",
         gpu_wish,
-        "the GPUs that it must have (default: what the fleet file says it was rented as)",
+        "the GPUs that it must have (default: as rented, from the fleet file)",
     )
     quick = flag(
-        "leave the network out and write little; it does not count as a measurement for others"
+        "skip the network test and write little; the result is not used to compare other boxes"
     )
     fleet = FLEET
     accept_new_host_key = HOST_KEY
@@ -245,8 +246,8 @@ class AuditArguments(FleetArguments):
     """Arguments of ``rgt audit``."""
 
     about = """
-    Print the audit log of billing actions, oldest first, and then what is still open: what was sent
-    without anybody knowing yet whether it was done. Nothing is asked or sent.
+    Print the audit log of billing actions, oldest first, and then the open ones: sent, with an outcome that
+    is still unknown. It contacts no box and no provider.
     """
     examples = (
         "rgt audit",
@@ -255,17 +256,17 @@ class AuditArguments(FleetArguments):
         "rgt audit --box lab --seen off",
         "rgt audit --receipt lab",
     )
-    box = text_option("NAME", "only what was done to this box", complete=box_names)
-    verify = flag("only follow the hashes from line to line, and say whether it is complete")
+    box = text_option("NAME", "only the actions on this box", complete=box_names)
+    verify = flag("only check the hash chain, and report whether the log is complete")
     seen = text_option(
         None,
-        "write down what you have seen on the console of the --box whose end is unknown, and settle it",
+        "record what the console shows for the --box with an unknown outcome, and close its action",
         choices=("off", "on"),
     )
     receipt = text_option(
         "NAME",
-        "print the receipt of this box's last stop or destroy: when, its cost, the copies of its results, what "
-        "still bills",
+        "print the receipt of this box's last stop or destroy: time, cost, copies of its results, "
+        "charges that continue",
         complete=box_names,
     )
     json = flag(
@@ -280,11 +281,11 @@ class ProfilesArguments(Arguments):
     The platforms that rgt knows.
 
       list [NAME...]    a line each, with the worst danger
-      show NAME...      all that is known: what survives what, billing verbs, clocks, traps, sources
+      show NAME...      everything known: what survives, billing actions, clocks, traps, sources
       check [NAME...]   whether each fact about money or data has a source, and how old it is
-      clocks [NAME...]  what happens by itself, and how it is watched
+      clocks [NAME...]  what happens without you, and how rgt watches it
 
-    A file NAME.toml of your own in ~/.config/rgt/profiles takes the place of the one of that name.
+    A file NAME.toml of your own in ~/.config/rgt/profiles replaces the built-in one of that name.
     """
     examples = (
         "rgt profiles list",
@@ -294,7 +295,7 @@ class ProfilesArguments(Arguments):
     )
     words: list[str] = positional(
         "list|show|check|clocks|NAME",
-        "what to do, and with which platforms",
+        "the action and the platforms",
         nargs="*",
         complete=lambda **_: ["list", "show", "check", "clocks", *profiles()],
     )
@@ -302,7 +303,7 @@ class ProfilesArguments(Arguments):
     max_age = option(
         "MONTHS",
         months,
-        "check: fail for what was not looked at for longer, or was never dated (without it, 6 months warn)",
+        "check: fail for facts that are older or have no date (without it, 6 months warn)",
     )
     json = flag("print one JSON object per platform or clock; with check: one in all")
 
@@ -311,10 +312,10 @@ class PullArguments(BoxArguments):
     """Arguments of ``rgt pull``."""
 
     about = """
-    Copy the results of a box here, and verify every byte: each file is hashed on both sides, written to
-    disk, and only then takes its name. Stop it at any point: the next pull continues. What is verified here
-    is never replaced by something that may be worse; links, odd names and files that change are named.
-    Nothing on the box is changed.
+    Copy the results of a box here, and verify every byte: each file is hashed on both sides and gets its name
+    only when it is on disk. You can stop at any point: the next pull continues. A verified file here is never
+    replaced by one that may be worse. Links, odd names and files that change are listed. Nothing on the box
+    is changed.
     """
     examples = (
         "rgt pull lab",
@@ -325,13 +326,13 @@ class PullArguments(BoxArguments):
     paths: list[str] = positional(
         "PATH", "on the box; globs allowed (default: its results)", nargs="*"
     )
-    dest = text_option("DIR", "where to (default: ./pulled/BOX)")
-    dry_run = flag("only say what would be pulled")
-    limit = option("RATE", byte_rate, "at most so many bytes per second: 500K, 20M, 1G")
+    dest = text_option("DIR", "directory here (default: ./pulled/BOX)")
+    dry_run = flag("only show what would be pulled")
+    limit = option("RATE", byte_rate, "limit in bytes per second: 500K, 20M, 1G")
     unclaimed = option(
         "SIZE",
         byte_count,
-        "without PATH: end with 1 if files that no job, run or `results` claims are larger (default 1M)",
+        "without PATH: exit with 1 if unclaimed files (of no job, run or `results`) are larger than this (default 1M)",
     )
     streams = option("N", stream_count, "side by side (default 4, at most 16)", default=4)
     fleet = FLEET
@@ -343,15 +344,13 @@ class VerifyArguments(Arguments):
     """Arguments of ``rgt verify``."""
 
     about = """
-    Look at every file below a directory of results: hash it, compare it with what the pull, a manifest or
-    the last verification knew of it, and prove that every checkpoint in it is complete and loads. Nothing
-    in a file is ever run. PULL_VERIFIED.json in the directory says what was found.
+    Check every file below a directory of results: hash it, compare it with the records of the pull, a
+    manifest or the last verification, and prove that every checkpoint is complete and loads. No code in a
+    file is ever run. PULL_VERIFIED.json in the directory has the result.
     """
     examples = ("rgt verify pulled/lab", "rgt verify pulled/lab --expect 12 --json")
     directory: str = positional("DIR", "the directory")
-    expect = option("N", count, "how many complete checkpoints there must be, at least")
-    renew = flag(
-        "leave out what the last verification found: files were changed or removed on purpose"
-    )
+    expect = option("N", count, "minimum number of complete checkpoints")
+    renew = flag("ignore the last verification: you changed or removed files on purpose")
     no_torch = flag("do not load files of torch.save with torch")
     json = flag("print one JSON object: ok, files, bytes, errors (path, reason) and more")

@@ -46,7 +46,7 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         complain("--as-of and --max-age are for rgt profiles check")
         return USAGE
     if action == "show" and not names:
-        complain(f"show which platform? known: {', '.join(all_profiles())}")
+        complain(f"which platform? there are: {', '.join(all_profiles())}")
         return USAGE
     try:
         profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(
@@ -104,7 +104,7 @@ def _show(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
         try:
             mark_seen(profile, time.time())
         except OSError as error:
-            complain(f"that you have read it could not be recorded: {error.strerror or error}")
+            complain(f"could not record that you have read it: {error.strerror or error}")
     return OK
 
 
@@ -153,7 +153,7 @@ def _check(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
         failed = sum(one.fails for one in found.shortfalls)
         warned = len(found.shortfalls) - failed
         counted = f"{found.facts} facts about money or data in {len(profiles)} profiles"
-        _print([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} to look at"])
+        _print([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} warnings"])
     if found.fails:
         return FAILED
     return OK

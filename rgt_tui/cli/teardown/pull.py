@@ -105,7 +105,7 @@ def in_short(report: PullReport) -> str:
         if report.unconfirmed:
             reasons.append(f"the box did not confirm it: {report.unconfirmed}")
         if report.too_much_unclaimed:
-            reasons.append(f"{report.unclaimed[0].path} and others are claimed by no job")
+            reasons.append(f"{report.unclaimed[0].path} and others belong to no job")
         count = len(reasons) + report.uncounted
         return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
     same = f", {report.same:,} already here" if report.same else ""
@@ -226,7 +226,7 @@ def tell(report: PullReport, *, as_json: bool) -> None:
         f"already{here}"
     )
     if report.carrier:
-        complain(f"{name}: through rgt's own SSH client, which is slower: {report.carrier}")
+        complain(f"{name}: over rgt's built-in SSH client, which is slower: {report.carrier}")
     _list(
         name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused)
     )
@@ -250,12 +250,12 @@ def tell(report: PullReport, *, as_json: bool) -> None:
         largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:RULES_SHOWN]
         rules = ", ".join(f"{rule.rule} ({size(rule.bytes)})" for rule in largest)
         print_lines(
-            f"{name}: no results, by their place: {rules}; `results` in the fleet file adds files"
+            f"{name}: not results, by their location: {rules}; `results` in the fleet file adds files"
         )
     if report.unclaimed:
         _tell_unclaimed(report)
     if report.uncounted:
-        complain(f"{name}: and {report.uncounted:,} more that are not named")
+        complain(f"{name}: and {report.uncounted:,} more")
 
 
 def _tell_unclaimed(report: PullReport) -> None:

@@ -102,12 +102,10 @@ def as_text(found: Verification) -> str:
         if count > MOST_LINES:
             shown.append(f"… and {count - MOST_LINES} more of the kind {kind}\n")
     if found.no_torch:
-        shown.append(
-            f"files of torch.save were looked at, but not loaded: {clean(found.no_torch)}\n"
-        )
+        shown.append(f"files of torch.save were checked, but not loaded: {clean(found.no_torch)}\n")
     if found.only_hashed:
         files = "1 file was" if found.only_hashed == 1 else f"{found.only_hashed:,} files were"
-        shown.append(f"{files} only hashed: nothing says what should be in it\n")
+        shown.append(f"{files} only hashed: no record of what they should contain\n")
     word = "verified" if found.ok else "NOT verified"
     counted = (
         (found.files, "file"),

@@ -109,7 +109,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
     if not holders:
         yield "no process holds a GPU"
     if row.get("why"):
-        yield f"which of them are orphans is not known: {text(row, 'why')}"
+        yield f"unknown which of them are orphans: {text(row, 'why')}"
     for name in texts(row, "ended"):
         yield f"ended     {name}"
     for refusal in rows_of(row, "refused"):
@@ -131,7 +131,7 @@ def logs_of(spec: BoxSpec) -> list[str]:
 def _grep_lines(row: Row) -> Iterator[str]:
     if "end" in row:
         if not row.get("complete"):
-            yield f"-- not everything was searched: {text(row, 'stopped') or 'see below'}"
+            yield f"-- search incomplete: {text(row, 'stopped') or 'see below'}"
         for problem in rows_of(row, "problems"):
             yield f"-- {text(problem, 'path')}: {text(problem, 'error')}"
         return
@@ -183,7 +183,7 @@ def _run(name: str, arguments: ToolArguments) -> int:
     spec = open_box(arguments, trusted=True)
     if isinstance(arguments, GrepArguments) and not arguments.paths and not logs_of(spec):
         complain(
-            f"{spec.name}: the fleet file names no logs and no jobs there: say where to search"
+            f"{spec.name}: the fleet file names no logs and no jobs there: give a path to search"
         )
         return USAGE
     if isinstance(arguments, ReapArguments) and arguments.kill is not None:
@@ -347,7 +347,7 @@ async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
     if done.status == OK and not arguments.json and texts(found, "waiting"):
         job = text(found, "job").rpartition("/")[2]
         again = f"{rgt_with(arguments.fleet)} queue {spec.name} run --job {job}"
-        print_lines(f"{spec.name}: {', '.join(texts(found, 'waiting'))} wait; to go on: {again}")
+        print_lines(f"{spec.name}: {', '.join(texts(found, 'waiting'))} wait; to continue: {again}")
     return done.status
 
 
@@ -371,11 +371,11 @@ def lines_of(row: Row) -> Iterator[str]:
             yield f"       {text(row, 'command')[:200]}"
         yield f"saved  {_point(row)}"
         if row.get("handles_sigterm") is not True:
-            yield "       it does not handle SIGTERM: it ends at once, and loses what it has not saved"
+            yield "       it does not handle SIGTERM: it ends at once and loses all unsaved progress"
     elif phase == "waits":
         yield f"waits  for its next checkpoint, at most {age(_seconds(row))}"
     elif phase == "asked":
-        yield f"asked  SIGTERM was sent; waiting up to {age(_seconds(row))} for its end"
+        yield f"asked  SIGTERM was sent; waiting up to {age(_seconds(row))} for it to end"
     elif phase == "ended":
         took = age(row["took"] if isinstance(row.get("took"), (int, float)) else None)
         if not row.get("ended"):
@@ -385,7 +385,9 @@ def lines_of(row: Row) -> Iterator[str]:
         state = f", {text(row, 'state')}{why}" if row.get("state") else ""
         yield f"ended  after {took}{state}"
         yield (
-            f"saved  {_point(row)}" if row.get("saved") else f"lost   what came after {_point(row)}"
+            f"saved  {_point(row)}"
+            if row.get("saved")
+            else f"lost   everything after {_point(row)}"
         )
 
 

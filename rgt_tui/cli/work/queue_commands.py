@@ -105,15 +105,14 @@ def _wrong(arguments: QueueArguments, names: Sequence[str]) -> str | None:
     if action == "new" and not arguments.words:
         return "which command? write it after --: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
     if action == "new" and arguments.job is not None:
-        return "new takes the name of the job, and no --job"
+        return "new takes the name of the job instead of --job"
     if action != "new" and arguments.words:
         return f"{action} takes no command"
     only_new = [
         word for word, name in NEW_ALONE.items() if action != "new" and getattr(arguments, name)
     ]
     if only_new:
-        goes = "goes" if len(only_new) == 1 else "go"
-        return f"{' and '.join(only_new)} {goes} with new: it is part of the job that new makes"
+        return f"only for new, as part of the job: {' and '.join(only_new)}"
     if action == "add" and (len(names) > 1 or not rest):
         return (
             "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
@@ -129,7 +128,7 @@ def _wrong(arguments: QueueArguments, names: Sequence[str]) -> str | None:
     if arguments.hand_over in names:
         return f"{arguments.hand_over} cannot take over its own cells"
     if arguments.hand_over and rest:
-        return "--hand-over takes the cells of that box, and no file"
+        return "--hand-over uses the cells of that box: give no file"
     return None
 
 
@@ -359,9 +358,7 @@ class Queues:
         else:
             print_lines(*(line for entry in entries for line in entry_lines(entry)))
         for part in lost:
-            complain(
-                f"{part.box}: {part.error}; what it has is shown as it was last seen, and it may still run"
-            )
+            complain(f"{part.box}: {part.error}; shown as last seen, it may still run")
         bad = {entry.status for entry in entries} - {WHOLE}
         if bad - {"unknown", "unproven", "unreadable"}:
             return FAILED
@@ -489,14 +486,14 @@ class Queues:
         else:
             if queue.runner_alive:
                 complain(
-                    f"{away.name}: its runner is alive, and may run them: nothing was handed over"
+                    f"{away.name}: its runner is active and may run them: nothing was handed over"
                 )
                 return FAILED
         # the receiving boxes have to answer first
         await asyncio.gather(*map(self._queue, self._specs))
         cells = [cell for cell in queue.cells if cell.state in UNDONE]
         if not cells:
-            self._say(f"{away.name}: no cell is left to hand over")
+            self._say(f"{away.name}: it has no cell to hand over")
             return OK
         names = [cell.name for cell in cells]
         path = ledger_path(os.environ)
@@ -515,7 +512,7 @@ class Queues:
         try:
             code = await self._share_out(lines)
         except BoxError:
-            complain("what was taken from it, for a queue that does not have it yet:")
+            complain("to add the cells taken from it to a queue that lacks them:")
             complain("\n".join(line.text for line in lines))
             raise
         if left and code == OK:
@@ -534,12 +531,12 @@ class Queues:
             return True
         word = f"; {says(meter)}" if meter is not None else "; no provider to ask"
         complain(
-            f"{spec.name}: {error}{word}. Unreachable is not dead: it may still run its cells."
+            f"{spec.name}: {error}{word}. Unreachable does not mean stopped: it may still run its cells."
         )
         return typed(
             self._arguments,
             spec.name,
-            "say that you have seen that it is off, and hand its cells over",
+            "confirm that you have seen it off, and hand its cells over",
         )
 
     async def _last_known(self, spec: BoxSpec, job: str) -> QueueState:
@@ -547,7 +544,7 @@ class Queues:
         queue = next((queue for queue in queues if same_job(queue.path, job)), None)
         if queue is None:
             raise Unreachable(
-                f"it is not reached, and no rgt has seen its queue {job}: its cells are unknown"
+                f"it is unreachable, and its queue {job} was never seen: its cells are unknown"
             )
         self._say(f"{spec.name}: its queue as it was seen {ago(queue.at, time.time())}")
         return queue
@@ -562,7 +559,7 @@ class Queues:
         answer = await self._ask(spec, take_out_words(job, names, "handed over to another box"))
         if not answer.rows:
             raise CommandFailed(
-                f"its queue could not be told which cells others run now: {answer.words}"
+                f"its queue could not be updated with the cells that others run now: {answer.words}"
             )
         kept = answer.last.get("kept")
         stays = tuple(str(name) for name in kept) if isinstance(kept, dict) else ()
@@ -571,9 +568,7 @@ class Queues:
                 f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}"
             )
         if texts(answer.last, "out"):
-            self._say(
-                f"{spec.name}: not run there any more: {', '.join(texts(answer.last, 'out'))}"
-            )
+            self._say(f"{spec.name}: no longer run there: {', '.join(texts(answer.last, 'out'))}")
         try:
             await asyncio.to_thread(forget_handed, path, spec.name, gone[0].job, names)
         except OSError as error:
@@ -662,15 +657,15 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
                 f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}",
             )
         epochs = "" if cell.epochs is None else f", {how_many(cell.epochs, 'epoch')}"
-        freed = f", gave {size(cell.pruned)} of room back" if cell.pruned else ""
+        freed = f", freed {size(cell.pruned)}" if cell.pruned else ""
         lines.append(f"{state:<11} {cell.name} ({cell.task}{epochs}{when}{freed}){why}")
     runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
     lines.append(
-        f"{runner} is at work"
+        f"{runner} is active"
         if queue.runner_alive
-        else "every cell has had its turn"
+        else "all cells are done"
         if queue.done
-        else "no runner is at work"
+        else "no runner is active"
     )
     return lines + ([f"error: {queue.error}"] if queue.error else [])
 

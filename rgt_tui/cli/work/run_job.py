@@ -57,7 +57,7 @@ AGAIN_S = 5.0
 """Seconds between two attempts to reconnect to a box while waiting for its job."""
 WAIT_S = 60.0
 """Seconds that one request for the end of a job waits on the box."""
-UNSURE = "whether it was started is not known: the same command again shows its state, and starts nothing twice"
+UNSURE = "unknown whether it was started: run the same command again to see its state; nothing is started twice"
 VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
@@ -110,14 +110,14 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
     missing = [name for name in dict.fromkeys(names) if not os.environ.get(name)]
     if len(missing) > 1 and not sys.stdin.isatty():
         raise ValueError(
-            f"standard input holds one secret, and {' and '.join(missing)} are not in the environment here"
+            f"standard input has one secret, but {' and '.join(missing)} are not in the environment here"
         )
     found = {name: Secret(os.environ[name]) for name in names if name not in missing}
     for name in missing:
         value = read_value(name)
         if value is None:
             raise ValueError(
-                f"--secret {name}: it is not in the environment here, and nothing was given"
+                f"--secret {name}: it is not in the environment here, and no value was given"
             )
         found[name] = value
     for name, value in found.items():
@@ -221,7 +221,7 @@ class _Start:
         if self._again:
             return True
         names = ", ".join(f"{each.name} (for {age(each.seconds)})" for each in launched.others)
-        runs = f"this command runs already, with other code: {names}"
+        runs = f"this command is already running, with other code: {names}"
         if interactive() and not self._arguments.json:
             self._again = says_yes(f"{self._spec.name}: {runs}. Start it once more?")
         if not self._again:
@@ -346,7 +346,7 @@ def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str
         )
     except FleetFileError as error:
         complain(
-            f'it runs, and the fleet file does not name it: {error}; by hand: jobs = ["{folder}"]'
+            f'it runs, but could not be added to the fleet file: {error}; add it by hand: jobs = ["{folder}"]'
         )
     place = meant(arguments)
     if place is not None and place.lies_there:

@@ -84,13 +84,13 @@ async def _exec(spec: BoxSpec, arguments: ExecArguments) -> int:
     except Unreachable as error:
         if not began:
             raise
-        raise Unreachable(f"{error}; whether the command still runs there is not known") from error
+        raise Unreachable(f"{error}; unknown whether the command still runs there") from error
     if passed.error is not None:
         raise passed.error
     if interrupted.is_set():
         return INTERRUPTED
     if passed.status is None:
-        complain(f"{spec.name}: the box did not say how the command ended")
+        complain(f"{spec.name}: the box did not report the command's exit status")
         return UNREACHABLE
     return passed.status
 
@@ -235,7 +235,7 @@ async def _code(arguments: CodeArguments, spec: BoxSpec) -> int:
                 folder = folder or await _home(connection)
     except (Unreachable, AuthFailed, TimeoutError) as error:
         said = error if str(error) else f"not reached within {arguments.timeout:g} s"
-        complain(f"{spec.name}: {said}; what follows is its way by the fleet file")
+        complain(f"{spec.name}: {said}; this is the connection from the fleet file")
     steps = await asyncio.to_thread(hops, spec, profile.launch.user)
     if place is not None and place != (steps[-1].host.host, steps[-1].host.port):
         meter = await provider_word(spec)

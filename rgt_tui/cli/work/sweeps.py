@@ -67,7 +67,9 @@ async def make_sweep(
         return FAILED
     missing = [spec.name for spec in specs if spec.name not in made]
     if missing and made:
-        complain(f"the job is not on {', '.join(missing)}: type the same again once that is mended")
+        complain(
+            f"the job is not on {', '.join(missing)}: run the same command again once that is fixed"
+        )
     return code
 
 
@@ -135,7 +137,7 @@ def _print(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> None
         body: dict[str, Any] = {"box": spec.name, "job": job, **row}
         print_json(body)
         return
-    how = "made" if row.get("made") else "is there already, with this very command"
+    how = "made" if row.get("made") else "already exists, with the same command"
     lines = [f"code   {text(row, 'code')}"] if row.get("code") else []
     lines += [f"job    {job} {how}; results go to {text(row, 'out')}"]
     lines += [f"note   {note}" for note in texts(row, "notes")]

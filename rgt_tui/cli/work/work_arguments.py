@@ -26,20 +26,20 @@ CONNECT_SECONDS = 60.0
 
 PROBE = option("TIME", duration, "wait at most this long for a first step (60s)", default=60.0)
 NO_SMOKE = flag("start without the smoke command")
-SMOKE_SECONDS = option("TIME", duration, "how long the smoke command may take (10m)", default=600.0)
+SMOKE_SECONDS = option("TIME", duration, "time limit of the smoke command (10m)", default=600.0)
 
 
 class RunArguments(BoxArguments):
     """Arguments of ``rgt run``."""
 
     about = """
-    Run a command on a box so that it outlives the connection: as a job of its own (docs/jobs.md), with
-    Python, disks and environment as the platform's profile says. First its smoke command runs, then the
-    queue is checked, then it is started, detached, and watched: alive, first line, first step, no
-    traceback. A single word after -- is a line for a shell; several are run without a shell. The same
-    command again, with the same code, starts nothing: it says how the job is doing. If it runs with other
-    code, you are asked; a script needs --again. $RGT_OUT in its environment is the directory of its results;
-    in the words of a command without a shell it is filled in.
+    Run a command on a box so that it continues without the connection: as a job (docs/jobs.md), with Python,
+    disks and environment from the platform's profile. First the smoke command runs, then the queue is
+    checked, then the job is started, detached, and watched: process alive, first line, first step, no
+    traceback. A single word after -- is a shell line; several words are run without a shell. The same command
+    again, with the same code, starts nothing and shows the state of the job. If it runs with other code, rgt
+    asks; a script needs --again. The environment variable $RGT_OUT is the directory for results; it is also
+    replaced in a command without a shell.
     """
     examples = (
         "rgt run lab --push . -- python train.py --config big.yaml",
@@ -49,30 +49,30 @@ class RunArguments(BoxArguments):
         "rgt run lab --push . --secret HF_TOKEN --ckpt-size 2G -- python train.py --out '$RGT_OUT'",
         "rgt run lab --wait --json -- ./sweep.sh",
     )
-    name = text_option("N", "of the job (default: from the command, always the same)")
-    push = text_option("PATH", "push this code first (rgt push), and start in this version of it")
-    smoke = text_option("CMD", "a shell line that must end with 0 first")
+    name = text_option("N", "name of the job (default: derived from the command)")
+    push = text_option("PATH", "push this code first (rgt push), and start in that version")
+    smoke = text_option("CMD", "a shell line that must exit with 0 first")
     smoke_here = flag(
-        "run it on this machine first, without a GPU, in a copy of what --push would push"
+        "run the smoke command on this machine first, without a GPU, in a copy of the code of --push"
     )
-    env = list_option("K=V", "environment of the command; several times")
+    env = list_option("K=V", "environment variable of the command (repeatable)")
     secret = list_option(
         "NAME",
-        "a key or token for the command: from this variable here, else typed, or from standard input",
+        "a key or token for the command: from this variable here, else typed or from standard input",
     )
-    workdir = text_option("DIR", "where it starts (default: the home directory)", "--in")
-    retries = option("N", count, "further attempts when it fails", default=0)
+    workdir = text_option("DIR", "working directory (default: the home directory)", "--in")
+    retries = option("N", count, "retries after a failure", default=0)
     ckpt_size = option(
         "SIZE",
         byte_count,
-        "of one checkpoint, such as 2G: it must fit on the disk before anything starts; 0 = do not check",
+        "size of one checkpoint, such as 2G: the job starts only if it fits on the disk; 0 = do not check",
     )
     keep = list_option(
         "PATH",
-        "copy only this to durable storage, below $RGT_OUT; several times (default: all of it)",
+        "copy only this path below $RGT_OUT to durable storage (repeatable; default: everything)",
     )
     again = flag("start it once more, although it was started before")
-    wait = flag("then wait until it has ended: 0 done, 1 failed")
+    wait = flag("wait until it ends, then exit with 0 (done) or 1 (failed)")
     probe = PROBE
     no_smoke = NO_SMOKE
     smoke_seconds = SMOKE_SECONDS
@@ -87,13 +87,13 @@ class QueueArguments(ConnectedArguments):
     """Arguments of ``rgt queue``."""
 
     about = """
-    The queue of a box, or one queue over several: a,b,c. new makes the job of a sweep of your own code:
-    the command after --, with {cfg} {name} {task} {epochs} {out} {py} filled in for each cell, in one version
-    of the code on every box. add appends lines: CONFIG [TASK] [EPOCHS]; run tries, checks and starts
-    it, and watches how it begins; status, check and reconcile change nothing (check --fix corrects line
-    ends). With several boxes run QUEUEFILE shares out its lines by what such cells have cost so far, and
-    reconcile compares the cells of all boxes with what is there. run --hand-over BOX gives the unfinished
-    cells of a box that is off to the others.
+    The queue of one box, or one queue over several: a,b,c. new makes a job for a sweep of your code: the
+    command after --, with {cfg} {name} {task} {epochs} {out} {py} filled in for each cell, in one version of
+    the code on every box. add appends lines: CONFIG [TASK] [EPOCHS]; run tests, checks and starts it, and
+    watches the start; status, check and reconcile change nothing (check --fix corrects line endings). With
+    several boxes, run QUEUEFILE distributes its lines by the cost of such cells so far, and reconcile
+    compares the cells of all boxes with the files there. run --hand-over BOX gives the unfinished cells of a
+    box that is off to the others.
     """
     examples = (
         "rgt queue lab new sweep --push . -- 'python train.py --config {cfg} --epochs {epochs} --out {out}'",
@@ -111,23 +111,25 @@ class QueueArguments(ConnectedArguments):
         "new: the job's name; add: lines; run: a queue file of this machine; take-out: cells",
         nargs="*",
     )
-    push = text_option("PATH", "new: push this code first, and work in this version of it")
-    workdir = text_option("DIR", "new: where cells start (default: the pushed code)", "--in")
-    env = list_option("K=V", "new: environment of the cells; several times")
-    smoke = text_option("CMD", "new: a shell line that must end with 0 before a launch")
-    retries = option("N", count, "new: further attempts of a failed cell", default=0)
+    push = text_option("PATH", "new: push this code first, and run in that version")
+    workdir = text_option(
+        "DIR", "new: working directory of the cells (default: the pushed code)", "--in"
+    )
+    env = list_option("K=V", "new: environment variable of the cells (repeatable)")
+    smoke = text_option("CMD", "new: a shell line that must exit with 0 before a launch")
+    retries = option("N", count, "new: retries of a failed cell", default=0)
     prune = text_option(
         None,
-        "new: finished cells with a verified copy give their room to the next",
+        "new: delete results of finished cells that have a verified copy when the next cell needs space",
         choices=("keep-best",),
     )
     job = text_option("J", "name or directory of the job (default: the one of the fleet file)")
     start = text_option("CELL", "run, check: begin with this cell", "--from")
-    fix = flag("check: mend Windows line endings")
-    again = list_option("CELL", "run: a done cell, too, whose result was lost")
-    durable = text_option("DIR", "reconcile: where the copies are, instead of where the job says")
-    hand_over = text_option("BOX", "run: give the undone cells of this box to those named")
-    confirm = text_option("NAME", "the name of that box, in place of typing it")
+    fix = flag("check: fix Windows line endings")
+    again = list_option("CELL", "run: also run this finished cell, whose result was lost")
+    durable = text_option("DIR", "reconcile: directory of the copies (default: from the job)")
+    hand_over = text_option("BOX", "run: give the unfinished cells of this box to the named boxes")
+    confirm = text_option("NAME", "the name of that box, instead of typing it")
     probe = PROBE
     no_smoke = NO_SMOKE
     smoke_seconds = SMOKE_SECONDS
@@ -142,9 +144,9 @@ class SshArguments(BoxArguments):
     """Arguments of ``rgt ssh``."""
 
     about = """
-    Open ssh the way rgt connects: to the same address (also a new one that the provider gives),
-    through the same jump hosts, with the same key, and held to the host key that rgt has just verified.
-    Words after -- are run in a terminal instead of a shell.
+    Open ssh as rgt connects: to the same address (also a new one from the provider), through the same jump
+    hosts, with the same key, and accepting only the host key that rgt has just verified. A command after --
+    runs in the terminal instead of a shell.
     """
     examples = ("rgt ssh lab", "rgt ssh lab -- htop")
     fleet = FLEET
@@ -155,10 +157,11 @@ class ExecArguments(BoxArguments):
     """Arguments of ``rgt exec``."""
 
     about = """
-    Run one command on a box, with this terminal's standard input and outputs, every byte as it is. A
-    single word after -- is a line for the box's shell; several stay what they are, blanks and quotes
-    included. It needs neither a Python nor the agent there. Ctrl-C hangs up; where the sshd there can do
-    that (not for root), the command gets it first. Start what must outlive the connection with rgt run.
+    Run one command on a box, with this terminal's standard input, output and error, every byte unchanged. A
+    single word after -- is a line for the box's shell; several words are passed unchanged, blanks and quotes
+    included. The box needs neither Python nor the agent. Ctrl-C disconnects; if the box's sshd supports it
+    (not for root), the command gets the signal first. For commands that must survive a lost connection, use
+    rgt run.
     """
     examples = (
         "rgt exec lab -- nvidia-smi",
@@ -173,9 +176,9 @@ class TunnelArguments(BoxArguments):
     """Arguments of ``rgt tunnel``."""
 
     about = """
-    Forward ports of this machine to ports of a box, until Ctrl-C. They listen on 127.0.0.1 only; if a
-    port is taken here, another one is used, and printed. They stay open while a lost connection is made
-    again. Without PORT: the tunnels of the fleet file, such as those of a pasted ssh command (-L, -D).
+    Forward ports of this machine to ports of a box, until Ctrl-C. They listen on 127.0.0.1 only; if a port is
+    taken here, another one is used, and printed. They stay open while rgt reconnects. Without PORT: the
+    tunnels of the fleet file, such as those of a pasted ssh command (-L, -D).
     """
     examples = (
         "rgt tunnel lab 6006",
@@ -193,9 +196,9 @@ class CodeArguments(BoxArguments):
     """Arguments of ``rgt code``."""
 
     about = """
-    Print what VS Code, Cursor and JetBrains need to open a directory of a box: a block of ssh_config that
-    leads there the way rgt goes, and the address of the directory. Nothing is written; with --write the
-    block goes to a file of rgt's own, and one line that includes it is shown, for ~/.ssh/config.
+    Print what VS Code, Cursor and JetBrains need to open a directory of a box: a block of ssh_config with the
+    same route as rgt, and the address of the directory. Nothing is written. With --write, the block goes to
+    rgt's own file, and rgt prints the Include line for ~/.ssh/config.
     """
     examples = ("rgt code lab", "rgt code lab --write --dir /workspace/project")
     dir = text_option("DIR", "on the box (default: the data directory of its platform, or home)")
@@ -209,20 +212,20 @@ class StopArguments(BoxArguments):
     """Arguments of ``rgt stop``."""
 
     about = """
-    End one run of a box: a job, a cell, or a training that rgt has found, by the name that rgt shows. It
-    gets SIGTERM, and time to save; then you see what it has saved, and where. A run of a queue ends through
-    its runner: the cell counts as interrupted, and the rest of the queue waits. No process is ended by a
-    number alone: it must be the one that was shown.
+    Stop one run of a box: a job, a cell, or a detected training, by the name that rgt shows. It gets SIGTERM
+    and time to save; then you see what it saved, and where. A run of a queue is stopped through its runner:
+    the cell counts as interrupted, and the rest of the queue waits. A process is never ended by its pid
+    alone: it must be the process that was shown.
     """
     examples = (
         "rgt stop lab try-1",
         "rgt stop lab exp/train --after-checkpoint",
         "rgt stop lab try-1 --yes --json",
     )
-    run: str = positional("RUN", "job (name or directory), cell, or found training")
-    after_checkpoint = flag("wait until it has saved once more, then end it")
-    wait = option("TIME", duration, "how long to wait for that (1h)", default=3600.0)
-    seconds = option("TIME", duration, "how long to wait for its end (default: 2m30)")
+    run: str = positional("RUN", "job (name or directory), cell, or detected training")
+    after_checkpoint = flag("wait for its next checkpoint, then stop it")
+    wait = option("TIME", duration, "time limit for that checkpoint (1h)", default=3600.0)
+    seconds = option("TIME", duration, "time limit for it to end (default: 2m30)")
     yes = flag("do not ask")
     fleet = FLEET
     json = flag("print one JSON object per step: found, waits, asked, ended")
@@ -241,18 +244,18 @@ class GpuHealthArguments(BoxArguments):
     json = flag("print one JSON object: checks, source, error, status")
     timeout = timeout_option(60.0)
     accept_new_host_key = HOST_KEY
-    expect = option("N", count, "how many GPUs there must be")
-    hot = option("C", float, "what counts as too hot (default 85)")
-    strict = flag("what is not known is not good enough, either")
+    expect = option("N", count, "expected number of GPUs")
+    hot = option("C", float, "temperature that counts as too hot (default 85)")
+    strict = flag("unknown results count as failures")
 
 
 class ReapArguments(BoxArguments):
     """Arguments of ``rgt reap``."""
 
     about = """
-    List who holds a GPU of a box without the driver knowing: what a training that died has left behind.
-    Nothing is touched without --kill, and then one process only, by its pid and its start, after you
-    have typed the name of the box. What trains is never ended.
+    List processes that use GPU memory of a box without working, such as those left by a training that died.
+    Nothing is changed without --kill, which ends one process, by its pid and start time, after you type the
+    name of the box. A process that trains is never ended.
     """
     examples = (
         "rgt reap lab",
@@ -264,29 +267,29 @@ class ReapArguments(BoxArguments):
     timeout = timeout_option(60.0)
     accept_new_host_key = HOST_KEY
     kill = text_option("PID:START", "end this process; both numbers as the list shows them")
-    unverified = flag("even if it is not known whether it is an orphan")
-    confirm = text_option("NAME", "the name of the box, in place of typing it")
+    unverified = flag("even if it is unknown whether it is an orphan")
+    confirm = text_option("NAME", "the name of the box, instead of typing it")
 
 
 class GrepArguments(BoxArguments):
     """Arguments of ``rgt grep``."""
 
     about = """
-    Search logs on a box from their end, so that the newest lines come first, within bounds of time and bytes:
-    it disturbs no training. PATTERN is a regular expression of Python. Without PATH: the logs and the jobs
-    that the fleet file names.
+    Search logs on a box from their end, so that the newest lines come first, with limits on time and bytes,
+    so that it does not slow a training. PATTERN is a regular expression of Python. Without PATH: the logs and
+    the jobs that the fleet file names.
     """
     examples = (
         "rgt grep lab 'CUDA out of memory|Traceback' --context 3",
         "rgt grep lab loss '~/exp/*.log' --max 5",
     )
     fleet = FLEET
-    json = flag("print one JSON object per match, and one with end at last")
+    json = flag("print one JSON object per match, and a last one with end")
     timeout = timeout_option(60.0)
     accept_new_host_key = HOST_KEY
     pattern: str = positional("PATTERN", "a regular expression")
     paths: list[str] = positional("PATH", "a file, a directory or a glob on the box", nargs="*")
-    max = option("N", count, "stop after so many matches (default 100)")
+    max = option("N", count, "stop after N matches (default 100)")
     context = option("N", count, "lines around each match (at most 50)")
     ignore_case = flag("ignore case")
 
@@ -296,14 +299,14 @@ class ManifestArguments(BoxArguments):
 
     about = """
     Print the SHA-256 and the path of every file below a directory of a box, as sha256sum does. Hashes are
-    remembered there: the next time only what has changed is read. Links are named, never followed.
+    cached there: the next run reads only changed files. Links are listed, never followed.
     """
     examples = (
         "rgt manifest lab /workspace/runs > runs.sha256",
         "rgt manifest lab '~/data' --json",
     )
     fleet = FLEET
-    json = flag("print one JSON object per file, and one with end at last")
+    json = flag("print one JSON object per file, and a last one with end")
     timeout = timeout_option(3600.0)
     accept_new_host_key = HOST_KEY
     dir: str = positional("DIR", "on the box")
@@ -315,15 +318,14 @@ class MirrorArguments(BoxArguments):
 
     about = """
     Copy a directory on a box to another one there, on storage that outlives the box: each file is read back
-    and compared before it takes its place. If it is stopped, the next one continues; nothing there
-    is deleted.
+    and compared before it gets its name. If it is stopped, the next run continues; nothing is deleted there.
     """
     examples = ("rgt mirror lab /root/autodl-tmp/runs/a /root/autodl-fs/runs/a",)
     fleet = FLEET
-    json = flag("print one JSON object per file, and one with end at last")
+    json = flag("print one JSON object per file, and a last one with end")
     timeout = timeout_option(4 * 3600.0)
     source: str = positional("SRC", "a directory on the box")
-    target: str = positional("DST", "where to, on the box")
+    target: str = positional("DST", "target directory, on the box")
 
 
 ToolArguments: TypeAlias = (

@@ -192,11 +192,11 @@ async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(
         ),
         (("nobody", "--park", "--dry-run"), "no box 'nobody'"),
         (("lab", "--park", "--destroy"), "not allowed with"),
-        (("lab", "--done", "--ignore", "results:/data"), "leave the other options out"),
-        (("lab", "--done", "--unprotect", "lab"), "leave the other options out"),
+        (("lab", "--done", "--ignore", "results:/data"), "takes no other option"),
+        (("lab", "--done", "--unprotect", "lab"), "takes no other option"),
         (
             ("lab", "--park", "--dry-run", "--forfeit", "everything"),
-            "no item of the evidence is called everything",
+            "the evidence has no item everything",
         ),
     ],
 )

@@ -55,7 +55,7 @@ async def test_status_has_a_line_of_the_account_and_an_alert(unseen: Unseen) -> 
     _, account = done.stdout.splitlines()
     assert account.startswith("runpod           unlisted    $1.31/h ")
     assert "machine forgotten one (pod9)" in account and "volume vol1, 100 GB" in account
-    assert account.endswith("rgt import --from runpod takes machines in")
+    assert account.endswith("rgt import --from runpod adds machines to the fleet")
     done = await unseen("status", "--json")
     line, bill = (json.loads(text) for text in done.stdout.splitlines())
     assert {one["id"] for one in line["alerts"]} >= {

@@ -245,7 +245,7 @@ def test_cells_of_a_box_that_still_answers(pair: Pair) -> None:
     hold.unlink()
     done = rgt.on("queue", "b", "run", "--hand-over", "a", "--probe", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "a: not run there any more: a, b" in done.stdout
+    assert "a: no longer run there: a, b" in done.stdout
     until(lambda: over(pair.jobs["b"]))
     assert pair.lines("a") == [] and pair.lines("b") == [
         "a.yaml x 1  # from a",
@@ -288,5 +288,5 @@ def test_cells_of_a_box_that_is_gone(pair: Pair, tmp_path: Path) -> None:
     # It comes back, with its old queue: what others ran is not run again.
     rgt.describe([pair.specs["a"], pair.specs["b"]])
     back = rgt.on("queue", "a", "run", "--probe", "1")
-    assert "a: not run there any more: a, b" in back.stdout
+    assert "a: no longer run there: a, b" in back.stdout
     assert pair.lines("a") == [] and pair.ran("a") == []

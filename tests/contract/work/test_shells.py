@@ -64,7 +64,7 @@ def test_a_line_that_is_lost_is_3_and_says_so(rgt: Rgt, lab: BoxSpec, tmp_path: 
     (tmp_path / "came").touch()
     rest, said = process.communicate(timeout=PATIENCE)
     assert (process.returncode, rest) == (3, b""), said
-    assert b"whether the command still runs there is not known" in said
+    assert b"unknown whether the command still runs there" in said
     rgt.describe([msgspec.structs.replace(lab, port=1)])
     gone = rgt.on("exec", "lab", "--", "true")
     assert gone.returncode == 3 and "refused the connection" in gone.stderr

@@ -116,9 +116,9 @@ def test_a_job_that_the_fleet_file_does_not_name_is_kept_there_once_it_runs(
         ),
         (
             ("new", "sweep", "--job", "other", "--", "true {cfg}"),
-            "new takes the name of the job, and no --job",
+            "new takes the name of the job instead of --job",
         ),
-        (("run", "--push", "."), "--push goes with new: it is part of the job that new makes"),
+        (("run", "--push", "."), "only for new, as part of the job: --push"),
         (("run", "--smoke", "true", "--retries", "2"), "--smoke and --retries go with new"),
     ],
 )

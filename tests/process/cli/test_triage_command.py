@@ -69,7 +69,7 @@ def test_the_exit_status_says_what_was_found(
     os.mkfifo(tmp_path / "pipe.log")
     assert rgt(capsys, "triage", tmp_path / "well.log")[:2] == (
         0,
-        f"{tmp_path}/well.log: nothing known is wrong in it\n",
+        f"{tmp_path}/well.log: no known failure in it\n",
     )
     status, out, err = rgt(
         capsys, "triage", tmp_path / "gone.log", tmp_path / "pipe.log", tmp_path / "ill.log"

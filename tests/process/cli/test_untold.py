@@ -108,7 +108,7 @@ def test_a_mistake_of_rgt_itself_could_not_tell(
         "rgt_tui.cli.printing.drop_output", lambda: None
     )  # it is the test runner's own
     assert status.run_patrol(parse(["patrol", "--fleet", str(fleet)])) == 2
-    assert "could not tell: rgt itself has failed (RuntimeError)" in capfd.readouterr().err
+    assert "unknown: rgt itself failed (RuntimeError)" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("logs", "lab", "/x"), ("logs", "lab")])

@@ -23,7 +23,7 @@ def test_what_is_there_is_named_with_its_price_and_adds_up() -> None:
     text = account_text(replace(BILL, things=(POD, VOLUME)))
     assert text.startswith("runpod           unlisted    $1.00/h    machine old")
     assert "volume vol1, on pod9: $0.01/h, $7.30 a month" in text
-    assert text.endswith("rgt import --from runpod takes machines in")
+    assert text.endswith("rgt import --from runpod adds machines to the fleet")
     assert "\x1b" not in text
     many = replace(BILL, things=(POD,) * 9)
     assert "5 more (--json has them)" in account_text(many)
@@ -38,7 +38,7 @@ def test_what_is_not_known_is_never_left_out() -> None:
     assert "≥ $1.00/h" in account_text(late)
     assert "volumes, addresses and snapshots: not known (403)" in account_text(late)
     old = replace(BILL, machines_error="500")
-    assert account_text(old).endswith("machines: not known to be all (500)")
+    assert account_text(old).endswith("machines: maybe incomplete (500)")
     none = replace(
         BILL, machines_at=None, leftovers_at=None, machines_error="no API", leftovers_error="no API"
     )

@@ -108,7 +108,7 @@ def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     assert said.out == ""
     assert (
-        "no item of the evidence is called results:/data/y; there are: results:/data/x" in said.err
+        "the evidence has no item results:/data/y; there are: results:/data/x" in said.err
     )
 
 
@@ -155,7 +155,7 @@ def test_what_the_dry_run_had_and_is_gone_is_for_the_gate_to_judge(gate: Gate) -
     ("by_hand", "asks", "ends"),
     [
         (False, "to send it", "nothing was sent"),
-        (True, "to go on to your click", "nothing was begun"),
+        (True, "to continue to your click", "nothing was begun"),
     ],
 )
 def test_where_the_click_is_yours_nothing_is_said_to_be_sent(

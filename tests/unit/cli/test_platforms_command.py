@@ -68,7 +68,7 @@ def test_what_cannot_be_recorded_is_said_and_the_page_is_shown(
 ) -> None:
     Path(env["XDG_STATE_HOME"]).write_text("no directory")
     done = rgt("show", "runpod")
-    assert "could not be recorded" in done.stderr
+    assert "could not record" in done.stderr
     assert load_profile("runpod").top_danger in done.stdout
     assert done.returncode == 0
 

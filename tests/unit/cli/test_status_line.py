@@ -160,7 +160,7 @@ def test_where_a_plain_shell_reads_a_box_its_line_says_that_progress_is_not_seen
     trains = msgspec.structs.replace(
         state, sample=msgspec.structs.replace(state.sample, procs=(TRAINING,))
     )
-    said = "limited: no log and no curve is read"
+    said = "limited: no logs, no curves"
     assert line(trains).state == "running" and said in text_line(line(trains))
     unknown = msgspec.structs.replace(state.sample, unseen="a plain shell")
     idle = line(msgspec.structs.replace(state, sample=unknown))
