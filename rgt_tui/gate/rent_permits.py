@@ -378,7 +378,7 @@ def _bid_lines(case: BidCase) -> list[str]:
             return "unknown, not free"
         return money(value, currency)
 
-    state = "OUTBID: it rests, and its disk is charged" if bid.outbid else bid.status
+    state = "OUTBID: it is stopped, and its disk is charged" if bid.outbid else bid.status
     offer = bid_offer(case)
     total = offer.per_hour
     lines = [
@@ -388,7 +388,7 @@ def _bid_lines(case: BidCase) -> list[str]:
     ]
     if is_below_least(case):
         lines.append(
-            "below the least bid: the machine is taken from you at once; it rests, its disk is charged"
+            "below the least bid: the machine is taken from you at once; it stops, and its disk is charged"
         )
     elif bid.outbid:
         lines.append(

@@ -230,7 +230,7 @@ class Command(_Described):
                 words = await _spoken(process, msgspec.json.encode(event) + b"\n")
         except TimeoutError:
             limit = f"{self._settings.timeout_s:g} s"
-            raise SinkError(f"{argv[0]} did not end within {limit}, and was killed") from None
+            raise SinkError(f"{argv[0]} did not exit within {limit} and was killed") from None
         finally:
             await _ended(process)
         if process.returncode:
@@ -290,7 +290,7 @@ def write_tty(data: bytes) -> None:
     try:
         os.write(handle, data)
     except OSError as error:
-        raise SinkError(f"the terminal does not take it: {error.strerror}") from None
+        raise SinkError(f"the terminal cannot be written to: {error.strerror}") from None
     finally:
         os.close(handle)
 

@@ -381,12 +381,10 @@ def _gone(one: Remedy, seen: Facts) -> Remedy:
     if one.done:
         return one
     if not seen.live or seen.blind:
-        return msgspec.structs.replace(one, doubt="not known: the box does not report it now")
+        return msgspec.structs.replace(one, doubt="unknown: the box does not report it now")
     if one.finding is None or one.finding.where in READING_SOURCES or _went_on(one.finding, seen):
         return msgspec.structs.replace(one, over_at=seen.now, doubt="")
-    return msgspec.structs.replace(
-        one, doubt="no longer seen in the log; nothing shows that it is over"
-    )
+    return msgspec.structs.replace(one, doubt="no longer in the log; unknown whether it is over")
 
 
 def _went_on(finding: Finding, seen: Facts) -> bool:

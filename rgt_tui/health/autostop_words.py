@@ -34,7 +34,7 @@ def clock_words(reading: AutostopReading) -> str:
             return "parks itself now"
         return "calls you now"
     if reading.state == "failed":
-        return "could not park itself: it keeps billing"
+        return "could not park itself: it is still billed"
     if reading.state == "disarmed":
         return "no longer armed"
     limit = "?" if reading.limit_s is None else age(reading.limit_s)
@@ -47,7 +47,7 @@ def clock_words(reading: AutostopReading) -> str:
         return f"{does} {left} (lease of {limit})"
     if reading.idle_s is None:
         why = f": {reading.why[0]}" if reading.why else ""
-        return f"{does} when idle {limit}; whether it is idle is not known{why}"
+        return f"{does} when idle {limit}; unknown whether it is idle{why}"
     if reading.idle_s <= 0.0:
         why = f", now: {reading.why[0]}" if reading.why else ""
         return f"{does} when idle {limit}{why}"
@@ -112,7 +112,7 @@ def off_words(known: SelfStop, source: str) -> str:
         else f"lease of {age(armed.limit_s)}"
     )
     told = f"({source}): {what}, armed at {time_of_day(armed.at)}"
-    return f"{verb} {told}; what it saved is known once it starts again"
+    return f"{verb} {told}; its saved files are listed once it starts again"
 
 
 def told_words(known: SelfStop) -> str:

@@ -143,7 +143,7 @@ def _of_wait(box: BoxState, name: str, wait: Wait, now: float) -> ClockReading:
         seconds_left=left,
         most_left=left,
         bound=Bound.NONE if left is None else Bound.EXACT,
-        consequence=f"{name} ends without saving what it has in memory",
+        consequence=f"{name} is stopped without saving its state in memory",
         level="error",
         text=f"{name} {wait_text(wait, box.clock_skew, now)}",
         source="the trainer",
@@ -310,11 +310,11 @@ def _spanned(clock: DangerClock, span: Span, now: float) -> ClockReading:
         left, bound = least, Bound.AT_LEAST
     event = "it stopped" if clock.counts_from is ClockStart.STOP else "it started"
     if left is None:
-        said = f"at most {_about(clock)}{age(whole)} left, when {event} is not known"
+        said = f"at most {_about(clock)}{age(whole)} left; unknown when {event}"
     else:
         said = f"{_about(clock)}{age(left)} left"
         if bound is Bound.AT_MOST:
-            said = f"at most {said}, when {event} is not known"
+            said = f"at most {said}; unknown when {event}"
         elif bound is Bound.AT_LEAST:
             since = age(now - (span.earliest or now))
             said += f" or more: {event} at most {since} ago"

@@ -433,7 +433,7 @@ def _kind(id_: str, table: dict[str, Any]) -> KindSettings:
                 (*where, key), f"{id_} has no level {level}; it has {', '.join(sorted(levels))}"
             )
         if kind.unit == "yes" or kind.rises:
-            raise SettingsError((*where, key), f"{id_} has no limit to set: it holds or not")
+            raise SettingsError((*where, key), f"{id_} has no limit to set: it is active or not")
         if not math.isfinite(value) or value < 0:
             raise SettingsError((*where, key), f"must be a number, 0 or more ({kind.unit})")
     for key in ("hold_s", "quiet_s"):
@@ -475,12 +475,11 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
                 "must be the name of an environment variable, never the secret itself",
             )
     if "url" in needs and (sink.url_env is None) == (sink.url_file is None):
-        raise SettingsError(
-            where, "needs url_env or url_file, one of them: where its address is kept"
-        )
+        raise SettingsError(where, "needs url_env or url_file (one of them), with its address")
     if sink.url_file is not None and "://" in sink.url_file:
         raise SettingsError(
-            (*where, "url_file"), "must be a file that holds the address, never the address"
+            (*where, "url_file"),
+            "must be a file that contains the address, never the address itself",
         )
     if "argv" in needs and (not sink.argv or not sink.argv[0]):
         raise SettingsError(

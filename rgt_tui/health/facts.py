@@ -231,11 +231,11 @@ class Facts(msgspec.Struct, frozen=True):
         if box.queues or box.runs or box.checkpoints:
             return None
         if box.hello is None and box.sample is None:
-            return f"not known: {box.link.value}, and the box has told nothing yet"
+            return f"unknown: {box.link.value}, no data from the box yet"
         if no_agent(box):
-            return "not known: no agent runs on the box"
+            return "unknown: no agent runs on the box"
         if self.unseen is not None:
-            return f"not known: {self.unseen}"
+            return f"unknown: {self.unseen}"
         return None
 
     @property

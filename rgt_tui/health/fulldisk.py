@@ -71,7 +71,7 @@ def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
     if run is None:
         return "saves then succeed again"
     if any(one.name == run for one in held_runs(box)):
-        return "the run then saves and goes on from memory, and loses nothing"
+        return "the run then saves from memory and continues, and loses nothing"
     cells = [cell for queue in box.queues for cell in queue.cells if cell.name == run]
     alive = [one.alive for one in box.found if one.name == run]
     if any(cell.state == "running" for cell in cells) or any(alive):
@@ -89,20 +89,20 @@ def inode_fixes(box: BoxState, disk: Disk, goes_on: str) -> tuple[Fix, ...]:
             fixes += _unnameable(hog)
             continue
         look = command("ls -A -- {} | head", hog.path)
-        fixes.append(Fix(f"Look first at what is in {hog.path} ({size(hog.bytes)})", look))
+        fixes.append(Fix(f"First inspect {hog.path} ({size(hog.bytes)})", look))
         if removable(box, disk.mount, hog):
-            text = f"{how_many(hog.inodes, 'file')} in {hog.path} can be made again: remove them, {goes_on}"
+            text = f"{how_many(hog.inodes, 'file')} in {hog.path} can be recreated: remove them, {goes_on}"
             fixes.append(Fix(text, command(_REMOVE, hog.path)))
         else:
             fixes.append(
                 Fix(
-                    f"{how_many(hog.inodes, 'file')} in {hog.path}: yours to judge, they may not come again"
+                    f"{how_many(hog.inodes, 'file')} in {hog.path}: check them yourself, they may be irreplaceable"
                 )
             )
     if not disk.hogs:
         find = command("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
         fixes.append(Fix("Find the directory with the most files", find))
-        fixes.append(Fix(f"Remove or pack what can be made again; {goes_on}"))
+        fixes.append(Fix(f"Remove or pack files that can be recreated; {goes_on}"))
     return tuple(fixes)
 
 
@@ -111,7 +111,7 @@ def byte_fixes(disk: Disk, goes_on: str) -> tuple[Fix, ...]:
     return (
         Fix("Check: it is the bytes", command("df -h -- {}", disk.mount)),
         Fix(
-            "Find what is large; caches of models often outweigh all results",
+            "Find large files; model caches are often larger than all results",
             command("du -xh -d3 -- {} | sort -h | tail", disk.mount),
         ),
         Fix(
@@ -130,13 +130,11 @@ def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
     inside = f" in {above}" if exact(above) else ""
     return (
         Fix(
-            f"Look first: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
+            f"First inspect: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
             "shown; this lists names with such characters escaped",
             command("ls -lAb -- {}", above),
         ),
-        Fix(
-            "No command is offered for it: what is shown here may be the name of another directory"
-        ),
+        Fix("No command is shown for it: the displayed name may be that of another directory"),
     )
 
 
@@ -216,13 +214,13 @@ def _overlap(one: str, other: str) -> bool:
 
 
 TITLES = {
-    "inodes": "No inodes left: there is room, but no file can be made",
+    "inodes": "No inodes left: there is free space, but no file can be created",
     "bytes": "The disk is full",
     "quota": "The quota is used up",
     "space": "No space left on a disk",
 }
 NEARLY = {
-    "inodes": "Nearly all inodes are used: soon no file can be made",
+    "inodes": "Nearly all inodes are used: soon no file can be created",
     "bytes": "The disk is nearly full",
 }
 """Titles for a reading alone, while there is still some room."""
@@ -285,7 +283,7 @@ def from_readings(
             box, disk, next((one for one in previous if one.resource == resource), None)
         )
         if saved is not None:
-            proof += f"; {saved_point(saved)} was saved all the same"
+            proof += f"; {saved_point(saved)} was still saved"
         yield Finding(
             gotcha=entry.id,
             title=(NEARLY if _left(disk, what) or saved is not None else TITLES)[what],

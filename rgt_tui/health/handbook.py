@@ -75,9 +75,7 @@ def _latest(figures: Figures, odd: Callable[[float], bool], why: str) -> str | N
 
 
 def _perplexity(figures: Figures) -> str | None:
-    return _latest(
-        figures, lambda value: value < 1.05 or value > 1e5, "no text is that easy, or that hard"
-    )
+    return _latest(figures, lambda value: value < 1.05 or value > 1e5, "impossible for real text")
 
 
 def _map_zero(figures: Figures) -> str | None:
@@ -109,7 +107,7 @@ def _minority(figures: Figures) -> str | None:
 
 def _latents(figures: Figures) -> str | None:
     return _latest(
-        figures, lambda value: not 0.5 <= value <= 2.0, "far from 1, for which the schedule is made"
+        figures, lambda value: not 0.5 <= value <= 2.0, "far from 1, which the schedule expects"
     )
 
 
@@ -138,7 +136,7 @@ def _fallen(figures: Figures) -> str | None:
     scatter = TO_SIGMA * median([abs(value - level) for value in usual])
     if level <= 0.0 or now >= 0.5 * level or level - now < 4.0 * scatter:
         return None
-    return f"{figures.name} {now:.4g} at step {figures.step:,}, it was {level:.4g}"
+    return f"{figures.name} {now:.4g} at step {figures.step:,}, before {level:.4g}"
 
 
 def _fallen_at_resume(figures: Figures) -> str | None:

@@ -73,7 +73,7 @@ def mute_changes(
         if mute in after or (mute.box, mute.what) in anew:
             continue
         over = mute.until is not None and now >= mute.until
-        why = ", its time is up" if over else ""
+        why = ", its time has passed" if over else ""
         at = mute.until if over and mute.until is not None else now
         found.append((mute.box, at, mute.what, f"no longer muted: {_named(mute.what)}{why}"))
     for mute in said:
@@ -218,7 +218,7 @@ def load_alerts(path: Path) -> Stored:
         return Stored()
     try:
         if msgspec.json.decode(data, type=_Version).version > VERSION:
-            raise OSError("a newer rgt has written it: update this one; it is left as it is")
+            raise OSError("written by a newer rgt: update this one; the file was not changed")
         return msgspec.json.decode(data, type=Stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         with contextlib.suppress(OSError):

@@ -49,9 +49,9 @@ COLLECTIVE = ("futex", "do_futex")
 """Where a PyTorch thread sleeps that waits for another thread's work, and so also for a collective.
 """
 ELSEWHERE = (
-    (("hrtimer_nanosleep", "do_nanosleep", "common_nsleep"), "sleeps by itself (time.sleep or the like)"),
+    (("hrtimer_nanosleep", "do_nanosleep", "common_nsleep"), "sleeps (time.sleep or similar)"),
     (("do_wait", "kernel_wait4"), "waits for a program that it has started"),
-    (("pipe_", "anon_pipe"), "waits at a pipe, as that of a loader's worker"),
+    (("pipe_", "anon_pipe"), "waits for a pipe, such as that of a loader worker"),
     (
         ("do_poll", "do_sys_poll", "poll_schedule", "do_select", "ep_poll", "do_epoll"),
         "waits for a connection or a pipe",
@@ -397,11 +397,11 @@ def _since(found: Stuck) -> str:
         told.setdefault(in_words(proc), []).append(_rank(proc))
     if "" in told:
         if found.told:
-            return f"nothing has advanced for {found.age:.0f} s"
+            return f"no progress for {found.age:.0f} s"
         return f"nothing has been logged for {PATIENT_S / 60:.0f} min"
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
-    return f"none has advanced for {found.age:.0f} s: " + "; ".join(
+    return f"no progress for {found.age:.0f} s: " + "; ".join(
         [f"{_ranks(ranks)} {words}" for words, ranks in list(told.items())[:MOST_NAMED]]
         + ["the one that they wait for may be on another machine"] * missing
     )
@@ -413,7 +413,7 @@ def _steps(found: Stuck) -> tuple[Fix, ...]:
     pids = [pid for _, pid, _ in found.away if pid is not None and pid > 1]
     others = [proc.pid for proc in found.wait if proc.pid > 1]
     keep = [
-        Fix(f"Keep the stack of {whose} before anything is restarted", f"py-spy dump --pid {pid}")
+        Fix(f"Save the stack of {whose} before you restart anything", f"py-spy dump --pid {pid}")
         for whose, known in (("it", [] if found.page == GONE else pids), ("one that waits", others))
         for pid in known[:1]
     ]
@@ -430,7 +430,7 @@ def _steps(found: Stuck) -> tuple[Fix, ...]:
         )
     ps = ",".join(map(str, (*pids, *others)))
     look = Fix("See what state each rank is in", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}")
-    last = Fix("Then end the launch and start it again: it resumes from its newest checkpoint")
+    last = Fix("Then stop the launch and start it again: it resumes from its newest checkpoint")
     if found.page == STOPPED and pids:
         return (
             look,

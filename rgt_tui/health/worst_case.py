@@ -103,13 +103,13 @@ def _doubt(box: BoxState, now: float) -> str | None:
     """Return why the rate may be higher than known; None if it is fully known."""
     meter = box.meter
     if contested(box, now):
-        return f"{meter.source} says {meter.lifecycle.value}, and it answers"
+        return f"{meter.source} reports {meter.lifecycle.value}, but it answers"
     if meter.at_least:
         if meter.unpriced:
             return f"the price of {' and '.join(meter.unpriced)} is not known"
-        return "not all prices are known"
+        return "some prices are unknown"
     if meter.kind is MeterKind.UNKNOWN:
-        return "whether it bills now is not known"
+        return "unknown whether it is billed now"
     if meter.at is None or now - meter.at > METER_LOST_S:
         return "the meter was last read " + (
             "never" if meter.at is None else f"{age(now - meter.at)} ago"

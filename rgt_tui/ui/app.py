@@ -297,7 +297,7 @@ class RgtApp(Enduring, App[None]):
                 return screen.fleet
         return self.fleet
 
-    @work(group="beat", exit_on_error=False, description="draw what has come meanwhile")
+    @work(group="beat", exit_on_error=False, description="draw waiting updates")
     async def draw_soon(self) -> None:
         """Draw the newest state on the top screen as `beat` does.
 
@@ -422,7 +422,9 @@ class RgtApp(Enduring, App[None]):
         """Save it; show a hint on failure, because the page will open again."""
         assert self._met is not None
         if (trouble := await self._met.remember(profile)) is not None:
-            cast("FleetAwareScreen", self.screen).hint(f"not remembered as read: {trouble}")
+            cast("FleetAwareScreen", self.screen).hint(
+                f"could not save that it was read: {trouble}"
+            )
 
     def ask_next(self, *, again: bool = False) -> bool:
         """Show the oldest question that was not postponed; with `again`, postponed ones, too.
@@ -553,7 +555,7 @@ class RgtApp(Enduring, App[None]):
     def _hint_readonly(self) -> None:
         hint = getattr(self.screen, "hint", None)
         if callable(hint):
-            hint("rgt was started with --readonly: it stops no meter")
+            hint("rgt was started with --readonly: it sends no billing action")
 
     def action_help(self) -> None:
         """Show the keys of the top screen."""

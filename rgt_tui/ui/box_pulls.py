@@ -23,7 +23,7 @@ TOLD_SECONDS = 30.0
 """How long a pull's result is shown on the top screen."""
 MOST_PAST = 50
 """Maximum ended pulls in the list, besides the newest one of each box."""
-KEPT = "what has arrived is kept, and the next pull resumes from there"
+KEPT = "files that have arrived are kept; the next pull resumes"
 
 
 class Pull(msgspec.Struct, frozen=True):

@@ -65,26 +65,26 @@ class Look(NamedTuple):
 
 STATES: dict[Health, Look] = {
     Health.TROUBLE: Look("trouble", Tone.TROUBLE,
-        "trouble: something is wrong now; the line below the table says what and what to do"),
+        "trouble: something is wrong now; the line below the table names it and what to do"),
     Health.UNREACHABLE: Look("unreachable", Tone.WARN,
         "unreachable: no answer from the box; its last values stay, with their age"),
-    Health.WARN: Look("warn", Tone.WARN, "warn: it keeps going, but something needs a look"),
-    Health.UNKNOWN: Look("warn", Tone.WARN, "unknown: rgt cannot tell, and says why"),
+    Health.WARN: Look("warn", Tone.WARN, "warn: it keeps running, but something needs attention"),
+    Health.UNKNOWN: Look("warn", Tone.WARN, "unknown: rgt cannot determine it, and shows why"),
     Health.STALE: Look("stale", Tone.DIM, "stale: its values are older than three intervals"),
-    Health.CONNECTING: Look("unknown", Tone.DIM, "connecting: nothing is known yet"),
+    Health.CONNECTING: Look("unknown", Tone.DIM, "connecting: no data yet"),
     Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; rgt does not watch it"),
     Health.RUNNING: Look("ok", Tone.TEXT, "running: a run is making progress"),
-    Health.IDLE: Look("idle", Tone.TEXT, "idle: it can be used, and nothing is running"),
+    Health.IDLE: Look("idle", Tone.TEXT, "idle: ready, and nothing is running"),
     Health.FINISHED: Look("finished", Tone.TEXT, "finished: the queue is done"),
-    Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; what is kept may still cost money"),
+    Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; its disks may still cost money"),
     Health.GONE: Look("gone", Tone.DIM, "gone: the platform no longer has it"),
 }  # fmt: skip
 """Glyph, tone and description of every state of a box, the same on all screens."""
 
 SEVERITIES: dict[Severity, Look] = {
     Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stuck, or loses its results"),
-    Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it keeps going, but its results are worthless"),
-    Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it keeps going, but slower or worse than it could"),
+    Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it runs, but its results are worthless"),
+    Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it keeps running, but slower or worse than it could"),
     Severity.COST: Look("warn", Tone.WARN, "cost: it costs more than it has to"),
 }  # fmt: skip
 """Severity of a failure. The glyph is that of its alert: error for the first two, else warning."""
@@ -178,7 +178,7 @@ def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
     parts += spend_parts(state)
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
     if unknown and unknown < many:
-        parts.append((5, line(dim(f"{unknown} without a meter"))))
+        parts.append((5, line(dim(f"{unknown} without a price"))))
     return parts
 
 
@@ -224,7 +224,7 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     parts.append((6, line(dim(platform))))
     meter = box.meter
     if meter.per_hour is None:
-        parts.append((2, line(dim("meter unknown"))))
+        parts.append((2, line(dim("price unknown"))))
     else:
         parts.append((2, line(known(prices.rate(meter)), dim("/h"))))
     if meter.spent is not None:

@@ -172,7 +172,7 @@ SCREEN: tuple[Command, ...] = (
             "What happened, across restarts, with the report of the night: of all boxes, or of this one.",
             "open_past('journal')"),
     Command("past.machine", ("T",), "time machine",
-            "Go to any minute that was kept, in a replay of the recording: fleet, boxes, curves, logs and money.",
+            "Go to any recorded minute: fleet, boxes, curves, logs and money; in a replay, of the recording.",
             "open_past('time machine')"),
 )  # fmt: skip
 """For every screen that shows the fleet."""
@@ -188,7 +188,7 @@ MOVE: tuple[Command, ...] = (
 """For lines to move through. ctrl+d moves; it never deletes."""
 
 BOX_TARGET: tuple[Command, ...] = (
-    Command("box.log", ("l",), "log", "The followed log, full screen.", "open_for_box('log')", footer=2,
+    Command("box.log", ("l",), "log", "The log, full screen.", "open_for_box('log')", footer=2,
             needs=("box",)),
     Command("box.curves", ("c",), "curves", "The loss curves of the box's runs.", "open_for_box('curves')", footer=3,
             needs=("box",)),
@@ -196,11 +196,11 @@ BOX_TARGET: tuple[Command, ...] = (
             "The six phases of the box's life and their checks.", "open_for_box('phases')", footer=4,
             needs=("box",)),
     Command("box.teardown", ("D",), "tear down",
-            "Review what it takes to stop the meter; nothing is sent until you type the name.",
+            "Review stopping or destroying the box; nothing is sent until you type the name.",
             "open_for_box('teardown')", footer=5, dangerous=True,
             needs=("box", "live")),
     Command("box.platform", ("i",), "platform",
-            "What rgt knows of the box's platform: what survives, what bills, every clock.",
+            "The box's platform: what survives, what is billed, every deadline.",
             "open_for_box('platform')",
             needs=("box",)),
 )  # fmt: skip
@@ -219,8 +219,8 @@ FLEET: tuple[Command, ...] = (
             "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
     Command("fleet.transfers", ("x",), "transfers",
-            "Pulls and pushes of every rgt: how far, how fast, how they ended.", "open_all('transfers')"),
-    Command("fleet.audit", ("u",), "audit", "Who did what to which box, and whether the record is complete.",
+            "Pulls and pushes of every rgt: progress, speed and result.", "open_all('transfers')"),
+    Command("fleet.audit", ("u",), "audit", "Who did what to which box, and whether the log is complete.",
             "open_all('audit')"),
     Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer",
             needs=("question",)),
@@ -234,8 +234,8 @@ PLATFORM: tuple[Command, ...] = (
 """For the page of a platform."""
 
 FIRST: tuple[Command, ...] = (
-    Command("first.read", ("enter",), "read", "Mark it as read; it will not come up again.", "read", footer=1),
-    Command("first.whole", ("i",), "whole page", "Show all that is known of the platform.", "whole", footer=2),
+    Command("first.read", ("enter",), "read", "Mark it as read; it is not shown again by itself.", "read", footer=1),
+    Command("first.whole", ("i",), "whole page", "Show everything known about the platform.", "whole", footer=2),
 )  # fmt: skip
 """For the page shown on the first contact with a platform."""
 
@@ -247,7 +247,7 @@ HANDBOOK: tuple[Command, ...] = (
 
 BOX_CARE: tuple[Command, ...] = (
     Command("box.alerts", ("a",), "alerts",
-            "Active alerts: since when they hold, and what to do; they can be muted there.",
+            "Active alerts: since when, and what to do; mute them there.",
             "open_for_box('alerts')", footer=9),
     Command("box.handbook", ("H",), "handbook",
             "Known failures, those of this box first: the proof, the cause, the fix.", "open_for_box('handbook')"),
@@ -305,10 +305,10 @@ JOURNAL: tuple[Command, ...] = (
             "log_then", footer=1),
     Command("journal.errors", ("f",), "errors only", "Show only errors, or everything again.",
             "errors_only", footer=2),
-    Command("journal.find", ("slash",), "find", "Show only events whose text or box has these words.",
+    Command("journal.find", ("slash",), "find", "Show only events whose text or box contains these words.",
             "find", footer=3),
     Command("journal.mute", ("m",), "mute 1 h",
-            "Mute the alert that the selected event is about for an hour, if it still holds.", "mute", footer=4),
+            "Mute the selected event's alert for an hour, if it is still active.", "mute", footer=4),
     *OF_ROW,
     *ALERTS_TOO,
 )  # fmt: skip
@@ -321,7 +321,7 @@ MACHINE: tuple[Command, ...] = (
     Command("past.later", ("full_stop",), "minute on", "Go forward a minute.", "minute(1)", footer=4),
     Command("past.go", ("slash",), "go to", "Go to a time: 02:30, yesterday 14:00, 3h (ago).", "go_to", footer=5),
     Command("past.refused", ("D", "r", "P", "I", "A", "m"), "read only",
-            "Nothing can be done to the past: tear down, connect, pause, mute and answer in the present.", "refuse"),
+            "The past is read-only: tear down, connect, pause, mute and answer in the present.", "refuse"),
 )  # fmt: skip
 """For the time machine."""
 
@@ -342,12 +342,12 @@ LOOKING: tuple[Command, ...] = tuple(
 
 TRANSFERS: tuple[Command, ...] = (
     Command("transfers.open", ("enter",), "open", "Open the box of the selected transfer.", footer=1),
-    Command("transfers.stop", ("s",), "stop", "Stop the selected pull; what has come is kept.", "stop_pull", footer=2,
+    Command("transfers.stop", ("s",), "stop", "Stop the selected pull; arrived files are kept.", "stop_pull", footer=2,
             needs=("live",)),
     Command("transfers.again", ("r",), "pull again",
-            "Pull the same again; what is complete here is not fetched again.", "again", footer=3, needs=("live",)),
+            "Pull the same again; files that are complete here are skipped.", "again", footer=3, needs=("live",)),
     Command("transfers.agree", ("Y",), "agree",
-            "Agree to what the traffic of the selected pull costs.", footer=4, needs=("live",)),
+            "Accept the traffic cost of the selected pull.", footer=4, needs=("live",)),
     *OF_ROW,
     *ALERTS_TOO,
 )  # fmt: skip
@@ -358,7 +358,7 @@ AUDIT: tuple[Command, ...] = (
         "audit.details",
         ("enter",),
         "details",
-        "Show all that the selected line says, or hide it.",
+        "Show or hide the full text of the selected line.",
         footer=1,
     ),
     *ALERTS_TOO,
@@ -393,12 +393,12 @@ LOG: tuple[Command, ...] = (
     Command("log.filter", ("ampersand",), "only", "Show only matching lines; type errors to see errors alone.",
             "filter", footer=8),
     Command("log.page", ("enter",), "page",
-            "Open the handbook at what the selected line shows; for a line found on the box, show the lines around it.",
+            "Open the handbook page for the selected line; for a line found on the box, show the lines around it.",
             "open_page", footer=1),
     Command("log.find", ("b",), "find on box",
-            "Search the whole log on the box, however long it is; little is sent.", "find"),
+            "Search the whole log on the box; only matches are sent.", "find"),
     Command("log.times", ("t",), "times",
-            "Show in front of each line: nothing, the time it was written, or its age.", footer=9),
+            "Show before each line: nothing, its time, or its age.", footer=9),
     Command("log.select", ("v",), "select", "Start or stop selecting several lines; copying takes all of them."),
     Command("log.select-down", ("shift+down",), "select down", "Extend the selection one line down.", "select_more(1)"),
     Command("log.select-up", ("shift+up",), "select up", "Extend the selection one line up.", "select_more(-1)"),

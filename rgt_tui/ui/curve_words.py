@@ -137,12 +137,12 @@ def nothing_to_draw(
     runs = box.runs if listed is None else tuple(each.run for each in listed)
     if not runs and box.sample is None:
         return (
-            f"Nothing is known about {name} yet: {box.reason or box.link.value}.",
+            f"No data from {name} yet: {box.reason or box.link.value}.",
             f"{key_for('box.connect')} connects now.",
         )
     if not runs and no_agent(box):
         return (
-            f"No curve comes from {name}: no agent runs there.",
+            f"No curves from {name}: no agent runs there.",
             f"rgt doctor {name} says what is missing.",
         )
     if not runs:
@@ -173,8 +173,8 @@ def nothing_to_draw(
         keys = [each.key for each in listed]
     if settings.axis is not Axis.STEP and not all(key in settings.hidden for key in keys):
         return (
-            f"No run that is shown has a place on an axis of {settings.axis.value}.",
-            f"{key_for('curves.axis')} takes the next axis.",
+            f"No shown run can be drawn on an axis of {settings.axis.value}.",
+            f"{key_for('curves.axis')} switches to the next axis.",
         )
     return (
         "Every run with this metric is hidden.",
@@ -218,7 +218,7 @@ def entries(
             differs = "pinned"
         elif known is not None and each.key in shown:
             found = differences(known, settings_of(boxes.get(each.box), each.run))
-            differs = "  ".join(found) or "nothing known differs"
+            differs = "  ".join(found) or "no known difference"
         entry = _entry(
             each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown
         )

@@ -40,7 +40,7 @@ def wanted(name: str) -> str:
     ending = Path(name).suffix.lower()
     if ending not in ENDINGS:
         raise NotExported(
-            f"nothing written: let the name end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+            f"nothing written: the name must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
         )
     if ending == ".png" and importlib.util.find_spec(PNG_NEEDS) is None:
         raise NotExported(

@@ -30,20 +30,20 @@ def _fleet() -> Legend:
     g = glyphs()
     columns = tuple(LegendRow(column.title.strip(), column.means) for column in COLUMNS)
     signs = (
-        LegendRow("SIM", "the card is simulated, as in rgt demo"),
+        LegendRow("SIM", "the GPU is simulated, as in rgt demo"),
         LegendRow(f"{g.stale} 42s", "a value that is no longer fresh, and its age"),
-        LegendRow(g.limited, "limited: fine as far as rgt can see, which is not far"),
+        LegendRow(g.limited, "limited: rgt sees little of this box; no problem in what it sees"),
         LegendRow(
             f"1/8{g.trouble} 1/8{g.idle}",
-            "one card of eight does not answer; idles beside others that work",
+            "one GPU of eight does not answer; one is idle while others work",
         ),
         LegendRow(
             f"{g.opened} {g.rising}",
             "the rows are sorted by this column, the most first; the least first",
         ),
-        LegendRow(g.dash, "not reported: not zero, not free"),
+        LegendRow(g.dash, "not reported (it is not zero and not free)"),
         LegendRow(f"{g.at_least} {g.at_most} ~", "at least, at most, about"),
-        LegendRow(g.power, "the box stops itself then, as rgt autostop was told"),
+        LegendRow(g.power, "the box stops itself then (rgt autostop)"),
     )
     return (("states", states()), ("columns", columns), ("signs", signs))
 
@@ -53,11 +53,11 @@ def _box() -> Legend:
     return (
         ("states", states()),
         ("disks", (
-            LegendRow("s", "what is stored there survives stopping the box"),
-            LegendRow("d", "what is stored there survives destroying it"),
-            LegendRow(g.unknown, "it does not survive"),
-            LegendRow("?", "it is not known whether it does"),
-            LegendRow(g.limit, "the limit, at its place in the bar"),
+            LegendRow("s", "files there survive stopping the box"),
+            LegendRow("d", "files there survive destroying the box"),
+            LegendRow(g.unknown, "files there are lost"),
+            LegendRow("?", "unknown whether they survive"),
+            LegendRow(g.limit, "the position of the limit in the bar"),
         )),
         ("queue", runs()),
     )  # fmt: skip
@@ -89,7 +89,7 @@ def _curves() -> Legend:
     return (
         ("marks", rows),
         ("runs", runs()),
-        ("before the age of a run: why it is not seen", lost),
+        ("before a run's age: why it is not visible", lost),
     )
 
 
@@ -97,11 +97,11 @@ def _phases() -> Legend:
     g = glyphs()
     return (
         ("checks", (
-            LegendRow(g.check, "proved, by the reading beside it"),
+            LegendRow(g.check, "proved, by the reading next to it"),
             LegendRow(g.trouble, "failed"),
-            LegendRow(g.warn, "it holds, but not for long"),
-            LegendRow(g.person, "only a person can say so"),
-            LegendRow(g.unknown, "nothing to judge by yet"),
+            LegendRow(g.warn, "true now, but not for long"),
+            LegendRow(g.person, "only you can confirm it"),
+            LegendRow(g.unknown, "no reading yet"),
         )),
     )  # fmt: skip
 
@@ -111,8 +111,8 @@ def _alerts() -> Legend:
     return (
         ("alerts", (
             LegendRow(g.trouble, "error: something is lost or stuck"),
-            LegendRow(g.warn, "warning: it will be, unless somebody acts"),
-            LegendRow(g.check, "ended: it no longer holds"),
+            LegendRow(g.warn, "warning: something will be lost or stuck unless you act"),
+            LegendRow(g.check, "ended: no longer true"),
             LegendRow("dim", "muted, or ended"),
         )),
     )  # fmt: skip
@@ -123,10 +123,10 @@ def _teardown() -> Legend:
     return (
         ("evidence", (
             LegendRow(g.check, "proved, as long ago as its age says"),
-            LegendRow(g.trouble, "it does not hold: the gate stays closed"),
+            LegendRow(g.trouble, "not proved: it blocks the action"),
             LegendRow(g.more, "it is being pulled"),
             LegendRow(g.warn, "given up by name"),
-            LegendRow(g.dash, "somebody said that it is no result; nothing is proved"),
+            LegendRow(g.dash, "ignored: marked as no result by a person, not proved"),
         )),
     )  # fmt: skip
 

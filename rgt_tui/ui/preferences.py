@@ -35,7 +35,7 @@ ALIASES = {
 }  # fmt: skip
 """Keys that terminals cannot distinguish from another key."""
 TAKEN = {
-    "ctrl+c": "it says how to leave",
+    "ctrl+c": "it shows how to leave",
     "ctrl+z": "shells suspend a program with it",
     "ctrl+a": "screen takes it",
     "ctrl+b": "tmux takes it",
@@ -232,8 +232,8 @@ def _why_not(key: str, command: Command) -> str | None:
         return f"{shown!r} is not a key; write one as docs/screens/keys.md does"
     if command.dangerous and len(key) == 1 and not key.isupper():
         return (
-            f"{command.title!r} leads to what cannot be undone: "
-            f"only a capital letter or a key with ctrl, not {shown!r}"
+            f"{command.title!r} leads to an action that cannot be undone: only a capital letter "
+            f"or a key with ctrl, not {shown!r}"
         )
     return None
 

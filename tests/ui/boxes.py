@@ -286,11 +286,11 @@ def inode_finding(at: float = NOW) -> Finding:
         (
             Fix("Check: it is the inodes, not the bytes", "df -i -- '/workspace'"),
             Fix(
-                "Look first at what is in /workspace/.cache/viz (228 MB)",
+                "First inspect /workspace/.cache/viz (228 MB)",
                 "ls -A -- '/workspace/.cache/viz' | head",
             ),
             Fix(
-                "58,204 files in /workspace/.cache/viz can be made again: remove them, "
+                "58,204 files in /workspace/.cache/viz can be recreated: remove them, "
                 "the cell then resumes from step 800",
                 "rm -rf -- '/workspace/.cache/viz'",
             ),

@@ -49,9 +49,9 @@ async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home
         )
         await pilot.press("enter")
         await settle(pilot)
-        assert "typed" not in screen_text(app) and "enter: all that this line says" in screen_text(
+        assert "typed" not in screen_text(
             app
-        )
+        ) and "enter: the full text of this line" in screen_text(app)
         await pilot.press("q")
         app.open_screen("audit", "vast-demo")
         await settle(pilot)

@@ -128,7 +128,7 @@ def test_the_pane_takes_what_it_can_use_and_no_more() -> None:
         2 * TALLEST + 1 + 3,
     ]
     assert past_room(running_box(), 40) == 3
-    assert lines(running_box(), 2) == ["nothing of the last 24 h is kept"]
+    assert lines(running_box(), 2) == ["no data of the last 24 h"]
 
 
 async def test_the_key_goes_through_the_stretches_and_gives_a_small_screen_its_log_back() -> None:
@@ -234,10 +234,8 @@ def test_cards_stand_one_after_the_other_below_the_box_with_their_units() -> Non
 def test_what_is_not_kept_of_single_cards_is_said() -> None:
     old = kept(60, 10)
     several = msgspec.structs.replace(box_with(old), sample=cards(4))
-    assert "nothing about its single cards is kept for the last 10 min" in "\n".join(
-        lines(several, 0)
-    )
+    assert "no per-GPU data is recorded for the last 10 min" in "\n".join(lines(several, 0))
     assert "single cards" not in "\n".join(lines(box_with(old), 0))
     each = Past(names=("util", "util:0"), at=(NOW,), values=((1.0, 2.0),), width=60.0)
     many = msgspec.structs.replace(box_with(each), sample=cards(9))
-    assert "only the first 8 of 9 cards are kept one by one" in "\n".join(lines(many, 0))
+    assert "only the first 8 of 9 GPUs are recorded separately" in "\n".join(lines(many, 0))

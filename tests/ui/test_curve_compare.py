@@ -192,7 +192,7 @@ async def test_enter_opens_the_log_at_the_step_of_the_crosshair(
         assert opens[-1][2] is not None
         assert opens[-1][2].run == "gpt-a"
         await pilot.press("space", "v", "enter")
-        assert "no run that is shown was there" in said(screen)
+        assert "no shown run has that step" in said(screen)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ async def test_evaluations_are_points_beside_the_loss_and_best_values_are_marked
         await pilot.press("V")
         assert plot(screen).count("○") == 0
         await pilot.press("m", "m", "V")
-        assert "evaluations are drawn beside the loss" in said(screen)
+        assert "evaluations are drawn with the loss" in said(screen)
         assert plot(screen).count("★") == 0, (
             "nobody knows which end of a learning rate is the better one"
         )

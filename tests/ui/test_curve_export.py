@@ -139,12 +139,12 @@ async def test_export_writes_where_one_says(
             await until(pilot, lambda: (tmp_path / "mine.png").exists())
             assert (tmp_path / "mine.png").read_bytes().startswith(b"\x89PNG")
         await export("mine.doc")
-        assert "let the name end with" in said(screen)
+        assert "the name must end with" in said(screen)
         await pilot.press("X")
         await settle(pilot)
         await pilot.press("escape")
         await pilot.press("j", "v", "space", "X")
-        assert "there is nothing to export" in said(screen)
+        assert "nothing to export" in said(screen)
 
 
 async def test_the_grid_shows_all_metrics_and_opens_one() -> None:

@@ -181,7 +181,9 @@ async def test_a_row_that_fails_says_so_alone(fleet: FakeFleet, size: tuple[int,
                 assert any(name in row and "running" in row for row in rows), rows
             assert any("unjudged" in row and "unknown" in row for row in rows), rows
             if size[0] >= 120:
-                assert any("undrawable  this row failed: ValueError" in row for row in rows), rows
+                assert any(
+                    "undrawable  this row cannot be drawn: ValueError" in row for row in rows
+                ), rows
             await pilot.press(key)
             await settle(pilot)
 

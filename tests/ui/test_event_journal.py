@@ -239,7 +239,7 @@ async def test_m_mutes_the_alert_that_the_event_is_about_while_it_holds(path: Pa
         await pilot.press("G", "m")
         await settle(pilot)
         assert len(fleet.told) == 1
-        assert "does not hold now" in screen_text(app)
+        assert "not active now" in screen_text(app)
 
 
 async def test_y_takes_the_row_along(path: Path, state_home: Path) -> None:

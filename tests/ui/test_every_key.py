@@ -43,8 +43,8 @@ LEADS = {
 INSTEAD = {
     ("journal", "past.journal"): "this is the journal",
     ("time machine", "past.machine"): "this is the time machine",
-    ("welcome", "past.journal"): "the fleet is not there yet",
-    ("welcome", "past.machine"): "the fleet is not there yet",
+    ("welcome", "past.journal"): "the fleet has not started yet",
+    ("welcome", "past.machine"): "the fleet has not started yet",
 }
 """What is said where there is nowhere to go."""
 PLACES = sorted(SCREENS)
@@ -188,7 +188,7 @@ async def test_one_goes_back_with_q_and_esc(place: str, key: str, state_home: Pa
         if place == "fleet" and key == "q":
             assert below(app) == "ctrl+q quits; the boxes keep running"
         if place == "welcome":
-            assert below(app).startswith("choose a way with enter")
+            assert below(app).startswith("choose with enter")
 
 
 def of_list(screen: Any) -> int:

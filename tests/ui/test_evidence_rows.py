@@ -132,7 +132,7 @@ def test_giving_up_asks_for_a_new_review_and_empties_the_field() -> None:
     state = opened(GIVABLE).enter(BOX).give_up(GIVABLE.key, LATER)
     assert state.typed == ""
     assert state.choice.forfeit_keys == {GIVABLE.key}
-    assert "the review is being made again" in state.blockers(LATER + 1)
+    assert "the review is being repeated" in state.blockers(LATER + 1)
     assert state.give_up(GIVABLE.key, LATER).choice == NOTHING
 
 
@@ -184,7 +184,7 @@ def test_a_review_that_gives_up_more_than_the_person_locks() -> None:
             "newer file",
         ),
         (msgspec.structs.replace(GIVABLE, ok=True, text="pulled and verified"), "it holds now"),
-        (QUIET, "not there any more"),
+        (QUIET, "no longer exists"),
     ],
 )
 def test_a_forfeit_of_what_has_changed_since_is_dropped_and_said(
@@ -260,7 +260,7 @@ def test_each_level_asks_for_its_own(level: Level, typed: str) -> None:
     assert state.wanted == typed
     assert state.may_confirm(LATER) == (typed == "")
     assert state.enter(typed).may_confirm(LATER)
-    assert ("nothing is to be typed" in text_of(asked(state, 100))) == (typed == "")
+    assert ("nothing to type" in text_of(asked(state, 100))) == (typed == "")
 
 
 # In the app

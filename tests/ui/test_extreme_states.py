@@ -101,7 +101,7 @@ async def test_a_box_without_an_agent_is_not_said_to_have_no_queue_and_no_log() 
             and "no queue and no training" not in text
         )
         for key, said in (
-            ("l", "no log comes from this box: no Python 3.8 or later"),
+            ("l", "this box sends no log: no Python 3.8 or later"),
             ("c", "no agent runs there"),
         ):
             await pilot.press(key)
@@ -130,7 +130,7 @@ async def test_the_phases_of_a_box_without_an_agent_say_that_nobody_looked() -> 
     checks = {check.id: check.evidence for check in evaluate(box, load_profile("autodl"), NOW)}
     assert checks["1.2"].startswith("agent sh, protocol 1; limited: no Python")
     for check in ("3.1", "3.3", "4.1", "4.2", "4.4", "4.5", "5.1"):
-        assert checks[check] == "not known: no agent runs on the box"
+        assert checks[check] == "unknown: no agent runs on the box"
     assert [text_of(row) for row in link_lines(box, 44, NOW)][2:] == [
         "▲ limited: no Python 3.8 or later is on the",
         "box; no log, no curve, no queue and no",

@@ -447,7 +447,7 @@ async def test_the_header_counts_states_and_adds_money_per_currency() -> None:
         assert "≥ ¥1.98 + ≥ $1.11 /h" in head, (
             "one box has no price: what the others cost is a lower bound"
         )
-        assert "1 without a meter" in head
+        assert "1 without a price" in head
     priced = tuple(box for box in demo_state().boxes if box.meter.per_hour is not None)
     async with running(FleetState(priced, (), NOW)) as (app, _, __):
         head = screen_text(app).splitlines()[0]

@@ -108,9 +108,9 @@ def test_the_newest_is_first_and_the_same_is_said_once() -> None:
 def test_the_pane_says_since_when_and_what_is_not_kept(width: int) -> None:
     told = since_section(EVENTS, Look(NOW - 200), NOW - 150, width, NOW, journal=True)
     text = " ".join(" ".join(text_of(row).split()) for row in told.body)
-    assert text_of(told.title).startswith("since you looked, ")
+    assert text_of(told.title).startswith("since your last visit, ")
     assert "✖ vast no inodes left" in text and "preempted ×2" in text and "old" not in text.split()
-    assert f"what was before {when_began(NOW - 150)} is not kept here: J tells it" in text
+    assert f"events before {when_began(NOW - 150)} are not kept here: J shows them" in text
     assert text_of(told.hint) == "J"
     whole = since_section(EVENTS, Look(NOW - 200), NOW - 250, width, NOW, journal=False)
     assert "not kept" not in " ".join(text_of(row) for row in whole.body)
@@ -140,17 +140,17 @@ async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows
 ) -> None:
     fleet = FakeFleet()
     async with running(fleet, keys=("j",)) as (app, pilot, _):
-        assert "since you looked" not in screen_text(app)
+        assert "since your last visit" not in screen_text(app)
         fleet.advance(5 * HOUR)
         event = FleetEvent(fleet.now() - HOUR, "vast-demo", "queue done", "warn")
         fleet.push(msgspec.structs.replace(demo_state(), events=(event,)))
         app.tick(force=True)
         await settle(pilot)
         text = screen_text(app)
-        assert "since you looked, 10:02" in text and "▲ vast-demo queue done" in text
+        assert "since your last visit, 10:02" in text and "▲ vast-demo queue done" in text
         await pilot.press("k")
         await settle(pilot)
-        assert "since you looked, 10:02" in screen_text(app), (
+        assert "since your last visit, 10:02" in screen_text(app), (
             "the key that brings one back does not wipe it"
         )
     kept = read_looks(state_home / "looked.json").fleets["rgt"]
@@ -158,7 +158,7 @@ async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows
     assert kept.before is not None and kept.before.at == NOW
     later = FakeFleet(at=NOW + 20 * HOUR)
     async with running(later) as (app, _, __):
-        assert "since you looked, Sat 15:02" in screen_text(app), "to start rgt is to look"
+        assert "since your last visit, Sat 15:02" in screen_text(app), "to start rgt is to look"
 
 
 class Kept:
@@ -184,7 +184,7 @@ async def test_what_an_earlier_rgt_saw_comes_from_the_history(
     async with running(fleet, size=(160, 34)) as (app, pilot, _):
         await settle(pilot)
         text = screen_text(app)
-        assert "since you looked, 04:02" in text and "✖ vast-demo no inodes left" in text
+        assert "since your last visit, 04:02" in text and "✖ vast-demo no inodes left" in text
         assert ("not kept here" in text) is older, "what did not come is not silence"
         assert app.away_since == NOW - 6 * HOUR
         await pilot.press("j")
@@ -195,7 +195,7 @@ async def test_what_an_earlier_rgt_saw_comes_from_the_history(
     fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
     keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
     async with running(fleet, size=(160, 34)) as (app, pilot, _):
-        assert "what was before 10:02 is not kept here" in screen_text(app), "without a history"
+        assert "events before 10:02 are not kept here" in screen_text(app), "without a history"
 
 
 class Recording(FakeFleet):
@@ -217,7 +217,7 @@ async def test_who_looks_at_a_recording_has_not_looked_at_the_fleet(state_home: 
     ):
         assert app.away_since is None
         text = screen_text(app)
-        assert "since 09:57" in text and "since you looked" not in text
+        assert "since 09:57" in text and "since your last visit" not in text
     assert not (state_home / "looked.json").exists()
 
 

@@ -292,7 +292,7 @@ async def test_the_handbook_is_looked_through_for_lines_that_no_finding_names() 
         assert "◀ " in row
         await pilot.press("j", "enter")
         await settle(pilot)
-        assert event_line(app) == "the handbook does not know this line; e goes to the next error"
+        assert event_line(app) == "the handbook has no page for this line; e goes to the next error"
 
 
 async def test_logs_are_merged_by_time() -> None:

@@ -190,7 +190,7 @@ async def test_escape_ends_the_selection_first_and_what_is_to_do_is_said() -> No
         shown = words_on(app)[0]
         await drag(pilot, shown.widget, (shown.start, shown.y), (shown.start + 4, shown.y))
         await pilot.pause()
-        assert "y copies what is selected" in screen_text(app)
+        assert "y copies the selection" in screen_text(app)
         await pilot.press("escape")
         await settle(pilot)
         assert app.screen is alerts and not alerts.selections

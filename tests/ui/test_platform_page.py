@@ -207,7 +207,7 @@ async def test_what_cannot_be_remembered_is_said() -> None:
         await settle(pilot)
         await app.workers.wait_for_complete()
         await settle(pilot)
-        assert "not remembered as read: the disk is full" in screen_text(app)
+        assert "could not save that it was read: the disk is full" in screen_text(app)
 
 
 async def shown(app: RgtApp, pilot: Pilot[None]) -> None:

@@ -102,7 +102,7 @@ def test_threads_stand_against_the_cores_that_are_granted() -> None:
     assert (
         loud
         and "they slow each other down" in text.replace("\n", " ")
-        and "held back by the quota 41%" in text
+        and "throttled by the quota 41%" in text
     )
 
 

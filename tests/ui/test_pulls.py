@@ -129,7 +129,7 @@ async def test_the_same_key_stops_it_and_what_came_is_kept() -> None:
         stoppable(fleet)
         screen = await begin(pilot, fleet)
         await pilot.press("p")
-        await until(pilot, lambda: "stopped; what has arrived is kept" in said(screen))
+        await until(pilot, lambda: "stopped; files that have arrived are kept" in said(screen))
         assert fleet.pulls_stopped == 1
         fleet.advance(1.0)
         await pilot.press("p")

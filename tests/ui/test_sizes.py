@@ -217,7 +217,7 @@ WHOLE = {
     "teardown": (
         "provider says running", "storage $0.02/h goes on", "and 2 more reasons", "→ meter off", "the box's name",
     ),
-    "welcome": ("boxes that train on this computer, or a recording of them",),
+    "welcome": ("demo boxes that train on this computer, or a recording of them",),
 }  # fmt: skip
 
 

@@ -107,8 +107,8 @@ def test_only_equality_counts(typed: str) -> None:
 def test_the_mismatch_is_explained() -> None:
     assert mismatch("vast-demo ", NAME) == "an extra space"
     assert mismatch("VAST-demo", NAME) == "upper and lower case differ"
-    assert mismatch("vast-demо", NAME).startswith("character 9 is not the one asked for (U+043E")
-    assert mismatch("vast-demo2", NAME) == "longer than what is asked for"
+    assert mismatch("vast-demо", NAME).startswith("character 9 does not match (U+043E")
+    assert mismatch("vast-demo2", NAME) == "longer than the text to type"
     assert "character 2" in mismatch("vest", NAME)
 
 
@@ -122,7 +122,7 @@ def test_mashing_enter_right_after_opening_does_nothing() -> None:
 def test_a_second_press_sends_nothing_more() -> None:
     state, _ = ready().confirm(LATER)
     assert not state.confirm(LATER + 1)[1]
-    assert state.blockers(LATER + 1) == ("a request is on its way",)
+    assert state.blockers(LATER + 1) == ("a request is being sent",)
     assert state.enter("x") == state
     assert state.choose(Verb.PARK, LATER) == state
 
@@ -210,7 +210,7 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
 
 def test_a_longer_phrase_is_a_change() -> None:
     found = changes(review(phrase="a"), review(phrase="b"))
-    assert [(one.text, one.shuts) for one in found] == [("something else has to be typed", True)]
+    assert [(one.text, one.shuts) for one in found] == [("the text to type has changed", True)]
 
 
 def test_a_failed_review_locks_until_one_works() -> None:

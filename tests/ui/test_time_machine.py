@@ -301,7 +301,7 @@ async def test_where_nothing_is_kept_it_says_so_and_can_be_left(tmp_path: Path) 
     file = keep_night(tmp_path / "empty.db", minutes=False)
     file.close()
     async with machine(tmp_path / "empty.db") as (app, _, _):
-        assert "nothing has been kept yet" in screen_text(app)
+        assert "nothing is recorded yet" in screen_text(app)
 
 
 async def test_a_history_that_cannot_be_read_says_why(path: Path) -> None:

@@ -102,7 +102,7 @@ def _rise(values: Sequence[float], start: int, count: int) -> float | None:
 
 def say_rising(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the factor."""
-    return f"{reading.key}: the loss is {reading.value:.1f} times what it was earlier in this attempt, and stays there"
+    return f"{reading.key}: the loss is {reading.value:.1f} times its earlier value in this attempt, and stays there"
 
 
 def read_jumped(view: Facts) -> Sequence[Reading] | None:
@@ -127,7 +127,7 @@ def read_jumped(view: Facts) -> Sequence[Reading] | None:
 def say_jumped(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with both levels."""
     resume, level, now = reading.about
-    return f"{reading.key}: since it went on at step {resume.step:,} the loss is {now:.4g}, before it was {level:.4g}"
+    return f"{reading.key}: since the resume at step {resume.step:,} the loss is {now:.4g}, before it was {level:.4g}"
 
 
 def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
@@ -191,7 +191,7 @@ def _same_count(run: RunState, step: int) -> bool:
 def say_anew(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the checkpoint that was skipped."""
     resume, newest = reading.about
-    return f"{reading.key} began again at step {resume.step:,}, although {newest.path} holds step {newest.step:,}"
+    return f"{reading.key} started at step {resume.step:,}, although {newest.path} has step {newest.step:,}"
 
 
 def read_back(view: Facts) -> Sequence[Reading] | None:
@@ -220,8 +220,8 @@ def say_back(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with both steps."""
     fall: _Fall = reading.about
     return (
-        f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt:"
-        " no checkpoint is there, and nothing says that it resumed"
+        f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt: "
+        "there is no checkpoint, and the log shows no resume"
     )
 
 

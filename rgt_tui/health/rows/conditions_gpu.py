@@ -215,7 +215,7 @@ def say_cpu(view: Facts, reading: Reading, since: float) -> str:
     cpu = reading.about
     usable = "" if cpu.usable is None else f" ({cpu.usable:g} cores)"
     many = "; the training has many more threads than cores" if cpu.oversubscribed else ""
-    return f"the CPU quota{usable} holds the training back {pct(reading.value)} of the time{many}"
+    return f"the CPU quota{usable} slows the training down {pct(reading.value)} of the time{many}"
 
 
 def check_gpu_seen(view: Facts) -> Verdict:
@@ -224,7 +224,7 @@ def check_gpu_seen(view: Facts) -> Verdict:
         return waiting("no sample yet")
     gpus, at = view.box.sample.gpus, view.box.sample_at
     if not gpus:
-        return failed("no GPU is seen on this box", at)
+        return failed("no GPU found on this box", at)
     broken = [gpu for gpu in gpus if gpu.error is not None]
     if broken:
         return failed(f"GPU {broken[0].index}: {broken[0].error}", at)
@@ -310,9 +310,9 @@ def limit_of(sample: Sample) -> str:
         return f"CPU-bound, all {cores:g} cores are busy"
     known = [proc.cpu_pct for proc in trainers(sample) if proc.cpu_pct is not None]
     if known and max(known) >= ONE_CORE_PCT:
-        return f"its main process keeps a core {pct(max(known))} busy, so it loads or computes there (workers?)"
+        return f"its main process keeps a core {pct(max(known))} busy: it loads or computes there (no workers?)"
     if known:
-        return "the processors are idle, too: it waits for a disk, the network or the other ranks"
+        return "the CPUs are idle, too: it waits for a disk, the network or the other ranks"
     return "what it waits for is not known"
 
 

@@ -82,7 +82,7 @@ def read_silent(view: Facts) -> Sequence[Reading] | None:
 def say_silent(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the age of the newest sample."""
     if view.sample_age is None:
-        return "connected, but no sample has come yet: the agent hangs, or its recorder does"
+        return "connected, but no sample yet: the agent or its recorder hangs"
     return f"connected, but no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
 
 
@@ -109,7 +109,7 @@ def read_proxied(view: Facts) -> Sequence[Reading] | None:
 
 def say_proxied(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the address."""
-    return f"ssh goes through a proxy: {view.box.spec.host} leads to {reading.about}, an address that no machine has"
+    return f"ssh goes through a proxy: {view.box.spec.host} resolves to {reading.about}, an address that no machine has"
 
 
 def read_asking(view: Facts) -> Sequence[Reading] | None:
@@ -124,7 +124,7 @@ def read_asking(view: Facts) -> Sequence[Reading] | None:
 
 def say_asking(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the question."""
-    return f"it is not watched until you answer: {view.box.reason}"
+    return f"not watched until you answer: {view.box.reason}"
 
 
 def read_host_key(view: Facts) -> Sequence[Reading] | None:
@@ -167,7 +167,7 @@ def read_stopped(view: Facts) -> Sequence[Reading] | None:
 
 def say_stopped(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
-    return view.box.meter.state_text(", and it was not asked for here")
+    return view.box.meter.state_text(", not requested from here")
 
 
 def read_gone(view: Facts) -> Sequence[Reading] | None:
@@ -183,7 +183,7 @@ def read_gone(view: Facts) -> Sequence[Reading] | None:
 
 def say_gone(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
-    return view.box.meter.state_text(", and it was not destroyed from here")
+    return view.box.meter.state_text(", not destroyed from here")
 
 
 def read_contested(view: Facts) -> Sequence[Reading]:
@@ -309,7 +309,7 @@ def check_credentials(view: Facts) -> Verdict:
     """No key is where others can read it. Only the usual places are checked."""
     hello = view.box.hello
     if hello is None or hello.exposed is None:
-        return person("no key stands in an argument, a log, or on the durable share")
+        return person("no key in an argument, a log, or on the durable share")
     lying = [
         f"{quoted(token.path)} ({quoted(token.why)}): {quoted(token.open, 200)}"
         for token in hello.exposed
@@ -317,9 +317,7 @@ def check_credentials(view: Facts) -> Verdict:
     ]
     if lying:
         return failed("; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else ""))
-    return person(
-        "no key lies exposed in the usual places; check arguments, scripts and logs yourself"
-    )
+    return person("no key exposed in the usual places; check arguments, scripts and logs yourself")
 
 
 # Conditions of autostop: about to stop, failed, idleness unknown, unwatched, disarmed, off as
@@ -351,7 +349,7 @@ def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
     words = next(
         (event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), ""
     )
-    return f"it could not park itself, and keeps billing{f': {words}' if words else ''}"
+    return f"it could not park itself, and is still billed{f': {words}' if words else ''}"
 
 
 def read_unknown_idle(view: Facts) -> Sequence[Reading]:
@@ -369,7 +367,7 @@ def say_unknown_idle(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the duration, and what cannot be read."""
     found: AutostopReading = reading.about
     why = f": {found.why[0]}" if found.why else ""
-    return f"for {age(found.unknown_s)} it has not been known whether it is idle, so it will not stop itself{why}"
+    return f"for {age(found.unknown_s)} it has been unknown whether it is idle, so it will not stop itself{why}"
 
 
 def read_unwatched(view: Facts) -> Sequence[Reading] | None:
@@ -388,7 +386,7 @@ def read_unwatched(view: Facts) -> Sequence[Reading] | None:
 
 def say_unwatched(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the consequence."""
-    return "armed from here, and no recorder on it says so: it will not stop itself"
+    return "armed from here, but no recorder on the box confirms it: it will not stop itself"
 
 
 def _disarmed_here(view: Facts) -> bool:
@@ -434,7 +432,7 @@ def say_lease_unsaving(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with their names and the end of the lease."""
     found: AutostopReading = reading.about
     names = listed(list(found.unsaving))
-    return f"{clock_words(found)}, and will not end what is not known to save: {names}"
+    return f"{clock_words(found)}, and will not stop runs that are not known to save: {names}"
 
 
 def read_parked_itself(view: Facts) -> Sequence[Reading] | None:

@@ -90,13 +90,13 @@ def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
     waited = max(0.0, view.now - since)
     what = "queue done" if view.box.queues else "no training alive"
     if waited < SHORT_S:
-        return f"{what}, still billing {rate}/h ({meter.source})"
+        return f"{what}, still billed {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
     spent = (
         f": {money(wasted, meter.currency, meter.at_least)} wasted" if wasted is not None else ""
     )
     length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
-    return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
+    return f"{what} {length}, still billed {rate}/h{spent} ({meter.source})"
 
 
 def read_meter(view: Facts) -> Sequence[Reading] | None:
@@ -113,7 +113,7 @@ def say_meter(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the age of the last reading, and the reason for the failure."""
     meter = view.box.meter
     last = "never read" if meter.at is None else f"last read {age(view.now - meter.at)} ago"
-    return f"meter unknown, {last}: {meter.error}"
+    return f"price unknown, {last}: {meter.error}"
 
 
 def read_open_action(view: Facts) -> Sequence[Reading]:
@@ -265,14 +265,12 @@ def check_durable_survives(view: Facts) -> Verdict:
     path = view.box.spec.durable or view.profile.overrides.durable_dir
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
-        return warn(
-            f"no durable directory is named; on {view.profile.name} pull before you destroy"
-        )
+        return warn(f"no durable directory is set; on {view.profile.name} pull before you destroy")
     storage = view.storage(Verb.DESTROY)
     tier = tier_of(view.profile, used, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(used))
     if tier is None:
-        return warn(f"{used}: the profile does not know that disk{doubts}")
+        return warn(f"{used}: that disk is not in the profile{doubts}")
     stays = path_survives(used, view.profile, storage.known, Verb.DESTROY)
     if stays is True:
         text = f"{used} is on {tier.name}, which survives destroy{doubts}"
@@ -280,7 +278,7 @@ def check_durable_survives(view: Facts) -> Verdict:
             return warn(text)
         return passed(text)
     if stays is None:
-        return warn(f"{used} is on {tier.name}; whether it survives destroy is not known{doubts}")
+        return warn(f"{used} is on {tier.name}; unknown whether it survives destroy{doubts}")
     other = next(
         (
             one
@@ -297,13 +295,13 @@ def check_meter_read(view: Facts) -> Verdict:
     """What the box costs now is read from the provider."""
     meter = view.box.meter
     if view.box.spec.provider is None and meter.at is None:
-        return warn("no provider is configured: what the box costs is not known")
+        return warn("no provider is configured: the cost of the box is unknown")
     if meter.at is None:
         return waiting(f"not read yet{f': {meter.error}' if meter.error else ''}")
     rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
     if meter.source == FLEET_FILE:
         return warn(
-            f"no provider was asked: {rate} is the price in the fleet file; compare it with the console",
+            f"no provider: {rate} is the price in the fleet file; compare it with the console",
             meter.at,
         )
     text = "; ".join(

@@ -66,7 +66,9 @@ def finding_key(finding: Finding) -> str:
 def say_finding(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the resource, its reading or proof, and the run."""
     finding = reading.about
-    tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
+    tail = (
+        "cause fixed, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
+    )
     who = f" · {finding.run}" if finding.run else ""
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
@@ -136,7 +138,7 @@ def say_holding(view: Facts, reading: Reading, since: float) -> str:
     """Return the text with the step, the work at risk, and when the run gives up."""
     run: RunState = reading.about
     assert run.wait is not None
-    return f"{run.name} holds at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
+    return f"{run.name} waits at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
 
 
 def read_halted(view: Facts) -> Sequence[Reading] | None:
@@ -260,7 +262,7 @@ def read_interrupted(view: Facts) -> Sequence[Reading] | None:
                 )
                 if view.blind and not view.trains:
                     left = "whether the training continues is unknown"
-                found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner is gone, {left}"))
+                found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner has ended, {left}"))
     return found
 
 
@@ -271,7 +273,7 @@ def read_waiting(view: Facts) -> Sequence[Reading] | None:
         states = [cell.state for cell in queue.cells]
         waiting = states.count("waiting")
         if waiting and "running" not in states and "interrupted" not in states:
-            text = f"{how_many(waiting, 'cell')} waiting, no runner alive"
+            text = f"{how_many(waiting, 'cell')} waiting, no runner active"
             found.append(Reading(queue.path, 1.0, text))
     if found:
         return found
@@ -319,10 +321,10 @@ def check_detached(view: Facts) -> Verdict:
     where = f", tmux {', '.join(tmux)}" if tmux else ""
     alive = [queue for queue in box.queues if queue.runner_alive]
     if len(alive) == sum(not queue.done for queue in box.queues):
-        return passed(f"runner {alive[0].runner_pid or '?'} is alive{where}", box.sample_at)
+        return passed(f"runner {alive[0].runner_pid or '?'} is active{where}", box.sample_at)
     if any(cell.state in ("running", "interrupted") for cell in view.cells):
-        return failed(f"a cell is unfinished and no runner is alive{where}", box.sample_at)
-    return waiting(f"no runner is alive yet{where}", box.sample_at)
+        return failed(f"a cell is unfinished and no runner is active{where}", box.sample_at)
+    return waiting(f"no runner is active yet{where}", box.sample_at)
 
 
 def check_first_step(view: Facts) -> Verdict:
@@ -354,10 +356,10 @@ def check_durable_named(view: Facts) -> Verdict:
     ]
     if without:
         return warn(
-            f"without a durable place: {len(without)} of {how_many(len(view.cells), 'cell')}",
+            f"without durable storage: {len(without)} of {how_many(len(view.cells), 'cell')}",
             view.box.sample_at,
         )
-    return passed(f"with a durable place: {how_many(len(view.cells), 'cell')}", view.box.sample_at)
+    return passed(f"with durable storage: {how_many(len(view.cells), 'cell')}", view.box.sample_at)
 
 
 def check_undiagnosed(view: Facts) -> Verdict:
@@ -371,10 +373,10 @@ def check_undiagnosed(view: Facts) -> Verdict:
         )
     if view.box.findings:
         return warn(
-            f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at
+            f"{view.box.findings[0].gotcha}: cause fixed, not saved since", view.box.sample_at
         )
     if not view.box.logs:
-        return absent(view, "no finding in the readings, and no log is read", view.box.sample_at)
+        return absent(view, "no finding in the readings; no log is read", view.box.sample_at)
     return passed(
         f"no finding in {how_many(len(view.box.logs), 'log')} and the readings", view.box.sample_at
     )
@@ -414,14 +416,15 @@ def check_all_verified(view: Facts) -> Verdict:
     if lost:
         where = f"{lost[0].durable_path} is erased with the box"
         return failed(
-            f"{text}, but the copy of {listed([cell.name for cell in lost])} goes too: {where}", at
+            f"{text}, but the copy of {listed([cell.name for cell in lost])} is lost too: {where}",
+            at,
         )
     if any(cell.durable == "failed" for cell in done):
         return failed(text, at)
     if good == len(done):
         return passed(text, at)
     if any(cell.durable is None for cell in done):
-        return warn(f"{text}; the others name no durable place", at)
+        return warn(f"{text}; the others have no durable storage set", at)
     return waiting(text, at)
 
 
@@ -436,7 +439,7 @@ def check_quiet(view: Facts) -> Verdict:
             box.sample_at,
         )
     if view.blind:
-        return warn(f"whether anything trains is unknown: {view.unseen}", box.sample_at)
+        return warn(f"unknown whether anything trains: {view.unseen}", box.sample_at)
     if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
         return waiting("a cell or its runner is alive", box.sample_at)
     return passed("no training process, no cell running", box.sample_at)
@@ -541,7 +544,7 @@ def _found_killed(view: Facts) -> Iterator[Proof]:
         hit = next((event for event in kills if first <= event.at <= run.ended + OOM_NEAR_S), None)
         if hit is not None:
             yield Proof(
-                f"{run.name} ended when the kernel killed for lack of memory: {hit.text}",
+                f"{run.name} ended when the kernel killed it for lack of memory: {hit.text}",
                 run=run.name,
                 confidence=0.8,
             )

@@ -192,7 +192,7 @@ def say_ended(view: Facts, reading: Reading, since: float) -> str:
     run: FoundRun = reading.about
     log = f"; its log is {run.log}" if run.log else ""
     if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
-        log = "; its log had been deleted, and is gone"
+        log = "; its log was deleted"
     when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
     if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
         when += f" or up to {age(run.ended - run.seen)} before that"
@@ -216,10 +216,10 @@ def check_smoke(view: Facts) -> Verdict:
     if view.newest is not None:
         run, point = view.newest
         return waiting(
-            f"{run} wrote {saved_point(point)}; no run has gone on from one yet",
+            f"{run} wrote {saved_point(point)}; no run has resumed from one yet",
             view.client(point.at),
         )
-    return person("run a few steps, stop, start again: does the step continue where it was?")
+    return person("run a few steps, stop, start again: does the step number continue?")
 
 
 def check_resume_proved(view: Facts) -> Verdict:
@@ -233,7 +233,7 @@ def _resumed(view: Facts) -> tuple[str, float | None] | None:
     for run in view.box.runs:
         if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
             last = run.resumes[-1]
-            return f"{run.name} went on from step {last.step:,} after {last.reason}", view.client(
+            return f"{run.name} resumed from step {last.step:,} after {last.reason}", view.client(
                 run.last_at
             )
     return None
@@ -300,7 +300,7 @@ def check_progress(view: Facts) -> Verdict:
         return absent(view, "no cell is running")
     for _, cell, run in view.marked_running:
         if run is not None and run.wait is not None:
-            text = f"{cell.name} holds at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
+            text = f"{cell.name} waits at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
             return failed(text, view.box.sample_at)
     moved = [
         (run.progressed_at, cell, run)

@@ -155,7 +155,7 @@ def say_memory(view: Facts, reading: Reading, since: float) -> str:
     assert view.box.sample is not None
     mem = view.box.sample.mem
     used = max(0, (mem.used or 0) - (mem.cache or 0))
-    return f"container memory {pct(reading.value)}: {memory(used)} of {memory(mem.limit)}, cache left out"
+    return f"container memory {pct(reading.value)}: {memory(used)} of {memory(mem.limit)}, without cache"
 
 
 def read_oom(view: Facts) -> Sequence[Reading] | None:
@@ -206,7 +206,7 @@ def check_memory_limit(view: Facts) -> Verdict:
     if mem.limit is not None:
         return passed(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
     if mem.cgroup is None:
-        return warn("no memory controller is visible: the limit is not known", at)
+        return warn("no memory controller is visible: the limit is unknown", at)
     return warn(
         f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at
     )
@@ -215,7 +215,7 @@ def check_memory_limit(view: Facts) -> Verdict:
 def check_checkpoint_budget(view: Facts) -> Verdict:
     """Three more checkpoints fit, by bytes and by inodes."""
     if view.newest is None or view.box.sample is None:
-        return absent(view, "no checkpoint yet: its size is not known")
+        return absent(view, "no checkpoint yet: its size is unknown")
     run, point = view.newest
     disk = disk_of(view.box.sample.disks, point.path)
     if disk is None or disk.bytes_free is None:
@@ -243,13 +243,13 @@ def check_checkpoints_stay(view: Facts) -> Verdict:
     tier = tier_of(view.profile, point.path, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(point.path))
     if tier is None:
-        return warn(f"{run}: {point.path}; the profile does not know that disk{doubts}", at)
+        return warn(f"{run}: {point.path}; that disk is not in the profile{doubts}", at)
     text = f"{run}: {saved_point(point)} on {tier.name}"
     stays = path_survives(point.path, view.profile, storage.known, Verb.PARK)
     if stays is False:
         return failed(f"{text}, which a stop empties{doubts}", at)
     if stays is None:
-        return warn(f"{text}; whether it survives a stop is not known{doubts}", at)
+        return warn(f"{text}; unknown whether it survives a stop{doubts}", at)
     text = f"{text}, which survives a stop{doubts}"
     if doubts:
         return warn(text, at)
@@ -263,7 +263,7 @@ def check_memory(view: Facts) -> Verdict:
     mem, at = view.box.sample.mem, view.box.sample_at
     share = memory_pct(mem)
     kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
-    text = f"{pct(share)} of {memory(mem.limit)}, cache left out; oom kills {kills}"
+    text = f"{pct(share)} of {memory(mem.limit)}, without cache; oom kills {kills}"
     if share is None or mem.oom_kills is None:
         return warn(text, at)
     return graded(text, level(MEMORY, share) or ("warn" if mem.oom_kills else None), at)

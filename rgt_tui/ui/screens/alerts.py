@@ -256,8 +256,8 @@ class AlertsScreen(Moves, FleetAwareScreen):
         if not unknown:
             return "nothing is wrong"
         if len(boxes) == 1:
-            return "no active alerts, but nothing is known about the box right now"
-        return f"no active alerts, but nothing is known about {unknown} of {len(boxes)} boxes right now"
+            return "no active alerts, but the box sends no data right now"
+        return f"no active alerts, but {unknown} of {len(boxes)} boxes send no data right now"
 
     def _rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]

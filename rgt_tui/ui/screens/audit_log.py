@@ -142,7 +142,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         one = self._lines[key]
         if self._opened:
             return audit_details(one, width)
-        return [line(dim(f"{key_for('audit.details')}: all that this line says"))]
+        return [line(dim(f"{key_for('audit.details')}: the full text of this line"))]
 
     @work(group="audit", exclusive=True, exit_on_error=False, description="read the audit log")
     async def read_log(self) -> None:

@@ -574,7 +574,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def on_text_selected(self, event: events.TextSelected) -> None:
         """Hint at what can be done with the text selected with the mouse."""
         if self.selections:
-            self.hint(f"{key_for('screen.copy')} copies what is selected")
+            self.hint(f"{key_for('screen.copy')} copies the selection")
 
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, else the selection of the keys."""
@@ -682,7 +682,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     def action_open_past(self, place: str) -> None:
         """Open the journal or the time machine, for the screen's box or the fleet."""
         if not self.has_fleet:
-            self.hint("the fleet is not there yet")
+            self.hint("the fleet has not started yet")
         else:
             cast("Dashboard", self.app).open_screen(place, self.box_name)
 

@@ -34,7 +34,7 @@ CURVES: tuple[Command, ...] = (
     Command("curves.metric", ("m",), "metric",
             "Show the next metric: loss, val_loss, lr, then any others.", "next_metric", footer=1),
     Command("curves.axis", ("x",), "x axis",
-            "Choose the x axis: steps, epochs, time since the start, time of day, tokens, as far as the runs log them.",
+            "Choose the x axis: steps, epochs, time since the start, time of day, tokens, if the runs log them.",
             "next_axis", footer=2),
     Command("curves.log", ("L",), "log", "Switch the y axis between logarithmic and linear.", "toggle_log", footer=3),
     Command("curves.smooth", ("s",), "smooth",
@@ -57,11 +57,11 @@ CURVES: tuple[Command, ...] = (
     Command("curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run"),
     Command("curves.only", ("v",), "only this", "Show only the selected run, or all of them.", "only_run"),
     Command("curves.reference", ("R",), "pin",
-            "Pin the selected run: the others show how they were started differently.", "pin_reference"),
+            "Pin the selected run: the others show how their start options differ.", "pin_reference"),
     Command("curves.grid", ("g",), "grid",
             "Show all metrics at once, small; enter opens one.", "toggle_grid", footer=6),
     Command("curves.export", ("X",), "export",
-            "Write what is shown to a file: .svg or .png for a picture, .csv for the points.", "export"),
+            "Export the shown curves to a file: .svg or .png for a picture, .csv for the points.", "export"),
     Command("curves.evaluations", ("V",), "evaluations",
             "Show or hide the evaluations of the loss as points.", "toggle_evaluations"),
     Command("curves.boxes", ("B",), "boxes", "Show the runs of all boxes, or of this one.", "all_boxes"),
@@ -370,7 +370,7 @@ class CurvesScreen(FleetAwareScreen):
         self.spot = None
         named = [each for each in mine if each.run.name == spot.run]
         if spot.run is not None and not named:
-            self.hint(f"no run {spot.run} is known here")
+            self.hint(f"no run {spot.run} here")
             return
         chosen = (named or sorted(mine, key=lambda each: each.run.progressed_at or 0.0))[-1]
         self.selected = chosen.key
@@ -415,7 +415,7 @@ class CurvesScreen(FleetAwareScreen):
         each = next((one for one in board.runs if one.key == chosen), None)
         if each is None:
             self.hint(
-                "no run that is shown was there; "
+                "no shown run has that step; "
                 f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select another"
             )
             return
@@ -515,7 +515,7 @@ class CurvesScreen(FleetAwareScreen):
         """Show or hide the evaluations of the loss."""
         self._change(replace(self.settings, evaluations=not self.settings.evaluations))
         if self.settings.metric != "loss":
-            self.hint(f"evaluations are drawn beside the loss; {key_for('curves.metric')} shows it")
+            self.hint(f"evaluations are drawn with the loss; {key_for('curves.metric')} shows it")
 
     def action_zoom(self, factor: float) -> None:
         """Zoom around the crosshair, or the middle."""
@@ -616,7 +616,7 @@ class CurvesScreen(FleetAwareScreen):
     def action_export(self) -> None:
         """Open the entry for the file name; its suffix decides the format."""
         if not self.board.shown:
-            self.hint("there is nothing to export")
+            self.hint("nothing to export")
             return
         self.open_entry(
             "write to (.svg .csv .png)",

@@ -79,7 +79,7 @@ LEAST_TEXT = 20
 """Minimum cells next to times and name to wrap an event's text."""
 MOST_LINES = 8
 """Maximum lines of the selected event."""
-WITHOUT = "no history is kept here: this is what happened since rgt was started"
+WITHOUT = "no history is kept here: only events since rgt was started"
 
 
 def stamp(at: float, now: float) -> str:
@@ -516,7 +516,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         state = self.fleet_state
         box = None if state is None else state.box(picked.box)
         if not picked.box:
-            self.hint("this is not about a single box: it has no log")
+            self.hint("this event is about several boxes: it has no log")
             return
         if box is None:
             self.hint(
@@ -603,7 +603,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             and self.fleet_state is not None
             and self._alert_now() is None
         ):
-            return "what the selected event is about does not hold now"
+            return "the alert of the selected event is not active now"
         if command.id == "journal.log" and self._read and self.happening_list.event is None:
             return "no event is selected"
         return super().why_not(command)
@@ -624,7 +624,7 @@ class JournalScreen(Moves, FleetAwareScreen):
             return
         alert = self._alert_now()
         if alert is None:
-            self.hint("nothing to mute: what this event is about does not hold now")
+            self.hint("nothing to mute: the alert of this event is not active now")
             return
         self.fleet.mute(picked.box, alert.id, MUTE_SECONDS)
         self.hint(f"muted {alert.id} on {picked.box} for an hour")

@@ -98,7 +98,7 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
         line(
             dim("check  "),
             Span("rgt doctor", Tone.ACCENT),
-            " says what is missing and how to get it",
+            " shows what is missing and how to get it",
         ),
         line(dim("retry  "), Span(key_for("box.connect"), Tone.ACCENT), " starts the fleet again"),
         line(dim("quit   "), Span(key_for("app.quit"), Tone.ACCENT)),
@@ -198,7 +198,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         exclusive=True,
         group="view",
         exit_on_error=False,
-        description="read how the fleet is to be shown",
+        description="read the fleet view",
     )
     async def load_view(self) -> None:
         """Restore order, groups and saved filters."""
@@ -238,7 +238,7 @@ class FleetScreen(Moves, FleetAwareScreen):
         self.keep_view(change)
         self.redraw_now()
 
-    @work(group="view", exit_on_error=False, description="keep how the fleet is shown")
+    @work(group="view", exit_on_error=False, description="save the fleet view")
     async def keep_view(self, change: Callable[[FleetView], FleetView]) -> None:
         """Save it; show a hint on failure, because the next rgt will not have it."""
         try:
@@ -656,7 +656,9 @@ class FleetScreen(Moves, FleetAwareScreen):
             self.hint(f"@{drop} is no longer kept")
         if save is not None:
             self._keep(lambda view: with_filter(view, save, text))
-            self.hint(f"kept as @{save}; {key_for('fleet.kept-filter')} goes through what is kept")
+            self.hint(
+                f"kept as @{save}; {key_for('fleet.kept-filter')} switches between kept filters"
+            )
 
     def clear(self) -> bool:
         """Clear the filter; return whether there was one."""

@@ -168,7 +168,7 @@ class HandbookScreen(Moves, FleetAwareScreen):
         super().on_mount()
         self.read_own()
 
-    @work(group="handbook", exit_on_error=False, description="read the pages of one's own")
+    @work(group="handbook", exit_on_error=False, description="read your own pages")
     async def read_own(self) -> None:
         """Add the person's own pages; an invalid one is reported."""
         try:

@@ -53,10 +53,10 @@ LIFECYCLE: tuple[Command, ...] = (
             "Go to the next check that failed, warns, or needs you.", "next_open(1)", footer=1),
     Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.", "next_open(-1)"),
     Command("phases.run", ("enter",), "run",
-            "Run what checks the selected item, where that only looks; on a phase, expand or collapse it.",
+            "Run the check of the selected item, if it is read-only; on a phase, expand or collapse it.",
             "run_check", footer=2),
     Command("phases.tick", ("space",), "tick",
-            "Tick an item that only you can judge, with a note and your name, or take that back; on a phase, fold it.",
+            "Tick or untick an item that only you can judge, with a note and your name; on a phase, fold it.",
             "tick", footer=3),
     Command("phases.fold", ("f",), "fold", "Expand or collapse the selected phase.", "fold"),
     Command("phases.next-phase", ("right",), "next phase",
@@ -149,7 +149,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
                 f"{key_for('screen.back')} goes back.",
             )
         elif not any(phase.checks for phase in self.phases):
-            empty = ("No checks are known for this box.", f"{key_for('screen.back')} goes back.")
+            empty = ("This box has no checks.", f"{key_for('screen.back')} goes back.")
         self.checklist.show_phases(self.phases, self.opened, now, empty)
         row = None if empty else self.checklist.cursor_row
         height = self._fit(
@@ -240,8 +240,8 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         elif not self.fleet.runs_checks:
             self.hint(self.fleet.why_nothing)
         elif not self._runs_by(self.checklist.cursor_row):
-            typed = f": type {check.command}" if check.command else ": its readings say it all"
-            self.hint(f"{check.id} has nothing to run from here{typed}")
+            typed = f": type {check.command}" if check.command else ": its readings decide it"
+            self.hint(f"{check.id} has no command to run here{typed}")
         elif any(run.under_way for run in self.runs.values()):
             self.hint(f"another check is running; {key_for('screen.escape')} ends it")
         else:
@@ -255,7 +255,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             and command.id == "phases.run"
             and not self._runs_by(self.checklist.cursor_row)
         ):
-            return f"{check.id} has nothing to run from here"
+            return f"{check.id} has no command to run here"
         judged = check is not None and not check.by and check.status is not CheckStatus.PERSON
         if judged and command.id == "phases.tick":
             return "the selected check is judged by its readings"
@@ -367,7 +367,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def action_export(self) -> None:
         """Write the phases to a file."""
         if not any(phase.checks for phase in self.phases):
-            self.hint("there is nothing to write")
+            self.hint("nothing to write")
             return
         self.run_worker(
             self._export(self._markdown()),

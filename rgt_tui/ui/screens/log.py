@@ -126,9 +126,9 @@ class LogKeys(Moves, FleetAwareScreen):
         self.log_pane.lost, self.log_pane.zone = box.link.value if lost else quiet, zone_of(box)
         empty = "no log is followed on this box" if view is None else "the log is empty so far"
         if view is None and box.sample is None:
-            empty = "no log is known yet"
+            empty = "no log found yet"
         elif view is None and (why := no_agent(box)):
-            empty = f"no log comes from this box: {why}"
+            empty = f"this box sends no log: {why}"
         logs = [kept for one in views if (kept := self._read(box, one)) is not None]
         for path in [path for path in self._kept if all(one.path != path for one in views)]:
             self._leave(path)
@@ -482,7 +482,7 @@ class LogScreen(LogKeys):
                     self.redraw_now()
                     self.log_pane.go(shown.kept, place)
                     return
-        why = _why_unsure(shown) or ": when these were written is unknown, or it is further back"
+        why = _why_unsure(shown) or ": their times are unknown, or it is older"
         self.hint(f"that line was not found{why}", 15.0)
         self.redraw_now()
 
@@ -495,8 +495,8 @@ class LogScreen(LogKeys):
         self.hint(
             ""
             if count
-            else f"this is the end of the log; {key_for('screen.escape')} or {key_for('log.follow')} goes back "
-            "to where it is written"
+            else f"this is the end of the log; {key_for('screen.escape')} or {key_for('log.follow')} goes "
+            "to the newest line"
         )
 
     @work(
@@ -642,7 +642,7 @@ class LogScreen(LogKeys):
         page = self.log_pane.page_of(*place) if place is not None else None
         if page is None:
             self.hint(
-                f"the handbook does not know this line; {key_for('log.next-error')} goes to the next error"
+                f"the handbook has no page for this line; {key_for('log.next-error')} goes to the next error"
             )
         else:
             cast("Dashboard", self.app).open_screen("handbook", self.box_name, Spot(gotcha=page))

@@ -23,13 +23,13 @@ from rgt_tui.ui.widgets.teardown.confirm import GuardedField
 
 QUESTION: tuple[Command, ...] = (
     Command("question.later", ("escape",), "later",
-            "Leave the question open; the fleet screen opens it again.", "later", footer=1),
+            "Answer later; the fleet screen opens the question again.", "later", footer=1),
 )  # fmt: skip
 
 WORDS: dict[QuestionKind, tuple[str, str]] = {
     QuestionKind.HOST_KEY: (
         "Compare the fingerprint with the one your platform shows. A different key means a different machine.",
-        "yes accepts it and adds it to known_hosts; anything else refuses",
+        "type yes to accept it and add it to known_hosts; anything else refuses",
     ),
     QuestionKind.SECRET: (
         "It is sent to this box only, kept in memory while rgt runs, and never written to disk.",

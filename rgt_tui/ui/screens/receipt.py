@@ -1,4 +1,4 @@
-"""The receipt of a billing action: what ended and when, its cost, its results, what still bills."""
+"""The receipt of a billing action: what ended and when, its cost, its results, what still billed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rgt_tui.ui.widgets.spans import Line, Tone, dim, line, wrapped
 
 NAMES = 13
 """Width of the column of labels."""
-STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
+STRONG = frozenset({"ended", "still billed", "to end that", "given up"})
 """Labels of texts that must not be missed."""
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
@@ -36,7 +36,7 @@ LEFT = {
     MeterKind.COMPUTE_AND_STORAGE: "compute and storage, by the provider",
     MeterKind.STORAGE_ONLY: "storage that outlived it, by the provider",
     MeterKind.NONE: "nothing, by the provider",
-    MeterKind.UNKNOWN: "not known: look at the console",
+    MeterKind.UNKNOWN: "unknown: check the console",
 }
 
 
@@ -48,13 +48,13 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     if receipt is not None:
         return receipt_rows(receipt)
     if box is None:
-        return (("receipt", "there is none: rgt has stopped no meter of this box"),)
+        return (("receipt", "no receipt: rgt has not stopped or destroyed this box"),)
     meter = box.meter
     hour = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h: " if meter.per_hour else ""
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
-        ("receipt", "there is none: it was not ended from here, so what was on it is not known"),
-        ("still bills", f"{hour}{LEFT[meter.kind]}"),
+        ("receipt", "unknown: it was not stopped from here, so its files are unknown"),
+        ("still billed", f"{hour}{LEFT[meter.kind]}"),
     )
 
 

@@ -101,7 +101,7 @@ TeardownScreen #status { padding: 0; }
 REVIEW_SECONDS = 2.0
 """Seconds between two reviews while the dialog is open."""
 
-TOO_SOON = "what is shown has just changed: look, and press it again"
+TOO_SOON = "the review has just changed: read it, then press again"
 """Shown when a key arrives too soon after a change. Keys that arrive before the first review are
 dropped silently: they were meant for the screen below."""
 
@@ -420,7 +420,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         elif going:
             told = f"another pull is under way; {key_for('teardown.pull-all')} stops it"
         elif self.state.stage is not Stage.REVIEW or not paths:
-            told = "there is nothing to pull here"
+            told = "nothing to pull here"
         else:
             self.pulls.start(self._fleet, self.box_name, paths)
         self._set(replace(self.state, told=told, guard_from=self.now))
@@ -524,7 +524,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     async def _done(self) -> None:
         """Confirm a manual stop. It counts only if the box no longer answers."""
-        self._set(self.state.not_done(("looking whether it still answers",)))
+        self._set(self.state.not_done(("checking whether it still answers",)))
         try:
             step = await self._fleet.done(self.box_name)
         except GateClosed as closed:
@@ -562,7 +562,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         """Report the result of a request on the current screen, because its dialog was closed."""
         name = self.box_name
         if self.state.stage is Stage.OFF:
-            self._hint(self.app.screen, f"{name}: the provider says that the meter is off")
+            self._hint(self.app.screen, f"{name}: the provider reports that the meter is off")
             return
         text = "; ".join(self.state.closed) if self.state.closed else (self.state.trouble or "")
         known = "nothing was sent" if self.state.closed else "state unknown, check the console"
@@ -592,7 +592,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             return
         if self.state.in_flight:
             behind = self.app.screen_stack[-2]
-            self._hint(behind, f"{self.box_name}: the request continues without the dialog")
+            self._hint(behind, f"{self.box_name}: the request continues in the background")
         self.dismiss()
 
     def to_copy(self) -> Copied | None:

@@ -37,7 +37,7 @@ from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, merged
 
-NOTHING = "no history is kept here: there is no past to go back to"
+NOTHING = "no history is kept here, so there is nothing to go back to"
 RANKS = {"error": 2, "warn": 1}
 EVERY = ((24, 1), (12, 2), (8, 3), (4, 6), (2, 12))
 """Labels per day, and the hours between two of them; the first row that fits is used."""
@@ -120,7 +120,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
                 self._say(f"not kept: the first moment is {self._clock(past.line.ats[0])}")
                 place = Place(0, past.line.ats[0])
         if place is None:
-            self._trouble = "nothing has been kept yet: one moment is kept each minute"
+            self._trouble = "nothing is recorded yet: one moment is recorded each minute"
             self._show_trouble()
             return
         await self._arrive(place)
@@ -264,7 +264,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self._say(str(error))
             return
         if at > self._live.now():
-            self._say(f"{text} is still to come")
+            self._say(f"{text} is in the future")
             return
         place = place_of(past.line, at)
         if place is None:

@@ -54,7 +54,7 @@ MOST_ON_BOXES = 100
 WITHOUT = (
     "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
 )
-NOT_KEPT = "no pull by this rgt; what others copied then was not kept"
+NOT_KEPT = "no pull by this rgt; copies by others were not recorded"
 
 
 class Entry(NamedTuple):
@@ -102,9 +102,9 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
     """Return the copies running on a box, and its finished copies to durable storage."""
     name, found = box.spec.name, []
     old = is_old(box, now)
-    rest = "its progress is not known"
+    rest = "its progress is unknown"
     if old and box.sample_at is not None:
-        rest = f"seen when the box was last heard from, {compact_time(now - box.sample_at)} ago"
+        rest = f"as of the last contact with the box, {compact_time(now - box.sample_at)} ago"
     for program in (box.sample.transfers or ()) if box.sample is not None else ():
         plan = f"{program.name}, process {program.pid} there; {rest}"
         found.append(
@@ -202,8 +202,8 @@ def pull_row(
                 dim(f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else "")
             ),
         ),
-        (3, line(f"{size(look.rate)}/s" if look.rate is not None else "speed not known yet")),
-        (2, line(f"{compact_time(look.eta)} left" if look.eta is not None else "end not known")),
+        (3, line(f"{size(look.rate)}/s" if look.rate is not None else "speed unknown yet")),
+        (2, line(f"{compact_time(look.eta)} left" if look.eta is not None else "end unknown")),
         (7, line(dim("" if problems else "0 refused"))),
     ]
     return line(head, pick(room, parts))
@@ -246,16 +246,14 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
             width,
         )
     if silent := silent_for(entry, now):
-        out += labelled(
-            "told", f"{compact_time(silent)} ago: no bytes came since", width, Tone.WARN
-        )
+        out += labelled("told", f"{compact_time(silent)} ago: no bytes since", width, Tone.WARN)
     if pull.end is not None:
         if pull.ended_at is not None:
             out += labelled("ended", _when(pull.ended_at, now), width)
         tone = Tone.TEXT if pull.end.whole else Tone.STRONG
         out += labelled("end", pull.end.text, width, tone, most=6)
         if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
-            came = f"{size(pull.progress.bytes_done)} of {size(pull.progress.bytes)}, as far as is known"
+            came = f"{size(pull.progress.bytes_done)} of {size(pull.progress.bytes)}(maybe more)"
             out += labelled("came", came, width)
         if not pull.end.whole and KEPT not in pull.end.text and entry.kind == "pull":
             out += labelled("then", f"{key_for('transfers.again')} pulls again: {KEPT}", width)
@@ -366,7 +364,10 @@ class TransfersScreen(Moves, FleetAwareScreen):
         self.show_context(self.target_box if every else None, self.main_list.wanted_height(width))
 
     @work(
-        group="transfers", exclusive=True, exit_on_error=False, description="read what others copy"
+        group="transfers",
+        exclusive=True,
+        exit_on_error=False,
+        description="read transfers of others",
     )
     async def read_notes(self) -> None:
         """Read the transfers of other rgts in a worker: their disk may be slow."""
@@ -383,7 +384,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return how many are running and how many have ended."""
         if self._trouble:
-            text = f"{glyphs().trouble} what others copy is not known: {self._trouble}"
+            text = f"{glyphs().trouble} transfers of others are unknown: {self._trouble}"
             return [(1, line(Span(text, Tone.TROUBLE)))]
         every = [one.pull for one in self._every().values()]
         going, unseen = sum(pull.under_way for pull in every), sum(pull.unseen for pull in every)
@@ -436,7 +437,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         """Agree to the price of the selected pull."""
         picked = self._picked()
         if picked is None or picked.pull.asks is None:
-            self.hint("this pull asks for nothing")
+            self.hint("this pull needs no answer")
             return
         self.pulls.agree(picked.box)
         self.hint(f"agreed: {picked.pull.asks.short}")
@@ -445,11 +446,11 @@ class TransfersScreen(Moves, FleetAwareScreen):
         """Pull the same paths again; files that are complete here are skipped."""
         picked = self._picked()
         if picked is None or self.fleet.plays_back:
-            self.hint("there is nothing to pull")
+            self.hint("nothing to pull")
         elif picked.pull.under_way:
-            self.hint("it is under way")
+            self.hint("it is in progress")
         elif picked.kind != "pull" or (picked.note is not None and picked.note.paths_left_out):
-            self.hint("only a pull whose paths are all kept can be made again here")
+            self.hint("too many paths to repeat this pull here")
         elif self._is_here(picked.box):
             self.main_list.select(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)

@@ -55,28 +55,30 @@ def ways(found: Beginnings | None) -> list[Way]:
     out = [
         Way(
             "look around",
-            "boxes that train on this computer, or a recording of them",
+            "demo boxes that train on this computer, or a recording of them",
             "demo",
             "rgt demo",
         )
     ]
     if found is None:
         out.append(
-            Way("take my hosts", f"reading ssh_config {glyphs().ellipsis}", "", "rgt import")
+            Way("use my ssh hosts", f"reading ssh_config {glyphs().ellipsis}", "", "rgt import")
         )
     elif found.hosts:
         names = ", ".join(name for name in found.hosts[:4]) + (
             ", …" if len(found.hosts) > 4 else ""
         )
         text = f"{how_many(len(found.hosts), 'host')} in ssh_config: {names}"
-        out.append(Way("take my hosts", text, "hosts", "rgt import --write"))
+        out.append(Way("use my ssh hosts", text, "hosts", "rgt import --write"))
     else:
-        out.append(Way("take my hosts", found.trouble or "no host in ssh_config", "", "rgt import"))
+        out.append(
+            Way("use my ssh hosts", found.trouble or "no host in ssh_config", "", "rgt import")
+        )
     for account in found.accounts if found is not None else ():
         text = f"{account.variable} is set: ask {account.name} for its machines"
         out.append(
             Way(
-                "take my account",
+                "use my account",
                 text,
                 f"account:{account.kind}",
                 f"rgt import --from {account.kind} --write",
@@ -84,14 +86,14 @@ def ways(found: Beginnings | None) -> list[Way]:
         )
     if found is not None and not found.accounts:
         text = "no key of a platform in the environment, such as RUNPOD_API_KEY"
-        out.append(Way("take my account", text, "", "rgt import --from KIND"))
+        out.append(Way("use my account", text, "", "rgt import --from KIND"))
     out.append(Way("paste an ssh line", EXAMPLE, "paste", "rgt add NAME 'ssh …'"))
     return out
 
 
 def intro(width: int) -> list[Line]:
     """Return the introduction to rgt."""
-    text = "rgt watches the boxes you rent, and stops their meters without losing a result."
+    text = "rgt watches the boxes you rent, and stops their billing without losing a result."
     rows = wrapped(f"{text} Nothing is configured yet.", max(8, width - 4))
     return [EMPTY, *(line("  ", *row) for row in rows), EMPTY]
 
@@ -114,7 +116,7 @@ def way_details(way: Way, found: Beginnings | None, width: int) -> list[Line]:
         out += [*wrapped(way.text, max(8, width - 2)), EMPTY]
     out.append(line(dim(f"the same on the command line: {way.command}")))
     if found is not None and way.go not in ("", "demo"):
-        out.append(line(dim(f"it is written to {found.path}")))
+        out.append(line(dim(f"the fleet file will be {found.path}")))
     return out
 
 
@@ -163,7 +165,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         """Cut the rows to the new width."""
         self.show_ways(self.found)
 
-    @work(group="welcome", exit_on_error=False, description="look what there is to begin with")
+    @work(group="welcome", exit_on_error=False, description="find hosts and accounts")
     async def look(self) -> None:
         """Search in a worker, so that the first frame does not wait."""
         try:
@@ -177,7 +179,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
 
     def action_back(self) -> None:
         """Hint that a choice is needed: no screen exists below this one."""
-        self.hint(f"choose a way with {key_for('welcome.choose')}; {key_for('app.quit')} quits")
+        self.hint(f"choose with {key_for('welcome.choose')}; {key_for('app.quit')} quits")
 
     def action_escape(self) -> None:
         """Hint that a choice is needed, as `action_back` does."""
@@ -191,7 +193,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         """Start the selected choice."""
         way, steps = self.picked, self._app.first_steps
         if self._busy:
-            self.hint("one moment: what you chose is under way")
+            self.hint("please wait: your choice is in progress")
         elif not way.go:
             self.hint(f"{way.title}: {way.text}")
         elif way.go == "paste":
@@ -210,7 +212,7 @@ class WelcomeScreen(Moves, FleetAwareScreen):
         if text.strip():
             self.go(self._app.first_steps.paste(text))
 
-    @work(group="welcome", exit_on_error=False, description="go the way that was chosen")
+    @work(group="welcome", exit_on_error=False, description="start with the choice")
     async def go(self, step: Awaitable[str]) -> None:
         """Wait for a choice to finish; show its error, or continue to the fleet."""
         self._busy = True

@@ -86,9 +86,9 @@ def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
     """Return a note on which GPUs have no recording of their own; empty if none is missing."""
     cards = len(box.sample.gpus) if box.sample is not None else 0
     if cards > 1 and not any(map(is_of_card, names)):
-        return f"nothing about its single cards is kept for {when}"
+        return f"no per-GPU data is recorded for {when}"
     if cards > MOST_CARDS:
-        return f"only the first {MOST_CARDS} of {cards} cards are kept one by one"
+        return f"only the first {MOST_CARDS} of {cards} GPUs are recorded separately"
     return ""
 
 
@@ -164,7 +164,7 @@ def past_section(
             shown.append((name, values))
     title = line("past ", dim(words))
     if not shown:
-        return Section(title, [line(dim(f"nothing of the last {words} is kept"))], hint)
+        return Section(title, [line(dim(f"no data of the last {words}"))], hint)
     lively = sum(name in LIVELY for name, _ in shown)
     note = unkept_cards(box, [name for name, _ in shown], f"the last {words}")
     spare = height - 1 - len(shown) - bool(note)

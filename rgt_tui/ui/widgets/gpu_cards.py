@@ -217,7 +217,7 @@ def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
             f"{holder.pid} {short_command(holder.cmd)[:20]}" for holder in gpu.orphans[:2]
         )
         out += wrapped(
-            f"{g.warn} held by processes unknown to the driver: {held}", width, Tone.WARN, most=3
+            f"{g.warn} used by processes unknown to the driver: {held}", width, Tone.WARN, most=3
         )
     return out
 
@@ -227,7 +227,7 @@ def slice_lines(gpu: Gpu, width: int) -> list[Line]:
     if gpu.mig is None:
         return []
     if not gpu.mig:
-        return [line(dim("MIG is on, and no part of the card is made or shown here"))]
+        return [line(dim("MIG is on, but no MIG instance exists or is visible here"))]
     out = [_slice(one, width) for one in gpu.mig[:MOST_SLICES]]
     return out + (
         [line(dim(f"  and {len(gpu.mig) - MOST_SLICES} more"))]

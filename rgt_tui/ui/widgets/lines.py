@@ -274,7 +274,7 @@ class LineWidget(Enduring, Widget):
         except Exception as error:
             if not endured(self, error):
                 raise
-            failed = clip(line(Span(f"this failed: {words(error)}", Tone.TROUBLE)), width)
+            failed = clip(line(Span(f"this cannot be drawn: {words(error)}", Tone.TROUBLE)), width)
             self._told, lines, at = (), [failed, *[clip(EMPTY, width)] * (height - 1)], None
         self._drawn, self._selected, self._drawn_size = lines, at, Size(width, height)
 

@@ -37,7 +37,7 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
         if pending.seconds_left is not None or not TELLS_BILL.search(
             next(iter(health.notices(profile)), "")
         ):
-            body += _told("clock ", f"none counts; {pending.text}", width, Tone.DIM)
+            body += _told("clock ", f"no active deadline; {pending.text}", width, Tone.DIM)
     return Section(line("platform ", dim(profile.name)), body)
 
 
@@ -128,11 +128,11 @@ def _account(bill: AccountBill, width: int, now: float) -> list[Line]:
     if not told:
         return []
     if bill.gaps:
-        told += _rows(
-            f"may bill besides, and is in no list: {', '.join(bill.gaps)}", width, Tone.DIM
-        )
+        told += _rows(f"maybe also billed, but not listed: {', '.join(bill.gaps)}", width, Tone.DIM)
     if any(thing.what == MACHINE for thing in bill.things):
-        told += _rows(f"rgt import --from {bill.kind} takes machines in", width, Tone.ACCENT)
+        told += _rows(
+            f"rgt import --from {bill.kind} adds machines to the fleet", width, Tone.ACCENT
+        )
     return [line(Span(bill.kind, Tone.STRONG), dim(f"  {bill.account}")), *told]
 
 

@@ -80,7 +80,7 @@ def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> 
 def _nothing(box: BoxState) -> str:
     """Return why nothing is listed: no sample yet, no access, or nothing found."""
     if box.sample is None:
-        return "no queue or training is known yet"
+        return "no queue or training yet"
     if box.sample.unseen is not None:
         return f"queue and training unknown: {box.sample.unseen}"
     if no_agent(box):
@@ -174,7 +174,7 @@ def _cell_rest(
 def _verified(cell: Cell, survives: bool | None) -> Span:
     """Return a verified copy's status; green only if it is known to survive destroying the box."""
     if survives is False and cell.state == "done":
-        return Span(f"{glyphs().warn} copy verified, goes with the box", Tone.WARN)
+        return Span(f"{glyphs().warn} copy verified, but lost with the box", Tone.WARN)
     return Span("durable: verified", Tone.PROVED if survives else Tone.TEXT)
 
 

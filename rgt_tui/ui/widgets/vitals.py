@@ -75,7 +75,7 @@ STATES = {
     "R": "runs",
     "S": "sleeps",
     "D": "waits for a disk",
-    "Z": "has ended, not yet reaped",
+    "Z": "zombie: ended, not yet reaped",
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
     "I": "idle",
@@ -290,7 +290,7 @@ def own_stop_lines(box: BoxState, width: int, now: float) -> list[Line]:
     first, *rest = wrapped(words, max(8, width - 2), most=3)
     out = [line(f"{glyphs().power} ", first), *(line("  ", more) for more in rest)]
     if of_box(box):
-        out.append(line(dim(f"put it off: rgt keep {box.spec.name} 2h")))
+        out.append(line(dim(f"postpone it: rgt keep {box.spec.name} 2h")))
     return out
 
 
@@ -478,7 +478,7 @@ def cpu_lines(box: BoxState, width: int) -> list[Line]:
         out = []
     if cpu.throttled_pct:
         out += wrapped(
-            f"held back by the quota {percent(cpu.throttled_pct)} of the time", width, Tone.WARN
+            f"throttled by the quota {percent(cpu.throttled_pct)} of the time", width, Tone.WARN
         )
     return out + _threads(sample, width)
 

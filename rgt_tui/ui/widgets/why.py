@@ -250,7 +250,7 @@ def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
     """
     steps: list[Line] = []
     if finding.cleared:
-        steps += labelled("now", "the cause is gone; the run has yet to make progress", width)
+        steps += labelled("now", "the cause is fixed; no progress yet", width)
     for place, fix in enumerate(finding.fixes, 1):
         label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
         made = labelled(label, fix.text, width, Tone.STRONG, most=WHOLE)

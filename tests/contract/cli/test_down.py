@@ -107,7 +107,7 @@ async def test_readonly_refuses_what_would_pass(down: Down) -> None:
     given = every_forfeit(body)
     code, body = await down.json("--park", "--dry-run", "--readonly", *given)
     assert code == FAILED
-    assert body["reasons"] == ["rgt was started with --readonly: it stops no meter"]
+    assert body["reasons"] == ["rgt was started with --readonly: it sends no billing action"]
     done = await asyncio.to_thread(
         down.rgt, "--readonly", "--fleet", str(down.rgt.fleet), "down", "lab", "--park", *given,
         "--confirm", body["phrase"], "--evidence", body["digest"],
@@ -184,8 +184,8 @@ async def test_on_a_platform_without_an_api_the_gate_judges_and_a_person_clicks(
     ("words", "says"),
     [
         (("lab",), "cannot prompt here"),
-        (("lab", "--dry-run"), "--park keeps its disks"),
-        (("lab", "--park", "--confirm", "lab"), "belong together"),
+        (("lab", "--dry-run"), "--park stops it and keeps its disks"),
+        (("lab", "--park", "--confirm", "lab"), "are used together"),
         (
             ("lab", "--park", "--dry-run", "--confirm", "lab", "--evidence", "x"),
             "nothing to confirm",

@@ -756,7 +756,7 @@ async def test_readonly_refuses_every_action(world: World) -> None:
     world.teardown = world.another(readonly=True)
     for verb in Verb:
         assert (await world.review(verb)).refusals == (
-            "rgt was started with --readonly: it stops no meter",
+            "rgt was started with --readonly: it sends no billing action",
         )
         assert "--readonly" in await world.refused(verb)
     assert world.sent() == []

@@ -319,7 +319,7 @@ def test_waiting_cells_without_a_runner() -> None:
     lone = queue(cell(state="waiting"), cell("gru", state="waiting"), runner_alive=False)
     assert (
         assess(box(queues=(lone,), runs=(), sample=IDLE), NOW).why
-        == "2 cells waiting, no runner alive"
+        == "2 cells waiting, no runner active"
     )
 
 

@@ -336,7 +336,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "loss-rising": (
         {"runs": (run(losses=FELL_AND_ROSE),)},
-        "lstm-b: the loss is 1.7 times what it was earlier in this attempt, and stays there",
+        "lstm-b: the loss is 1.7 times its earlier value in this attempt, and stays there",
         {"runs": (run(losses=FELL),)},
     ),
     "loss-resumed": (
@@ -357,8 +357,8 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "step-back": (
         {"runs": (fell_to(175),), "checkpoints": (checkpoints(100, 200, 300),)},
-        "lstm-b went back from step 350 to step 175 within one attempt:"
-        " no checkpoint is there, and nothing says that it resumed",
+        "lstm-b went back from step 350 to step 175 within one attempt: there is no checkpoint, "
+        "and the log shows no resume",
         {"runs": (fell_to(305),), "checkpoints": (checkpoints(100, 200, 300),)},
     ),
     "fast-finish": (
@@ -367,7 +367,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"queues": (queue(replace(FLAGGED, flag=None), cell()),)},
     ),
     "interrupted": ({"queues": (CUT,), "sample": IDLE}, "lstm-b was preempted and is not running", {}),
-    "waiting": ({"queues": (LEFT,), "sample": IDLE}, "1 cell waiting, no runner alive", {}),
+    "waiting": ({"queues": (LEFT,), "sample": IDLE}, "1 cell waiting, no runner active", {}),
     "done-billing": (
         {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": RUNNING},
         "queue done, still billing $0.42/h (Vast.ai)",
@@ -390,19 +390,19 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "asking": (
         {"link": Link.ASKING, "reason": "waiting for you: password of root@h", "since": NOW - 300},
-        "it is not watched until you answer: waiting for you: password of root@h",
+        "not watched until you answer: waiting for you: password of root@h",
         {"link": Link.ASKING, "reason": "waiting for you: password", "since": NOW - 60},
     ),
     "host-key": ({"link": Link.REFUSED_KEY, "reason": "line 4"}, "host key refused: line 4", {}),
     "login": ({"link": Link.REFUSED_LOGIN, "reason": "no key fits"}, "login refused: no key fits", {}),
     "stopped": (
         {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": RAN},
-        "RunPod says stopped, and it was not asked for here",
+        "RunPod says stopped, not requested from here",
         {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": Memory(past=Life(existed=True))},
     ),
     "gone": (
         {"link": Link.UNREACHABLE, "meter": GONE, "memory": RAN},
-        "RunPod says gone, and it was not destroyed from here",
+        "RunPod says gone, not destroyed from here",
         {"link": Link.UNREACHABLE, "meter": GONE},
     ),
     "contested": (
@@ -440,22 +440,22 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
             "sample": sample(autostop=replace(IDLE_CLOCK, state="failed")),
             "events": (event("autostop-failed", "tried 3 times"),),
         },
-        "it could not park itself, and keeps billing: tried 3 times",
+        "it could not park itself, and is still billed: tried 3 times",
         {"sample": sample(autostop=IDLE_CLOCK)},
     ),
     "autostop-unwatched": (
         {"self_stop": ARMED},
-        "armed from here, and no recorder on it says so: it will not stop itself",
+        "armed from here, but no recorder on the box confirms it: it will not stop itself",
         {"self_stop": ARMED, "sample": sample(autostop=IDLE_CLOCK)},
     ),
     "autostop-unknown": (
         {"sample": sample(autostop=replace(IDLE_CLOCK, idle_s=None, unknown_s=2800.0, why=("GPU 0 is silent",)))},
-        "for 46m40 it has not been known whether it is idle, so it will not stop itself: GPU 0 is silent",
+        "for 46m40 it has been unknown whether it is idle, so it will not stop itself: GPU 0 is silent",
         {"sample": sample(autostop=replace(IDLE_CLOCK, idle_s=None, unknown_s=2600.0))},
     ),
     "lease-unsaving": (
         {"sample": sample(lease=LEASE)},
-        "parks itself in 1h00 (lease of 8h00), and will not end what is not known to save: old-run",
+        "parks itself in 1h00 (lease of 8h00), and will not stop runs that are not known to save: old-run",
         {"sample": sample(lease=replace(LEASE, unsaving=()))},
     ),
     "autostop-warned": (
@@ -792,7 +792,7 @@ def test_slurm_says_how_a_training_ended(
 def test_of_an_ended_training_no_log_is_named_that_went_with_its_process() -> None:
     state = box(found=(replace(GONE_RUN, log="/proc/14332/fd/8"),), queues=(), sample=IDLE)
     (alert,) = step_alerts(AlertState(), state, NOW, (BY_ID["ended"],)).raised
-    assert alert.text.endswith("exit status unknown; its log had been deleted, and is gone")
+    assert alert.text.endswith("exit status unknown; its log was deleted")
 
 
 def test_an_end_that_nobody_saw_has_two_limits() -> None:

@@ -98,8 +98,8 @@ def test_a_counter_that_goes_back_to_where_no_checkpoint_is_is_told(written: Any
     (reading,) = read_back(view) or ()
     assert reading.value == 1.0
     assert say_back(view, reading, 0.0) == (
-        "lstm-b went back from step 350 to step 175 within one attempt:"
-        " no checkpoint is there, and nothing says that it resumed"
+        "lstm-b went back from step 350 to step 175 within one attempt: there is no checkpoint, "
+        "and the log shows no resume"
     )
 
 

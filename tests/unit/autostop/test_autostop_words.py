@@ -29,7 +29,7 @@ LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, idl
             "parks itself when idle 45m00; whether it is idle is not known: GPU 0 does not answer",
         ),
         (replace(IDLE, state="stopping"), "parks itself now"),
-        (replace(IDLE, state="failed"), "could not park itself: it keeps billing"),
+        (replace(IDLE, state="failed"), "could not park itself: it is still billed"),
         (LEASE, "parks itself in 1h00 (lease of 8h00)"),
     ],
 )

@@ -107,9 +107,7 @@ def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixt
     assert main([*DRY, "--ignore", "results:/data/y"]) == USAGE
     said = capsys.readouterr()
     assert said.out == ""
-    assert (
-        "the evidence has no item results:/data/y; there are: results:/data/x" in said.err
-    )
+    assert "the evidence has no item results:/data/y; there are: results:/data/x" in said.err
 
 
 def test_items_that_stand_against_it_block_and_what_to_do_is_said(
@@ -128,7 +126,7 @@ def test_items_that_stand_against_it_block_and_what_to_do_is_said(
     assert states == {"blocks"}
     assert "give up" not in said.out
     assert "--forfeit KEY (all that block but results:/data/x, identity)" in said.err
-    assert "no results: --ignore KEY" in said.err
+    assert "not results: --ignore KEY" in said.err
 
 
 @pytest.mark.parametrize(("link", "status"), [(Link.LIVE, FAILED), (Link.UNREACHABLE, UNREACHABLE)])

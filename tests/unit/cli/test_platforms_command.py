@@ -117,7 +117,7 @@ def test_check_fails_for_ones_own_file_without_a_source(rgt: Run, env: dict[str,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("show",), "show which platform?"),
+        (("show",), "which platform?"),
         (("show", "runpood"), "did you mean 'runpod'"),
         (("runpood",), "did you mean 'runpod'"),
         (("list", *AS_OF), "are for rgt profiles check"),

@@ -266,7 +266,7 @@ def test_a_name_in_another_normal_form_is_another_name() -> None:
 def test_a_box_without_a_provider_is_judged_as_any_other_and_clicked_by_the_person() -> None:
     bare = spec(provider=None)
     found = evidence(box(spec=bare), action="click", meter=replace(METER, actions=("click",)))
-    assert "rgt sends nothing, the click is yours" in text(found, "provider")
+    assert "rgt sends nothing, you have to click it" in text(found, "provider")
     assert held(found, "provider")
     assert not held(found, "identity"), "where the connection leads to is not known here"
     there = box(spec=bare, peer=("192.0.2.7", 22))

@@ -135,7 +135,7 @@ def evidence(*procs: Proc) -> str:
 
 def test_the_evidence_says_rank_phase_step_and_age() -> None:
     assert evidence(*BACK, at(1, "forward", 47.0, **SLEEPS)) == (
-        "rank 1 (pid 101) is in the forward pass of step 41 for 47 s: sleeps by itself (time.sleep or the like) "
+        "rank 1 (pid 101) is in the forward pass of step 41 for 47 s: sleeps (time.sleep or similar) "
         "(hrtimer_nanosleep); ranks 0, 2 wait for it (in the backward pass of step 41 for 45 s; futex_do_wait)"
     )
     assert evidence(*(at(n, "collective", world=4) for n in range(3))) == (

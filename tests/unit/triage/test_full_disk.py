@@ -68,7 +68,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
         "rm -rf -- '/workspace/.cache/viz'",
     ]
     assert found.fixes[-1].text == (
-        "3,900 files in /workspace/.cache/viz can be made again: remove them, "
+        "3,900 files in /workspace/.cache/viz can be recreated: remove them, "
         "the run then saves again by itself"
     )
 
@@ -237,8 +237,8 @@ def test_a_save_overcomes_it_although_the_mount_stays_full() -> None:
         None,
         Severity.DEGRADING,
     )
-    assert now.title == "Nearly all inodes are used: soon no file can be made"
-    assert "step 880 was saved all the same" in now.evidence
+    assert now.title == "Nearly all inodes are used: soon no file can be created"
+    assert "step 880 was still saved" in now.evidence
     worse = (ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "890"))
     again = only(diagnose(sick(*worse, checkpoints=saved), NOW + 9, (now,)))
     assert (again.severity, again.run) == (Severity.FATAL, "lstm-b")

@@ -116,7 +116,7 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
         test = _saved(word.removeprefix("!")[1:], saved) if term.startswith("@") else _test(term)
         tests.append(test if wanted else _inverse(test))
     if save is not None and not tests:
-        raise FilterError(f"save:{save} keeps the terms beside it, and there are none")
+        raise FilterError(f"save:{save} needs a filter to save, such as state:running save:{save}")
     return Filter(tuple(tests), save, drop, " ".join(source))
 
 
@@ -209,8 +209,8 @@ def _number_test(field: str, op: str, value: str, of: Value) -> Test:
     if value == "?" and op in (":", "="):
         return lambda row: of.read(row) is None
     wrong = FilterError(
-        f"{field}{op}{value}: {field} is {_KINDS[of.unit]}, such as {field}<{_EXAMPLES[of.unit]}, or {field}:? "
-        "where it is not known"
+        f"{field}{op}{value}: {field} is {_KINDS[of.unit]}, such as {field}<{_EXAMPLES[of.unit]}, or "
+        f"{field}:? for unknown"
     )
     currency = next((code for code, symbol in SYMBOLS.items() if symbol == value[:1]), None)
     if currency is not None and of.unit is Unit.MONEY:

@@ -194,7 +194,7 @@ class FleetTable(SelectableList[str]):
                 " ",
                 Span(f"{glyphs().trouble} ", Tone.TROUBLE),
                 name,
-                f"this row failed: {words(error)}",
+                f"this row cannot be drawn: {words(error)}",
             )
 
     def on_click(self, event: events.Click) -> None:
@@ -241,7 +241,7 @@ class Order(NamedTuple):
         if value is not None:
             return f"by {value.words}, {'least' if self.rising else 'most'} first"
         if self.key == FILE:
-            return "as in the fleet file" + (", turned round" if self.flipped else "")
+            return "as in the fleet file" + (", reversed" if self.flipped else "")
         if self.key == "name":
             return "by name" + ("" if self.rising else ", from the end")
         if self.flipped:
@@ -411,11 +411,11 @@ def read_view(path: Path) -> FleetView:
         return FleetView()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(
-            f"{path} cannot be read ({error}): delete it, or mend it; until then nothing is kept"
+            f"{path} cannot be read ({error}): fix or delete it; until then the view is not saved"
         ) from None
     if view.version != VERSION:
         raise Unreadable(
-            f"{path} was written by another rgt (version {view.version}): nothing is kept"
+            f"{path} was written by another rgt (version {view.version}): the view is not saved"
         )
     return view
 

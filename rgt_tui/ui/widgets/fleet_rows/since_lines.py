@@ -100,7 +100,7 @@ def since_section(
         height: Available lines; if all events fit, nothing is cut.
     """
     if look is not None and look.at <= now:
-        since, title = look.at, f"since you looked, {when(look.at, now)}"
+        since, title = look.at, f"since your last visit, {when(look.at, now)}"
     elif began <= now:
         since, title = began, f"since {when(began, now)}"
     else:
@@ -121,9 +121,9 @@ def since_section(
     if not body:
         body.append(line(dim("nothing has happened")))
     if since < began <= now:
-        where = f": {key_for('past.journal')} tells it" if journal else ""
+        where = f": {key_for('past.journal')} shows them" if journal else ""
         body += wrapped(
-            f"what was before {when(began, now)} is not kept here{where}", max(8, width), Tone.DIM
+            f"events before {when(began, now)} are not kept here{where}", max(8, width), Tone.DIM
         )
     return Section(line(title), body, line(dim(key_for("past.journal"))) if journal else EMPTY)
 
@@ -334,7 +334,7 @@ class LastLook:
         if back or not 0 <= now - self._kept_at < SAVE_S:
             self._kept_at = now
             self._app.run_worker(
-                self.keep(), group="looked", exit_on_error=False, description="keep the look"
+                self.keep(), group="looked", exit_on_error=False, description="save the visit"
             )
 
     async def keep(self) -> None:

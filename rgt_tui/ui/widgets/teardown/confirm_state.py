@@ -71,7 +71,7 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
             )
         )
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
-        found.append(Change("something else has to be typed"))
+        found.append(Change("the text to type has changed"))
     found.extend(_refusal_changes(before, after))
     found.extend(_item_changes(before.items, after.items))
     return tuple(found)
@@ -170,7 +170,7 @@ class Choice:
         if item.key in self.forfeit_keys:
             return replace(self, forfeits=_without(self.forfeits, item.key)), ""
         if item.ok:
-            return self, f"{item.kind} holds: there is nothing to give up"
+            return self, f"{item.kind} is proved: there is nothing to give up"
         if not item.forfeitable:
             return self, f"{item.kind} cannot be given up"
         ignored = _without(self.ignored, item.key)
@@ -181,9 +181,9 @@ class Choice:
         if item.key in self.ignored_keys:
             return replace(self, ignored=_without(self.ignored, item.key)), ""
         if not item.ignorable:
-            return self, f"{item.kind}: only files that nobody owns can be ignored"
+            return self, f"{item.kind}: only unclaimed files can be ignored"
         if item.ok:
-            return self, f"{item.kind} holds already: these files are no result"
+            return self, f"{item.kind} is proved already: these files are no result"
         forfeits = _without(self.forfeits, item.key)
         return replace(self, ignored=(*self.ignored, _named(item)), forfeits=forfeits), ""
 
@@ -195,9 +195,9 @@ class Choice:
         for one in self.forfeits:
             item = items.get(one.key)
             if item is None:
-                dropped.append(f"no longer given up, it is not there any more: {one.text}")
+                dropped.append(f"no longer given up, it no longer exists: {one.text}")
             elif item.ok:
-                dropped.append(f"no longer given up, it holds now: {item.text}")
+                dropped.append(f"no longer given up, it is proved now: {item.text}")
             elif (item.fact or item.text) != one.fact:
                 dropped.append(f"no longer given up, it has changed: {item.text}")
             else:
@@ -308,9 +308,9 @@ class Confirm:
     def blockers(self, now: float) -> tuple[str, ...]:
         """Return every reason why the button is disabled; the name comes last."""
         if self.stage is Stage.SENDING:
-            return ("a request is on its way",)
+            return ("a request is being sent",)
         if self.stage is Stage.YOURS:
-            return ("the click on the console is yours",)
+            return ("you have to click on the console",)
         if self.stage is not Stage.REVIEW:
             return ("the request has been sent",)
         found = ["another request for this box is still in progress"] if self.elsewhere else []
@@ -322,16 +322,16 @@ class Confirm:
             found.append("the review is in progress")
         else:
             if self.review.box != self.box or self.review.verb is not self.verb:
-                found.append("the review is for something else")
+                found.append("the review is for another action")
             if now - self.review.at > STALE_SECONDS:
                 found.append("the review is too old")
             if self.reviewed_for != self.choice:
-                found.append("the review is being made again")
+                found.append("the review is being repeated")
             elif not self.choice.forfeit_keys >= {one.key for one in self.review.forfeits}:
-                found.append("the review gives up what you did not")
+                found.append("the review gives up items that you did not")
             found.extend(self.review.refusals)
         if self.protected:
-            found.append("the fleet file says that this box is protected")
+            found.append("the fleet file protects this box")
         elif not self.name_fits():
             found.append(
                 "the name has not been typed"
@@ -488,7 +488,7 @@ class Confirm:
     def ended(self) -> Confirm:
         """End the request. Without the provider's final report the state is unknown."""
         if self.stage is Stage.SENDING:
-            return self.call_failed("the provider has not said that the meter is off")
+            return self.call_failed("the provider has not confirmed that the meter is off")
         return self
 
     @property
@@ -509,9 +509,9 @@ def mismatch(typed: str, name: str) -> str:
         return "upper and lower case differ"
     at = next((i for i, (a, b) in enumerate(zip(typed, name, strict=False)) if a != b), len(name))
     if at >= len(name):
-        return "longer than what is asked for"
+        return "longer than the text to type"
     char = typed[at]
     if not char.isascii():
         called = unicodedata.name(char, "no name").lower()
-        return f"character {at + 1} is not the one asked for (U+{ord(char):04X}, {called})"
-    return f"differs from what is asked for at character {at + 1}"
+        return f"character {at + 1} does not match (U+{ord(char):04X}, {called})"
+    return f"differs from the text to type at character {at + 1}"

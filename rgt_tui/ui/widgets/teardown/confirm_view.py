@@ -43,14 +43,14 @@ CONSOLE = "console:"
 """Prefix of the steps in a profile that are done on the console."""
 UNDO: dict[Level, tuple[str, Tone]] = {
     Level.LOCAL: ("not needed: only rgt itself changes", Tone.TEXT),
-    Level.RECOVERABLE: ("what ends can be started again", Tone.TEXT),
+    Level.RECOVERABLE: ("a stopped run can be started again", Tone.TEXT),
     Level.METER: ("you can start it again; the kept disks stay", Tone.TEXT),
     Level.IRREVERSIBLE: ("this cannot be undone", Tone.STRONG),
 }
 """Whether the action can be undone, by level."""
 READY: dict[Level, tuple[str, str]] = {
     Level.LOCAL: ("ready: the button does it", ""),
-    Level.RECOVERABLE: ("ready: the button sends it", "; what ends can be started again"),
+    Level.RECOVERABLE: ("ready: the button sends it", "; a stopped run can be started again"),
     Level.METER: ("ready: the button sends it", "; the meter stops"),
     Level.IRREVERSIBLE: ("ready: the button sends it", "; there is no undo"),
 }
@@ -188,10 +188,10 @@ def asked(state: Confirm, width: int) -> Line:
     if state.stage is not Stage.REVIEW or state.review is None or state.by_hand:
         return EMPTY
     if not state.wanted:
-        return _named("", dim("nothing is to be typed: the button asks for it"))
+        return _named("", dim("nothing to type: press the button"))
     given = state.review.forfeits
     if state.protected:
-        means = "then Enter: the fleet file says protected"
+        means = "then Enter: the fleet file protects it"
     elif given:
         sizes = [one.bytes for one in given if one.bytes is not None]
         some = "at least " if len(sizes) < len(given) else ""
@@ -267,7 +267,7 @@ def title(state: Confirm, setting: Setting) -> str:
     what = {
         Stage.REVIEW: f"{label(state, setting)} {box}?",
         Stage.SENDING: f"{label(state, setting)} {box}: sent",
-        Stage.YOURS: f"{label(state, setting)} {box}: the click is yours",
+        Stage.YOURS: f"{label(state, setting)} {box}: you have to click it",
         Stage.OFF: f"{box}: {DONE[state.verb]}",
         Stage.UNKNOWN: f"{box}: state unknown",
     }[state.stage]
@@ -318,9 +318,9 @@ def promise(state: Confirm) -> str:
     if state.stage is Stage.REVIEW:
         if state.review is not None and state.review.by_hand:
             return "rgt sends nothing here"
-        return f"nothing is sent until you {'press the button' if state.name_fits() else 'type what is asked for'}"
+        return f"nothing is sent until you {'press the button' if state.name_fits() else 'type the phrase'}"
     return {
-        Stage.SENDING: "under way",
+        Stage.SENDING: "in progress",
         Stage.YOURS: "rgt sends nothing here",
         Stage.OFF: "meter off",
         Stage.UNKNOWN: "state unknown",
@@ -338,7 +338,7 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
         )
     if state.stage is Stage.SENDING:
         return line(
-            dim("closing this does not stop the request; the fleet screen shows how it ends")
+            dim("closing this does not stop the request; the fleet screen shows the result")
         )
     if state.stage is Stage.YOURS:
         copies = f"{key_for('teardown.copy')} copies the steps"
@@ -347,7 +347,7 @@ def status(state: Confirm, setting: Setting, width: int) -> Line:
             dim("   closing leaves it open"),
         )
     if state.stage is Stage.OFF:
-        return line(dim("done; the audit log records what was shown, sent and answered"))
+        return line(dim("done; the audit log has what was shown, sent and answered"))
     if state.stage is Stage.UNKNOWN:
         console = f" at {setting.console}" if setting.console else ""
         text = f"state unknown, check the console{console}: {state.trouble or ''}"
@@ -404,7 +404,10 @@ BY_CALL = (
     (StopPhase.CONFIRMED, "provider confirms"),
     (StopPhase.METER_OFF, "meter off"),
 )
-BY_CLICK = ((StopPhase.YOURS, "sent to the console"), (StopPhase.METER_OFF, "done, by your word"))
+BY_CLICK = (
+    (StopPhase.YOURS, "sent to the console"),
+    (StopPhase.METER_OFF, "done, confirmed by you"),
+)
 """Without a provider's API only the person can confirm that it is done."""
 
 
