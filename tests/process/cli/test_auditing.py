@@ -150,7 +150,7 @@ def test_what_no_reading_can_tell_a_person_settles_by_what_the_console_shows(
     assert f"answer  {state_then}, seen on the console by a person" in rgt().stdout.splitlines()[-1]
     assert rgt("--verify").returncode == 0
     again = rgt("--box", "lab", "--seen", seen)
-    assert (again.returncode, "nothing of lab is open" in again.stderr) == (1, True)
+    assert (again.returncode, "lab has no open action" in again.stderr) == (1, True)
 
 
 def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_is_open(
@@ -162,7 +162,7 @@ def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_is_open(
     done = rgt("--box", "lab", "--seen", "off")
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot be read, so what is open is unknown" in done.stderr
-    assert "nothing of lab is open" not in done.stderr
+    assert "lab has no open action" not in done.stderr
 
 
 def test_a_person_s_word_is_about_one_box_that_nobody_acts_on(rgt: Run, state: Path) -> None:
