@@ -219,7 +219,7 @@ class AlertFile:
                 self._changes = changes + self._changes
                 if not isinstance(error, Exception):
                     raise
-                self._trouble(f"{path} cannot be kept: {_why(error)}")
+                self._trouble(f"{path} cannot be saved: {_why(error)}")
                 return
             mutes, self._stamp = self.stored.mutes, seen
             self.stored = _chain(self._changes)(made)
@@ -393,7 +393,7 @@ class Alerting:
             async with asyncio.timeout(OPEN_S):
                 await self._file.open()
         self._resume(self._keys)
-        work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
+        work = [(f"notifying the sink {one.settings.name}", one.run) for one in self._deliveries]
         work.append(("keeping the state file of the alerts", self._file.run))
         self._tasks = [
             asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work

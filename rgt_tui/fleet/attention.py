@@ -211,15 +211,15 @@ _SAID = (
         "surplus",
         "point of a further curve",
         "points of further curves",
-        "more than a run may have; the box has them",
+        "over the limit per run; the box has them",
     ),
     ("runs", "run", "runs", "silent for longest; the box has them"),
-    ("queues", "queue", "queues", "silent for longest; how its cells stand is unknown"),
+    ("queues", "queue", "queues", "silent for longest; the state of its cells is unknown"),
     (
         "checkpoints",
         "list of checkpoints",
         "lists of checkpoints",
-        "the oldest; what is saved there is unknown",
+        "the oldest; unknown what is saved there",
     ),
     ("found", "found training", "found trainings", "the oldest"),
 )

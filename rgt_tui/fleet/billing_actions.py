@@ -278,14 +278,16 @@ class Teardown:
                 or rgt is read-only.
         """
         if self._readonly:
-            raise GateClosed(("rgt was started with --readonly: it records no word of yours",))
+            raise GateClosed(
+                ("rgt was started with --readonly: it does not record your confirmation",)
+            )
         provider, session = self._provider(box), self._sessions[box]
         action = await asyncio.to_thread(waiting_click, self._journal, self._target(box))
         if action is None or action.first.verb is None:
             earlier = await asyncio.to_thread(self._earlier, box)
-            raise GateClosed((earlier or f"nothing of {box} waits for a click",))
+            raise GateClosed((earlier or f"{box} has no action that waits for a click",))
         if not is_click(provider, action.first.verb):
-            raise GateClosed((f"{words(action)}: rgt asks its provider, which says how it ended",))
+            raise GateClosed((f"{words(action)}: rgt asks its provider for the result",))
         await self._asking.reach(session)  # silence only counts after an attempt to connect
         seen = await provider.read(provider.instance)
         if session.state.link not in (*SILENT, Link.LIVE):
@@ -296,7 +298,7 @@ class Teardown:
             newest = session.state.seen.sample
             if newest is not None and newest >= since:
                 raise GateClosed((still_there(box),))
-            seen = replace(seen, native_status="does not answer over SSH any more")
+            seen = replace(seen, native_status="no longer answers over SSH")
         now = self._clock()
         spent = session.state.meter.spent
         text = await close_by_word(
@@ -347,7 +349,7 @@ class Teardown:
         try:
             with self._journal.hold(self._target(box), box, verb) as action:
                 if action.earlier is not None:
-                    raise GateClosed((f"{words(action.earlier)}: that has to be settled first",))
+                    raise GateClosed((f"{words(action.earlier)}: settle that first",))
                 yield action
         except (Held, JournalFailed) as error:
             raise GateClosed((f"{error}. Nothing was sent.",)) from error
@@ -498,9 +500,7 @@ class Teardown:
     def _provider(self, box: str) -> Provider:
         session, profile = self._sessions[box], self._profiles[box]
         if session.state.spec.provider is None and not profile.billed:
-            text = (
-                f"{box} has no control plane in the fleet file, and nothing bills on {profile.name}"
-            )
+            text = f"{box} has no control plane in the fleet file, and nothing is billed on {profile.name}"
             raise NoControlPlane((text,))
         try:
             return self._meters.acting(session)
@@ -701,6 +701,6 @@ def _with_open(review: Review, earlier: str, ticks: float) -> Review:
     """
     if not earlier:
         return review
-    text = f"{earlier}: that has to be settled first"
+    text = f"{earlier}: settle that first"
     item = EvidenceItem(key=OPEN, ok=False, text=text, at=ticks)
     return replace(review, items=(item, *review.items), refusals=(text, *review.refusals))

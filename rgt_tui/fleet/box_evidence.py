@@ -184,11 +184,11 @@ def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | No
     if created is None:
         return None, "the provider does not say when the machine was created"
     if created > now:
-        return None, "the provider says that the machine was created later than now"
+        return None, "the provider reports a creation time in the future"
     if started is not None and started < created - MADE_BEFORE_S:
-        return None, "the provider says that the machine was started before it was created"
+        return None, "the provider reports a start before the creation"
     if skew is None or abs(skew) > MADE_BEFORE_S:
-        return None, "the clock of the box is wrong, or not known"
+        return None, "the clock of the box is wrong or unknown"
     return created + min(0.0, skew) - MADE_BEFORE_S, ""
 
 
@@ -315,11 +315,11 @@ async def ask_seal(
     )
     seal = await _ask(connection, deployed, words, Seal, seconds)
     if len(seal.nonce) != NONCE_LENGTH or not seal.nonce.isalnum() or not seal.generation:
-        raise CommandFailed("the agent's answer is not a seal; it expires by itself")
+        raise CommandFailed("invalid seal from the agent; it expires automatically")
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
-        raise CommandFailed("the agent answered a seal without a time; it expires by itself")
+        raise CommandFailed("the agent's seal has no time; it expires automatically")
     if _is_odd(seal.skipped):
-        raise CommandFailed("the agent answered a seal with odd numbers; it expires by itself")
+        raise CommandFailed("the agent's seal has invalid numbers; it expires automatically")
     return seal
 
 
@@ -390,11 +390,11 @@ def _checked_results(found: Results) -> Results:
     is_odd = not math.isfinite(found.at) or _is_odd(found.groups) or _is_odd(found.skipped)
     if not found.generation or is_odd:
         raise CommandFailed(
-            "rgt-box results: the answer cannot be used: it lacks its generation, or has odd numbers"
+            "rgt-box results: invalid answer: its generation is missing, or its numbers are out of range"
         )
     if any(not group.fingerprint or not group.path.startswith("/") for group in found.groups):
         raise CommandFailed(
-            "rgt-box results: the answer cannot be used: a directory in it has no name or fingerprint"
+            "rgt-box results: invalid answer: a directory has no name or fingerprint"
         )
     return found
 

@@ -64,10 +64,10 @@ yet."""
 SILENT_SECONDS = 30.0
 """Seconds without data on an open connection after which a disk probably hangs."""
 NOTES = {
-    "rotated": "{path} was rotated; continuing with the file that is there now",
+    "rotated": "{path} was rotated; continuing with the current file",
     "truncated": "{path} was truncated or rewritten; continuing from its first byte",
     "removed": "{path} was removed; continuing with the new file",
-    "replaced": "{path} is another file now, and the old one cannot be found: what was written to it after byte "
+    "replaced": "{path} was replaced, and the old file cannot be found: its text after byte "
     "{offset:,} is missing here",
 }
 
@@ -256,7 +256,7 @@ class BoxLog:
         for row in await self._read_rows("--line", str(line), "--until", "0"):
             if row.t == "file" and row.start >= 0:
                 return FilePlace(row.inode, row.start)
-        raise CommandFailed("rgt-box cat: it did not say where the line begins")
+        raise CommandFailed("rgt-box cat: it did not report where the line begins")
 
     async def count_older(self, kept: KeptLines) -> None:
         """Count the lines before those buffered.
@@ -503,9 +503,7 @@ class ExactLog:
 
     def _waits(self) -> None:
         if self._request.follow and not self._known:
-            self._say(
-                f"there is no {self._path} that could be read yet; waiting for it (Ctrl-C ends that)"
-            )
+            self._say(f"cannot read {self._path} yet; waiting for it (Ctrl-C to stop)")
 
     def _silence(self) -> float | None:
         """Return how many seconds of silence are allowed; None when following."""

@@ -143,7 +143,7 @@ def _cell(cell: Cell, muted: bool, lost: bool) -> Iterator[Said]:
         proof = ""
         if cell.durable == "verified":
             if lost:
-                proof = ", copy verified, but it is erased with the box"
+                proof = ", copy verified, but erased with the box"
             else:
                 proof = ", copy on the durable disk verified"
         why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""

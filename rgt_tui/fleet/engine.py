@@ -169,7 +169,7 @@ class BaseFleet(FleetSource):
         if tasks:
             _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
             for task in stuck:
-                log.warning("%s does not end and is left behind", task.get_name())
+                log.warning("%s does not stop and is abandoned", task.get_name())
         closers = (*self._closers(), self._alerting.close, *(one.close for one in self._observers))
         await asyncio.gather(*(self._closed(close) for close in closers))
 
@@ -319,7 +319,7 @@ class Fleet(BaseFleet):
         try:
             return with_ticks(found, ticks_of(self._sessions[box].state.spec, self._env))
         except TicksError as error:
-            told = {CheckStatus.PERSON: f"not known whether it is ticked: {error}"}
+            told = {CheckStatus.PERSON: f"unknown whether it is ticked: {error}"}
             return tuple(
                 msgspec.structs.replace(one, evidence=told.get(one.status, one.evidence))
                 for one in found

@@ -57,7 +57,7 @@ async def connected(
         if isinstance(error, OSError) and error.errno is not None and not connection.is_closed():
             raise
         words = str(error) or type(error).__name__
-        raise Unreachable(f"ssh: {where(connection)}: the connection broke off: {words}") from error
+        raise Unreachable(f"ssh: {where(connection)}: the connection was lost: {words}") from error
     finally:
         connection.abort()
 
@@ -104,7 +104,7 @@ async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnectio
                 return await connect(spec, policy=policy, default_user=user, elsewhere=place)
             except Unreachable as other:
                 raise Unreachable(
-                    f"{error}; nor where {place.source} says that it is: {other}"
+                    f"{error}; also not at the address from {place.source}: {other}"
                 ) from other
         if meter.error is not None or isinstance(error, HostKeyRefused):
             raise
@@ -216,7 +216,7 @@ def parsed(out: bytes, words: str) -> Removal:
         things = tuple(msgspec.json.decode(line, type=Thing) for line in lines[:-1])
         end = msgspec.json.decode(lines[-1], type=Removal)
     except (IndexError, msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(f"the agent's answer cannot be used: {words or error}") from error
+        raise CommandFailed(f"invalid answer from the agent: {words or error}") from error
     return cleaned(msgspec.structs.replace(end, things=things))
 
 

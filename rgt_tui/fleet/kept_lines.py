@@ -329,10 +329,10 @@ class KeptLines:
         if frame.reset and frame.inode == self.inode:
             self._places.clear()  # known positions are invalid now
         if frame.reset and begun:
-            self.note("··· here the file was cut, or another one took its place", now)
+            self.note("··· here the file was truncated or replaced", now)
         if frame.skipped and begun:
             self.note(
-                f"··· {frame.skipped:,} lines are left out: they came faster than the connection carries",
+                f"··· {frame.skipped:,} lines are left out: the connection was too slow for them",
                 now,
             )
         self.know(FilePlace(frame.inode, frame.start))

@@ -110,7 +110,7 @@ def metered(box: BoxState, now: float, passed: float) -> Meter:
             storage_per_hour=0.0,
             currency=spec.currency,
             at=now,
-            source=f"{load_profile(spec.profile).name}: nothing bills",
+            source=f"{load_profile(spec.profile).name}: nothing is billed",
         )
     # The box existed when its newest sample was taken, even if the connection is dead by now.
     until = now if reports else seen
@@ -506,7 +506,7 @@ def own_act(verb: Verb, step: StopProgress) -> tuple[str, str] | None:
     if step.phase is StopPhase.METER_OFF:
         return f"{verb.done_word} by you: {step.text}", "info"
     if step.phase in (StopPhase.FAILED, StopPhase.UNCONFIRMED):
-        return f"not known to be {verb.done_word}: {step.text}", "error"
+        return f"unknown whether {verb.done_word}: {step.text}", "error"
     return None
 
 
@@ -527,9 +527,9 @@ def not_silent(box: str, link: Link, reason: str) -> str:
     if link is Link.REFUSED_LOGIN:
         why = f"{box} answers, and refuses the login ({reason}), so it is not off"
     elif link is Link.PAUSED:
-        why = f"{box} is paused by you, so rgt does not check whether it still answers: resume it"
+        why = f"{box} is paused by you, so rgt cannot check whether it still answers: resume it"
     else:
-        why = f"it is not known yet whether {box} still answers ({reason or link.value}): say it again"
+        why = f"still unknown whether {box} answers ({reason or link.value}): confirm again"
     return (
         f"{why}. If you have seen on the console that it is off: rgt audit --box {box} --seen off"
     )
@@ -538,8 +538,8 @@ def not_silent(box: str, link: Link, reason: str) -> str:
 def still_there(box: str) -> str:
     """Return why a person's statement is refused: the box still answers."""
     return (
-        f"{box} still answers over SSH, so it is not off: look at the console, then say it again. "
-        f"If the click is not going to be made: rgt audit --box {box} --seen on"
+        f"{box} still answers over SSH, so it is not off: check the console, then confirm again. "
+        f"If you will not click it: rgt audit --box {box} --seen on"
     )
 
 
@@ -568,14 +568,14 @@ async def close_by_word(
     """
     first = action.first
     text = (
-        f"done on the console, by the word of {who()}; seen from here: {seen.native_status or 'nothing'}; "
-        f"evidence of {moment(first.at)}, not looked at again"
+        f"done on the console, confirmed by {who()}; seen from here: {seen.native_status or 'nothing'}; "
+        f"evidence of {moment(first.at)}, not checked again"
     )
 
     def write() -> None:
         with journal.hold(first.target, first.box, first.verb) as held:
             if held.earlier is None or held.earlier.first.action != first.action:
-                raise GateClosed((f"{words(action)}: somebody else has settled it",))
+                raise GateClosed((f"{words(action)}: settled by someone else",))
             entry = AuditEntry(
                 at=now,
                 event=AuditEvent.ANSWER,

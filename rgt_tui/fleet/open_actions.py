@@ -65,7 +65,7 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
         # The journal proves that the machine existed, even if this process has never seen it.
         return (
             ActionState.OFF,
-            f"{meter.source}: gone; what else it left billing, such as a volume, is not known",
+            f"{meter.source}: gone; unknown whether a volume or the like is still billed",
         )
     if phase is StopPhase.CONFIRMED:
         new = last.state is not ActionState.CONFIRMED
@@ -73,7 +73,7 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
             return (ActionState.CONFIRMED, f"{meter.source}: {shown}")
         return None
     if phase is StopPhase.FAILED:
-        return ActionState.FAILED, f"{meter.source}: gone, not parked: its disks went with it"
+        return ActionState.FAILED, f"{meter.source}: destroyed, not parked: its disks are lost too"
     # An unknown state proves neither that it was done nor that it was not.
     if meter.error is None and meter.lifecycle is not Lifecycle.UNKNOWN and age >= SETTLE_SECONDS:
         return ActionState.FAILED, f"{meter.source}: {shown} {age:.0f} s later, so it was not done"
@@ -169,7 +169,7 @@ class OpenActions:
         if session is None:
             self._tell(
                 first.action,
-                f"{words(action)}; its machine is not in this fleet file, so look at its console",
+                f"{words(action)}; its machine is not in this fleet file, so check its console",
                 "warn",
             )
             return True
@@ -190,7 +190,7 @@ class OpenActions:
             if is_click(provider, first.verb or Verb.DESTROY):
                 self._tell(first.action, words(held.earlier), "warn")
                 return True
-            asking = "the provider is asked about it; it is not sent again"
+            asking = "rgt polls the provider; it is not sent again"
             self._tell(first.action, f"{words(held.earlier)}; {asking}", "warn")
             return not await self._settled(held, held.earlier, session, provider)
         finally:
@@ -244,9 +244,7 @@ class OpenActions:
                         "warn",
                     )
                 return False
-            self._tell(
-                first.action, f"{words(earlier)}; it is looked for, and not sent again", "warn"
-            )
+            self._tell(first.action, f"{words(earlier)}; searching for it, not sent again", "warn")
             token, machine = earlier.first.rent.token, earlier.last.machine
             if machine and self._session(replace(first.target, instance=machine)) is not None:
                 await rental.listed(creation, first.box, token, machine, "the fleet file")
@@ -257,20 +255,20 @@ class OpenActions:
                 if await market.find(token):
                     return True  # settled when it is accepted or ended
                 await rental.write_off(
-                    creation, first.box, token, f"{machine} was in the list, and is gone again"
+                    creation, first.box, token, f"{machine} was in the list, but no longer is"
                 )
-                self._say(f"renting {first.box}: {machine} is gone again", "info")
+                self._say(f"renting {first.box}: {machine} no longer exists", "info")
                 return False
             age = earlier.age(self._clock(), steady(), boot())
             taken = await rental.find(creation, market, first.box, token, seconds=0.0)
             if taken.machine is not None:
-                advice = f"rgt up {first.box} takes it in, and sends nothing again"
+                advice = f"rgt up {first.box} adds it to the fleet, and sends nothing again"
                 self._say(
-                    f"renting {first.box}: {taken.machine.id} is there, and bills: {advice}",
+                    f"renting {first.box}: {taken.machine.id} exists and is billed: {advice}",
                     "error",
                 )
             elif age >= FIND_SECONDS:
-                late = f"{'; '.join(taken.reasons)}; rgt up {first.box} says how to settle it"
+                late = f"{'; '.join(taken.reasons)}; rgt up {first.box} shows how to settle it"
                 self._tell(f"{first.action} late", f"{words(earlier)}: {late}", "error")
             return True
         except (ProviderError, UnknownProvider) as error:
@@ -305,7 +303,7 @@ class OpenActions:
             verb=first.verb,
             instance=first.target.instance,
             evidence=first.evidence,
-            text=f"{state}, found out later: {text}",
+            text=f"{state}, found later: {text}",
         )
         try:
             return self._audit.record(entry)

@@ -137,7 +137,7 @@ class AuditLog:
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
-                f"the audit log {self.path} cannot be written ({why}); make room or correct its rights"
+                f"the audit log {self.path} cannot be written ({why}); free space or fix its permissions"
             ) from error
 
     def lines(self) -> Iterator[AuditLine]:
@@ -159,7 +159,7 @@ class AuditLog:
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
-                f"the audit log {self.path} cannot be read ({why}); correct its rights"
+                f"the audit log {self.path} cannot be read ({why}); fix its permissions"
             ) from error
 
     def _append(self, entry: AuditEntry, *, room: int) -> str:
@@ -224,7 +224,7 @@ def verify(lines: Iterator[AuditLine]) -> Chain:
         elif begins is not None and unread is not None:
             return broken(unread.number, UNREADABLE)
         elif begins is not None and line.entry is not None:
-            return broken(count, "it carries no hash, as the lines before it do")
+            return broken(count, "it has no hash, unlike the lines before it")
         if unread is not None:
             torn.append(unread.number)
         unread, before = (line if line.entry is None else None), line.hash
@@ -285,9 +285,9 @@ def chain_words(chain: Chain) -> str:
         return "no line yet"
     said = f"complete, {how_many(chain.lines, 'line')}"
     if chain.begins is None:
-        said = f"{said}, none of which carries a hash: an older rgt wrote them"
+        said = f"{said}, without hashes: written by an older rgt"
     elif chain.begins > 1:
-        said = f"{said}; the chain begins at line {chain.begins}, nothing vouches for what an older rgt wrote before"
+        said = f"{said}; the chain begins at line {chain.begins}, earlier lines by an older rgt cannot be verified"
     if chain.torn:
         torn = ", ".join(map(str, chain.torn))
         said = f"{said}; torn when rgt or the computer ended: line {torn}"

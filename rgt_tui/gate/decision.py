@@ -90,7 +90,7 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     present = {item.kind for item in evidence.items}
     for kind in REQUIRED:
         if kind not in present:
-            found.append((kind, f"nothing is known about: {kind}"))
+            found.append((kind, f"unknown: {kind}"))
     if not evidence.instance:
         found.append(("provider", "no provider instance is named in the fleet file"))
     for item in evidence.items:
@@ -101,7 +101,7 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     # Checked again here regardless of the item, so that a forged item cannot bypass the typed name.
     wanted = phrase(evidence.box, evidence.instance, evidence.forfeits)
     if (evidence.typed != wanted or not evidence.box) and NAME not in [kind for kind, _ in found]:
-        found.append((NAME, f"what was typed is not exactly {wanted!r}"))
+        found.append((NAME, f"the typed text is not exactly {wanted!r}"))
     return tuple(found)
 
 
@@ -110,7 +110,7 @@ def _stale(item: EvidenceItem, ticks: float) -> str | None:
     if limit is None:
         return None
     if item.at is None:
-        return f"{item.kind}: it is not known when this was read"
+        return f"{item.kind}: unknown when this was read"
     age = ticks - item.at
     # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= limit:
@@ -171,12 +171,12 @@ def outdated(wanted: str, digest: str, ticks: float) -> str | None:
     """
     facts, _, made = wanted.rpartition("-")
     if not facts or not re.fullmatch("[0-9]{1,12}", made):
-        return "this is not an evidence digest: take the one that the dry run printed"
+        return "this is not an evidence digest: use the one printed by the dry run"
     if facts != digest:
-        return "the evidence is not that of the dry run any more: look at it again"
+        return "the evidence has changed since the dry run: review it again"
     # One second of tolerance, because `dated` truncates.
     if not -1.0 <= ticks - int(made) <= DIGEST_S + 1.0:
-        return f"the dry run is older than {DIGEST_S:.0f} s: look at the evidence again"
+        return f"the dry run is older than {DIGEST_S:.0f} s: review the evidence again"
     return None
 
 
@@ -259,11 +259,11 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     """
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
-        found.append("this is not the box, action or instance that was shown")
+        found.append("this is not the box, action or instance of the review")
     if shown.by_hand and _machine(shown) != _machine(fresh):
         found.append("another machine answers at this address than the one that was shown")
     if shown.status != fresh.status:
-        found.append(f"the provider said {shown.status}, and says {fresh.status} now")
+        found.append(f"the provider's status was {shown.status} and is {fresh.status} now")
     if shown.will_send != fresh.will_send:
         found.append(f"the call is now {fresh.will_send}")
     if shown.irreversible != fresh.irreversible:
@@ -278,7 +278,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     ):
         known, there = {_unsized(line) for line in before}, {_unsized(line) for line in after}
         found += [
-            f"{words} now, and not when it was shown: {line}"
+            f"{words} now, but not in the review: {line}"
             for line in after
             if _unsized(line) not in known
         ]
@@ -286,9 +286,9 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     shown_up = {forfeit.key: forfeit.fact for forfeit in shown.forfeits}
     for forfeit in fresh.forfeits:
         if forfeit.key not in shown_up:
-            found.append(f"given up now, and not when it was shown: {forfeit.text}")
+            found.append(f"given up now, but not in the review: {forfeit.text}")
         elif shown_up[forfeit.key] != forfeit.fact:
-            found.append(f"what is given up is not what was shown: {forfeit.text}")
+            found.append(f"the item given up differs from the review: {forfeit.text}")
     held = {item.key for item in shown.items if item.ok}
     found += [item.text for item in fresh.items if item.key in held - {NAME} and item.blocks]
     return tuple(dict.fromkeys(found))
@@ -332,7 +332,7 @@ def _fates(
         elif answer is False:
             lost.append(line)
         else:
-            lost.append(f"{line}: the profile does not say, so count it as lost")
+            lost.append(f"{line}: not in the profile, so count it as lost")
     return tuple(lost), tuple(kept)
 
 
@@ -356,9 +356,9 @@ def _where(tier: Tier, disks: Mapping[str, Disk], known: Mapping[str, str]) -> s
 def _money(meter: Meter, verb: Verb) -> tuple[str, ...]:
     """Return a line if the meter itself lacks information."""
     if meter.kind is MeterKind.UNKNOWN:
-        return ("the provider does not say what is billed now: check its console afterwards",)
+        return ("the provider does not report current charges: check its console afterwards",)
     if meter.unpriced:
         return (f"at an unknown price: {', '.join(meter.unpriced)}",)
     if verb is Verb.PARK and meter.storage_per_hour is None and meter.kind is not MeterKind.NONE:
-        return ("storage, at a price that the provider does not give",)
+        return ("storage, price unknown",)
     return ()

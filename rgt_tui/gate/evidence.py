@@ -123,7 +123,7 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
     kind, instance = spec.billing_ref.kind, spec.billing_ref.instance
     off = _off(given, verb)
     if off is not None:
-        words = "parked by rgt, and not started since, as the provider says"
+        words = "parked by rgt, and not started since, by the provider's status"
         state = msgspec.structs.replace(
             state,
             queues=off.queues,
@@ -150,7 +150,7 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
     if spec.protected:
         yield protected(spec.name, consent.unprotect, given.ticks)
     if given.readonly:
-        text = "rgt was started with --readonly: it stops no meter"
+        text = "rgt was started with --readonly: it sends no billing action"
         yield EvidenceItem(key=READONLY, ok=False, text=text, at=given.ticks)
 
 
@@ -226,11 +226,11 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
     known_at = [at for at in told_at if at is not None]
     oldest = min(known_at) if known_at and len(known_at) == len(told_at) else None
     if state.left_out.queues:
-        lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; how their cells stand is unknown"
+        lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; the state of their cells is unknown"
         yield item("left out", park, lost)
     if not state.queues:
         text = "no queue is known on this box"
-        more = "" if listed_whole else ", so nothing says what a result would be"
+        more = "" if listed_whole else ", so its results are unknown"
         yield item("", park or listed_whole, text + more, state.seen.sample)
         return
     many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
@@ -245,7 +245,7 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
         for cell in one.cells:
             about = f"{one.path} {cell.name}" if many else cell.name
             if cell.state == "running":
-                yield item(about, False, f"the queue says that {quoted(cell.name)} is running", at)
+                yield item(about, False, f"by the queue, {quoted(cell.name)} is running", at)
             elif cell.state not in ("done", "waiting") and not park:
                 why = f" ({quoted(cell.reason, 80)})" if cell.reason else ""
                 yield item(
@@ -294,7 +294,7 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
         accepts = listed(list(meter.actions)) or "nothing"
         return item(
             False,
-            f"the provider says {status} and does not accept {given.action} now (accepts: {accepts})",
+            f"the provider's status is {status}; it does not accept {given.action} now (accepts: {accepts})",
         )
     if native is not None and native.stops_gpu_meter is False:
         return _keeps_running(item, native)
@@ -308,7 +308,7 @@ def _by_hand(item: Callable[..., EvidenceItem], native: BillingAction, status: s
     """
     if native.stops_gpu_meter is False:
         return _keeps_running(item, native)
-    text = f"{status}; no provider in the fleet file: rgt sends nothing, the click is yours ({in_both(native)})"
+    text = f"{status}; no provider in the fleet file: rgt sends nothing, you have to click it ({in_both(native)})"
     return item(True, text, "by hand")
 
 
@@ -326,7 +326,7 @@ def seal_before(given: Situation) -> EvidenceItem:
     if given.state.link is not Link.LIVE and is_off(given.meter):
         return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
     if given.unsealed is not None:
-        text = f"the box cannot be held still for the call: {given.unsealed}"
+        text = f"the box cannot be sealed for the call: {given.unsealed}"
         return EvidenceItem(
             key=SEAL, ok=False, text=text, at=given.ticks, fact="no seal", forfeitable=True
         )
@@ -346,10 +346,10 @@ def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) ->
     """
     reasons: list[str] = []
     if seal is None:
-        reasons.append(f"the box could not be held still for the call: {quoted(problem, 300)}")
+        reasons.append(f"the box could not be sealed for the call: {quoted(problem, 300)}")
     else:
         if evidence.generation is not None and seal.generation != evidence.generation:
-            reasons.append("files on the box have changed since they were listed: look at it again")
+            reasons.append("files on the box have changed since they were listed: review it again")
         # Forfeited processes may keep running; any new one changes a fact in the reading under the
         # seal.
         if not any(one.kind == QUIET and one.forfeited for one in evidence.items):
@@ -375,9 +375,9 @@ def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
     wanted = unprotect_phrase(box)
     if typed == wanted:
         return EvidenceItem(
-            key=PROTECTED, ok=True, text="protected, and lifted just this once", at=ticks
+            key=PROTECTED, ok=True, text="protected, lifted for this action", at=ticks
         )
-    text = f"{box} is protected in the fleet file: lift that just this once (--unprotect, or type {wanted!r})"
+    text = f"{box} is protected in the fleet file: lift that for this action (--unprotect, or type {wanted!r})"
     return EvidenceItem(key=PROTECTED, ok=False, text=text, at=ticks)
 
 
@@ -403,9 +403,9 @@ def name(
     elif typed.casefold() == wanted.casefold():
         text = "upper and lower case differ from the box's name"
     elif not typed.isascii() and wanted.isascii():
-        text = "the typed name holds letters that only look like those of the box's name"
+        text = "the typed name has letters that only look like those of the box's name"
     elif forfeits:
-        text = f"what was typed is not {wanted!r}: something is given up"
+        text = f"the typed text is not {wanted!r}: something is given up"
     else:
         text = "the typed name is not the box's name"
     return item(False, text)

@@ -65,7 +65,7 @@ def recognised_words(profile: str, mark: str) -> str:
     """Return the hint for a box without a profile. Only the person changes its profile."""
     return (
         f'it seems to be a box of {load_profile(profile).name} ({mark}): with profile = "{profile}" in the fleet '
-        "file rgt would know what survives a stop there, and which clocks run"
+        "file rgt knows what survives a stop there, and its deadlines"
     )
 
 
@@ -114,7 +114,7 @@ def identity(
     if wrong:
         name, value = next(iter(wrong.items()))
         text = (
-            f"wrong machine: the one that we speak to calls itself {quoted(value, 80)} ({name}), the call would go to "
+            f"wrong machine: the connected one calls itself {quoted(value, 80)} ({name}), the call would go to "
             f"{quoted(instance, 80)}; correct the host or the instance in the fleet file"
         )
         return item(False, text, f"{name}={value}")
@@ -127,7 +127,7 @@ def identity(
         text, fact = f"the box calls itself {quoted(instance, 80)} ({name})", f"{name}={instance}"
         if there is False:
             text += (
-                f"; but SSH leads to {ours}, and the provider says that it is at {told}: look whether a proxy, a hop "
+                f"; but SSH connects to {ours}, and the provider reports {told}: check whether a proxy, a hop "
                 "or a forwarded port explains that"
             )
             fact += ", elsewhere"
@@ -142,16 +142,16 @@ def identity(
                 f"at {told}",
             )
         text = (
-            f"wrong machine: rgt is connected to {ours}, and the provider says that {quoted(instance, 80)} is at "
-            f"{told}; correct the host or the instance in the fleet file"
+            f"wrong machine: rgt is connected to {ours}, but the provider reports "
+            f"{quoted(instance, 80)} at {told}; correct the host or the instance in the fleet file"
         )
         return item(False, text, f"at {ours}, not {told}")
-    why = "the box does not say which instance it is, and no address can be compared"
+    why = "the box does not report its instance, and no address can be compared"
     if not live:
-        why = f"the box is {state.link.value}, so nobody can ask it"
+        why = f"the box is {state.link.value}, so it cannot be queried"
     return item(
         False,
-        f"nothing proves that this machine is {quoted(instance, 80)}: {why}",
+        f"no proof that this machine is {quoted(instance, 80)}: {why}",
         "unproved",
         True,
     )
@@ -171,7 +171,7 @@ def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
     else:
         marks = []
     facts = [_endpoint(*peer), *([quoted(hello.host, 80)] if hello is not None else []), *marks]
-    text = f"rgt is connected to {', '.join(facts)}: find this very machine on the console, rgt cannot compare it there"
+    text = f"rgt is connected to {', '.join(facts)}: find this machine on the console, rgt cannot compare it there"
     return text, " ".join(facts)
 
 

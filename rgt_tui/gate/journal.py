@@ -221,11 +221,9 @@ class Action:
         Refused while an earlier action is open.
         """
         if self._last is not None:
-            raise JournalFailed("this action has begun already; nothing was sent")
+            raise JournalFailed("this action has already started; nothing was sent")
         if self.earlier is not None:
-            raise JournalFailed(
-                f"{words(self.earlier)}: that has to be settled first; nothing was sent"
-            )
+            raise JournalFailed(f"{words(self.earlier)}: settle that first; nothing was sent")
         record = self._journal.record(
             self._target, self._box, self._verb, secrets.token_hex(8), ActionState.INTENT, text
         )
@@ -440,8 +438,8 @@ class Journal:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             number = next(i for i, line in enumerate(lines, 1) if not _reads(line))
             raise JournalFailed(
-                f"line {number} of the journal {path} cannot be read, so what is open is unknown; "
-                "look at the provider's console, then move the file away"
+                f"line {number} of the journal {path} cannot be read, so open actions are "
+                "unknown; check the provider's console, then move the file away"
             ) from None
 
     def _path(self, target: Target) -> Path:
@@ -454,7 +452,7 @@ class Journal:
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise JournalFailed(
-                f"the journal {path} cannot be used ({why}); make room or correct its rights"
+                f"the journal {path} cannot be used ({why}); free space or fix its permissions"
             ) from error
 
 
@@ -467,8 +465,8 @@ def words(action: OpenAction) -> str:
         return f"renting {first.box} at {first.target.kind} ({what}) is open since {when}: {last.state} by {last.who}"
     if last.state is ActionState.YOURS:
         return (
-            f"{first.verb} of {first.box} ({first.target.instance}) waits since {when} for your click on the console: "
-            f"rgt down {first.box} --done once it shows that it is done"
+            f"{first.verb} of {first.box} ({first.target.instance}) waits since {when} for your "
+            f"click on the console; once the console shows it done: rgt down {first.box} --done"
         )
     return f"{first.verb} of {first.box} ({first.target.instance}) is open since {when}: {last.state} by {last.who}"
 
@@ -504,7 +502,7 @@ def _holder(lock: int, target: Target) -> str:
     try:
         held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_Holder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return f"another rgt acts on {what} now; wait for it to end"
+        return f"another rgt is acting on {what}; wait for it to finish"
     doing = f"acts on {what} since {moment(held.at)} ({held.verb or 'rent'} of {held.box})"
     return f"process {held.pid} of {held.who} {doing}; wait for it to end"
 
@@ -564,7 +562,7 @@ def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
     if gone is None:
         return chain
     deed = f"{gone.verb or 'rent'} of {gone.box} at {moment(gone.at)} ({gone.state})"
-    why = f"the line of {deed}, which the journal names, is not there as it was written"
+    why = f"the line of {deed}, which the journal names, is missing or changed"
     return msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
 
 

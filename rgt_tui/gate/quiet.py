@@ -63,7 +63,7 @@ def quiet(
     """
     if meter is not None and state.link is not Link.LIVE and is_off(meter):
         says = quoted(meter.native_status or meter.lifecycle.value)
-        text = f"the provider says {says}: nothing runs on a machine that is off"
+        text = f"the provider's status is {says}: nothing runs on a machine that is off"
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=meter_at),)
     at = state.seen.sample
     blind = _blind(state, ticks, since)
@@ -98,20 +98,20 @@ def _blind(state: BoxState, ticks: float, since: float | None) -> Reason | None:
     seen = state.seen.sample
     if state.link is not Link.LIVE:
         return reason(
-            f"the box is {state.link.value} ({quoted(state.reason)}): what runs on it now is unknown"
+            f"the box is {state.link.value} ({quoted(state.reason)}): unknown what runs on it now"
         )
     if state.sample is None or seen is None:
-        return reason(f"no reading of the box ({quoted(state.reason)}): what runs on it is unknown")
+        return reason(f"no reading of the box ({quoted(state.reason)}): unknown what runs on it")
     age = ticks - seen
     # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= FRESH_S:
         return reason(
-            f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
+            f"the newest reading of the box is {age:.0f} s old: unknown what runs on it now"
         )
     if since is not None and not seen >= since:
-        return reason("the box has not answered since it was asked: what runs on it now is unknown")
+        return reason("the box has not answered the request: unknown what runs on it now")
     if (why := unseen(state.sample)) is not None:
-        return reason(f"the box cannot be asked for its processes: {quoted(why)}")
+        return reason(f"the processes of the box cannot be listed: {quoted(why)}")
     return None
 
 
@@ -157,7 +157,7 @@ def _found(state: BoxState, now: float) -> Iterator[Reason]:
             yield Reason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
     if state.left_out.found:
         lost = how_many(state.left_out.found, "found training")
-        text = f"not kept of this box: {lost}; whether one is alive is unknown"
+        text = f"not kept of this box: {lost}; unknown whether one is alive"
         yield Reason("found, left out", text, "left out")
 
 
@@ -193,10 +193,10 @@ def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
         if gpu in busy:
             use = f"GPU {gpu.index} {pct(gpu.util)}"
             yield Reason(
-                about, f"no training process is known, but something computes: {use}", "computes"
+                about, f"no training process found, but something computes: {use}", "computes"
             )
         elif gpu in held:
-            yield Reason(about, f"no training process is known, but {_holds(gpu)}", "held")
+            yield Reason(about, f"no training process found, but {_holds(gpu)}", "held")
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
             why = f" ({quoted(gpu.error)})" if gpu.error else ""
             yield Reason(

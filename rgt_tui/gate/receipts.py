@@ -29,7 +29,7 @@ KEPT = {
     "copy": "pulled and verified",
     "storage": "on storage that stays",
     "durable": "verified durable copy",
-    "ignored": "no result, by your word",
+    "ignored": "no result, confirmed by you",
     "lost": "given up",
 }
 """What happened to a directory, in words."""
@@ -232,7 +232,7 @@ def receipt_title(receipt: Receipt) -> str:
         return f"{receipt.box}: not {done}"
     if receipt.settled:
         return f"{receipt.box}: {done}"
-    return f"{receipt.box}: not known to be {done}"
+    return f"{receipt.box}: unknown whether {done}"
 
 
 def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:

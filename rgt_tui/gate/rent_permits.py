@@ -19,7 +19,7 @@ FRESH_S = 30.0
 """Seconds for which an offer that was read again is valid: prices and stock change by the minute.
 """
 DAY_H = 24.0
-UNKNOWN = "not known before the machine is there: unknown, not free"
+UNKNOWN = "unknown until the machine exists (not free)"
 
 
 class RentCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def permit_if_agreed(
         digest: Digest of the review that another process confirmed; None = the person saw `offer`.
     """
     if typed != consent.phrase or not consent.box:
-        reasons.append(f"what was typed is not exactly {consent.phrase!r}")
+        reasons.append(f"the typed text is not exactly {consent.phrase!r}")
     if digest is not None and (why := outdated(digest, consent.facts, ticks)) is not None:
         reasons.append(why)
     if not token:
@@ -129,13 +129,13 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
     if case.readonly:
         found.append("rgt was started with --readonly: it rents nothing")
     if case.open:
-        found.append(f"{case.open}: that has to be settled first")
+        found.append(f"{case.open}: settle that first")
     if case.taken:
         found.append(case.taken)
     if offer.spot is not wish.spot:
-        found.append(f"asked for {_spot(wish.spot)}, this offer is {_spot(offer.spot)}")
+        found.append(f"requested {_spot(wish.spot)}, this offer is {_spot(offer.spot)}")
     if offer.gpu_count != wish.gpu_count:
-        found.append(f"asked for {wish.gpu_count} GPUs, this offer has {offer.gpu_count}")
+        found.append(f"requested {wish.gpu_count} GPUs, this offer has {offer.gpu_count}")
     if offer.disk_gb is not None and offer.disk_gb < wish.disk_gb:
         found.append(f"asked for {wish.disk_gb} GB of disk, this offer has {offer.disk_gb}")
     if wish.max_per_hour is not None:
@@ -144,13 +144,11 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
                 f"the maximum price per hour is in {wish.currency}, this offer is in {offer.currency}"
             )
         elif offer.per_hour is None:
-            found.append(
-                "a maximum price per hour was given, and what this offer costs is not known"
-            )
+            found.append("a maximum price per hour was given, but this offer's price is unknown")
         elif not offer.per_hour <= wish.max_per_hour:
             most = money(wish.max_per_hour, wish.currency)
             found.append(
-                f"it costs {money(offer.per_hour, offer.currency)}/h, at most {most} were to be paid"
+                f"it costs {money(offer.per_hour, offer.currency)}/h, more than the maximum of {most}"
             )
     # `not <=` instead of `>`: NaN must refuse, too.
     if case.at is None:
@@ -188,7 +186,7 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
         ),
     ):
         if then_ != now_:
-            found.append(f"its {what} is not what was shown")
+            found.append(f"its {what} differs from the review")
     return found
 
 
@@ -330,7 +328,7 @@ def is_below_least(case: BidCase) -> bool:
 def bid_phrase(case: BidCase) -> str:
     """Return the text that must be typed: the box's name, longer if the machine would be lost."""
     if is_below_least(case):
-        return f"{case.box} may be taken away"
+        return f"{case.box} may be preempted"
     return case.box
 
 
@@ -354,7 +352,7 @@ def _bid_objections(case: BidCase, ticks: float) -> list[str]:
     if case.readonly:
         found.append("rgt was started with --readonly: it changes no bid")
     if case.bid.is_bid is False:
-        found.append("it was rented on demand: it has no bid, and nobody can take it away")
+        found.append("it was rented on demand: it has no bid and cannot be preempted")
     if case.bid.is_bid is None:
         found.append("the platform does not say whether it was rented by a bid")
     # `not <=`: NaN must refuse, too.
@@ -375,29 +373,27 @@ def _bid_lines(case: BidCase) -> list[str]:
 
     def amount(value: float | None) -> str:
         if value is None:
-            return "unknown, not free"
+            return "unknown (not free)"
         return money(value, currency)
 
     state = "OUTBID: it is stopped, and its disk is charged" if bid.outbid else bid.status
     offer = bid_offer(case)
     total = offer.per_hour
     lines = [
-        f"now: {amount(bid.per_hour)}/h; {state}; least bid now: {amount(bid.least)}/h",
+        f"now: {amount(bid.per_hour)}/h; {state}; lowest bid now: {amount(bid.least)}/h",
         f"new: {amount(case.price)}/h for {offer.gpu_count} × {offer.gpu}, disk {amount(bid.storage_per_hour)}/h",
         f"at most {amount(None if total is None else total * DAY_H)} a day, traffic apart",
     ]
     if is_below_least(case):
         lines.append(
-            "below the least bid: the machine is taken from you at once; it stops, and its disk is charged"
+            "below the lowest bid: you lose the machine at once; it stops, and its disk is charged"
         )
     elif bid.outbid:
-        lines.append(
-            "it may start again by itself, and bill; what ran there does not start by itself"
-        )
+        lines.append("it may start again and be billed; your programs do not start again")
     if case.agreed_per_hour is not None and total is not None and total > case.agreed_per_hour:
         limit = money(case.agreed_per_hour, currency)
         lines.append(
-            f"more than the {limit}/h of the fleet file (asked): the alert `agreed` will say so"
+            f"more than the {limit}/h of the fleet file (asked): the alert `agreed` will report it"
         )
     return lines
 

@@ -96,17 +96,17 @@ def roster(
         )
 
     if profile is None:
-        why = "the platform's profile is unknown, so nothing says what would be lost"
+        why = "the platform's profile is unknown, so it is unknown what would be lost"
         return (item(False, why, forfeitable=False),)
     if told.results is None:
-        text = f"what is on the box is not known: {told.problem}"
+        text = f"the files on the box are unknown: {told.problem}"
         return (item(False, text, "unknown"), *_without_list(state, profile, verb, known))
     items = []
     if told.results.problems:
-        text = f"the list of results is not complete: {listed(list(told.results.problems), 3)}"
+        text = f"the list of results is incomplete: {listed(list(told.results.problems), 3)}"
         items.append(item(False, text, "incomplete", about="complete"))
     if told.proofs_problem is not None:
-        text = f"the copies here count for nothing: {quoted(told.proofs_problem)}"
+        text = f"the copies here cannot be used as proof: {quoted(told.proofs_problem)}"
         items.append(item(True, text, about="copies", doubt=True))
     if told.results.no_since:
         text = f"files of any age count: {quoted(told.results.no_since)}"
@@ -175,7 +175,9 @@ def _left_out(
         if is_much and by_person:
             text += ", ignored by you" if key in ignored else ", ignored by the fleet file"
         elif not ok:
-            text += f": more than {size(LEFT_OUT_LIMIT_BYTES)}, so say that none of it is a result"
+            text += (
+                f": more than {size(LEFT_OUT_LIMIT_BYTES)}, so confirm that none of it is a result"
+            )
         yield EvidenceItem(
             key=key,
             ok=ok,
@@ -226,7 +228,7 @@ def _fate(
         return _Fate("storage")
     why = ""
     if group.problem is not None:
-        why = f"not all of it could be looked at: {quoted(group.problem)}"
+        why = f"not all of it could be read: {quoted(group.problem)}"
     else:
         proof = next((proof for proof in told.proofs if proof.path == group.path), None)
         if proof is not None:
@@ -236,7 +238,7 @@ def _fate(
         cell = _cell_of(group, state)
         if cell is not None and copy_survives(cell, profile, known, verb) is True:
             if _is_mount_within(group, cell, told):
-                why = why or "a mount of its own, which the verified copy of the cell may lack"
+                why = why or "a separate mount, which the verified copy of the cell may lack"
             elif cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
                 return _Fate("durable")
             newest = quoted(group.newest_path)
@@ -249,7 +251,7 @@ def _fate(
             return _Fate("ignored", f"ignored by the fleet file ({quoted(glob)})")
         if key_of(group.path) in ignored:
             return _Fate("ignored", "ignored by you")
-    fate = "is erased" if stays is False else "may be erased (the profile does not say)"
+    fate = "is erased" if stays is False else "may be erased (not in the profile)"
     return _Fate("", f"{fate}; {why or 'not pulled'}")
 
 
@@ -324,7 +326,7 @@ def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceI
     return EvidenceItem(
         key=f"{RESULTS}:and {len(groups)} more",
         ok=False,
-        text=f"{smaller} ({size(total)}): on no storage that stays, no complete copy: {named}",
+        text=f"{smaller} ({size(total)}): not on durable storage, no complete copy: {named}",
         at=at,
         fact=hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest(),
         forfeitable=True,
@@ -365,15 +367,13 @@ def _without_list(
     if state.left_out.checkpoints:
         lists = how_many(state.left_out.checkpoints, "list of checkpoints", "lists of checkpoints")
         problems["checkpoints, left out"] = (
-            f"not kept of this box: {lists}; whether a copy of them is anywhere is unknown"
+            f"not kept of this box: {lists}; unknown whether a copy of them exists"
         )
     for name, path in _paths(state, copied | problems.keys()).items():
         answer = path_survives(path, profile, known, verb)
         if answer is not True:
             fate = (
-                "is erased by it"
-                if answer is False
-                else "may be erased by it (the profile does not say)"
+                "is erased by it" if answer is False else "may be erased by it (not in the profile)"
             )
             problems[name] = f"what {quoted(name)} has at {quoted(path)} {fate}"
     for name, text in problems.items():
@@ -405,4 +405,4 @@ def _why(cell: Cell, profile: Profile, known: Mapping[str, str]) -> str:
     where = f"{quoted(cell.durable_path)} ({kinds})"
     if path_survives(cell.durable_path, profile, known, Verb.DESTROY) is False:
         return f"the copy of {name} at {where} is erased with the box"
-    return f"nothing says that the copy of {name} at {where} outlives the box"
+    return f"no proof that the copy of {name} at {where} outlives the box"

@@ -238,7 +238,7 @@ def test_the_gate_knows_that_something_is_missing() -> None:
 
     ok, text = item(state, "queue")
     assert not ok
-    assert "not kept of this box: " in text and "how their cells stand is unknown" in text
+    assert "not kept of this box: " in text and "the state of their cells is unknown" in text
     assert item(replace(state, left_out=LeftOut()), "queue")[0]
     saved = Cell(
         name="c", cfg="x", task="t", state="done", durable="verified", durable_path="/workspace/c"
@@ -254,7 +254,7 @@ def test_it_is_said_on_the_screen_and_in_the_status() -> None:
     (said,) = words(state.left_out)
     assert (
         said
-        == f"not kept here: {state.left_out.queues} queues, silent for longest; how its cells stand is unknown"
+        == f"not kept here: {state.left_out.queues} queues, silent for longest; the state of its cells is unknown"
     )
     shown = ["".join(span.text for span in row) for row in limited_lines(state, 80)]
     assert any(said in row for row in shown)

@@ -409,7 +409,7 @@ def test_nothing_hides_from_the_person_who_reads(repository: Repository) -> None
     )
     shown = repository.rgt("trust").stdout
     assert r"# \u202eharmless\u200b \x85 \u2028 x    tab é" in shown
-    assert "sets when these alerts rise, if at all: bytes" in shown
+    assert "sets the limits of these alerts: bytes" in shown
 
 
 @pytest.mark.parametrize("beside", ["ssh_config", "known_hosts", "hook", "notify.sh"])

@@ -153,13 +153,13 @@ class Arming:
         if rehearsed.reasons or request is None:
             raise GateClosed(rehearsed.reasons or ("nothing was rehearsed",))
         if typed != spec.name:
-            raise GateClosed((f"what was typed is not {spec.name!r}: nothing was armed",))
+            raise GateClosed((f"the typed text is not {spec.name!r}: nothing was armed",))
         written = Keeping(spec, self._audit, self._book, clock=self._fleet.now)
         written.note(AuditEvent.REQUESTED, request.boot, f"arm: {words_of(request)}", typed)
         answer = await autostop_verbs.arm(self._fleet.agent(spec.name), request)
         if not answer.ok:
             written.note(AuditEvent.REFUSED, request.boot, "; ".join(answer.reasons))
-            raise GateClosed(answer.reasons or ("the box refuses, without saying why",))
+            raise GateClosed(answer.reasons or ("the box refuses without a reason",))
         meter = self._fleet.state.box(spec.name)
         costs = meter.meter if meter is not None else None
         ref = spec.provider
@@ -247,7 +247,7 @@ def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ..
             or "there is none"
         )
         raise NotNamed(
-            f"no idle process that holds memory has the pid {', '.join(unknown)}; {known}"
+            f"no idle process with memory in use has the pid {', '.join(unknown)}; {known}"
         )
     return tuple(holders[word].id for word in dict.fromkeys(words))
 

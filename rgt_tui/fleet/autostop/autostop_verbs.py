@@ -184,7 +184,7 @@ def _status(found: AutostopStatus) -> AutostopStatus:
         found.kept_until,
     )
     if any(number is not None and not math.isfinite(number) for number in numbers):
-        raise CommandFailed("rgt-box autostop: the answer cannot be used: it has odd numbers")
+        raise CommandFailed("rgt-box autostop: invalid answer: its numbers are out of range")
     if found.lease is not None:
         _status(found.lease)
     return found
@@ -218,9 +218,9 @@ class Keeping:
         """
         before = await ask_status(way)
         if not is_armed(before):
-            raise GateClosed((f"{self._spec.name} is not armed: there is nothing to put off",))
+            raise GateClosed((f"{self._spec.name} is not armed: nothing to postpone",))
         boot = boot_of(before)
-        self.note(AuditEvent.REQUESTED, boot, f"keep for {age(seconds)}: puts its own stop off")
+        self.note(AuditEvent.REQUESTED, boot, f"keep for {age(seconds)}: postpones its stop")
         after = await keep(way, seconds)
         self.note(AuditEvent.KEPT, boot, f"kept for {age(seconds)}")
         return after

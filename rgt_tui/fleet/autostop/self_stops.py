@@ -229,7 +229,7 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
     action = action_for(profile, Verb.PARK)
     traps = [one for one in profile.billing if one.trap]
     if action is None or action.trap:
-        why = lacking(profile, Verb.PARK) or f"{profile.name} has no stop that ends the bill"
+        why = lacking(profile, Verb.PARK) or f"{profile.name} has no stop that ends the charges"
     elif action.stops_gpu_meter is not True:
         why = f"by the profile, {action.native_label} is not certain to end the GPU's charge"
     elif lost := [
@@ -240,7 +240,7 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
         why = f"by the profile, {action.native_label} is not certain to keep {', '.join(lost)}"
     elif own_stop(spec.provider) is None:
         kind = spec.provider.kind if spec.provider is not None else "none in the fleet file"
-        why = f"no source names a key of its own for a box of {profile.name} (provider: {kind})"
+        why = f"no documented key on the box itself for {profile.name} (provider: {kind})"
     else:
         return None
     shut = "".join(f"; {one.native_label}: {one.note}" for one in traps if one.note)
@@ -259,18 +259,18 @@ def known_objections(
         readonly: rgt was started with --readonly.
     """
     if readonly:
-        yield "rgt was started with --readonly: it arms nothing, and stops no meter"
+        yield "rgt was started with --readonly: it arms nothing and sends no billing action"
     if spec.untrusted:
         yield "the fleet file is not trusted: rgt trust"
     if action is EndsBy.ASK:
         return
     platform = against_platform(profile, spec)
     if platform is not None:
-        yield f"{platform}. It can call you instead: --ask"
+        yield f"{platform}. It can notify you instead: --ask"
     if spec.protected:
-        yield f"{spec.name} is protected in the fleet file: it must not stop by itself; --ask calls you instead"
+        yield f"{spec.name} is protected in the fleet file: it must not stop itself; --ask notifies you instead"
     if spec.provider is None:
-        yield "the fleet file names no provider and instance, so nothing proves which machine this is"
+        yield "the fleet file names no provider and instance, so it is unproven which machine this is"
 
 
 def wrong_machine(review: Review | None) -> Iterator[str]:
@@ -293,15 +293,15 @@ def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
     if action is EndsBy.PARK:
         stops = "the box itself, with its own key, and only a park: it never destroys"
     else:
-        stops = "you alone: the box notifies you, and keeps billing"
+        stops = "you alone: the box notifies you, and is still billed"
     if mode is Mode.IDLE:
         during = "a box that is working is never stopped"
     elif action is EndsBy.PARK:
-        during = "it also ends what runs then: warned, SIGTERM, mirrored, parked"
+        during = "it also stops what runs then: warning, SIGTERM, mirror, park"
     else:
-        during = "what runs then goes on: nothing is sent SIGTERM, copied or parked"
+        during = "what runs then continues: no SIGTERM, copy or park"
     return (
         f"stopped by: {stops}",
-        "this computer may sleep, or be off: the box keeps its own clock, and your absence stops nothing",
-        f"{during}; a reboot or a resume disarms it, and says so",
+        "this computer may sleep or be off: the box keeps its own clock",
+        f"{during}; a reboot or a resume disarms it and is reported",
     )

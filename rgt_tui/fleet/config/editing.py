@@ -64,7 +64,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOML, and is left as it is: {error}") from error
+        raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
     present = before.get("boxes", {})
     if not isinstance(present, dict):
         line = Positions(text).line(("boxes",))
@@ -106,7 +106,7 @@ def without_box(path: Path, text: str, name: str) -> str:
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOML, and is left as it is: {error}") from error
+        raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
     if name not in before.get("boxes", {}):
         raise FleetFileError(f"{path} has no box {name!r}")
     line = Positions(text).line(("boxes", name))
@@ -138,7 +138,7 @@ def without_box(path: Path, text: str, name: str) -> str:
         same = False
     if not same:
         raise FleetFileError(
-            f"{path}:{line}: boxes.{name} is not a table of its own; take it out by hand"
+            f"{path}:{line}: boxes.{name} is not a separate table; remove it by hand"
         )
     return result
 
@@ -252,7 +252,7 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
     """
     target = Path(os.path.realpath(path))  # `resolve` raises another error for circular links
     if path.is_symlink() and not target.exists():
-        raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
+        raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which does not exist")
     # Independent of the umask: write access to the directory means control of the file.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
@@ -318,7 +318,7 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOML, and is left as it is: {error}") from error
+        raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
     table = before.get("boxes", {}).get(name)
     if not isinstance(table, dict):
         raise FleetFileError(f"{path} has no box {name!r}")
@@ -346,7 +346,7 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
         same = False
     if not same:
         raise FleetFileError(
-            f"{path}:{line}: boxes.{name} is not written as a table of its own: add {word} to its {key} by hand"
+            f"{path}:{line}: boxes.{name} is not a separate table: add {word} to its {key} by hand"
         )
     parse_fleet(path, result)
     return result

@@ -76,7 +76,7 @@ class Following:
             # Report the error only if it is the same at two checks.
             self._settled = not fresh
             if not fresh:
-                self._tell(say, f"{error}; the boxes stay as they were", "error")
+                self._tell(say, f"{error}; the boxes are unchanged", "error")
             return None
         self._settled = True
         return self._taken(config, say)
@@ -85,16 +85,14 @@ class Following:
         self, config: FleetConfig, say: Callable[[str, str], None]
     ) -> tuple[BoxSpec, ...] | None:
         if config.doubt is not None:
-            self._tell(say, f"{config.doubt}; the boxes stay as they were", "warn")
+            self._tell(say, f"{config.doubt}; the boxes are unchanged", "warn")
             return None
         if self._config.doubt is not None:
-            self._tell(
-                say, f"{config.path} is trusted now: start rgt again to apply all of it", "warn"
-            )
+            self._tell(say, f"{config.path} is trusted now: restart rgt to apply all of it", "warn")
             return None
         self._said = ""
         if config.alerts != self._config.alerts:
-            say(f"what {config.path} says about alerts counts from the next start of rgt", "warn")
+            say(f"changes to alerts in {config.path} apply from the next start of rgt", "warn")
         for warning in config.warnings:
             if warning not in self._config.warnings:
                 say(warning, "warn")

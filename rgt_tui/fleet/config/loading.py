@@ -242,7 +242,7 @@ def find_place(named: str | None, env: Mapping[str, str], start: Path | None) ->
 
 
 ADVICE = (
-    "a secret (also an address that lets anyone in) does not belong in the fleet file: put it into an environment "
+    "never put a secret (or a URL that grants access) in the fleet file: put it into an environment "
     "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
 )
 _NAMES = re.compile(
@@ -315,7 +315,7 @@ Check = Callable[[Any], str | None]
 
 def _host(value: str) -> str | None:
     if "@" in value:
-        return "put what is before the @ into `user`"
+        return "put the part before the @ into `user`"
     try:
         check_host(value)
     except ValueError:
@@ -377,7 +377,7 @@ def _globs(value: Sequence[str]) -> str | None:
 def _ignored(value: Sequence[str]) -> str | None:
     whole = next((glob for glob in value if not glob.strip("/*?[]!")), None)
     if whole is not None:
-        return f"holds {whole!r}, which would ignore every result"
+        return f"has {whole!r}, which would ignore every result"
     return _globs([glob for glob in value if not glob.startswith(IGNORED_RULE)])
 
 
@@ -415,7 +415,7 @@ def _address(value: str | None) -> str | None:
 def _file(value: str | None) -> str | None:
     if value is None or "://" not in value:
         return None
-    return f"must be a file that holds the address, not the address; {ADVICE}"
+    return f"must be a file that contains the address, not the address itself; {ADVICE}"
 
 
 BOX: dict[str, Check] = {
@@ -518,13 +518,13 @@ def read_source(path: Path) -> Source:
             wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
             if wrong is not None:
                 raise FleetFileError(
-                    f"{wrong.words}, and a fleet file says which programs run and where keys go: {wrong.cure}"
+                    f"{wrong.words}, and a fleet file controls which programs run and where keys are sent: {wrong.cure}"
                 )
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise FleetFileError(f"cannot read {path}: {error.strerror}") from error
     except RuntimeError as error:
-        raise FleetFileError(f"cannot read {path}: its links lead in a circle") from error
+        raise FleetFileError(f"cannot read {path}: its links form a loop") from error
     if len(data) > MAX_BYTES:
         raise FleetFileError(f"{path} is not a fleet file: it is larger than {MAX_BYTES >> 20} MiB")
     return Source(path, real, data)
@@ -703,15 +703,15 @@ class _Reader:
             if platform != spec.profile and ref.kind not in OVER:
                 self._fail(
                     ("boxes", spec.name, "provider", "kind"),
-                    f"is {ref.kind!r}, and the box's profile is {spec.profile!r}: what the platform keeps and charges "
-                    f'would be told wrongly; say profile = "{platform}", or take the provider out',
+                    f"is {ref.kind!r}, but the box's profile is {spec.profile!r}: what survives and its price would "
+                    f'be wrong; set profile = "{platform}", or remove the provider',
                 )
             first = seen.setdefault((ref.kind, ref.account, ref.instance), spec.name)
             if first != spec.name:
                 self._fail(
                     ("boxes", spec.name, "provider", "instance"),
-                    f"{ref.instance!r} is that of boxes.{first}, too: a machine is one box, or the wrong one could be "
-                    "stopped; correct one of them",
+                    f"{ref.instance!r} is also that of boxes.{first}, so the wrong machine could "
+                    "be stopped; correct one of them",
                 )
 
     def _twins(self, specs: Sequence[BoxSpec]) -> list[str]:

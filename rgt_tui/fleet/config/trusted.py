@@ -83,23 +83,23 @@ def read_book(path: Path) -> Book:
         return Book()
     except OSError as error:
         raise FleetFileError(
-            f"cannot read {path}, which says what is trusted: {error.strerror}"
+            f"cannot read {path}, the list of trusted files: {error.strerror}"
         ) from error
     with book_file as file:
         wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
             path.parent, path.parent.stat()
         )
         if wrong is not None:
-            raise FleetFileError(f"{wrong.words}, so that nothing is trusted: {wrong.cure}")
+            raise FleetFileError(f"{wrong.words}, so no file is trusted: {wrong.cure}")
         data = file.read(MAX_BYTES)
     try:
         book = msgspec.json.decode(data, type=Book)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FleetFileError(
-            f"{path} is damaged ({error}), so that nothing is trusted: remove it"
+            f"{path} is damaged ({error}), so no file is trusted: remove it"
         ) from error
     if book.version > VERSION:
-        raise FleetFileError(f"{path} is of a newer rgt: update this one")
+        raise FleetFileError(f"{path} was written by a newer rgt: update this one")
     return book
 
 
@@ -185,7 +185,7 @@ def _update(path: Path, change: Callable[[dict[str, Entry]], dict[str, Entry]]) 
 
 def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> FleetConfig:
     """Return what applies of a fleet file in the working tree: all if trusted, otherwise little."""
-    advice = f"look at it, and trust it: rgt trust {shlex.quote(str(source.path))}"
+    advice = f"review and trust it: rgt trust {shlex.quote(str(source.path))}"
     try:
         why = differs(
             read_book(default_path(env)).files.get(str(source.real)), look(source, config, env)
@@ -268,13 +268,13 @@ def asks(config: FleetConfig) -> tuple[str, ...]:
             found.setdefault(line, []).append(spec.name)
     lines = [f"{line} ({', '.join(names)})" for line, names in found.items()]
     if config.alerts.kinds:
-        lines.append(f"sets when these alerts rise, if at all: {', '.join(config.alerts.kinds)}")
+        lines.append(f"sets the limits of these alerts: {', '.join(config.alerts.kinds)}")
     return (*lines, *(_sink_asks(sink) for sink in config.alerts.sinks))
 
 
 def _box_asks(spec: BoxSpec) -> Iterator[str]:
     if spec.ssh_config not in (None, NO_FILE):
-        yield f"obeys the ssh_config {spec.ssh_config}, which may run programs"
+        yield f"uses the ssh_config {spec.ssh_config}, which may run programs"
     if spec.identity is not None:
         yield f"logs in with the key {spec.identity}"
     if spec.known_hosts is not None:

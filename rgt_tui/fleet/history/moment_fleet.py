@@ -241,7 +241,7 @@ class MomentFleet(RecordedFleet):
     @property
     def why_nothing(self) -> str:
         """Why nothing can be changed here, and what to do instead."""
-        return f"this is {self.moment_text}: the past cannot be changed; esc goes back to now"
+        return f"this is {self.moment_text}: the past is read-only; esc goes back to now"
 
     def refuse(self) -> None:
         """Report why nothing can be changed."""

@@ -88,7 +88,7 @@ async def send(
     command = deployed.command("push", "take", "--staging", staging)
     done = await feed(connection, command, _pieces(wanted, tell), name="pushing")
     if done.status != 0:
-        raise NotTaken(f"the box did not take it: {done.words or f'exit {done.status}'}")
+        raise NotTaken(f"the box refused it: {done.words or f'exit {done.status}'}")
     return "ssh"
 
 
@@ -156,7 +156,7 @@ def _lay_out(folder: Path, wanted: Wanted) -> None:
             else:
                 place.symlink_to(file.source)
     except OSError as error:
-        raise NotCarried(f"no link can be made for it ({error.strerror or error})") from error
+        raise NotCarried(f"no link can be created for it ({error.strerror or error})") from error
 
 
 async def _version(program: str) -> tuple[int, int]:
@@ -204,7 +204,7 @@ async def _run(words: Sequence[str], tell: Tell, env: Mapping[str, str]) -> None
     lines = [clean(line) for line in said.strip().splitlines()]
     last = " ".join(lines[-3:])[:300]
     if "No space left" in said or "quota exceeded" in said.lower():
-        raise CommandFailed(f"the box has no room for it: {last}")
+        raise CommandFailed(f"no space on the box: {last}")
     if status in (10, 12, 20, 30, 35) and "not found" not in said:  # rsync(1): the connection
         raise Unreachable(f"rsync: the connection was lost ({last or f'exit {status}'})")
     raise RsyncFailed(f"rsync ended with {status}: {last}")

@@ -227,7 +227,7 @@ async def push_tree(
     names = {file.sha256: file.path for file in named.files} if damaged else {}
     shown = ", ".join(names.get(digest, digest[:12]) for digest in damaged[:3])
     raise PushRefused(
-        f"what arrived is not what was sent, again and again: {shown}; does somebody write to it here?"
+        f"the copies repeatedly differ from the sources: {shown}; is a program writing to them here?"
     )
 
 
@@ -279,7 +279,7 @@ async def _publish(
     )
     found = _answer(done.out, done.status, done.words, _Published)
     if not found.damaged and not _usable(found.path):
-        raise CommandFailed("the agent's answer cannot be used: it names no path")
+        raise CommandFailed("invalid answer from the agent: it has no path")
     return found
 
 
@@ -290,7 +290,7 @@ def _usable(path: str) -> bool:
 def _answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
     lines = [line for raw in out.splitlines() if (line := record(raw))]
     if status != 0 or not lines:
-        raise NotTaken(f"the box did not take it: {words or f'exit {status}'}")
+        raise NotTaken(f"the box refused it: {words or f'exit {status}'}")
     return decoded(lines[-1], kind, "the agent's answer")
 
 
@@ -301,10 +301,12 @@ def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
     for digest, have in dict(plan.wanted).items():
         file = known.get(digest)
         if file is None or not 0 <= have <= file.size:
-            raise CommandFailed("the agent's answer cannot be used: it asks for what is not pushed")
+            raise CommandFailed(
+                "invalid answer from the agent: it requests files that are not pushed"
+            )
         found.append((file, have))
     if not _usable(plan.staging):
-        raise CommandFailed("the agent's answer cannot be used: it names no path")
+        raise CommandFailed("invalid answer from the agent: it has no path")
     return found
 
 
@@ -318,15 +320,13 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
         raise PushRefused(plan.blocked)
     room = plan.room
     if room is None:
-        raise CommandFailed(
-            "the agent's answer cannot be used: it does not say how much room there is"
-        )
+        raise CommandFailed("invalid answer from the agent: it has no free space")
     if room.error is not None:
         raise PushRefused(f"the free space of {plan.place} is unknown: {room.error}")
     mount = room.mount
     if room.needed_bytes > room.free_bytes:
         raise PushRefused(
-            f"no room on {mount}: {size(room.needed_bytes)} needed, {size(room.free_bytes)} free; "
+            f"no space on {mount}: {size(room.needed_bytes)} needed, {size(room.free_bytes)} free; "
             f"{_what_would_fit(tree, room.needed_bytes - room.free_bytes)}"
         )
     if room.free_inodes is not None and room.needed_inodes > room.free_inodes:

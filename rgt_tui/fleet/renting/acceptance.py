@@ -285,32 +285,32 @@ def _gpus(found: Measured, expected: Expected) -> Row:
     names = [gpu.name or "unnamed" for gpu in found.gpus]
     text = f"{len(names)} × {', '.join(dict.fromkeys(names))}" if names else "no GPU"
     text += f" ({found.gpu_error})" if found.gpu_error else ""
-    wanted = "" if expected.gpu is None else f", asked for {expected.count or 1} × {expected.gpu}"
+    wanted = "" if expected.gpu is None else f", requested {expected.count or 1} × {expected.gpu}"
     broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
-    end = "this is not what was asked for: end it, and rent another"
+    end = "not as requested: destroy it, and rent another"
     if broken:
         return Row(
-            "gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "end it, and rent another"
+            "gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "destroy it, and rent another"
         )
     if gpus_not_as_asked(
         expected.gpu, expected.count, [(gpu.name or "unnamed", gpu.total) for gpu in found.gpus]
     ):
         return Row("gpu", Verdict.REFUSE, f"{text}{wanted}", end)
     if not names:
-        return Row("gpu", Verdict.OK, f"{text}; none was asked for", "")
+        return Row("gpu", Verdict.OK, f"{text}; none was requested", "")
     return Row("gpu", Verdict.OK, f"{text}{wanted}")
 
 
 def _cuda(found: Measured, expected: Expected) -> Row:
     torch, cards = found.torch, len(found.gpus)
     wanted = bool(cards) or expected.gpu is not None
-    host = "the driver lists the card and CUDA does not work: end it, and rent another"
+    host = "the driver lists the GPU, but CUDA does not work: destroy it, and rent another"
     if torch is None:
         if not wanted:
             return Row("cuda", Verdict.OK, "no GPU, and no Python with torch", "")
-        text = "no Python with torch was found, so nothing proves that the GPUs compute"
+        text = "no Python with torch was found, so it is unproven that the GPUs compute"
         return Row(
-            "cuda", Verdict.DOUBTFUL, text, "install torch, and check again before money runs"
+            "cuda", Verdict.DOUBTFUL, text, "install torch, and check again before you pay for long"
         )
     if torch.torch is None:
         verdict = Verdict.DOUBTFUL if wanted else Verdict.OK
@@ -318,7 +318,7 @@ def _cuda(found: Measured, expected: Expected) -> Row:
             "cuda",
             verdict,
             f"torch cannot be imported: {torch.error}",
-            "mend its installation, and check again",
+            "fix its installation, and check again",
         )
     if not wanted:
         return Row("cuda", Verdict.OK, f"torch {torch.torch}; there is no GPU to compute on", "")
@@ -336,12 +336,12 @@ def _cuda(found: Measured, expected: Expected) -> Row:
         text = f"torch {torch.torch} sees {torch.count} of {max(cards, expected.count or 0)} GPUs"
         return Row("cuda", Verdict.REFUSE, text, host)
     if torch.error or torch.count is None or len(torch.devices) < torch.count:
-        text = f"torch {torch.torch}: {torch.error or 'not every GPU was tried'}"
+        text = f"torch {torch.torch}: {torch.error or 'not every GPU was tested'}"
         return Row(
             "cuda",
             Verdict.DOUBTFUL,
             text,
-            "check again; if it hangs again, end it, and rent another",
+            "check again; if it hangs again, destroy it, and rent another",
         )
     return Row(
         "cuda",
@@ -372,9 +372,7 @@ def _speeds(found: Measured, earlier: Sequence[Earlier]) -> Iterator[Row]:
         text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
         if verdict is Verdict.OK and slowest < UNEVEN * fastest:
             verdict, text = Verdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
-        advice = (
-            "heat, a power cap, or a shared card: rgt reads them as it watches; else rent another"
-        )
+        advice = "heat, a power cap, or a shared GPU: rgt shows them while it watches; otherwise rent another"
         yield Row(id_, verdict, text, "" if verdict is Verdict.OK else advice)
 
 
@@ -439,7 +437,7 @@ def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
             id_,
             verdict,
             f"{disk.dir}: {shown} free, {pct(used)} used",
-            "" if verdict is Verdict.OK else "make room, or take a larger disk",
+            "" if verdict is Verdict.OK else "free space, or choose a larger disk",
         )
 
 

@@ -60,7 +60,7 @@ def differences(offer: Offer, wish: Wish, machine: Instance) -> tuple[str, ...]:
         now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
         then = f"{money(offer.per_hour, offer.currency)}/h"
         if meter.currency != offer.currency:
-            found.append(f"it bills in {meter.currency} ({now}), agreed: {offer.currency}")
+            found.append(f"it is billed in {meter.currency} ({now}), agreed: {offer.currency}")
         elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + ROUNDING):
             found.append(f"it costs {now}, agreed: {then}")
     if meter.spot is not None and meter.spot is not offer.spot:

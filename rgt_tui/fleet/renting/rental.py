@@ -351,10 +351,10 @@ class Rental:
     ) -> Taken:
         """Search for the machine of a call whose answer proves nothing."""
         await self._ended(
-            creation, ActionState.UNKNOWN, box, token, f"sent, and not acknowledged: {why}"
+            creation, ActionState.UNKNOWN, box, token, f"sent, but not acknowledged: {why}"
         )
         length = f"{self._find_seconds / 60:.0f} min"
-        say(f"sent, and not acknowledged ({why}): looking for {token} in the list, for {length}")
+        say(f"sent, but not acknowledged ({why}): searching the list for {token}, for {length}")
         return await self.find(creation, market, box, token, seconds=self._find_seconds, say=say)
 
     async def find(
@@ -387,11 +387,11 @@ class Rental:
             return Taken(outcome=Outcome.RENTED, machine=machine)
         if found:
             ids = ", ".join(one.id for one in found)
-            why = f"{len(found)} machines hold the token {token} and bill: {ids}; look at the console, end all but one"
+            why = f"{len(found)} machines have the token {token} and are billed: {ids}; destroy all but one"
         else:
             why = (
-                f"no machine holds the token {token}, which proves nothing yet: lists lag. Look at the console; rgt "
-                "keeps looking while it runs, and rents nothing more there before it is known"
+                f"no machine has the token {token} yet, but lists lag. Check the console; rgt "
+                "keeps searching while it runs, and rents nothing more there until then"
             )
         return Taken(outcome=Outcome.UNKNOWN, reasons=(why,))
 

@@ -28,7 +28,7 @@ DETACH = {
 }
 """Launch method of a profile → ``detach`` of a job."""
 BY_HAND = {
-    "k8s-job": "there work is a Job of its own, which the agent prints: detach --job DIR --print k8s (docs/jobs.md)",
+    "k8s-job": "there, work is a separate Job, which the agent prints: detach --job DIR --print k8s (docs/jobs.md)",
     "kaggle-commit": "there only a committed notebook outlives the session",
 }
 """Platforms on which no process outlives the login, and what to use instead."""
@@ -296,11 +296,11 @@ def _job(row: Row) -> list[str]:
     if row.get("made"):
         lines = [f"job    {folder}, in {text(row, 'workdir')}; $RGT_OUT is {text(row, 'out')}"]
     elif row.get("same"):
-        lines = [f"job    {folder} is there already, with this very command"]
+        lines = [f"job    {folder} already exists, with the same command"]
     else:
         what = "other code" if row.get("same_command") else "another command"
         lines = [
-            f"job    {folder} is there already, with {what}: choose another --name, or type --again for "
+            f"job    {folder} already exists, with {what}: choose another --name, or type --again for "
             f"{posixpath.basename(folder)}-2; nothing was started"
         ]
     return lines + [f"note   {note}" for note in texts(row, "notes")]
@@ -310,9 +310,7 @@ def _smoke(row: Row) -> list[str]:
     if row.get("known") is None:
         return ["smoke  left out"]
     if not row.get("known"):
-        return [
-            "smoke  no smoke known: nothing has tried this before it runs (--smoke CMD tries something)"
-        ]
+        return ["smoke  no smoke command: nothing tests this before it runs (--smoke CMD adds one)"]
     if row.get("ok"):
         return [
             "smoke  passed before"
@@ -338,14 +336,12 @@ def _start(row: Row) -> list[str]:
     if how == "tmux":
         return [f"start  tmux session {session}, pid {text(row, 'pid')}"]
     return [
-        f"start  pid {text(row, 'pid')} in a session of its own"
-        if how == "setsid"
-        else f"start  {how}"
+        f"start  pid {text(row, 'pid')} in its own session" if how == "setsid" else f"start  {how}"
     ]
 
 
 def _stands(row: Row) -> list[str]:
-    return ["start  nothing: it was started before; this is how it is doing"]
+    return ["start  nothing: it was started before; this is its state"]
 
 
 def _begins(row: Row) -> list[str]:

@@ -86,7 +86,7 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
         name = cell_name(words[0])
         if name in found:
             raise NoQueue(
-                f"{where}:{place}: the name {name!r} is taken by a line above; rename the config"
+                f"{where}:{place}: the name {name!r} is used by a line above; rename the config"
             )
         epochs = int(words[2]) if len(words) == 3 else DEFAULT_EPOCHS
         found[name] = QueueLine(row.strip(), name, words[1], epochs)
@@ -200,7 +200,7 @@ def _notes(
     boxes: Sequence[str],
 ) -> list[str]:
     if not measured:
-        return ["split evenly: no finished cell shows what one costs"]
+        return ["split evenly: no finished cell, so no cost per cell"]
     by = ", ".join(f"{count} by {how}" for how, count in counted.items() if how != "nothing")
     guessed = counted.get("nothing", 0)
     notes = [f"cost: {by}" if by else "cost: no cell of its config or task has finished"]
@@ -209,7 +209,7 @@ def _notes(
     if len(boxes) > 1:
         speeds = ", ".join(f"{box} {value:.0f} TFLOP/s" for box, value in rated.items())
         notes.append(
-            "speed of the GPUs not known of every box: taken as equal (rgt check-box measures it)"
+            "GPU speed of some boxes is unknown: assumed equal (rgt check-box measures it)"
             if equal
             else f"speed: {speeds}"
         )

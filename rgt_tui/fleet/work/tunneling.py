@@ -137,7 +137,7 @@ class Tunnels:
                 if first:
                     raise
                 wait = backoff.wait()
-                self._tell(f"{error}; trying again in {wait:.0f} s, the ports stay")
+                self._tell(f"{error}; retrying in {wait:.0f} s, the ports stay")
             finally:
                 self._connection = None
             await asyncio.sleep(wait)

@@ -54,7 +54,7 @@ def test_active_and_cuda_fails_is_refused(rgt: Rgt, real_sshd: RealSshd, python:
     rows = {row["id"]: row for row in body["rows"]}
     assert (code, rows["gpu"]["text"], rows["cuda"]["verdict"]) == (
         0,
-        "no GPU; none was asked for",
+        "no GPU; none was requested",
         "ok",
     )
     assert rows["disk-write"]["verdict"] in ("ok", "doubtful")

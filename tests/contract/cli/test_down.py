@@ -97,7 +97,7 @@ async def test_a_script_confirms_exactly_what_the_dry_run_showed(down: Down) -> 
 async def test_what_stands_against_it_is_printed_and_nothing_is_sent(down: Down) -> None:
     done = await down("lab", "--destroy", "--confirm", "lab", "--evidence", "0" * 64)
     assert done.returncode == FAILED
-    assert "nothing proves that this machine is pod1" in done.stdout + done.stderr
+    assert "no proof that this machine is pod1" in done.stdout + done.stderr
     assert done.stderr.endswith("rgt: nothing was sent\n")
     assert down.sent() == []
 
@@ -159,7 +159,7 @@ async def test_a_box_whose_provider_has_no_api_is_judged_as_any_other_and_clicke
     code, body = await down.json("--done", "--readonly")
     assert (code, body["reasons"]) == (
         FAILED,
-        ["rgt was started with --readonly: it records no word of yours"],
+        ["rgt was started with --readonly: it does not record your confirmation"],
     )
 
 

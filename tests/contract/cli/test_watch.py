@@ -75,7 +75,7 @@ def test_a_box_that_the_fleet_file_names_meanwhile_is_watched_too(rgt: Rgt, lab:
     process = rgt.start("watch")
     read_until(process, lambda line: b" idle " in line)
     rgt.write("[boxes.lab]\nhots = 'x'\n")
-    (*_, said) = read_until(process, lambda line: b"the boxes stay as they were" in line)
+    (*_, said) = read_until(process, lambda line: b"the boxes are unchanged" in line)
     assert b"fleet.toml" in said and b"hots" in said
     rgt.describe([lab, replace(lab, name="mill")])
     lines = read_until(process, lambda line: b" mill " in line and b" idle " in line)

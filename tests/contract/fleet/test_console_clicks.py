@@ -127,9 +127,9 @@ async def test_a_dead_line_that_nobody_noticed_is_no_answer(bare: World) -> None
     ("link", "why"),
     [
         (Link.REFUSED_LOGIN, "lab answers, and refuses the login"),
-        (Link.PAUSED, "lab is paused by you, so rgt does not check"),
-        (Link.CONNECTING, "it is not known yet whether lab still answers"),
-        (Link.ASKING, "it is not known yet whether lab still answers"),
+        (Link.PAUSED, "lab is paused by you, so rgt cannot check"),
+        (Link.CONNECTING, "still unknown whether lab answers"),
+        (Link.ASKING, "still unknown whether lab answers"),
     ],
 )
 async def test_a_box_that_nobody_has_found_silent_is_not_taken_for_off(
@@ -174,7 +174,7 @@ async def test_silence_and_the_person_s_word_close_it(bare: World, tmp_path: Pat
     gone(bare)
     step = await bare.teardown.done(BOX)
     assert step.phase is StopPhase.METER_OFF
-    assert "by the word of" in step.text
+    assert "confirmed by" in step.text
     assert "does not answer" in step.text or "not heard of" in step.text
     assert journal(bare) == ["intent", "sent", "yours", "off"]
     _, chain = read_checked({}, bare.folder / "audit.jsonl")
@@ -200,7 +200,7 @@ def shown(receipt: Receipt) -> None:
     assert receipt_title(receipt) == "lab: destroyed"
     rows = dict(row for row in receipt_rows(receipt) if row[0])
     text = "\n".join(text for _, text in receipt_rows(receipt))
-    assert "by the word of" in rows["ended"]
+    assert "confirmed by" in rows["ended"]
     assert f"pulled and verified in {COPY.where}, sha256 {'a' * 64}" in text
     assert "/workspace/a (cell a, 1 file, 1.0 GB): verified durable copy" in text
     assert rows["cost"] == "not known"

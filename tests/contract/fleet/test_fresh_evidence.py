@@ -144,7 +144,7 @@ async def test_a_box_that_stands_still_is_not_taken_for_quiet(
         assert since >= begun
         found = gather(situation(run, Told(), since), Verb.PARK)
         assert [item.text for item in found.items if item.key == "quiet:unseen"] == [
-            "the box has not answered since it was asked: what runs on it now is unknown"
+            "the box has not answered since it was asked: unknown what runs on it now"
         ]
 
 

@@ -119,7 +119,7 @@ async def test_what_was_done_is_found_out_and_nothing_is_sent(
     assert world.journal.open_actions() == ((), ())
     assert world.sent() == []
     (text,) = world.audited()
-    assert text.startswith("off, found out later")
+    assert text.startswith("off, found later")
     assert [level for level, _ in world.said] == ["warn", "info"]
     assert "not sent again" in world.said[0][1]
     requests = len(world.server.requests)
@@ -167,7 +167,7 @@ async def test_a_parked_machine_that_is_gone_has_failed_loudly(world: World) -> 
     world.server.pods[POD].status = "TERMINATED"
     assert await world.open.look() == ()
     assert world.states()[-1] == "failed"
-    assert "its disks went with it" in world.said[-1][1]
+    assert "its disks are lost too" in world.said[-1][1]
 
 
 async def test_what_bills_on_is_asked_for_until_it_is_known(world: World) -> None:
@@ -196,7 +196,7 @@ async def test_a_machine_of_another_fleet_file_is_named_once(world: World) -> No
     )
     for _ in range(2):
         assert len(await world.open.look()) == 1
-    assert len(world.said) == 1 and "look at its console" in world.said[0][1]
+    assert len(world.said) == 1 and "check its console" in world.said[0][1]
     assert world.server.requests == []
 
 

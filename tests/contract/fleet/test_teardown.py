@@ -470,7 +470,7 @@ async def test_without_an_agent_there_is_no_seal_and_that_has_to_be_given_up(wor
         "seal",
         "name",
     ]
-    assert "cannot be held still for the call" in await world.refused()
+    assert "cannot be sealed for the call" in await world.refused()
     assert "something is given up" in await world.refused(forfeits=keys)
     review = await world.review(forfeits=keys)
     assert review.phrase == "forfeit 2 of lab"
@@ -519,7 +519,7 @@ async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
     with Journal(world.folder / "journal").hold(target, BOX, Verb.DESTROY) as action:
         action.intend("DELETE")
         action.sent("DELETE")
-    assert "has to be settled first" in await world.refused()
+    assert "settle that first" in await world.refused()
     assert world.sent() == []
 
 
@@ -600,7 +600,7 @@ async def test_who_asks_once_waits_for_a_list_that_takes_long(
     monkeypatch.setattr(billing_actions, "LIST_SECONDS", 0.0)
     world.listing = asyncio.Event()
     review = await world.review(patience=0.0)
-    assert review.refusals == ("what is on the box is not known: the box is listing it",)
+    assert review.refusals == ("the files on the box are unknown: the box is listing it",)
     waits = asyncio.create_task(world.review(patience=None))
     assert (await asyncio.wait([waits], timeout=0.5))[1] == {waits}
     world.listing.set()
@@ -677,9 +677,9 @@ async def test_what_nobody_owns_is_ignored_or_given_up_by_its_name(world: World)
         5 * GB,
         "forfeit 1 of lab",
     )
-    assert "not when it was shown" not in await world.refused(forfeits=key)
+    assert "but not in the review" not in await world.refused(forfeits=key)
     world.groups = (SAFE, replace(lone, fingerprint="newer"))
-    assert "what is given up is not what was shown" in await world.refused(
+    assert "the item given up differs from the review" in await world.refused(
         typed="forfeit 1 of lab", forfeits=key
     )
     review = await world.review(ignored=key)
@@ -733,14 +733,14 @@ async def test_a_box_that_was_started_since_its_park_is_not_what_it_was(world: W
     world.fault = "lab is not connected"
     pod = world.server.pods["pod1"]
     pod.started = time.time() + 60
-    assert "nothing proves that this machine is pod1" in await world.refused()
+    assert "no proof that this machine is pod1" in await world.refused()
     pod.started = None
     assert (await world.review()).refusals == ()
     pod.status = "RUNNING"
     world.teardown = world.another()
     await world.review()
     pod.status = "EXITED"
-    assert "nothing proves that this machine is pod1" in await world.refused()
+    assert "no proof that this machine is pod1" in await world.refused()
 
 
 async def test_a_protected_box_needs_an_act_of_its_own(world: World) -> None:

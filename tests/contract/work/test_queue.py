@@ -173,7 +173,7 @@ def test_one_file_over_two_boxes(pair: Pair) -> None:
     path.write_text("a.yaml x 1\nb.yaml x 1\nc.yaml x 1\nd.yaml x 1\n")
     done = rgt.on("queue", "a,b", "run", str(path), "--probe", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "split evenly: no finished cell shows what one costs" in done.stdout
+    assert "split evenly: no finished cell, so no cost per cell" in done.stdout
     assert sorted(map(len, (pair.lines("a"), pair.lines("b")))) == [2, 2]
     until(lambda: over(pair.jobs["a"]) and over(pair.jobs["b"]))
     again = rgt.on("queue", "a,b", "run", str(path), "--probe", "1")

@@ -73,7 +73,7 @@ def test_the_same_command_again_starts_nothing(rgt: Rgt, box: BoxSpec, home: Pat
     )
     assert "start" not in second
     told = rgt.on("run", "lab", "--probe", "0.5", "--", line).stdout
-    assert "no step yet" in told and "this is how it is doing" in told
+    assert "no step yet" in told and "this is its state" in told
     (home / "again.go").write_text("\n")
     code, _ = launched(rgt, "--wait", "--", line)
     assert code == 0 and (home / "again").read_text() == "run\n"

@@ -117,7 +117,7 @@ def test_a_record_of_before_is_said_to_be_older(rgt: Run, state: Path) -> None:
     state.mkdir(parents=True)
     old = '{"at":1.0,"event":"refused","box":"a","verb":"park","instance":"i"}\n'
     (state / "audit.jsonl").write_text(old)
-    assert "none of which carries a hash" in rgt("--verify").stdout
+    assert "without hashes: written by an older rgt" in rgt("--verify").stdout
     recorded(state, ActionState.SENT)
     assert "the chain begins at line 2" in rgt("--verify").stdout
     assert len(rgt().stdout.splitlines()) == 5
@@ -161,7 +161,7 @@ def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_is_open(
     path.write_text("?\n")
     done = rgt("--box", "lab", "--seen", "off")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "cannot be read, so what is open is unknown" in done.stderr
+    assert "cannot be read, so open actions are unknown" in done.stderr
     assert "lab has no open action" not in done.stderr
 
 

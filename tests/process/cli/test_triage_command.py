@@ -515,9 +515,7 @@ def test_what_a_log_advises_stands_behind_what_it_shows(
     )
     status, out, _ = rgt(capsys, "triage", tmp_path / "well.log")
     assert (
-        status == 0
-        and "no known failure in it\n" in out
-        and "order of epoch 0 again (C13)" in out
+        status == 0 and "no known failure in it\n" in out and "order of epoch 0 again (C13)" in out
     )
 
 

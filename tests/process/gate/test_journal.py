@@ -205,7 +205,7 @@ def test_a_damaged_journal_refuses_and_names_the_line(journal: Journal) -> None:
     path = the_file(journal)
     path.write_bytes(path.read_bytes().replace(b'"sent"', b'"dent"'))
     with pytest.raises(
-        JournalFailed, match=r"line 2 of the journal .* look at the provider's console"
+        JournalFailed, match=r"line 2 of the journal .* check the provider's console"
     ):
         journal.hold(POD, "lab", Verb.PARK).__enter__()
     actions, (problem,) = journal.open_actions()

@@ -28,7 +28,7 @@ from rgt_tui.model import (
 LISTED = EvidenceItem("results", True, "no result on the box is at stake", 0.0)
 STRAY = EvidenceItem("results:/data/x", False, "nobody's", 0.0, path="/data/x", ignorable=True)
 UNLISTED = EvidenceItem(
-    "results", False, "what is on the box is not known: it does not answer", 0.0
+    "results", False, "the files on the box are unknown: it does not answer", 0.0
 )
 
 

@@ -243,4 +243,4 @@ def test_the_words_name_both_sides() -> None:
     assert text["pcie"].startswith("to the GPU 24.0 GB/s")
     assert text["network hub.example"] == "first byte after 0.20 s, 40.0 MB/s"
     (first, *_) = judge(replace(GOOD, gpus=(), gpu_error="no driver"), NO_GPU, (), "runpod")
-    assert first.text == "no GPU (no driver); none was asked for"
+    assert first.text == "no GPU (no driver); none was requested"

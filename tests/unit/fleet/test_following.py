@@ -91,7 +91,7 @@ def test_a_broken_file_is_said_once_with_its_place_and_the_boxes_stay(
     assert here.seen(file) is None
     ((told, level),) = here.said
     assert (level, says in told, str(here.place.path) in told) == ("error", True, True)
-    assert told.endswith("; the boxes stay as they were")
+    assert told.endswith("; the boxes are unchanged")
     here.write(TWO)
     assert here.seen(file) == ["lab", "mill"]
 

@@ -93,7 +93,7 @@ def test_frames_are_taken_in_with_when_they_came_and_what_was_left_out() -> None
     assert kept.place == (0, FilePlace(7, 100))
     kept.take_frame(frame(500, "later", skipped=31), 70.0)
     assert texts(kept)[3:] == [
-        "··· 31 lines are left out: they came faster than the connection carries",
+        "··· 31 lines are left out: the connection was too slow for them",
         "later",
     ]
     assert kept.notes == {3}

@@ -200,7 +200,7 @@ async def test_nothing_can_be_done_to_the_past() -> None:
     fleet.mute("a", "x", None)
     fleet.answer(1, "yes")
     assert len(said) == 5
-    assert "10m00 ago: the past cannot be changed" in said[0]
+    assert "10m00 ago: the past is read-only" in said[0]
     with pytest.raises(GateClosed, match="cannot be changed"):
         await fleet.review("a", Verb.PARK)
     with pytest.raises(GateClosed, match="cannot be changed"):

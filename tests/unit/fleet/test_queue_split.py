@@ -51,7 +51,7 @@ def test_a_file_is_read_as_the_agent_reads_it() -> None:
 def test_without_evidence_it_is_even_and_says_so() -> None:
     found = split([line(name) for name in "abcde"], ["x", "y"])
     assert sorted(len(share) for share in names(found)) == [2, 3]
-    assert found.notes == ("split evenly: no finished cell shows what one costs",)
+    assert found.notes == ("split evenly: no finished cell, so no cost per cell",)
     assert [share.seconds for share in found.shares] == [None, None]
 
 

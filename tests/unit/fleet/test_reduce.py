@@ -293,7 +293,7 @@ def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     state = feed(replace(scalars([]), points=(point,)), state=state)
     assert (state.left_out.surplus, state.left_out.points) == (3, 0)
     assert words(state.left_out) == (
-        "not kept here: 3 points of further curves, more than a run may have; the box has them",
+        "not kept here: 3 points of further curves, over the limit per run; the box has them",
     )
 
 

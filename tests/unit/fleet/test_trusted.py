@@ -111,7 +111,7 @@ def test_of_a_box_that_nobody_has_trusted_the_name_the_host_and_the_price_count(
         BoxSpec(name="lab", host="lab-a100", per_hour=1.5, currency="CNY", untrusted=True),
     )
     assert (config.alerts.kinds, config.alerts.sinks) == ({}, ())
-    assert config.doubt == f"{file} is not trusted; look at it, and trust it: rgt trust {file}"
+    assert config.doubt == f"{file} is not trusted; review and trust it: rgt trust {file}"
     trust(file, env)
     assert opened(file, env) == whole
 
@@ -204,7 +204,7 @@ def test_a_person_reads_what_it_would_do(file: Path, env: dict[str, str]) -> Non
         f"trusts the host keys in {folder}/known (lab)",
         "runs /tmp/python on the box (lab)",
         "sends $KEY to https://evil.example, and can stop the instance pod (lab)",
-        "sets when these alerts rise, if at all: bytes",
+        "sets the limits of these alerts: bytes",
         f"runs {folder}/run.sh {folder}/beside -x away at an alert",
         f"sends alerts to the address in {folder}/hook, with $TOKEN",
         "sends alerts to the address in $TOPIC",

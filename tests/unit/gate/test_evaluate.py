@@ -156,7 +156,7 @@ def test_the_seal_must_find_the_box_as_it_was_listed_and_quiet() -> None:
     assert isinstance(evaluate(still, TICKS), Permit), "what runs and is given up runs on"
     changed = sealed(given_up, replace(SEAL, generation="g2"), "", TICKS)
     assert "files on the box have changed" in refusal(changed)
-    assert "could not be held still for the call: timed out" in refusal(
+    assert "could not be sealed for the call: timed out" in refusal(
         sealed(found, None, "timed out", TICKS)
     )
     assert facts_digest(sealed(found, SEAL, "", TICKS)) == facts_digest(found), (

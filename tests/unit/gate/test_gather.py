@@ -270,7 +270,7 @@ def test_a_box_without_a_provider_is_judged_as_any_other_and_clicked_by_the_pers
     assert held(found, "provider")
     assert not held(found, "identity"), "where the connection leads to is not known here"
     there = box(spec=bare, peer=("192.0.2.7", 22))
-    assert "find this very machine on the console" in text(evidence(there), "identity")
+    assert "find this machine on the console" in text(evidence(there), "identity")
     assert held(evidence(there), "identity")
     (away,) = items(evidence(box(spec=bare, link=Link.UNREACHABLE)), "identity")
     assert not away.ok

@@ -32,7 +32,7 @@ def test_another_machine_is_refused_and_cannot_be_forfeited(verb: Verb) -> None:
         forfeits=frozenset({"identity"}),
     )
     assert against(named) == ["identity"] and named.forfeits == ()
-    assert "wrong machine: the one that we speak to calls itself other·[2J (RUNPOD_POD_ID)" in text(
+    assert "wrong machine: the connected one calls itself other·[2J (RUNPOD_POD_ID)" in text(
         named, "identity"
     )
 
@@ -93,7 +93,7 @@ def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(
     state = box(**fields)
     found = evidence(state)
     assert "identity" in against(found)
-    assert "nothing proves that this machine is k3v9" in text(found, "identity")
+    assert "no proof that this machine is k3v9" in text(found, "identity")
     every = frozenset(against(found))
     short = evidence(state, forfeits=every, typed=f"forfeit {len(every)} of autodl-demo")
     assert not isinstance(evaluate(short, TICKS), Permit)
@@ -104,7 +104,7 @@ def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(
 def test_what_a_connection_of_before_said_counts_no_more() -> None:
     """The box that once answered may have been reborn under its name."""
     lost = evidence(box(link=Link.UNREACHABLE, peer=("203.0.113.9", 40022)), meter=AT)
-    assert "nobody can ask it" in text(lost, "identity")
+    assert "it cannot be queried" in text(lost, "identity")
 
 
 def test_each_platform_has_its_own_name_for_the_instance() -> None:

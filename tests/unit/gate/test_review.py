@@ -52,7 +52,7 @@ def test_a_destroy_names_what_is_lost_kept_and_billed() -> None:
     seen = made()
     assert "volume-disk (/workspace, 38.2 GB used)" in seen.lost
     assert "container-disk (/)" in seen.lost
-    assert "odd (/odd): the profile does not say, so count it as lost" in seen.lost
+    assert "odd (/odd): not in the profile, so count it as lost" in seen.lost
     assert seen.kept == ("network-volume (/net)",)
     assert (
         seen.keeps_billing[0]
@@ -109,12 +109,12 @@ def test_unknown_is_never_shown_as_free() -> None:
     lost = Meter(at=NOW, error="timed out")
     seen = made(meter=lost, bills=())
     assert seen.keeps_billing == (
-        "the provider does not say what is billed now: check its console afterwards",
+        "the provider does not report current charges: check its console afterwards",
     )
     assert seen.status == "unknown: timed out"
     assert seen.per_hour is None
     seen = made(Verb.PARK, meter=replace(METER, storage_per_hour=None), bills=())
-    assert seen.keeps_billing == ("storage, at a price that the provider does not give",)
+    assert seen.keeps_billing == ("storage, price unknown",)
     assert made(meter=replace(METER, kind=MeterKind.NONE), bills=()).keeps_billing == ()
 
 
@@ -170,13 +170,13 @@ def test_what_is_lost_or_kept_now_and_was_not_shown_shuts_the_gate_again() -> No
     shown = made()
     more = made(known={"/": "container-disk", "/workspace": "volume-disk"})
     assert any("no longer kept: network-volume (/net)" in line for line in changes(shown, more))
-    assert any("kept now, and not when it was shown" in line for line in changes(more, shown))
+    assert any("kept now, but not in the review" in line for line in changes(more, shown))
     _, *others = sample().disks
     grown = box(sample=sample(disks=(Disk(mount="/workspace", bytes_used=39_900_000_000), *others)))
     assert made(state=grown).lost != shown.lost
     assert changes(shown, made(state=grown)) == (), "sizes grow all the time"
     assert changes(shown, replace(shown, lost=(*shown.lost, "the other volume"))) == (
-        "lost now, and not when it was shown: the other volume",
+        "lost now, but not in the review: the other volume",
     )
 
 
@@ -190,7 +190,7 @@ def test_what_is_given_up_must_be_what_was_shown() -> None:
     assert changes(shown, made(told=told(group(), lone), says=says)) == ()
     newer = replace(lone, fingerprint="other")
     assert any(
-        "is not what was shown" in line
+        "differs from the review" in line
         for line in changes(shown, made(told=told(group(), newer), says=says))
     )
     assert any("given up now" in line for line in changes(made(told=told(group(), lone)), shown))

@@ -156,7 +156,7 @@ def test_what_lies_on_storage_that_stays_is_not_at_stake() -> None:
     bare = box(cell(durable=None))
     assert against(evidence(bare, told=told(group("/net/x")))) == []
     assert against(evidence(bare, told=told(group("/odd/x")))) == ["results:/odd/x"]
-    assert "may be erased (the profile does not say)" in text(
+    assert "may be erased (not in the profile)" in text(
         evidence(bare, told=told(group("/odd/x"))), "results"
     )
     kept = evidence(bare, Verb.PARK, told=told(group("/workspace/x", owner="")))
@@ -187,7 +187,7 @@ def test_an_unknown_profile_and_an_unknown_list_say_nothing_is_safe() -> None:
         assert not items(found, "results")[0].forfeitable
         unlisted = evidence(verb=verb, told=Told(problem="the box is unreachable", at=TICKS))
         assert against(unlisted) == ["results"]
-        assert "what is on the box is not known: the box is unreachable" in text(
+        assert "the files on the box are unknown: the box is unreachable" in text(
             unlisted, "results"
         )
         assert unlisted.generation is None
@@ -252,7 +252,9 @@ def test_a_date_that_does_not_count_is_shown_with_the_reason() -> None:
 
 def test_copies_that_cannot_be_looked_at_are_told() -> None:
     found = evidence(told=replace(told(), proofs_problem="the ledger is damaged\x1b[2J"))
-    assert "the copies here count for nothing: the ledger is damaged·[2J" in text(found, "results")
+    assert "the copies here cannot be used as proof: the ledger is damaged·[2J" in text(
+        found, "results"
+    )
 
 
 def test_times_of_the_box_are_told_by_the_clients_clock() -> None:
@@ -281,7 +283,7 @@ def test_a_mount_within_a_cell_s_directory_is_not_in_its_verified_copy(path: str
     found = evidence(box(), told=told(group(path), mounts=mounts))
     assert held(found, "results") is ok
     if not ok:
-        assert "a mount of its own, which the verified copy of the cell may lack" in text(
+        assert "a separate mount, which the verified copy of the cell may lack" in text(
             found, "results"
         )
         proof = CopyProof(path=path, fingerprint=group(path).fingerprint, where="/home/me")
