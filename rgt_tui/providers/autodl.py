@@ -205,7 +205,7 @@ class AutodlAccount(RentedAccount):
             ends_at=_moment(row.get("expired_at")),
             doubt=None
             if by_hour
-            else f"charged as {plan or 'unknown'}, not by the hour: AutoDL tells no price",
+            else f"charged as {plan or 'unknown'}, not by the hour: AutoDL reports no price",
         )
 
     async def _snapshot(self, instance: str, started: float | None) -> Snapshot | None:

@@ -104,7 +104,7 @@ class CommandLine:
         if self._via is not None and status == LOST:
             raise Unreachable(f"ssh {self.where}: {said or 'no connection'}; the state is unknown")
         if self._via is not None and status == 127:
-            raise Unreachable(f"{words[0]} is not there on {self.where}: {said}", sent=False)
+            raise Unreachable(f"{words[0]} is not installed on {self.where}: {said}", sent=False)
         return Said(status, out.decode(errors="replace"), said)
 
 

@@ -166,7 +166,7 @@ class ConsoleBox:
     async def start(self) -> str:
         """Raise the error that a person must start it."""
         raise ProviderError(
-            f"{self._profile.name} starts machines on its console alone; nothing was sent",
+            f"{self._profile.name} starts machines only on its console; nothing was sent",
             console=self.console_url,
             sent=False,
         )
@@ -183,7 +183,7 @@ class ConsoleBox:
         use_permit(permit, verb, self._ref, steady())
         if none := lacking(self._profile, verb):
             raise ProviderError(none, console=self.console_url, sent=False)
-        return f"rgt sends nothing; yours to do now: {self._ways(verb)}"
+        return f"rgt sends nothing; do it yourself now: {self._ways(verb)}"
 
     def _ways(self, verb: Verb) -> str:
         action = action_for(self._profile, verb)
@@ -260,21 +260,17 @@ class InBox(ConsoleBox):
         status = await self.run(self.command)
         if status in NEVER_RAN:
             raise ProviderError(
-                f"{self.command} is not there, or may not be run (exit status {status}): is this an ordinary AutoDL "
+                f"{self.command} is missing or not executable (exit status {status}): is this an ordinary AutoDL "
                 "instance? Stop it on the console",
                 console=self.console_url,
                 sent=False,
             )
         if status:
             raise ProviderError(
-                f"{self.command} ended with {status} on the box; look whether it stopped",
+                f"{self.command} ended with {status} on the box; check whether it stopped",
                 console=self.console_url,
             )
-        what = (
-            "the line was lost, as it is when a box goes off"
-            if status is None
-            else "it ended with 0"
-        )
+        what = "the connection was lost, as when a box stops" if status is None else "exit status 0"
         return f"{self.command} was run on the box, {what}"
 
     def describe(self, verb: Verb, instance: str) -> str:

@@ -398,7 +398,7 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
             f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again"
         )
     if not permit.nonce:
-        reasons.append("the permit has no nonce, so that nobody could tell that it was used")
+        reasons.append("the permit has no nonce, so its use could not be recorded")
     elif permit.nonce in _used:
         reasons.append("the permit was used already; review the box again")
     if reasons:
@@ -446,11 +446,11 @@ def use_rent_permit(
         )
     if not now < permit.expires:
         reasons.append(
-            f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; look at the offers again"
+            f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the offers again"
         )
     used = f"rent {permit.token}"
     if used in _used:
-        reasons.append("the permit was used already; look at the offers again")
+        reasons.append("the permit was used already; review the offers again")
     if reasons:
         raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
     _used[used] = math.inf

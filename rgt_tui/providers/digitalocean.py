@@ -70,7 +70,7 @@ STATES = {
     "archive": (Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
 }
 """``status`` → state, and what it bills: from creation to destroy, even while it is off."""
-OFF_BILLS = "DigitalOcean bills a droplet in full while it is off, so that no stop saves money: destroy it instead"
+OFF_BILLS = "DigitalOcean bills a droplet in full while it is off, so a stop saves nothing: destroy it instead"
 """https://docs.digitalocean.com/reference/api/ (verified 2026-08)."""
 HANGING = (
     ("volumes", "volume", True),
@@ -93,7 +93,7 @@ https://github.com/dstackai/dstack (its DigitalOcean backend, verified 2026-08).
 OUT_PER_GB = 0.01
 """USD, above the included traffic: https://docs.digitalocean.com (verified 2026-08)."""
 NOTES = (
-    "powered off it bills in full: only its destruction ends the bill",
+    "powered off, it is billed in full: only destroying it ends the charges",
     "a scratch disk is not kept while it is off",
 )
 
@@ -500,7 +500,7 @@ class DigitalOceanMarket(RentedMarket):
             stock=f"available in {', '.join(places)}",
             notes=(
                 *NOTES,
-                f"{included} of outgoing traffic is in the price, what goes beyond is charged",
+                f"{included} of outgoing traffic is in the price, more is charged",
             ),
         )
 
@@ -541,7 +541,7 @@ class DigitalOceanMarket(RentedMarket):
         """Register the public key if it is new. A droplet accepts only registered keys."""
         if not wish.public_key:
             raise ProviderError(
-                "a droplet needs a public key: without one DigitalOcean makes a password, which rgt cannot use",
+                "a droplet needs a public key: without one, DigitalOcean creates a password, which rgt cannot use",
                 sent=False,
             )
         http = self.account.http

@@ -63,7 +63,7 @@ MEANS = {
     "forbidden": 403,
     "resource_not_exists": 404,
 }
-NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it bills on until its idle time is over"
+NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it is billed until its idle time is over"
 REFUSALS: dict[int | str, Proof] = {
     400: Proof.NOTHING,
     401: Proof.NOTHING,

@@ -103,13 +103,11 @@ class FeaturizeBox(ConsoleBox):
         answer = await self._http.send("POST", _path(self.instance))
         if table(answer.data).get("status") != 0:
             raise BadAnswer(
-                "Featurize did not say that it was taken",
+                "Featurize did not confirm the request",
                 console=self._http.console,
                 status=answer.status,
             )
-        return (
-            f"{self._http.host} answered status 0, and no call tells whether the instance is gone"
-        )
+        return f"{self._http.host} answered status 0, and no API call shows whether the instance still exists"
 
 
 def _path(instance: str) -> str:

@@ -233,7 +233,7 @@ class AccountHttp:
                 return self._judge(response, raw, f"{method} {path}")
         except httpx.InvalidURL:  # e.g. a URL containing the server's own next page
             raise BadAnswer(
-                f"{self.host} cannot be asked for {printable(path, 80)}; nothing was sent",
+                f"cannot request {printable(path, 80)} from {self.host}; nothing was sent",
                 console=self.console,
                 sent=False,
             ) from None
@@ -268,7 +268,7 @@ class AccountHttp:
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("identity", "gzip", "x-gzip"):
             raise BadAnswer(
-                f"{self.host} answered packed as {printable(packed, 40)!r}, which was not asked for",
+                f"{self.host} answered packed as {printable(packed, 40)!r}, which was not requested",
                 console=self.console,
                 status=response.status_code,
             )
@@ -314,7 +314,7 @@ class AccountHttp:
         means = status if wrong.means is None else wrong.means
         if means in (401, 403):
             return AuthError(
-                f"{self.host} refused the key ({status} {words}); check that it is valid and may do this",
+                f"{self.host} refused the key ({status} {words}); check that it is valid and has the right for this",
                 console=console,
                 status=status,
             )
@@ -346,7 +346,7 @@ class AccountHttp:
         """
         return BadAnswer(
             f"Cloudflare, in front of {self.host}, refused this program ({status}, error code: 1010) before the key "
-            f"was read: the key is not the cause; a proxy on the way may have changed the User-Agent {USER_AGENT}",
+            f"was read: the key is not the cause; a proxy may have changed the User-Agent {USER_AGENT}",
             console=self.console,
             status=status,
         )

@@ -47,9 +47,7 @@ https://kubernetes.io/docs/concepts/overview/.
 _REASON = re.compile(r"Error from server(?: \((\w+)\))?:")
 _NO_LOGIN = "error: You must be logged in to the server"
 """kubectl's text for ``Unauthorized``, whatever the server's message is."""
-NODE_BILLS = (
-    "the node bills on, whether a pod runs on it or not, until it is removed from the cluster"
-)
+NODE_BILLS = "the node is billed, with or without a pod, until it is removed from the cluster"
 PHASES = {"Pending": Lifecycle.STARTING, "Running": Lifecycle.RUNNING, "Succeeded": Lifecycle.GONE,
           "Failed": Lifecycle.GONE}  # fmt: skip
 
@@ -368,9 +366,7 @@ class KubernetesAccount:
         data = _decoded(await self._run("get", what, *which, "--output=json"))
         items = data.get("items") if isinstance(data, dict) else None
         if not isinstance(items, list):
-            raise BadAnswer(
-                f"{self.source}: the list of {what} has no 'items'; nothing follows from it"
-            )
+            raise BadAnswer(f"{self.source}: the list of {what} has no 'items'; it cannot be used")
         return tuple(items)
 
     async def _one(self, namespace: str, kind: str, name: str) -> object:
@@ -475,7 +471,7 @@ class KubernetesAccount:
             return Meter(
                 lifecycle=Lifecycle.GONE,
                 at=self._clock(),
-                source=f"{self.source}; no such object, and never seen there",
+                source=f"{self.source}; no such object, never seen there",
             )
         return self._meter(Lifecycle.GONE, "not found", ())
 
@@ -528,7 +524,7 @@ class KubernetesAccount:
         elif not job.spec.suspend:
             life, words = Lifecycle.STARTING, "no pod runs"
         elif status.terminating is None:
-            life, words = Lifecycle.UNKNOWN, "suspended; whether its pods have ended is not known"
+            life, words = Lifecycle.UNKNOWN, "suspended; unknown whether its pods have ended"
         else:
             life, words = Lifecycle.STOPPED, "suspended"
         return self._meter(life, f"{words} (its pods may not be listed)", (), actions)

@@ -58,7 +58,7 @@ STATES = {
 """``status`` → state, and what is charged."""
 NOT_YET = "charged from the moment at which Lambda's health check passes; counted from now on"
 """https://docs.lambda.ai/public-cloud/billing/ (verified 2026-08)."""
-RESERVED = "the instance is reserved: what it costs by its contract the API does not say"
+RESERVED = "the instance is reserved: the API does not report its contract price"
 NO_STOP = (
     "Lambda has no stop: an instance is charged until it is terminated, also after a shutdown on it"
 )
@@ -74,11 +74,11 @@ REFUSALS: dict[int | str, Proof] = {
 }
 """Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
 ANSWERS = dict.fromkeys(Verb, REFUSALS)
-NO_SPOT = "Lambda rents nothing that may be taken away"
+NO_SPOT = "Lambda has no spot machines"
 NOTES = (
     "there is no stop: it is charged until it is terminated, also after a shutdown on it",
-    "a file system that is to outlive it must be attached at the launch, in the console",
-    "some hosts come up without a working CUDA: check the box before it is used",
+    "to keep files, attach a file system at launch, in the console",
+    "some hosts start without a working CUDA: check the box before you use it",
 )
 
 
@@ -125,7 +125,7 @@ class LambdaAccount(RentedAccount):
     words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "terminate"}
     lacks: ClassVar[Mapping[str, str]] = {
         Verb.PARK: NO_STOP,
-        START: "Lambda has no start: an instance that was terminated is gone",
+        START: "Lambda has no start: a terminated instance no longer exists",
     }
     not_listed: ClassVar[tuple[str, ...]] = ("1-Click Clusters", "reserved capacity")
     gaps: ClassVar[Mapping[str, float]] = {EVERY: 1.0, CREATE: 12.0}
@@ -214,7 +214,7 @@ class LambdaAccount(RentedAccount):
         ended = array(table(table(data).get("data")).get("terminated_instances"))
         if not ended:
             raise BadAnswer(
-                "Lambda did not say that it took the call; read the state",
+                "Lambda did not confirm the request; read the state",
                 console=self.http.console,
                 status=200,
             )

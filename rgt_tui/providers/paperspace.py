@@ -66,10 +66,8 @@ STATES = {
 """``state`` → state, and what it bills. Which states before *ready* bill is undocumented: none
 counts as free.
 """
-RATE_UNIT = (
-    "Paperspace's API does not say for which time its usageRate is: it is taken as $ an hour"
-)
-DISK = "disk (the API does not say for which time its storageRate is)"
+RATE_UNIT = "Paperspace's API does not document the period of usageRate: assumed $ per hour"
+DISK = "disk (the API does not document the period of storageRate)"
 SNAPSHOTS = "snapshots, if there are any (the list could not be read)"
 MEANS = {
     "BAD_REQUEST": 400,
@@ -104,9 +102,9 @@ TEMPLATE = "ML-in-a-Box"
 DISK_SIZES_GB = (50, 100, 250, 500, 1000, 2000)
 """The API refuses other disk sizes: ``profiles/api`` (2026-03)."""
 NOTES = (
-    "Paperspace tells a machine's price only once it exists: look at it then",
-    "without capacity it may come to be and stay off: its disk is charged then",
-    "stopped, its disk and snapshots are charged on",
+    "Paperspace reports the price only once the machine exists: check it then",
+    "without capacity it may be created but stay off: its disk is charged then",
+    "when stopped, its disk and snapshots are still charged",
 )
 _TYPE = re.compile(r"(.+?)(?:x([0-9]{1,2}))?")
 _OFFER = re.compile(r"([A-Za-z0-9+_-]{1,40})@([A-Za-z0-9]{1,40})@([A-Za-z0-9 ()_-]{1,60})")
@@ -465,7 +463,7 @@ class PaperspaceMarket(RentedMarket):
         )
         if available is None:
             raise BadAnswer(
-                f"Paperspace does not say whether there is a {printable(label, 40)} in {region}",
+                f"Paperspace does not report whether there is a {printable(label, 40)} in {region}",
                 console=self.account.http.console,
             )
         return available
@@ -526,7 +524,7 @@ class PaperspaceMarket(RentedMarket):
         """Register the script that installs the key at the first boot; return its id."""
         if not wish.public_key:
             raise ProviderError(
-                "a machine needs a public key: without one only a password lets in", sent=False
+                "a machine needs a public key: without one, only a password works", sent=False
             )
         body = {"name": token, "script": script(wish.public_key), "isRunOnce": True}
         made = text(
@@ -535,7 +533,7 @@ class PaperspaceMarket(RentedMarket):
         )
         if made is None:
             raise BadAnswer(
-                "Paperspace did not say what the startup script is called",
+                "Paperspace did not return the startup script's id",
                 console=self.account.http.console,
             )
         return {"startupScriptId": made}

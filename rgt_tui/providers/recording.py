@@ -113,9 +113,7 @@ async def record_account(
     """
     http = getattr(account, "http", None)
     if not isinstance(http, AccountHttp):
-        raise ProviderError(
-            f"{kind} is not asked over HTTP, so nothing can be recorded", sent=False
-        )
+        raise ProviderError(f"{kind} has no HTTP API, so nothing can be recorded", sent=False)
     found: list[RawExchange] = []
     http.record_reads(found.append)
     redactor = Redactor()

@@ -220,7 +220,7 @@ class RentedAccount(abc.ABC):
     def odd(self, what: str) -> BadAnswer:
         """Return the error for an undocumented answer."""
         return BadAnswer(
-            f"{self.platform} gave {what}; nothing follows from it", console=self.http.console
+            f"{self.platform} sent {what}; it cannot be used", console=self.http.console
         )
 
     @abc.abstractmethod
@@ -312,7 +312,7 @@ class RentedAccount(abc.ABC):
         found = await self.fetch(instance)
         if found.id != instance:
             raise BadAnswer(
-                f"{self.platform} answered with a machine other than the one asked for",
+                f"{self.platform} answered with another machine than requested",
                 console=self.http.console,
             )
         self._seen[instance] = found
@@ -415,9 +415,7 @@ class RentedAccount(abc.ABC):
         doubt = machine.doubt
         if bills is MeterKind.UNKNOWN and per_hour is not None:
             state = f"the state {machine.status}"
-            doubt = (
-                f"what {self.platform} charges in {state} is not documented: counted as if it ran"
-            )
+            doubt = f"what {self.platform} charges in {state} is not documented: counted as running"
         source, since, spent = self.source, machine.created, None
         booked = self._books.get(machine.id)
         on = bills is MeterKind.COMPUTE_AND_STORAGE and per_hour is not None
@@ -470,7 +468,7 @@ class RentedAccount(abc.ABC):
         kind, source = MeterKind.NONE, self.source
         if machine.outlives is None:
             kind, storage = MeterKind.UNKNOWN, None
-            source = f"{source}; whether something of it was kept was never said"
+            source = f"{source}; unknown whether a disk of it was kept"
         elif machine.outlives:
             kind = MeterKind.STORAGE_ONLY
             source = f"{source}; {', '.join(name for name, _ in machine.outlives)} bills until it is deleted"
@@ -498,7 +496,7 @@ class RentedAccount(abc.ABC):
         """Return a line for each part: its price per hour and month."""
         symbol = SYMBOLS.get(self.currency)
         return tuple(
-            f"{name}, at a price that is not known"
+            f"{name}, price unknown"
             if rate is None
             else f"{name}: {symbol or ''}{rate:.4f}{'' if symbol else f' {self.currency}'}/h "
             f"({figure(rate * HOURS['GB-month'], self.currency)} a month) until it is deleted"
@@ -641,7 +639,7 @@ class RentedBox(OneMachine["RentedAccount"]):
             return (f"unknown: the machine has not been read; check {self.console_url}",)
         parts = machine.at_rest if verb is Verb.PARK else machine.outlives
         if parts is None:
-            return (f"unknown: {account.platform} does not say what it keeps",)
+            return (f"unknown: {account.platform} does not report what it keeps",)
         return (*account.priced(parts), *account.bills_apart(verb))
 
     def tiers(self, instance: str) -> dict[str, str]:

@@ -46,8 +46,7 @@ def check_wish(platform: str, wish: Wish, *, currency: str, spot: str = "") -> N
         raise ProviderError(f"{spot}; ask for it without spot", sent=False)
     if wish.max_per_hour is not None and wish.currency != currency:
         raise ProviderError(
-            f"{platform} bills in {currency}: say the most per hour in {currency}, "
-            f"not in {printable(wish.currency, 8)}",
+            f"{platform} bills in {currency}: give --max-price in {currency}, not in {printable(wish.currency, 8)}",
             sent=False,
         )
     if wish.gpu_count < 1 or wish.disk_gb < 0:
@@ -143,12 +142,12 @@ class RentedMarket(abc.ABC):
             if not error.made:
                 raise
             return self._fresh(
-                error.made, token, f"it was made, and {account.platform} answered: {error}"
+                error.made, token, f"it was created, and {account.platform} answered: {error}"
             )
         made = self.made(answer.data)
         if made is None:
             raise BadAnswer(
-                f"{account.platform} did not say what it made; look for {printable(token, 60)}",
+                f"{account.platform} did not return what it created; search for {printable(token, 60)}",
                 console=account.http.console,
                 status=answer.status,
             )

@@ -204,7 +204,8 @@ class RunPod(OneMachine["RunPodAccount"]):
                 raise
             raise Conflict(
                 f"RunPod cannot start the pod now ({NO_FREE_GPU}): the GPUs of its machine are rented to others. Until "
-                "one is free, perhaps for days, its volume disk is out of reach; it bills until the pod is terminated",
+                "one is free, perhaps for days, its volume disk cannot be reached; it is billed "
+                "until the pod is terminated",
                 console=self.console_url,
                 status=error.status,
             ) from None
@@ -261,7 +262,7 @@ class RunPod(OneMachine["RunPodAccount"]):
             return (f"unknown: the pod has not been read; check {self.console_url}",)
         lines = []
         if verb is Verb.PARK and pod.volume_gb is None:
-            lines.append("the volume disk, if it has one (RunPod did not say)")
+            lines.append("the volume disk, if it has one (not reported by RunPod)")
         elif verb is Verb.PARK and pod.volume_gb:
             lines.append(_volume_line(pod))
         for mount in pod.networks or ():
@@ -271,7 +272,7 @@ class RunPod(OneMachine["RunPodAccount"]):
                 f"network volume {mount.volume} at {mount.path}: {cost} until the volume is deleted"
             )
         if pod.networks is None:
-            lines.append("a network volume, if one is mounted (RunPod did not say)")
+            lines.append("a network volume, if one is mounted (not reported by RunPod)")
         return tuple(lines)
 
     def tiers(self, instance: str) -> dict[str, str]:
@@ -295,7 +296,7 @@ def _volume_line(pod: Pod) -> str:
     stopped, running = (price_of("volume-disk", size, running=on) for on in (False, True))
     what = f"volume disk {pod.volume_path}, {size:g} GB"
     if stopped is None:
-        return f"{what}, at a price that is not known"
+        return f"{what}, price unknown"
     against = f", {stopped / running:.2g} times its running rate" if running else ""
     month = stopped * HOURS["GB-month"]
     until = until_clock(load_profile("runpod"), Amount(stopped))
@@ -320,7 +321,7 @@ def _check_id(instance: str) -> None:
 
 
 DISKS_IN_PRICE = (
-    "RunPod does not say whether a pod's price includes its disks: they are counted on top of it"
+    "RunPod does not report whether a pod's price includes its disks: they are added to it"
 )
 """https://docs.runpod.io/api-reference-v2/overview: ``cost`` is $ per hour, without storage while
 stopped.
@@ -441,7 +442,7 @@ class RunPodAccount:
         pod = parse_pod((await self.http.get(f"/v2/pods/{instance}")).data, self.http.console)
         if pod.id != instance:
             raise BadAnswer(
-                "RunPod answered with a pod other than the one asked for", console=self.http.console
+                "RunPod answered with another pod than requested", console=self.http.console
             )
         self._seen[instance] = pod
         return pod
@@ -562,7 +563,7 @@ class RunPodAccount:
             per_hour = None if compute is None else compute + (storage or 0.0)
             doubt = DISKS_IN_PRICE if per_hour is not None and storage else None
             if life in (Lifecycle.STOPPED, Lifecycle.GONE):
-                doubt = f"RunPod says {pod.status} and still a price: counted as if it ran"
+                doubt = f"RunPod reports {pod.status} but still a price: counted as running"
         elif life is Lifecycle.STOPPED:
             # ``cost`` is 0.0 here, although the volume disk bills at twice its running rate.
             compute = 0.0
@@ -621,10 +622,10 @@ class RunPodAccount:
         if pod.networks is None:
             kind, source = (
                 MeterKind.UNKNOWN,
-                f"{source}; whether it had a network volume was never said",
+                f"{source}; unknown whether it had a network volume",
             )
         elif pod.networks:
-            source += "; its network volume bills until it is deleted"
+            source += "; its network volume is billed until it is deleted"
         return Meter(
             kind=kind,
             lifecycle=Lifecycle.GONE,
@@ -702,5 +703,5 @@ async def read_balance(http: AccountHttp) -> Balance:
     myself = found.get("myself") if isinstance(found, dict) else None
     left = signed(myself.get("clientBalance")) if isinstance(myself, dict) else None
     if left is None or not isinstance(myself, dict):
-        raise BadAnswer("RunPod does not say what the account has left", console=http.console)
+        raise BadAnswer("RunPod does not report the account's balance", console=http.console)
     return Balance(amount=left, per_hour=signed(myself.get("currentSpendPerHr")))

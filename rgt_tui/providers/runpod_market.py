@@ -46,8 +46,8 @@ SMALLEST_VOLUME_GB = 10
 VOLUME_PATH = "/workspace"
 CLOUDS = ("SECURE", "COMMUNITY")
 NOTES = (
-    "the volume disk costs twice as much while the pod is stopped, and goes with it when it is terminated",
-    "RunPod wants credit for at least an hour before it rents a pod",
+    "the volume disk costs twice as much while the pod is stopped, and is deleted when the pod is terminated",
+    "RunPod requires credit for at least an hour before it rents a pod",
 )
 COMMUNITY_NOTE = (
     "limited: third parties' hardware, which may have no public address, and the API cannot ask for one; over RunPod's "
@@ -61,9 +61,9 @@ _OFFER = re.compile(r"(?:SPOT-)?(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3}
 _ANYWHERE = "any"
 SPOT_PATH = "/graphql"
 SPOT_NOTES = (
-    "unverified: rented through RunPod's older GraphQL API, which rgt has not tried against the real service and which "
-    "RunPod means to end early in 2027",
-    "it can be taken away at any time, with SIGTERM and about 5 s at best; the price is the least bid now",
+    "unverified: rented through RunPod's older GraphQL API, which rgt has not tried against the real service and "
+    "which RunPod plans to end early in 2027",
+    "it can be preempted at any time, with SIGTERM and about 5 s at best; the price is the lowest bid now",
 )
 RENT_SPOT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
 
@@ -148,9 +148,7 @@ class RunPodMarket:
         answer = await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")
 
         def odd(what: str) -> BadAnswer:
-            return BadAnswer(
-                f"RunPod sent {what}; nothing follows from it", console=self._http.console
-            )
+            return BadAnswer(f"RunPod sent {what}; it cannot be used", console=self._http.console)
 
         return _gpu_types(
             read_single_page(answer, table(answer.data).get("gpus"), "GPUs", odd), cloud
@@ -179,7 +177,7 @@ class RunPodMarket:
         try:
             return self._read((await self._http.get(f"/v2/pods/{made}")).data)
         except ProviderError as error:
-            doubt = f"it was made, and could not be read: {error}"
+            doubt = f"it was created, but could not be read: {error}"
             return Instance(
                 id=made, name=token, meter=Meter(lifecycle=Lifecycle.STARTING, doubt=doubt)
             )
@@ -315,7 +313,7 @@ async def spot_catalogue(
     """
     if wish.region is not None:
         raise ProviderError(
-            "RunPod tells no spot prices by region: ask without a region, or without spot",
+            "RunPod has no spot prices by region: leave out the region or --spot",
             sent=False,
         )
     wanted = " ".join(
@@ -327,7 +325,7 @@ async def spot_catalogue(
     rows = (await _ask(http, {"query": query})).get("gpuTypes")
     if not isinstance(rows, list):
         raise BadAnswer(
-            "RunPod's answer has no 'gpuTypes'; nothing follows from it", console=http.console
+            "RunPod's answer has no 'gpuTypes'; it cannot be used", console=http.console
         )
     return {cloud: [_entry(table(row), cloud, wish.gpu_count) for row in rows] for cloud in clouds}
 
@@ -378,7 +376,7 @@ async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
     made = text(table((await _ask(http, request)).get("podRentInterruptable")).get("id"), 80)
     if made is None:
         raise BadAnswer(
-            "RunPod did not say which spot pod it made", console=http.console, status=200
+            "RunPod did not return the spot pod it created", console=http.console, status=200
         )
     return made
 

@@ -115,7 +115,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         or not ID.fullmatch(raw["id"])
     ):
         raise BadAnswer(
-            "a pod without an id in RunPod's answer; look at the console", console=console
+            "a pod without an id in RunPod's answer; check the console", console=console
         )
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
     direct = table(table(raw.get("ssh")).get("direct"))
@@ -296,7 +296,7 @@ async def _clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Leftover,
             Leftover(
                 what="cluster",
                 id=id_,
-                name=f"{printable(cluster.get('name') or '', 60)}: {count} pods, which end only with it",
+                name=f"{printable(cluster.get('name') or '', 60)}: {count} pods, deleted only with it",
                 region=printable(cluster.get("dataCenterId") or "", 40) or None,
                 used_by=tuple(pod.id for pod in pods if pod.cluster == id_),
                 how=f"DELETE {http.base_url}/v2/clusters/{id_}",
@@ -313,4 +313,4 @@ def _id_of(http: AccountHttp, item: dict[str, Any], what: str) -> str:
 
 
 def _odd(http: AccountHttp, what: str) -> BadAnswer:
-    return BadAnswer(f"RunPod sent {what}; nothing follows from it", console=http.console)
+    return BadAnswer(f"RunPod sent {what}; it cannot be used", console=http.console)

@@ -61,7 +61,9 @@ STATES = {
 }
 """``status`` → state, and what is charged. A cluster that is down is no longer in the list."""
 DISKS = (("the disks of the stopped cluster", None),)
-PRICE = "by SkyPilot's cost report, at the catalogue's prices; what the cloud bills, disks included, may be more"
+PRICE = (
+    "from SkyPilot's cost report, at catalogue prices; the cloud may charge more, disks included"
+)
 REFUSALS: dict[int | str, Proof] = {
     401: Proof.NOTHING,
     403: Proof.NOTHING,
@@ -213,7 +215,7 @@ class SkyPilotAccount(RentedAccount):
         except ProviderError as error:
             if error.code:
                 raise
-            return f"{said}; its result is not known ({error})"
+            return f"{said}; its result is unknown ({error})"
         return "the request has succeeded"
 
     async def _status(self, names: list[str] | None, *, force: bool) -> tuple[Machine, ...]:
@@ -289,7 +291,7 @@ class SkyPilotAccount(RentedAccount):
             refreshed_after
         ):
             status = f"{status}, not confirmed by the cloud"
-            doubts.append("SkyPilot could not ask the cloud: this is the last status that it knows")
+            doubts.append("SkyPilot could not reach the cloud: this is its last known status")
             if lifecycle is not Lifecycle.RUNNING:
                 lifecycle, bills = Lifecycle.UNKNOWN, MeterKind.UNKNOWN
         gpu, count = accelerators(box.get("accelerators"))

@@ -150,7 +150,7 @@ class Slurm(OneMachine["SlurmAccount"]):
                 console=self.console_url,
                 code="denied" if refused else "",
             )
-        return "scancel said nothing, as it does of every number"
+        return "scancel printed nothing (it never confirms)"
 
     def describe(self, verb: Verb, instance: str) -> str:
         """Return the exact command."""
@@ -197,7 +197,7 @@ class SlurmAccount:
     async def leftovers(self) -> tuple[Leftover, ...]:
         """Refuse: Slurm does not know what storage is billed."""
         raise ProviderError(
-            "Slurm does not say what storage costs; ask the people of the cluster", sent=False
+            "Slurm does not report storage prices; ask your cluster's administrators", sent=False
         )
 
     def market(self) -> Market | None:
@@ -259,7 +259,7 @@ class SlurmAccount:
             return self._over(instance, f"sacct: {printable(words, 80)}", f"{self.source}, sacct")
         if states:
             # The two disagree, so the state is unknown.
-            why = f"squeue does not know job {instance}, and sacct says {printable(words, 80)}; ask again"
+            why = f"squeue does not know job {instance}, and sacct reports {printable(words, 80)}; try again"
             return Meter(at=self._clock(), source=self.source, error=why)
         if instance in self._seen or any(name.startswith(f"{instance}_") for name in self._seen):
             return self._over(instance, "no longer in squeue", self.source)
@@ -267,7 +267,7 @@ class SlurmAccount:
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=self._clock(),
-            source=f"{self.source}; no such job, and never seen there",
+            source=f"{self.source}; no such job, never seen there",
         )
 
     async def _accounted(self, instance: str) -> list[str]:

@@ -74,7 +74,7 @@ async def carry_out(
         if proves is Proof.ASK:
             # "Already stopped" and "no such machine" count only if a reading agrees.
             polls = CONFLICT_POLLS
-            yield step(StopPhase.REQUESTED, f"{said}: asking the provider for the present state")
+            yield step(StopPhase.REQUESTED, f"{said}: reading the state from the provider")
         else:
             yield step(
                 StopPhase.REQUESTED,
@@ -103,7 +103,7 @@ async def carry_out(
         shown = meter if meter.error is None else shown
         phase = came_of(verb, meter)
         if phase is StopPhase.FAILED:
-            yield step(phase, "the machine is gone, not parked: its disks went with it")
+            yield step(phase, "the machine was destroyed, not parked: its disks are lost too")
             return
         if phase is not None and not confirmed:
             confirmed = True
@@ -118,7 +118,7 @@ async def carry_out(
             if polls <= 0:
                 yield step(
                     StopPhase.FAILED,
-                    f"{said}; the provider says {meter.native_status or 'nothing of it'}",
+                    f"{said}; the provider reports {meter.native_status or 'nothing of it'}",
                 )
                 return
         if max(waited, ticks() - begun) >= timeout_s:
@@ -151,7 +151,7 @@ def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
 def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> str:
     """Return what still bills after the meter is off."""
     if meter.kind is MeterKind.NONE:
-        return "compute off, nothing found that keeps billing"
+        return "compute off, no other charges found"
     rest = "; ".join(provider.keeps_billing(verb, instance)) or "storage"
     # If something else bills (a node under a pod), ending the machine alone saves nothing.
     head = "compute off" if meter.compute_per_hour == 0 or not meter.unpriced else "off"
@@ -168,7 +168,7 @@ def _unconfirmed(
         else "never shown"
     )
     trouble = f"; now: {meter.error}" if meter.error is not None else ""
-    what = "stopped, but not what still bills" if confirmed else "not confirmed"
+    what = "stopped, but not the remaining charges" if confirmed else "not confirmed"
     return (
         f"state unknown after {timeout_s:.0f} s ({what}; {last}{trouble}), check the console: "
         f"{provider.console_url}"

@@ -169,7 +169,7 @@ class VastAccount(RentedAccount):
             raise self.odd("an answer without 'instances'")
         if data["instances"] is None:
             raise NotFound(
-                f"vast.ai shows nothing under {instance}", console=self.http.console, status=200
+                f"vast.ai has no instance {instance}", console=self.http.console, status=200
             )
         box = table(data["instances"])
         if not isinstance(box.get("volume_info"), list) and instance not in self._volumes_of:
@@ -308,7 +308,7 @@ class VastAccount(RentedAccount):
         """Require ``success: true``."""
         if table(data).get("success") is not True:
             raise BadAnswer(
-                f"vast.ai did not say that it took the call ({what}); read the state",
+                f"vast.ai did not confirm the request ({what}); read the state",
                 console=self.http.console,
                 status=200,
             )

@@ -117,11 +117,11 @@ class VastMarket(RentedMarket):
 
 NOTES = {
     False: (
-        "The host may be at work for others on its other GPUs; traffic is charged by the GB, in both directions.",
+        "The host may run work of others on its other GPUs; traffic is charged by the GB, in both directions.",
     ),
     True: (
-        "Whoever bids more takes it at once and without a signal; it then rests, and its disk is charged.",
-        "The price is the least bid now: a little more keeps it longer.",
+        "A higher bid takes it at once, without a signal; it is then stopped, and its disk is charged.",
+        "The price is the lowest bid now: a slightly higher bid keeps it longer.",
         "Traffic is charged by the GB, in both directions.",
     ),
 }
@@ -204,7 +204,7 @@ def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
         least, most = BIDS
         bid = offer.compute_per_hour
         if bid is None or not least <= bid <= most:
-            raise BadAnswer(f"a bid of {bid} cannot be made; nothing was sent", sent=False)
+            raise BadAnswer(f"a bid of {bid} is not possible; nothing was sent", sent=False)
         body["price"] = bid
     return body
 
@@ -258,7 +258,7 @@ class VastBids:
         account.check_id(offer.id)
         price = offer.compute_per_hour
         if price is None or not LIMITS[0] <= price <= LIMITS[1]:
-            raise ProviderError(f"a bid of {price} cannot be made; nothing was sent", sent=False)
+            raise ProviderError(f"a bid of {price} is not possible; nothing was sent", sent=False)
         await account.pace.turn("bid")
         use_rent_permit(permit, offer, token, account.ref, steady())
         call = self._call(offer.id, price)

@@ -411,7 +411,7 @@ async def feed(
         async with asyncio.timeout(silence):
             await asyncio.shield(session.ended)
     except TimeoutError:
-        raise CommandFailed(f"{name}: the box has taken nothing for {silence:g} s") from None
+        raise CommandFailed(f"{name}: the box has accepted no data for {silence:g} s") from None
     except BrokenPipeError:
         pass  # it ended without reading everything: its status says why
     except (asyncssh.Error, OSError) as error:

@@ -106,8 +106,8 @@ def hops(
             check_user(spec.user)
     if spec.untrusted and spec.host not in scan(around).aliases:
         raise ConfigError(
-            f"{spec.name} is not connected to: nobody has trusted the fleet file (rgt trust), and your own ssh_config "
-            f"has no Host {spec.host}"
+            f"{spec.name} is not connected: the fleet file is not trusted (rgt trust), and your "
+            f"ssh_config has no Host {spec.host}"
         )
     wanted = Wanted(spec.host, port=spec.port, user=spec.user, default_user=default_user)
     *jumps, last = route(wanted, around)
@@ -124,7 +124,7 @@ def hops(
     if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
         if not elsewhere.usable:
             raise ConfigError(
-                f"boxes.{spec.name}: {elsewhere.source} says that it is at {elsewhere.host!r}, port {elsewhere.port}, "
+                f"boxes.{spec.name}: {elsewhere.source} reports {elsewhere.host!r}, port {elsewhere.port}, "
                 "which is not an address"
             )
         moved = Moved(elsewhere.source, last.known_as)
@@ -291,7 +291,7 @@ def _line(host: Host, text: str) -> str:
 def _word(host: Host, text: str) -> str:
     if _ODD.search(text):
         raise ConfigError(
-            f"ssh_config, for {host.alias}: {text!r} has characters that a file of ssh cannot say"
+            f"ssh_config, for {host.alias}: {text!r} has characters that ssh_config cannot contain"
         )
     if " " in text:
         return f'"{text}"'
@@ -300,5 +300,5 @@ def _word(host: Host, text: str) -> str:
 
 def _path(host: Host, text: str) -> str:
     if "${" in text:
-        raise ConfigError(f"ssh_config, for {host.alias}: {text!r} has what ssh would expand")
+        raise ConfigError(f"ssh_config, for {host.alias}: {text!r} has characters that ssh expands")
     return _word(host, text.replace("%", "%%"))

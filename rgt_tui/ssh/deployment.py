@@ -130,7 +130,7 @@ async def deploy(
     lines = probe.out.decode(errors="replace").splitlines()
     if _SHELL not in lines:
         said = clean(next((line for line in lines if line.strip()), "") or probe.words)[:200]
-        raise NoCommands("the box runs no commands" + (f"; it says: {said}" if said else ""))
+        raise NoCommands("the box runs no commands" + (f"; its output: {said}" if said else ""))
     row = _row(probe.out)
     if row is None:
         named = "".join(f"{python}, " for python in pythons)

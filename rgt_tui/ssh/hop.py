@@ -102,7 +102,9 @@ def _said(
     known = {name.decode() for name in possible}
     kept = [name for name in value.split(",") if name in known]
     if not kept:
-        raise ConfigError(f"ssh_config, for {host.alias}: {option} {value}: rgt knows none of them")
+        raise ConfigError(
+            f"ssh_config, for {host.alias}: {option} {value}: rgt supports none of them"
+        )
     return kept
 
 
@@ -124,7 +126,10 @@ _NEXT: tuple[tuple[type[BaseException], str], ...] = (
         "nothing listens there: is the machine up, and are its address and port still the same? Rentals change them",
     ),
     (socket.gaierror, "check `host`, and whether this machine is online"),
-    (TimeoutError, "it may be stopped, behind a firewall, or have moved: ask its provider"),
+    (
+        TimeoutError,
+        "it may be stopped, behind a firewall, or have moved: check the provider's console",
+    ),
     (
         asyncssh.ChannelOpenError,
         "the hop before it cannot reach it: check the address as seen from there",
@@ -132,7 +137,7 @@ _NEXT: tuple[tuple[type[BaseException], str], ...] = (
     (asyncssh.KeyExchangeFailed, "name an algorithm that both sides know in ssh_config"),
     (
         asyncssh.Error,
-        "it hung up: it may be starting, have too many logins at once, or have banned this address",
+        "it closed the connection: it may be starting, have too many logins, or have banned this address",
     ),
 )
 """Advice by kind of error; the first match applies."""
@@ -147,7 +152,9 @@ def advice(error: BaseException, *, reached: bool) -> str:
         reached: The server answered before that.
     """
     if reached and isinstance(error, TimeoutError):
-        return "it answers but the login does not proceed: it may be out of memory; look at its provider's console"
+        return (
+            "it answers but the login hangs: it may be out of memory; check the provider's console"
+        )
     if isinstance(error, OSError) and error.errno in _NO_WAY:
         return "there is no route to it: check this machine's connection and VPN"
     return next((words for kind, words in _NEXT if isinstance(error, kind)), "")
@@ -182,7 +189,7 @@ async def failure(
         words = await proxy.last_words()
         return (
             f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} failed to connect: {words or reason}; "
-            "try the command by itself"
+            "run the command separately to test it"
         )
     through = (
         f"not reached through {tunnel.get_extra_info('rgt_label')}: " if tunnel is not None else ""
@@ -199,11 +206,13 @@ def refusal(step: Step, login: Login) -> str:
         if tried
         else "no key to try"
     )
-    said = [f"ssh: {step.label} refused the login of {step.host.user}: it takes {methods}; {keys}"]
+    said = [
+        f"ssh: {step.label} refused the login of {step.host.user}: it accepts {methods}; {keys}"
+    ]
     said += login.keyring.notes[:5]
     if login.unanswered:
         said.append(
-            f"asked for the {login.unanswered[0]}, and got no answer: open the dashboard (rgt) and answer there, "
+            f"asked for the {login.unanswered[0]} and got no answer: open the dashboard (rgt) and answer there, "
             "or put a key on the box"
         )
     elif "publickey" in login.methods:
@@ -316,8 +325,8 @@ class Opener:
         offered = Offered(kind, key)
         if pinned is not None:
             raise HostKeyRefused(
-                f"ssh: {step.label}: it showed one host key when it was asked about and another one just now; "
-                "someone may be intercepting the connection"
+                f"ssh: {step.label}: it showed another host key than before your answer; someone "
+                "may be intercepting the connection"
             )
         if any((entry.type, entry.key) == (kind, key) for entry in bare_keys(step.host)):
             return offered

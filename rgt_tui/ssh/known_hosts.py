@@ -194,7 +194,7 @@ def books(paths: Sequence[str]) -> list[Book]:
             continue
         except OSError as error:
             raise HostKeyRefused(
-                f"ssh: {path} cannot be read ({error.strerror}), and no host key is trusted without it"
+                f"ssh: {path} cannot be read ({error.strerror}), so no host key can be trusted"
             ) from error
     return found
 
@@ -273,7 +273,7 @@ def revocation_list(path: str | None) -> tuple[Entry, ...]:
         data = Path(path).read_bytes()
     except OSError as error:
         raise HostKeyRefused(
-            f"ssh: RevokedHostKeys {path} cannot be read ({error.strerror}); nothing is trusted without it"
+            f"ssh: RevokedHostKeys {path} cannot be read ({error.strerror}), so no host key can be trusted"
         ) from error
     if data.startswith(b"SSHKRL\n\0"):
         raise HostKeyRefused(
@@ -318,7 +318,7 @@ def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -
             if entry.key == key:
                 return entry
             raise HostKeyRefused(
-                f"ssh: {entry.at} has got another {kind} key of {name} in the meantime; it was not connected"
+                f"ssh: {entry.at} now has another {kind} key of {name}; rgt did not connect"
             )
         gap = "" if not text or text.endswith("\n") else "\n"
         shown = hash_name(name) if hashed else name
@@ -335,8 +335,8 @@ def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -
 
 def _unwritten(path: str, error: OSError) -> HostKeyRefused:
     return HostKeyRefused(
-        f"ssh: the accepted host key cannot be written to {path} ({error.strerror or error}); "
-        "mend that, or name another file with known_hosts in the fleet file"
+        f"ssh: the accepted host key cannot be written to {path} ({error.strerror or error}); fix "
+        "that, or name another file with known_hosts in the fleet file"
     )
 
 
@@ -460,7 +460,7 @@ async def judge(
     others = ", ".join(f"{entry.type} at {entry.at}" for entry in known.keys)
     if rule is Policy.REFUSE or (rule is Policy.ACCEPT_NEW and others):
         if others:
-            why = f"its {offered.type} key is unknown, though the server is known by {others}"
+            why = f"its {offered.type} key is unknown; known keys of this server: {others}"
         else:
             why = "its key is unknown, and unknown keys are refused"
         raise HostKeyRefused(
@@ -501,13 +501,11 @@ async def _accepted(
     moved: Moved | None,
 ) -> bool:
     path = file_of(host)
-    lines = [f"{label} shows a host key that is not known:", shown]
+    lines = [f"{label} shows an unknown host key:", shown]
     if moved is not None:
-        lines.append(
-            f"{moved.source} says that the box has moved here; it was known as {moved.old}"
-        )
+        lines.append(f"{moved.source} reports that the box has moved here from {moved.old}")
     if others:
-        lines.append(f"CAUTION: the server is known by another kind of key: {others}")
+        lines.append(f"CAUTION: this server is known with another type of key: {others}")
     same = elsewhere(host, offered.type, offered.key)
     if same:
         lines.append("the very same key is known at " + ", ".join(entry.at for entry in same[:3]))

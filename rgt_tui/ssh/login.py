@@ -321,7 +321,7 @@ def _load(path: str, *_stamps: object) -> Loaded:
         return Loaded(
             public=public,
             certificate=certificate,
-            problem=f"{path}: others may read it, so it is not used; chmod 600 {shlex.quote(path)}",
+            problem=f"{path}: others may read it, so rgt does not use it; chmod 600 {shlex.quote(path)}",
         )
     try:
         key = asyncssh.import_private_key(text)
@@ -485,14 +485,14 @@ class Keyring:
                 self._refused.add(path)
                 self.locked.append(path)
                 self.notes.append(
-                    f"{path} is encrypted and nobody gave its passphrase; ssh-add {shlex.quote(path)}"
+                    f"{path} is encrypted and no passphrase was given; ssh-add {shlex.quote(path)}"
                 )
                 raise ValueError("no passphrase")
             try:
                 key = await asyncio.to_thread(asyncssh.read_private_key, path, phrase)
             except (OSError, ValueError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
                 self._refused.add(path)
-                self.notes.append(f"{path}: that is not its passphrase")
+                self.notes.append(f"{path}: wrong passphrase")
                 raise ValueError("wrong passphrase") from None
             answers.keep_key(path, key)
             return key

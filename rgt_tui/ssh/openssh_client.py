@@ -253,7 +253,7 @@ def _identity(login: Login, folder: Path) -> str:
         public.write_text(f"{key.type} {base64.b64encode(key.public).decode()}\n", encoding="ascii")
         return str(public)
     if load(key.path).key is None:
-        raise NotCarried("the key has a passphrase, and no agent holds it")
+        raise NotCarried("the key has a passphrase and is in no SSH agent")
     if not _PLAIN.fullmatch(key.path):
         raise NotCarried("the name of the key's file has characters that ssh expands")
     return key.path

@@ -263,9 +263,7 @@ async def _first(pipe: Pipe, silence: float | None) -> bytes:
         line = record(await _soon(pipe.readline(), silence))
         if line:
             return line
-    raise CatFailed(
-        "the login shell on the box prints endlessly, and the agent never gets to speak"
-    )
+    raise CatFailed("the login shell on the box prints endlessly, so the agent cannot start")
 
 
 async def _received(pipe: Pipe, left: int, silence: float | None) -> AsyncIterator[bytes]:
@@ -309,4 +307,4 @@ async def listed(
     try:
         return tuple(msgspec.json.decode(line, type=FileListed) for line in lines)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CatFailed(f"the agent's list of files cannot be used: {error}") from error
+        raise CatFailed(f"invalid file list from the agent: {error}") from error

@@ -162,12 +162,12 @@ def not_opened(
         return lost(connection)
     if error.code == OPEN_RESOURCE_SHORTAGE:
         return Unreachable(
-            f"ssh: {_label(connection)} is short of resources: {clean(str(error.reason))}"
+            f"ssh: {_label(connection)} is out of resources: {clean(str(error.reason))}"
         )
     if no_further(connection, error):
         return NoCommands(
-            f"the box opens no further session on this connection ({clean(str(error.reason))}): those that are open "
-            "may be all that its sshd allows; raise MaxSessions in its sshd_config"
+            f"the box allows no more sessions on this connection ({clean(str(error.reason))}): "
+            "its sshd may be at its limit; raise MaxSessions in its sshd_config"
         )
     return NoCommands(f"the box refuses {what}: {clean(str(error.reason))}")
 

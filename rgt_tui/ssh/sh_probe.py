@@ -227,7 +227,7 @@ async def _started(shell: Shell, terminal: bool) -> None:
             return
         if shell.ended.done():
             break
-    raise NoCommands(f"the box offers no shell; it says: {shell.words()}")
+    raise NoCommands(f"the box offers no shell; its output: {shell.words()}")
 
 
 async def _sent(shell: Shell, script: str) -> None:
@@ -249,11 +249,9 @@ async def _expect(shell: Shell, wanted: str) -> None:
     while mark == READY:  # the start line was typed twice
         mark = await shell.mark(STEP_SECONDS)
     if mark == DAMAGED:
-        raise ProbeFailed(
-            "the script for a box without the agent was garbled on the way; connect again"
-        )
+        raise ProbeFailed("the script for a box without the agent arrived damaged; connect again")
     if mark != wanted:
-        raise ProbeFailed(f"the shell on the box stopped answering; it says: {shell.words()}")
+        raise ProbeFailed(f"the shell on the box stopped answering; its output: {shell.words()}")
 
 
 AGENT = "sh"

@@ -22,10 +22,10 @@ COARSE = (
 """A command line must match this (``grep -E``) to be sent at all."""
 MOST = 32
 LONGEST = 300
-NO_PROC = "cannot see processes: the box lets a plain shell read no /proc"
+NO_PROC = "cannot see processes: /proc is not readable from a shell on this box"
 HIDDEN = "cannot see processes of other users (/proc is mounted with hidepid)"
 BY_NAME = (
-    "cannot see for certain what trains: a plain shell knows processes by their command lines alone"
+    "cannot be certain which processes train: without the agent, only command lines are visible"
 )
 
 _PYTHON = re.compile(r"i?python[\d.]*t?|pypy[\d.]*")

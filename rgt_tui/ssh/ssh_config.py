@@ -35,11 +35,11 @@ SECONDS = 10.0
 """Time limit of ``ssh -G`` in seconds: a command of ``Match exec``, or a name server, may hang."""
 NO_KEY = "/rgt/no-key-was-named"
 """Appended to the keys in ssh_config; if it is the only one, none was named."""
-OF_ITS_OWN = "; give the jump host an entry of its own with `ProxyJump none`"
+OF_ITS_OWN = "; give the jump host a separate entry with `ProxyJump none`"
 """Advice for a circular chain of jump hosts."""
 NOTES = "rgt-notes"
 """Key of the notes about an answer."""
-NO_SSH = "no ssh on this machine that answers ssh -G: ssh_config was read by asyncssh, which knows fewer options"
+NO_SSH = "no ssh on this machine that supports ssh -G: ssh_config was read by asyncssh, which supports fewer options"
 
 Answer = Mapping[str, tuple[str, ...]]
 """Lower-case keyword → its values, as ``ssh -G`` prints them, if they differ from ssh's defaults.
@@ -419,7 +419,7 @@ def percent(text: str, table: Mapping[str, str]) -> str:
     def value(found: re.Match[str]) -> str:
         if found[1] not in table:
             raise ValueError(
-                f"the token {found[0]!r} is not known here (a % as such is written %%)"
+                f"the token {found[0]!r} is not supported here (write a literal % as %%)"
             )
         return table[found[1]]
 

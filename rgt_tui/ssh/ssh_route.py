@@ -192,7 +192,7 @@ def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tup
         (host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above
     ):
         circle = " → ".join(hop.alias for hop in (*above, host))
-        raise ConfigError(f"ssh_config: ProxyJump goes in a circle: {circle}{OF_ITS_OWN}")
+        raise ConfigError(f"ssh_config: ProxyJump has a loop: {circle}{OF_ITS_OWN}")
     if not host.jumps:
         return (host,)
     first, *others = host.jumps
@@ -324,7 +324,7 @@ class _Reading:
 
     def _notes(self) -> tuple[str, ...]:
         said = [
-            f"{key} {value} of ssh_config is not honoured by rgt"
+            f"{key} {value} of ssh_config is not supported by rgt"
             for key in NOT_HONOURED
             if (value := self._one(key)) not in ("", "no", "none", "false")
         ]

@@ -107,7 +107,7 @@ def _fits(found: Array, length: int) -> None:
         return
     end = found.begin + found.bytes
     if length < end:
-        raise Refused(f"it is cut off: its array ends at byte {end}, {length} are there")
+        raise Refused(f"it is truncated: its array ends at byte {end}, the file at {length}")
     if length > end:
         raise Refused(f"after the end of its array: {how_many(length - end, 'byte')}")
 
@@ -120,17 +120,19 @@ def header(head: bytes) -> Array:
     """
     if not head.startswith(MAGIC) or len(head) < 12:
         raise Refused(
-            "it does not begin as an array of NumPy: its first bytes are damaged, or it is cut off"
+            "it does not begin like a NumPy array: its first bytes are damaged, or it is truncated"
         )
     major, minor = head[6], head[7]
     if (major, minor) not in {(1, 0), (2, 0), (3, 0)}:
-        raise Refused(f"its header has the version {major}.{minor}, which the format does not have")
+        raise Refused(
+            f"its header has the version {major}.{minor}, which is not valid in this format"
+        )
     begin = 10 if major == 1 else 12
     length = int.from_bytes(head[8:begin], "little")
     if length > MOST_HEADER:
         raise Refused(f"it claims a header of {length} bytes")
     if begin + length > len(head):
-        raise Refused("it is cut off in its header")
+        raise Refused("it is truncated in its header")
     try:
         said = ast.literal_eval(
             head[begin : begin + length].decode("utf-8" if major == 3 else "latin-1").strip()
@@ -138,7 +140,7 @@ def header(head: bytes) -> Array:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         said = None
     if type(said) is not dict or set(said) != _KEYS or type(said["fortran_order"]) is not bool:
-        raise Refused("its header is damaged: it does not say what array it is")
+        raise Refused("its header is damaged: the description of the array is missing")
     shape = said["shape"]
     if type(shape) is not tuple or not all(
         type(size) is int and 0 <= size < 1 << 63 for size in shape
@@ -204,14 +206,16 @@ def examine_hdf5(whole: Stretch) -> None:
         place = place * 2 or 512  # a user block may precede it
         if place >= whole.length:
             raise Refused(
-                "it does not begin as an HDF5 file: its first bytes are damaged, or it is something else"
+                "it does not begin like an HDF5 file: its first bytes are damaged, or it is another format"
             )
     head = whole.read(place, min(_LONGEST, whole.length - place))
     if len(head) < _LONGEST // 2:
         raise Refused("it is cut off in its superblock")
     version = head[8]
     if version not in _ADDRESSES:
-        raise Refused(f"its superblock has the version {version}, which the format does not have")
+        raise Refused(
+            f"its superblock has the version {version}, which is not valid in this format"
+        )
     width_at, begin = _ADDRESSES[version]
     width = head[width_at]
     if width not in (2, 4, 8, 16, 32) or begin + 3 * width > len(head):
@@ -250,7 +254,7 @@ def examine_gguf(whole: Stretch) -> tuple[str, ...]:
     at = _Cursor(whole)
     if at.take(4) != GGUF_MAGIC:
         raise Refused(
-            "it does not begin as a GGUF file: its first bytes are damaged, or it is something else"
+            "it does not begin like a GGUF file: its first bytes are damaged, or it is another format"
         )
     version = at.number(4)
     if not version & 0xFFFF:  # written on a big-endian machine
@@ -269,7 +273,7 @@ def examine_gguf(whole: Stretch) -> tuple[str, ...]:
         else:
             at.skip_value(kind)
     if alignment < 8 or alignment % 8 or alignment > 1 << 30:
-        raise Refused(f"its alignment is {alignment}, which is not one that the format has")
+        raise Refused(f"its alignment is {alignment}, which is not valid in this format")
     found, unknown = _tensors(at, tensors, alignment)
     begin = _padded(at.place, alignment)
     end = 0
@@ -345,7 +349,7 @@ class _Cursor:
             Refused: the file ends before them.
         """
         if self.place + length > self._whole.length:
-            raise Refused(f"it is cut off in its header, at byte {self._whole.length}")
+            raise Refused(f"it is truncated in its header, at byte {self._whole.length}")
         begin = self.place - self._from
         if begin < 0 or begin + length > len(self._held):
             most = min(max(length, _READ), self._whole.length - self.place)
@@ -388,5 +392,5 @@ class _Cursor:
 
     def _skip(self, length: int) -> None:
         if self.place + length > self._whole.length:
-            raise Refused(f"it is cut off in its header, at byte {self._whole.length}")
+            raise Refused(f"it is truncated in its header, at byte {self._whole.length}")
         self.place += length

@@ -38,7 +38,7 @@ def parts(metadata: Stretch) -> tuple[Part, ...]:
     state = _state(whole, "Metadata")
     entries, places = state.get("state_dict_metadata"), state.get("storage_data")
     if type(entries) is not Pairs or type(places) is not Pairs:
-        raise Refused("it does not say which parts there are, or where they lie")
+        raise Refused("its list of parts or their positions is missing")
     there: dict[tuple[str, tuple[int, ...] | None], None] = {}
     found = []
     for key, value in places.items:
@@ -54,13 +54,13 @@ def parts(metadata: Stretch) -> tuple[Part, ...]:
             raise Refused("an entry of it is not valid")
         for wanted in _wanted(name, entry):
             if wanted not in there and (name, None) not in there:
-                raise Refused(f"it does not say where a part of {name[:80]!r} lies")
+                raise Refused(f"the position of a part of {name[:80]!r} is missing")
     return tuple(found)
 
 
 def _state(record: Any, kind: str) -> Pairs:
     if type(record) is not Made or record.what != (_OWN, kind) or type(record.state) is not Pairs:
-        raise Refused(f"something else is where a {kind} belongs")
+        raise Refused(f"it has another value in place of a {kind}")
     return record.state
 
 
@@ -75,9 +75,9 @@ def _part(record: Any) -> Part:
     if type(file) is not str or not file or "/" in file or "\0" in file or file in (".", ".."):
         raise Refused(f"a part of it is in {str(file)[:80]!r}, which is not a file next to it")
     if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
-        raise Refused(f"a part in {file[:80]!r} has no place")
+        raise Refused(f"a part in {file[:80]!r} has no position")
     if record.state.get("transform_descriptors"):
-        raise Refused(f"a part in {file[:80]!r} is transformed, which is not looked at")
+        raise Refused(f"a part in {file[:80]!r} is transformed, which rgt does not check")
     return Part(file, offset, length)
 
 
@@ -88,7 +88,7 @@ def _wanted(name: str, entry: Made) -> list[tuple[str, tuple[int, ...] | None]]:
     state = _state(entry, "TensorStorageMetadata")
     size, chunks = _shape(state.get("size")), state.get("chunks")
     if type(chunks) is not list:
-        raise Refused(f"it does not say which parts {name[:80]!r} has")
+        raise Refused(f"the parts of {name[:80]!r} are missing")
     covered = 0
     wanted: list[tuple[str, tuple[int, ...] | None]] = []
     for chunk in chunks:
@@ -102,11 +102,11 @@ def _wanted(name: str, entry: Made) -> list[tuple[str, tuple[int, ...] | None]]:
                 for offset, length, whole in zip(offsets, sizes, size, strict=True)
             )
         ):
-            raise Refused(f"a part of {name[:80]!r} lies beyond it")
+            raise Refused(f"a part of {name[:80]!r} is outside of it")
         covered += _product(sizes)
         wanted.append((name, offsets))
     if covered != _product(size):
-        raise Refused(f"the parts of {name[:80]!r} are not the whole of it")
+        raise Refused(f"the parts of {name[:80]!r} do not cover it completely")
     return [
         each
         for each, chunk in zip(wanted, chunks, strict=True)
@@ -148,7 +148,7 @@ def examine(folder: Path) -> tuple[str, ...]:
             for part in parts(metadata):
                 by_file.setdefault(part.file, []).append(part)
     except FileNotFoundError:
-        raise Trouble(METADATA, "it is missing: nothing says which part lies where") from None
+        raise Trouble(METADATA, "it is missing: the positions of the parts are unknown") from None
     except Refused as refused:
         raise Trouble(METADATA, str(refused)) from None
     if not by_file and any(path.suffix == SUFFIX for path in folder.iterdir()):
@@ -171,7 +171,7 @@ def _file(whole: Stretch, wanted: list[Part]) -> None:
     for part in sorted(set(wanted), key=lambda part: (part.offset, part.length)):
         if part.offset + part.length > whole.length:
             raise Refused(
-                f"it is cut off: a part ends at byte {part.offset + part.length}, the file at {whole.length}"
+                f"it is truncated: a part ends at byte {part.offset + part.length}, the file at {whole.length}"
             )
         if part.offset != at:
             raise Refused(f"bytes {at} to {part.offset} belong to no part, or to two")

@@ -242,12 +242,10 @@ def read_trainer_manifest(folder: Path) -> dict[str, Any]:
     try:
         with OpenStretch(folder / MANIFEST) as whole:
             if whole.length > MOST_BYTES:
-                raise Refused(f"it has {whole.length} bytes, more than a manifest may")
+                raise Refused(f"it has {whole.length} bytes, too many for a manifest")
             return _parsed(whole.read(0, whole.length))
     except FileNotFoundError:
-        raise Trouble(
-            MANIFEST, "it is missing: nothing says what belongs to this checkpoint"
-        ) from None
+        raise Trouble(MANIFEST, "it is missing: the files of this checkpoint are unknown") from None
     except Refused as refused:
         raise Trouble(MANIFEST, str(refused)) from None
 
@@ -300,7 +298,7 @@ def _file(whole: Stretch, facts: Any) -> None:
         facts.get(key) if type(facts) is dict else None for key in ("size", "chunk", "crc32")
     )
     if type(size) is not int or type(chunk) is not int or chunk < 1 or type(sums) is not list:
-        raise Refused("the manifest does not say what it should be")
+        raise Refused("the manifest has no record of its content")
     if whole.length != size:
         raise Refused(f"{whole.length} bytes, {size} were written")
     if len(sums) != -(-size // chunk) or not all(
@@ -373,7 +371,7 @@ def list_directory(root: Path, left_out: frozenset[str]) -> Listing:
             try:
                 mode = (status := os.lstat(f"{root}/{path}")).st_mode
             except OSError as error:
-                found.problems.append((path, f"it cannot be looked at: {error.strerror or error}"))
+                found.problems.append((path, f"it cannot be read: {error.strerror or error}"))
                 continue
             if stat.S_ISDIR(mode):
                 waiting.append(path)
@@ -396,7 +394,7 @@ def _link(path: Path, real: Path) -> str | None:
     except (OSError, RuntimeError):
         return "it is a link that leads nowhere"
     if not target.is_relative_to(real):
-        return "it is a link that leads out of the directory: what it means is not here"
+        return "it is a link to a target outside the directory"
     return None
 
 

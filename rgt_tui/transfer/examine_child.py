@@ -64,7 +64,7 @@ def _safetensors(whole: Stretch) -> dict[str, Any]:
 def _gguf(whole: Stretch) -> dict[str, Any]:
     unknown = array_files.examine_gguf(whole)
     if unknown:
-        return {"not_checked": f"tensors whose length nobody here knows: {', '.join(unknown)}"}
+        return {"not_checked": f"tensors of unknown length: {', '.join(unknown)}"}
     return {}
 
 
@@ -156,9 +156,7 @@ def examine(kind: str, path: Path) -> dict[str, Any]:
     except MemoryError:
         return {"trouble": [["", "looking at it needs more memory than it may have"]]}
     except Exception as error:  # no file content may crash this process
-        return {
-            "trouble": [["", f"it cannot be looked at: {type(error).__name__}: {str(error)[:120]}"]]
-        }
+        return {"trouble": [["", f"it cannot be read: {type(error).__name__}: {str(error)[:120]}"]]}
 
 
 def limit(memory: int | None) -> None:
@@ -216,7 +214,9 @@ def load() -> int:
         )
         return 0
     if _version(torch.__version__) < OLDEST:
-        why = f"torch {torch.__version__} is older than 2.6, whose weights_only loading can be trusted"
+        why = (
+            f"torch {torch.__version__} is older than 2.6, the first with safe weights_only loading"
+        )
         print(json.dumps({"missing": why}), flush=True)
         return 0
     print(json.dumps({"torch": str(torch.__version__)}), flush=True)

@@ -100,7 +100,7 @@ class Asked:
             ready, _, _ = select.select([handle], [], [], max(0.0, until - time.monotonic()))
             if not ready:
                 self._end()
-                raise Ended(f"looking at it took more than {seconds:.0f} s")
+                raise Ended(f"checking it took more than {seconds:.0f} s")
             piece = os.read(handle, 1 << 16)
             if not piece:
                 raise Ended(self._end())
@@ -129,8 +129,8 @@ class Asked:
                     pipe.close()
         code = process.wait()
         if code < 0:
-            return f"looking at it ended the process that did ({signal.Signals(-code).name})"
-        return f"looking at it ended the process that did (exit status {code})"
+            return f"checking it killed the checking process ({signal.Signals(-code).name})"
+        return f"checking it killed the checking process (exit status {code})"
 
     def close(self) -> None:
         """Close its input, and end it."""

@@ -62,7 +62,7 @@ class Stretch:
             piece = os.pread(self._handle, length - len(found), part._start + len(found))
             if not piece:
                 raise Refused(
-                    f"it became shorter while it was read: it ends at byte {start + len(found)}"
+                    f"it was truncated while it was read: it ends at byte {start + len(found)}"
                 )
             found += piece
         return bytes(found)
@@ -96,7 +96,7 @@ class OpenStretch(Stretch):
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise Refused("it is a link, and no link is followed") from None
+            raise Refused("it is a link, and links are not followed") from None
         handle = self._file.fileno()
         super().__init__(handle, 0, os.fstat(handle).st_size)
 

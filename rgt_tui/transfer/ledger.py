@@ -521,7 +521,7 @@ def _look(row: FileRow) -> FileRow | str:
             return f"its copy {path} has {found.st_size:,} bytes, not {row.here.size:,}"
         digest, stamp = sha256_of(path)
     except FileNotFoundError:
-        return f"its copy {path} is gone"
+        return f"its copy {path} is missing"
     except OSError as error:
         return f"its copy {path} cannot be read: {error.strerror or error}"
     if digest != row.sha256:

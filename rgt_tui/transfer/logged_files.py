@@ -114,7 +114,7 @@ def _line(number: int, line: bytes) -> None:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refused(f"line {number} is not a JSON object, or is cut off")
+        raise Refused(f"line {number} is not a JSON object, or is truncated")
 
 
 def examine_json(whole: Stretch) -> object:
@@ -125,7 +125,7 @@ def examine_json(whole: Stretch) -> object:
         OSError: it cannot be read.
     """
     if whole.length > MOST_JSON:
-        raise Refused(f"it has {whole.length} bytes, more than are looked at")
+        raise Refused(f"it has {whole.length} bytes, too many to check")
     try:
         found: object = json.loads(whole.read(0, whole.length))
     except (ValueError, RecursionError) as error:

@@ -113,7 +113,7 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
             f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
         ) from None
     if len(machine.stack) != 1 or machine.marks:
-        raise Refused("its pickle is damaged: it ends with something left over")
+        raise Refused("its pickle is damaged: extra data at its end")
     return Contents(
         machine.stack[0],
         frozenset(machine.names),
@@ -150,7 +150,7 @@ def pass_over(file: BytesIO) -> None:
             ):
                 module, name = _PYTHON_2.get(named[0], named[0]), named[-1]
                 if acts(module, name):
-                    raise Refused(f"its pickle names {module}.{name}: to load it would run that")
+                    raise Refused(f"its pickle names {module}.{name}: loading it would run that")
             texts = [*texts[-1:], argument]
     except Refused:
         raise
@@ -182,7 +182,7 @@ class _Machine:
         module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
             kind = Refused if acts(module, name) else Beyond
-            raise kind(f"its pickle names {module}.{name}: to load it would run that")
+            raise kind(f"its pickle names {module}.{name}: loading it would run that")
         found = Name(module, name)
         self.names[found] = None
         self.push(found)
@@ -284,7 +284,7 @@ def _mark(machine: _Machine, _: Any) -> None:
 def _tuple_of(count: int) -> Callable[[_Machine, Any], None]:
     def step(machine: _Machine, _: Any) -> None:
         if len(machine.stack) < count:
-            raise Refused("its pickle is damaged: a tuple of what is not there")
+            raise Refused("its pickle is damaged: a tuple of missing values")
         machine.stack[-count:] = [tuple(machine.stack[-count:])]
 
     return step

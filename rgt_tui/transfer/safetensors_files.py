@@ -34,14 +34,14 @@ def examine(whole: Stretch) -> frozenset[str]:
     """
     if whole.length < 8:
         raise Refused(
-            f"it is cut off: a safetensors file has more than {how_many(whole.length, 'byte')}"
+            f"it is truncated: a safetensors file has more than {how_many(whole.length, 'byte')}"
         )
     length = int.from_bytes(whole.read(0, 8), "little")
     if length > MOST_HEADER:
         raise Refused(f"it claims a header of {length} bytes")
     if 8 + length > whole.length:
         raise Refused(
-            f"it is cut off in its header: {8 + length} bytes are needed, {whole.length} are there"
+            f"it is truncated in its header: {8 + length} bytes are needed, {whole.length} are there"
         )
     header = _header(whole.read(8, length))
     header.pop("__metadata__", None)
@@ -136,7 +136,7 @@ def shards(path: Path) -> dict[str, list[str]]:
             or file in (".", "..")
         ):
             raise Refused(
-                f"it says that {tensor[:80]!r} lies in {str(file)[:80]!r}, which is not a file next to it"
+                f"by its index, {tensor[:80]!r} is in {str(file)[:80]!r}, which is not a file next to it"
             )
         found.setdefault(file, []).append(tensor)
     return found

@@ -124,7 +124,7 @@ def read_tree(
     if top.name == "..":
         top = top.resolve()
     if not top.exists():
-        raise SourceError(f"{path} is not there")
+        raise SourceError(f"{path} does not exist")
     if top.is_dir():
         walk = _Walk(top, own, secrets_too, mend)
         walk.all(rules)
@@ -135,7 +135,7 @@ def read_tree(
         raise SourceError(f"{path} is neither a directory nor a regular file")
     if not walk.files and not walk.links:
         why = "; ".join(f"{each.path}: {each.why}" for each in walk.left_out[:3])
-        raise SourceError(f"nothing of {path} is left to push" + (f" ({why})" if why else ""))
+        raise SourceError(f"all files of {path} are excluded" + (f" ({why})" if why else ""))
     return SourceTree(
         name=box_name(name or (top.name if top.is_dir() else top.stem)),
         files=tuple(sorted(walk.files, key=lambda file: file.path)),
@@ -202,7 +202,7 @@ class _Walk:
                 path, is_folder=is_folder
             )
             if why is None and not _is_plain(entry.name):
-                why = "its name is not UTF-8, or holds what a terminal would obey"
+                why = "its name is not UTF-8, or has control characters"
             if why is not None:
                 self.left_out.append(
                     LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why)

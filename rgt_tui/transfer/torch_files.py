@@ -60,9 +60,9 @@ def examine(whole: Stretch) -> TorchFile:
     if head.startswith(_PROTOCOL):
         return _legacy(whole)
     if head.split(b"\0", 1)[0] in _TAR_NAMES:
-        raise Refused("it is a tar file of torch before 0.2, which is not looked at")
+        raise Refused("it is a tar file of torch before 0.2, which rgt does not check")
     raise Refused(
-        "it does not begin as a file of torch.save: its first bytes are damaged, or it is something else"
+        "it does not begin like a torch.save file: its first bytes are damaged, or it is another format"
     )
 
 
@@ -70,11 +70,11 @@ def _zip_file(whole: Stretch) -> TorchFile:
     found = records(whole)
     folders = {name.partition("/")[0] for name in found}
     if len(folders) != 1 or not all("/" in name for name in found):
-        raise Refused("its records do not lie in one folder, as torch writes them")
+        raise Refused("its records are not in one folder, as torch writes them")
     (folder,) = folders
     inner = {name.partition("/")[2]: record for name, record in found.items()}
     if "constants.pkl" in inner:
-        raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
+        raise Refused("it is a TorchScript archive, which contains code: it is not loaded")
     if "data.pkl" not in inner or "version" not in inner:
         raise Refused(f"it has no record {folder}/data.pkl, or none that says its version")
     # torch.serialization.set_crc32_options(False) writes 0 in every record; chance does not.
@@ -189,10 +189,10 @@ def _legacy(whole: Stretch) -> TorchFile:
     pickles = [contents(file, safe_names.CHECKPOINT) for _ in range(4)]
     version, system, said, keys = pickles
     if type(version.value) is not int or version.value != 1001 or type(keys.value) is not list:
-        raise Refused("it is of no version of torch's older form that is known")
+        raise Refused("it has an unknown version of torch's old format")
     little = getattr(system.value, "get", lambda _: None)("little_endian")
     if little is not True:
-        raise Refused("its numbers are big-endian, or that is not said")
+        raise Refused("its numbers are big-endian, or their byte order is missing")
     _tensors_fit(said.made)
     lengths = _storages(said.stored)
     if len(keys.value) != len(lengths) or not all(
@@ -210,7 +210,7 @@ def _legacy(whole: Stretch) -> TorchFile:
         at += 8 + lengths[key]
         if at > whole.length:
             raise Refused(
-                f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}"
+                f"it is truncated: storage {key} ends at byte {at}, the file at {whole.length}"
             )
     if at != whole.length:
         raise Refused(f"after its end: {how_many(whole.length - at, 'byte')}")
@@ -237,9 +237,9 @@ def examine_pickle(whole: Stretch) -> str:
         OSError: it cannot be read.
     """
     if not whole.read(0, min(1, whole.length)).startswith(_PROTOCOL):
-        return "it does not begin as a pickle does since Python 2.3; what is compressed is not unpacked"
+        return "it does not begin like a pickle (Python 2.3 or later); compressed files are not unpacked"
     if whole.length > MOST_BYTES:
-        return f"it has {whole.length} bytes, more than are looked at"
+        return f"it has {whole.length} bytes, too many to check"
     file = whole.head(MOST_BYTES)
     beyond = ""
     while (start := file.tell()) < whole.length:

@@ -45,10 +45,10 @@ _WHY = {
     "safetensors": "its offsets are right, its content cannot be proven: the format has no checksums",
     "legacy": "its lengths are right, its content cannot be proven: files from before torch 1.6 have no checksums",
     "torch": "its lengths are right, its content cannot be proven: it was saved without checksums",
-    "gguf": "its tensors lie where it says, their content cannot be proven: the format has no checksums",
+    "gguf": "its tensors are at the stated positions, their content cannot be proven: the format has no checksums",
     "npy": "its length is right, its content cannot be proven: the format has no checksums",
-    "hdf5": "its length is what its superblock says, it was not looked into further",
-    "pickle": "it was looked at, not loaded; its content cannot be proven: a pickle has no checksums",
+    "hdf5": "its length matches its superblock, its content was not checked",
+    "pickle": "it was checked, not loaded; its content cannot be proven: a pickle has no checksums",
     "metadata": "it fits the parts that it names, its content cannot be proven: the format has no checksums",
 }
 
@@ -86,13 +86,13 @@ def verify(
     try:
         files, problems = directory_contents.list_directory(root, verified_record.RECORDS - came)
     except OSError as error:
-        raise NotVerifiable(f"cannot look into {directory}: {error.strerror or error}") from error
+        raise NotVerifiable(f"cannot read {directory}: {error.strerror or error}") from error
     work = _Work(root, files, progress, may_write=not came)
     del files
     for path in came:
         work.wrong(
             path,
-            "it came from the box, and has the name of what a verification leaves: move it away",
+            "it came from the box with the name of rgt's verification record: move it away",
         )
     for path, reason in problems:
         work.wrong(path, reason)
@@ -251,7 +251,7 @@ class _Work:
         except (ValueError, OSError) as error:
             self.wrong(
                 ".",
-                f"what the last verification left cannot be used ({error}); --renew goes without it",
+                f"the last verification record is invalid ({error}); --renew ignores it",
             )
 
     def _wanted(self, path: str, sha256: str, by: str) -> _File:
@@ -401,10 +401,10 @@ class _Work:
     def _say_unproven(self, job: Job, answer: Mapping[str, Any]) -> None:
         if answer.get("not_loadable"):
             names = ", ".join(answer["not_loadable"][:3])
-            why = "it was looked at, but not loaded: torch's weights_only loading does not take"
+            why = "it was checked, but not loaded: torch's weights_only loading does not accept"
             self.unproven[job.path] = f"{why} {names}"
         elif answer.get("not_checked"):
-            self.unproven[job.path] = f"not looked into: {answer['not_checked']}"
+            self.unproven[job.path] = f"not checked: {answer['not_checked']}"
         elif job.kind == "dcp":
             path = _join(job.path, dcp_files.METADATA)
             if not self._proven(path):

@@ -301,7 +301,7 @@ def _record(root: Path) -> _Looked | str | None:
     try:
         found = read(root)
     except (OSError, ValueError) as error:
-        return f"what was found in {root} cannot be used ({error})"
+        return f"the verification record of {root} is invalid ({error})"
     if found is None:
         return None
     return _Looked(
@@ -387,7 +387,7 @@ def expected_by_manifest(path: Path, folder: str) -> dict[str, str]:
             name = _path(row)
             found[f"{folder}/{name}" if folder else name] = str(row["sha256"])
     if not ended:
-        raise ValueError("it is cut off: its last line is missing")
+        raise ValueError("it is truncated: its last line is missing")
     return found
 
 
@@ -425,7 +425,7 @@ def why_wrong(expected: Expected, sha256: str) -> str | None:
 def why_missing(expected: Expected) -> str:
     """Return what is wrong if a file is missing."""
     if expected.by == "before":
-        return f"it is gone: it was verified on {expected.since}"
+        return f"it is missing now: it was verified on {expected.since}"
     return "it is missing: " + (
         "the pull brought it" if expected.by == "pull" else f"{MANIFEST} names it"
     )

@@ -70,14 +70,14 @@ class Record(NamedTuple):
                     packed = b""
                     left -= len(piece)
                     if left < 0 or unpacking.unused_data:
-                        raise Refused(f"record {self.name} has more in it than it says")
+                        raise Refused(f"record {self.name} has more data than its header states")
                     yield piece
                     if not piece and not unpacking.unconsumed_tail:
                         break
         except zlib.error as error:
             raise Refused(f"record {self.name} cannot be unpacked: {error}") from None
         if left or not unpacking.eof:
-            raise Refused(f"record {self.name} has less in it than it says")
+            raise Refused(f"record {self.name} has less data than its header states")
 
     def check(self) -> None:
         """Compare the content with the checksum.
@@ -154,13 +154,13 @@ def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
 def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
     """Return begin, end and entry count of the central directory, and the odd fields of its end."""
     if whole.length < _END.size:
-        raise Refused("it is cut off: there is no directory at its end")
+        raise Refused("it is truncated: there is no directory at its end")
     place = whole.length - _END.size
     magic, disk, first, here, count, size, offset, comment = _END.unpack(
         whole.read(place, _END.size)
     )
     if magic != END_MAGIC or comment:
-        raise Refused("it is cut off, or something was added: there is no directory at its end")
+        raise Refused("it is truncated, or data was appended: there is no directory at its end")
     if disk or first or here != count:
         raise Refused("its directory speaks of several disks")
     stop, odd = place, ("all",) * (_FEW + 1)

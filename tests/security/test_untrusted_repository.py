@@ -294,7 +294,7 @@ def test_the_same_repository_acts_once_it_is_trusted(repository: Repository, ear
 def test_the_dashboard_says_it_in_a_line_of_its_own(repository: Repository, ear: Ear) -> None:
     with repository.at_a_terminal() as person:
         person.until("this fleet file is not trusted")
-        person.until("not connected to")
+        person.until("is not connected")
         person.type("\x11")
         assert person.ended() == 0
     assert (repository.sprung, ear.requests, ear.connections) == ([], [], 0)

@@ -183,7 +183,7 @@ def test_a_review_that_gives_up_more_than_the_person_locks() -> None:
             ),
             "newer file",
         ),
-        (msgspec.structs.replace(GIVABLE, ok=True, text="pulled and verified"), "it holds now"),
+        (msgspec.structs.replace(GIVABLE, ok=True, text="pulled and verified"), "it is proved now"),
         (QUIET, "no longer exists"),
     ],
 )

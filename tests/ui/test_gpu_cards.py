@@ -165,7 +165,7 @@ def test_the_parts_of_a_card_stand_below_it() -> None:
     assert rows[1].startswith("1 ") and "–" in rows[1], "its own use is not told: that is not 0"
     assert rows[2].split()[:2] == ["MIG", "1g.10gb"] and rows[2].endswith("3.0/10 GiB")
     assert rows[3].endswith("–/40 GiB") and "\x1b" not in rows[3]
-    assert "no part of the card is made" in "\n".join(shown(box_of(card(0, mig=()))))
+    assert "no MIG instance exists" in "\n".join(shown(box_of(card(0, mig=()))))
 
 
 def test_names_and_reasons_are_hostile_text_and_bounded() -> None:

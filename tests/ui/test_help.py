@@ -273,7 +273,7 @@ async def test_help_is_searched_copied_and_clicked(state_home: Path) -> None:
         _,
     ):
         text = screen_text(app)
-        assert "100% = no new file" in text and "tear down" not in text
+        assert "at 100% no new file" in text and "tear down" not in text
         await pilot.press("enter", "y")
         await settle(pilot)
         assert "no new file" in (state_home / "copied.txt").read_text()

@@ -126,7 +126,7 @@ async def test_the_entry_is_in_sight_however_small_the_terminal(size: tuple[int,
         text = screen_text(app)
         assert "type yes" in text
         assert "SHA256:abc" in text
-        assert "yes accepts it" in text
+        assert "type yes to accept it" in text
 
 
 async def test_without_a_question_the_key_says_so() -> None:

@@ -693,7 +693,7 @@ async def test_d_on_a_machine_that_is_gone_shows_the_receipt_and_offers_no_actio
         app.open_screen("teardown", BOX)
         await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
         text = "\n".join(text_of(row) for row in app.screen.query_one(FittedLines).shown_lines)
-        assert "was not ended from here" in text and "storage that outlived it" in text
+        assert "was not stopped from here" in text and "storage that outlived it" in text
         assert "kept" not in text, "nothing says that the disk of a destroyed machine is kept"
         assert fleet.reviews == []
 

@@ -108,7 +108,7 @@ async def test_transfers_are_stopped_resumed_copied_and_opened(state_home: Path)
         assert "it is in progress" in screen_text(app)
         await pilot.press("Y")
         await pilot.pause()
-        assert "asks for nothing" in screen_text(app)
+        assert "needs no answer" in screen_text(app)
         await pilot.press("s")
         await settle(pilot)
         assert fleet.pulls_stopped == 1

@@ -66,7 +66,7 @@ async def test_what_is_no_account_is_named(rgt: Rgt) -> None:
     for words, reason in (
         (["acme"], "no provider called 'acme'"),
         ([], "takes one account"),
-        (["slurm"], "not asked over HTTP"),
+        (["slurm"], "has no HTTP API"),
     ):
         done = await asyncio.to_thread(rgt, "doctor", *words, "--record", path)
         assert done.returncode != 0

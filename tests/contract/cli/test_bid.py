@@ -69,7 +69,7 @@ async def test_a_bid_is_raised_at_the_price_that_the_dry_run_showed(bids: Bids) 
     assert (code, bids.sent(), shown["phrase"]) == (OK, 0, "mill")
     assert shown["bid"]["per_hour"] == 0.5
     lines = " | ".join(shown["lines"])
-    assert "least bid now: $0.41/h" in lines
+    assert "lowest bid now: $0.41/h" in lines
     # (0.7 + 60 GB * 0.1667 / 720 h) * 24 h
     assert "at most $17.12 a day" in lines or "at most $17.13 a day" in lines, lines
     assert "more than the $0.60/h of the fleet file" in lines
@@ -84,7 +84,7 @@ async def test_a_machine_that_was_outbid_is_named_as_such_and_comes_back(bids: B
     bids.instance.min_bid = 0.6
     bids.server.outbid(bids.instance)
     status = await asyncio.to_thread(bids.rgt.on, "bid", "mill", "0.65", "--dry-run")
-    assert "OUTBID: it is stopped, and its disk is charged; least bid now: $0.60/h" in status.stdout
+    assert "OUTBID: it is stopped, and its disk is charged; lowest bid now: $0.60/h" in status.stdout
     code, done = await bids.change("0.65")
     await bids.server.settle()
     assert (code, bids.instance.actual) == (OK, "running"), done
@@ -93,8 +93,8 @@ async def test_a_machine_that_was_outbid_is_named_as_such_and_comes_back(bids: B
 async def test_a_bid_below_the_least_needs_more_than_the_name(bids: Bids) -> None:
     code, done = await bids.change("0.2")
     assert (code, bids.sent()) == (FAILED, 0)
-    assert "not exactly 'mill may be taken away'" in done["reasons"][0]
-    code, done = await bids.change("0.2", "mill may be taken away")
+    assert "not exactly 'mill may be preempted'" in done["reasons"][0]
+    code, done = await bids.change("0.2", "mill may be preempted")
     assert (code, bids.instance.actual, bids.instance.dph_base) == (OK, "stopped", 0.2), done
 
 

@@ -159,7 +159,7 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
     await asyncio.to_thread(process.communicate)
     code, body = await up.json("--confirm", "train-a", "--evidence", "x", "--find", "0.1")
     assert (code, up.created(), body["ok"]) == (UNCONFIRMED, 1, False)
-    assert "proves nothing yet" in body["reasons"][0]
+    assert "but lists lag" in body["reasons"][0]
     audit = await asyncio.to_thread(up.rgt, "audit")
     assert "OPEN: renting train-a at runpod" in audit.stdout
     done = await up("train-a", "--written-off", body["token"])
@@ -176,7 +176,7 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
         (
             lambda up: setattr(up.server.gpus[A100], "secure", 1.7),
             FAILED,
-            "not that of the dry run any more",
+            "has changed since the dry run",
         ),
         (lambda up: up.server.inject(Fault(on=CREATE, status=400)), FAILED, "injected fault"),
         (
@@ -246,7 +246,7 @@ async def test_a_person_sees_the_price_types_the_name_and_accepts_the_host_key(u
     )
     assert (code, up.created()) == (FAILED, 0), shown
     code, shown = await asyncio.to_thread(
-        at_a_terminal, up.rgt, [("to rent it", "train-a"), ("yes accepts it", "yes")], *up.words()
+        at_a_terminal, up.rgt, [("to rent it", "train-a"), ("type yes to accept it", "yes")], *up.words()
     )
     assert (code, up.created()) == (OK, 1), shown
     assert "together: $1." in shown and "will send" in shown and "SHA256:" in shown
@@ -283,11 +283,11 @@ async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up:
     [
         (("train a", "--gpu", "A100", "--dry-run"), "not a valid box name"),
         (("train-a", "--gpu", "A100"), "cannot prompt here"),
-        (("train-a", "--dry-run"), "say which GPU"),
+        (("train-a", "--dry-run"), "name the GPU"),
         (("train-a", "--gpu", "A100", "--confirm", "train-a"), "belong together"),
         (
             ("train-a", "--gpu", "A100", "--dry-run"),
-            "cannot be read: the machine needs a public key",
+            "cannot be read: the machine needs your public key",
         ),
         (("train-a", "--gpu", "A100", "--dry-run", "--on", "runpood"), "no provider 'runpood'"),
     ],

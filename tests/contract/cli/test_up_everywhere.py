@@ -246,7 +246,7 @@ CASES = (
     Case(
         "the answer is lost, no machine is found",
         lambda here: here.server.inject(Fault(on=here.row.on["create"], drop=True)),
-        UNCONFIRMED, "which proves nothing yet", 1, open=1,
+        UNCONFIRMED, "but lists lag", 1, open=1,
     ),
     Case(
         "no capacity", no_capacity, FAILED, "", 1,
@@ -257,7 +257,7 @@ CASES = (
         listed=True, lacks=tuple((kind, "it refuses") for kind in NO_CAPACITY),
     ),
     Case(
-        "the price has changed since the dry run", dearer_offer, FAILED, "not that of the dry run any more", 0,
+        "the price has changed since the dry run", dearer_offer, FAILED, "has changed since the dry run", 0,
         lacks=(("paperspace-core", "it tells a price only of a machine that is there"),),
     ),
     Case(

@@ -102,7 +102,7 @@ async def test_the_person_is_sent_to_the_console_and_the_box_stays_sealed(bare: 
     assert bare.log[-1] == "seal", "the seal ends by itself: the person clicks now"
     events = [(line["event"], str(line["text"])) for line in bare.lines()]
     assert [event for event, _ in events] == ["requested", "answer"]
-    assert "rgt sends nothing; yours to do now" in events[1][1]
+    assert "rgt sends nothing; do it yourself now" in events[1][1]
     assert all(line["evidence"] and line["typed"] == BOX for line in bare.lines())
     review = await bare.review()
     assert "waits since" in review.waits

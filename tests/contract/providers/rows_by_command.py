@@ -204,7 +204,7 @@ SLURM = Row(
     lacks={
         **COMMAND,
         "429": NO_RATE,
-        "leftovers": "Slurm does not say what storage costs",
+        "leftovers": "Slurm does not report storage prices",
         "start": "a job that has ended is submitted anew",
         "park": "Slurm has no verb that parks a job",
     },

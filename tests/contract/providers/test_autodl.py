@@ -109,7 +109,7 @@ async def test_what_runs_cannot_be_released(place: Place) -> None:
 async def test_a_stop_names_what_bills_on(place: Place) -> None:
     await place.box.read(ONE)
     lines = "\n".join(place.box.keeps_billing(Verb.PARK, ONE))
-    assert "data disk of a stopped instance, at a price that is not known" in lines
+    assert "data disk of a stopped instance, price unknown" in lines
     assert "¥0.01 per GB and day" in lines
     assert "¥0.01 per GB and day" in "\n".join(place.box.keeps_billing(Verb.DESTROY, ONE))
 

@@ -87,7 +87,7 @@ async def test_it_says_what_to_click_sends_nothing_and_never_calls_it_off(
     assert f"nothing; you do it: {WORDS[kind, verb]}" in box.describe(verb, "instance-7")
     steps = await steps_of(box, verb, clock)
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
-    assert f"rgt sends nothing; yours to do now: {WORDS[kind, verb]}" in steps[0].text
+    assert f"rgt sends nothing; do it yourself now: {WORDS[kind, verb]}" in steps[0].text
     assert ("answers over SSH" if answers else "probably stopped, not confirmed") in steps[-1].text
     assert "check the console" in steps[-1].text
 
@@ -184,7 +184,7 @@ async def test_an_instance_is_released_by_one_call_that_nothing_confirms(
     assert box.action(Verb.DESTROY) in meter.actions
     steps = await steps_of(box, Verb.DESTROY, featurize.clock)
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
-    assert "no call tells whether the instance is gone" in steps[0].text
+    assert "no API call shows whether the instance still exists" in steps[0].text
     assert featurize.sent() == [CALL]
     await featurize.server.settle()
     assert featurize.server.instances == set()

@@ -378,7 +378,7 @@ async def test_a_size_that_can_be_had_is_offered_with_the_price_of_all_of_it(clo
     assert (offer.id, offer.gpu, offer.gpu_memory_gb) == ("gpu-h100x1-80gb/any", "nvidia_h100", 80)
     assert (offer.compute_per_hour, offer.storage_per_hour, offer.per_hour) == (3.39, 0.0, 3.39)
     assert (offer.disk_gb, offer.out_per_gb, offer.stock) == (720, 0.01, "available in nyc2, tor1")
-    assert any("powered off it bills in full" in note for note in offer.notes)
+    assert any("powered off, it is billed in full" in note for note in offer.notes)
 
 
 @pytest.mark.parametrize(

@@ -217,11 +217,11 @@ async def test_a_stopped_pod_that_has_a_price_is_not_called_off(world: World) ->
     world.server.inject(Fault(on=f"GET /v2/pods/{POD}", change=priced, times=-1))
     steps = await world.carry_out(Verb.PARK, timeout_s=5.0)
     assert steps[-1].phase is StopPhase.UNCONFIRMED, steps
-    assert "not what still bills" in steps[-1].text
+    assert "not the remaining charges" in steps[-1].text
     meter = await world.read()
     assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.STOPPED)
     assert (meter.per_hour or 0.0) >= 1.38
-    assert meter.doubt == "RunPod says EXITED and still a price: counted as if it ran"
+    assert meter.doubt == "RunPod reports EXITED but still a price: counted as running"
 
 
 async def test_a_list_that_names_a_pod_twice_tells_nothing(world: World) -> None:

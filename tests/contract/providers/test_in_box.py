@@ -99,7 +99,7 @@ async def test_the_line_that_is_lost_on_the_way_proves_nothing(
     monkeypatch.setitem(console.COMMANDS, REF.kind, command)
     steps = await world.carry_out()
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
-    assert "the line was lost, as it is when a box goes off" in steps[0].text
+    assert "the connection was lost, as when a box stops" in steps[0].text
     assert "check the console: https://www.autodl.com" in steps[-1].text
     assert world.ran == 1
 

@@ -201,7 +201,7 @@ async def test_deleting_a_job_takes_its_pods_along_and_says_that_the_node_bills_
         StopPhase.CONFIRMED,
         StopPhase.METER_OFF,
     ]
-    assert "node bills on" in steps[-1].text and "compute off" not in steps[-1].text
+    assert "node is billed" in steps[-1].text and "compute off" not in steps[-1].text
     assert server.policies == ["Background"]
     assert not server.objects, "no pod is left that holds the GPU"
 

@@ -187,7 +187,7 @@ async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
     assert [line.partition(" (")[0].partition(":")[0] for line in kept] == [
         "disk",
         "static address 198.51.100.44",
-        "2 snapshots, at a price that is not known",
+        "2 snapshots, price unknown",
     ]
     steps = await team.carry_out(Verb.PARK)
     assert [step.phase for step in steps] == [
@@ -314,7 +314,7 @@ async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
     assert {(one.compute_per_hour, one.storage_per_hour, one.per_hour) for one in offers} == {
         (None, None, None)
     }
-    assert "only once it exists" in offers[0].notes[0]
+    assert "only once the machine exists" in offers[0].notes[0]
     eight = await team.market.offers(msgspec.structs.replace(WISH, gpu="A100 80GB", gpu_count=8))
     assert [one.id for one in eight] == [f"A100-80Gx8@tmlbox@{NY}"]
 
@@ -359,7 +359,7 @@ async def test_the_disk_is_of_the_next_size_that_paperspace_has(
 
 async def test_capacity_that_is_not_said_is_not_offered(team: Team) -> None:
     team.server.inject(Fault(on="GET /machine-availability", raw=b"{}"))
-    with pytest.raises(ProviderError, match="does not say whether there is"):
+    with pytest.raises(ProviderError, match="does not report whether there is"):
         await team.market.offers(WISH)
 
 

@@ -347,7 +347,7 @@ async def test_a_pod_never_seen_with_this_key_is_gone_but_not_free(world: World)
         (Fault(raw=b"<html>"), "not JSON"),
         (Fault(raw=b"[" * 100_000), "not JSON"),
         (Fault(raw=b""), "without an id"),
-        (Fault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'), "pod other than"),
+        (Fault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'), "another pod than"),
         (Fault(cut=20), "did not answer"),
     ],
 )
@@ -616,7 +616,7 @@ async def test_what_bills_besides_pods(world: World) -> None:
     assert found["kept"].how == f"DELETE {server.base_url}/v2/serverless/kept"
     assert (found["quad"].what, found["quad"].name) == (
         "cluster",
-        "quad: 4 pods, which end only with it",
+        "quad: 4 pods, deleted only with it",
     )
     assert found["quad"].per_hour is None, "unknown, not free"
 
@@ -636,7 +636,7 @@ async def test_a_start_without_a_free_gpu_says_what_is_out_of_reach(world: World
     pod.status, pod.machine_full = "EXITED", True
     with pytest.raises(Conflict, match="not enough free GPUs on the host machine") as caught:
         await world.provider.start()
-    assert "its volume disk is out of reach; it bills until the pod is terminated" in str(
+    assert "its volume disk cannot be reached; it is billed until the pod is terminated" in str(
         caught.value
     )
     assert caught.value.status == 400

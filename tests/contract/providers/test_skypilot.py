@@ -192,4 +192,4 @@ async def test_a_stop_whose_result_cannot_be_read_was_sent_all_the_same(world: W
         world.server.inject(fault)
         steps = await world.ended(Verb.PARK, f"more-{number}")
         assert steps[0].phase is StopPhase.REQUESTED
-        assert "its result is not known" in steps[0].text
+        assert "its result is unknown" in steps[0].text

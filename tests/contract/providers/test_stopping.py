@@ -47,7 +47,7 @@ async def test_a_park_is_requested_then_confirmed_then_off(world: World) -> None
 async def test_a_destroy_is_confirmed_by_404_and_absence(world: World) -> None:
     steps = await world.carry_out(Verb.DESTROY)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
-    assert steps[2].text == "compute off, nothing found that keeps billing"
+    assert steps[2].text == "compute off, no other charges found"
     assert calls(world, DELETE) == 1
     assert world.server.requests[-1] == "GET /v2/pods"
 
@@ -145,14 +145,14 @@ async def test_a_park_that_finds_the_machine_gone_has_failed(world: World) -> No
     world.server.pods[POD].status = "TERMINATED"
     steps = await world.carry_out(Verb.PARK)
     assert phases(steps) == [REQUESTED, FAILED]
-    assert "gone, not parked" in steps[-1].text
+    assert "destroyed, not parked" in steps[-1].text
 
 
 async def test_stopped_with_unknown_storage_never_says_meter_off(world: World) -> None:
     world.server.inject(Fault(on="GET /v2/pods/", change=_no_mounts, times=-1))
     steps = await world.carry_out(Verb.PARK)
     assert phases(steps) == [REQUESTED, CONFIRMED, UNCONFIRMED]
-    assert "stopped, but not what still bills" in steps[-1].text
+    assert "stopped, but not the remaining charges" in steps[-1].text
 
 
 @pytest.mark.parametrize(

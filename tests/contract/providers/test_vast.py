@@ -297,7 +297,7 @@ async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
     place.server.inject(Fault(on="GET /api/v0/volumes", status=500))
     meter = await box.read(str(ONE))
     assert (meter.at_least, meter.unpriced) == (True, ("volume 77",))
-    assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ("volume 77, at a price that is not known",)
+    assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ("volume 77, price unknown",)
     del place.server.instances[ONE]
     meter = await box.read(str(ONE))
     assert (meter.lifecycle, meter.kind, meter.per_hour) == (

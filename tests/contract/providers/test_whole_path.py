@@ -67,7 +67,7 @@ async def test_a_state_that_changed_after_the_review_refuses(world: World) -> No
     world.server.pods[POD].status = "EXITED"  # Someone stopped it in the console.
     assert (
         changes(before, await shown(world, Verb.PARK))[0]
-        == "the provider said RUNNING, and says EXITED now"
+        == "the provider's status was RUNNING and is EXITED now"
     )
     refusal = evaluate((await look(world, Verb.PARK))[1], steady())
     assert isinstance(refusal, Refusal)

@@ -44,7 +44,7 @@ async def test_a_stop_that_the_cloud_does_not_confirm_is_not_believed(skypilot: 
     assert meter.native_status == "STOPPED, not confirmed by the cloud"
     meter = await skypilot.box("on-lambda").read("on-lambda")
     assert (meter.lifecycle, meter.kind) == (Lifecycle.RUNNING, PAID)
-    assert "could not ask the cloud" in (meter.doubt or "")
+    assert "could not reach the cloud" in (meter.doubt or "")
 
 
 async def test_a_cluster_that_never_existed_is_not_free(skypilot: Service) -> None:

@@ -19,5 +19,5 @@ async def test_nonsense_is_no_fault_of_rgt(real_sshd: RealSshd, tmp_path: Path, 
         with pytest.raises(CatFailed, match="something that is not a record"):
             async for _ in cat(connection, deployed, "--path", "x"):
                 pass
-        with pytest.raises(CatFailed, match="list of files cannot be used"):
+        with pytest.raises(CatFailed, match="invalid file list"):
             await listed(connection, deployed, ("x",))

@@ -436,5 +436,5 @@ async def test_a_moved_box_with_a_new_key_is_asked_about_with_the_reason(box: Bo
     who = Somebody(host_key="yes")
     await enter(spec, who, elsewhere=Elsewhere("127.0.0.1", box.port, "RunPod"))
     text = "\n".join(who.asked[0].lines)
-    assert "RunPod says that the box has moved here; it was known as [203.0.113.7]:10341" in text
+    assert "RunPod reports that the box has moved here from [203.0.113.7]:10341" in text
     assert box.known.read_text() == f"{box.name} {box.key}\n"

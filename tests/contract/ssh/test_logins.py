@@ -80,7 +80,7 @@ async def test_the_passphrase_is_asked_for_once_and_kept(sealed: BoxSpec) -> Non
 
 async def test_a_wrong_passphrase_is_said_and_not_kept(sealed: BoxSpec) -> None:
     answers = Answers()
-    with pytest.raises(AuthFailed, match="not its passphrase") as caught:
+    with pytest.raises(AuthFailed, match="wrong passphrase") as caught:
         await enter(sealed, Somebody(secret="wrong horse"), answers)
     assert "wrong horse" not in str(caught.value)
     who = Somebody(secret=PHRASE)

@@ -190,7 +190,7 @@ def test_one_file_over_two_boxes(pair: Pair) -> None:
         (pair.jobs[name] / "state.json").write_text(json.dumps(state))
     path.write_text("e.yaml x 1\nf.yaml x 1\n")
     measured = rgt.on("queue", "a,b", "run", str(path), "--probe", "1")
-    assert "cost: 2 by its task" in measured.stdout and "taken as equal" in measured.stdout
+    assert "cost: 2 by its task" in measured.stdout and "assumed equal" in measured.stdout
     until(lambda: len(pair.ran("a") + pair.ran("b")) == 6)
 
 
@@ -274,7 +274,7 @@ def test_cells_of_a_box_that_is_gone(pair: Pair, tmp_path: Path) -> None:
         seen.communicate(timeout=60)
     unknown = rgt.on("queue", "b", "run", "--hand-over", "a")
     assert unknown.returncode in (1, 3) and pair.lines("b") == []
-    assert "Unreachable is not dead" in unknown.stderr
+    assert "Unreachable does not mean stopped" in unknown.stderr
     lost = rgt.on("queue", "a,b", "reconcile")
     assert (
         lost.returncode in (1, 3)

@@ -172,7 +172,7 @@ def test_a_line_that_is_lost_meanwhile_says_so(rgt: Rgt, box: BoxSpec, home: Pat
     )
     assert cut.returncode == 0, cut.stderr
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 3 and b"starts nothing twice" in said, said
+    assert process.returncode == 3 and b"nothing is started twice" in said, said
     code, body = launched(rgt, "--probe", "0.5", "--", line)
     assert (code, body["begins"]["verdict"]) == (0, "alive")
     assert (home / "lost").read_text() == "run\n"

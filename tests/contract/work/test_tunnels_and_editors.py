@@ -215,5 +215,5 @@ def test_a_box_that_is_off_still_has_a_way(rgt: Rgt, lab: BoxSpec) -> None:
     assert (
         done.returncode == 0
         and "Port 1\n" in done.stdout
-        and "its way by the fleet file" in done.stderr
+        and "the connection from the fleet file" in done.stderr
     )

@@ -234,7 +234,7 @@ def test_each_line_carries_the_hash_of_the_one_before(tmp_path: Path) -> None:
         (lambda lines: [*lines[:2], lines[1], *lines[2:]], 3, "does not follow"),
         (lambda lines: [*lines[:2], b'{"at":1}', *lines[2:]], 3, "cannot be read"),
         (lambda lines: [*lines[:3], b"x" * 20], 4, "cannot be read"),
-        (lambda lines: [*lines, lines[0].partition(b',"before"')[0] + b"}"], 5, "carries no hash"),
+        (lambda lines: [*lines, lines[0].partition(b',"before"')[0] + b"}"], 5, "has no hash"),
     ],
 )
 def test_what_was_changed_is_found_at_its_first_line(

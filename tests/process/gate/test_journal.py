@@ -113,7 +113,7 @@ def test_nothing_leads_to_a_second_call(journal: Journal) -> None:
         with pytest.raises(JournalFailed, match="begins with its intent"):
             action.sent(CALL)
         action.intend("x")
-        with pytest.raises(JournalFailed, match="begun already"):
+        with pytest.raises(JournalFailed, match="already started"):
             action.intend("x")
         action.sent(CALL)
         for state in (ActionState.SENT, ActionState.INTENT):

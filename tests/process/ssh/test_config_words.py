@@ -155,7 +155,7 @@ def test_what_is_not_honoured_is_noted_where_it_applies(tmp_path: Path) -> None:
     path = config(tmp_path, text)
     for host, expected in (("a", "pkcs11provider /x"), ("b", "proxyusefdpass yes")):
         (note,) = resolve(Wanted(host), surroundings(str(path))).notes
-        assert note == f"{expected} of ssh_config is not honoured by rgt"
+        assert note == f"{expected} of ssh_config is not supported by rgt"
 
 
 def test_a_port_that_is_neither_a_number_nor_a_service_is_named(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_doctor_says_who_read_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     found = ssh_config()
     assert found.status is Status.OK
     assert "2 hosts named" in found.text
-    assert "proxyusefdpass yes of ssh_config is not honoured by rgt" in found.text
+    assert "proxyusefdpass yes of ssh_config is not supported by rgt" in found.text
     monkeypatch.setenv("PATH", str(tmp_path))
     found = ssh_config()
     assert found.status is Status.WARN

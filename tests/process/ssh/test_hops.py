@@ -89,7 +89,7 @@ def test_a_box_of_a_file_that_nobody_trusts_is_a_host_of_one_s_own_ssh_config_or
     assert hops(spec)[-1].host.where == "me@10.0.0.7:22"
     for host in ("other", "LAB", "*", "10.0.0.7"):
         strange = msgspec.structs.replace(spec, host=host)
-        with pytest.raises(ConfigError, match="nobody has trusted the fleet file"):
+        with pytest.raises(ConfigError, match="the fleet file is not trusted"):
             hops(strange)
     assert hops(BoxSpec(name="mine", host="other"))[-1].host.host == "other"
 
@@ -100,7 +100,7 @@ def test_the_ssh_config_of_a_file_that_nobody_trusts_is_not_read(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "theirs").write_text(f'Host lab\nMatch exec "touch {tmp_path}/ran"\n')
     spec = BoxSpec(name="mine", host="lab", ssh_config=str(tmp_path / "theirs"), untrusted=True)
-    with pytest.raises(ConfigError, match="nobody has trusted the fleet file"):
+    with pytest.raises(ConfigError, match="the fleet file is not trusted"):
         hops(spec)
     assert not (tmp_path / "ran").exists()
     assert hops(msgspec.structs.replace(spec, untrusted=False))[-1].host.host == "lab"

@@ -46,8 +46,8 @@ def test_each_kind_is_looked_at_by_its_name_and_said(tmp_path: Path) -> None:
     unproven = {problem.path: problem.reason for problem in found.unproven}
     assert "length is right" in unproven["a.npy"]
     assert "content cannot be proven" in unproven["c.gguf"]
-    assert "not looked into further" in unproven["d.hdf5"]
-    assert "not looked into: its pickle names" in unproven["e.pickle"]
+    assert "its content was not checked" in unproven["d.hdf5"]
+    assert "not checked: its pickle names" in unproven["e.pickle"]
     assert "arrays of Python objects: 'a'" in unproven["f.npz"]
     assert "saved without checksums" in unproven["h.pt"]
     assert [(problem.path, "does not begin" in problem.reason) for problem in found.errors] == [

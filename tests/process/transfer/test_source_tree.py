@@ -335,7 +335,7 @@ def test_what_cannot_be_pushed_is_said(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="neither a directory nor a regular file"):
         read_tree(Path("/dev/null"), PLAIN)
     fill(tmp_path, ".env")
-    with pytest.raises(SourceError, match="is left to push"):
+    with pytest.raises(SourceError, match="are excluded"):
         read_tree(tmp_path, PLAIN)
     fill(tmp_path, "a.py")
     with pytest.raises(SourceError, match="--name"):

@@ -142,11 +142,11 @@ def meet(story: Story, name: str) -> None:
     fingerprint = subprocess.run(
         ["ssh-keygen", "-lf", key], capture_output=True, text=True
     ).stdout.split()[1]
-    refused = story.type("doctor", name, answers={"anything else refuses: ": "no\n"}, ends=1)
+    refused = story.type("doctor", name, answers={"anything else to refuse: ": "no\n"}, ends=1)
     assert fingerprint in refused
     assert "nobody" not in refused
     # A GPU is missing here, which doctor reports: 1.
-    accepted = story.type("doctor", name, answers={"anything else refuses: ": "yes\n"}, ends=0)
+    accepted = story.type("doctor", name, answers={"anything else to refuse: ": "yes\n"}, ends=0)
     assert fingerprint in accepted
 
 
@@ -369,7 +369,7 @@ def test_the_documented_commands_run_as_printed(story: Story, page: str) -> None
         words = [mine.get(word, word) for word in printed]
         verbs.append(words[0])
         if words[0] == "doctor":
-            story.type(*words, answers={"anything else refuses: ": "yes\n"})
+            story.type(*words, answers={"anything else to refuse: ": "yes\n"})
         elif words[0] == "watch":
             story.run(*words, "--for", "1s")
         elif words[0] == "down":

@@ -130,7 +130,7 @@ def test_finished_is_not_trouble_when_the_meter_is_off() -> None:
 def test_finished_but_billing() -> None:
     found = assess(box(queues=(DONE,), sample=IDLE, meter=RUNNING), NOW)
     assert (found.health, found.word) == (Health.WARN, "finished")
-    assert found.why == "queue done, still billing $0.42/h (Vast.ai)"
+    assert found.why == "queue done, still billed $0.42/h (Vast.ai)"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_run_that_holds_names_the_box_and_what_ran_out_follows() -> None:
     held = assess(box(runs=(run(wait=wait),), findings=(FINDING,)), NOW)
     assert held.word == "holding" and len(held.alerts) > 1
     assert held.why.startswith(
-        "lstm-b holds at step 812: waits for room to save, 81 steps not saved, "
+        "lstm-b waits at step 812: waits for room to save, 81 steps not saved, "
         f"gives up at {time_of_day(NOW + 1560.5, NOW)}; "
     )
     assert held.why.endswith(held.alerts[1].text) and "inodes" in held.why
@@ -312,7 +312,7 @@ def test_interrupted_while_the_runner_lives_is_no_alert() -> None:
 
 def test_a_runner_that_died() -> None:
     found = assess(box(queues=(queue(runner_alive=False),), sample=IDLE), NOW)
-    assert found.why == "lstm-b: its runner is gone, the cell is not running"
+    assert found.why == "lstm-b: its runner has ended, the cell is not running"
 
 
 def test_waiting_cells_without_a_runner() -> None:
@@ -431,7 +431,7 @@ def test_every_state_has_a_word_a_reason_and_a_rank(
         assert found.health is Health.STOPPED
 
 
-BLIND = "cannot see processes: the box lets a plain shell read no /proc"
+BLIND = "cannot see processes: /proc is not readable from a shell on this box"
 
 
 def test_a_box_whose_processes_cannot_be_seen_is_unknown_not_idle() -> None:

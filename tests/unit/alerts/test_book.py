@@ -329,9 +329,9 @@ def test_done_and_billing_says_what_it_costs() -> None:
     watch = Watch()
     done: dict[str, Any] = {"queues": (DONE,), "runs": (), "sample": sample(procs=())}
     watch.see(1, **done)
-    assert watch.alert("done-billing").text == "queue done, still billing $0.42/h (Vast.ai)"
+    assert watch.alert("done-billing").text == "queue done, still billed $0.42/h (Vast.ai)"
     watch.see(7200, every=20, **done)
-    expected = "queue done 2h00 ago, still billing $0.42/h: $0.84 wasted (Vast.ai)"
+    expected = "queue done 2h00 ago, still billed $0.42/h: $0.84 wasted (Vast.ai)"
     assert watch.alert("done-billing").text == expected
     assert watch.raised == ["done-billing"]
     watch.see(5, **done, meter=Meter())
@@ -358,7 +358,7 @@ def test_a_found_training_that_is_gone_bills_on() -> None:
     watch.see(20, **over)
     assert watch.alert("done-billing").text.startswith("no training alive for 2m")
     watch.see(7070, every=20, **over)
-    expected = "no training alive for 2h00, still billing $0.42/h: $0.84 wasted (Vast.ai)"
+    expected = "no training alive for 2h00, still billed $0.42/h: $0.84 wasted (Vast.ai)"
     assert watch.alert("done-billing").text == expected
     again = replace(gone, alive=True, ended=None)
     watch.see(1, **over | {"found": (again,)})
@@ -370,7 +370,7 @@ def test_the_dollars_do_not_follow_a_clock_that_is_set() -> None:
     done: dict[str, Any] = {"queues": (DONE,), "sample": sample(procs=())}
     watch.see(3600, every=20, **done)
     watch.see(5, **done, clock_skew=7200.0)
-    assert "1h00 ago, still billing $0.42/h: $0.42" in watch.alert("done-billing").text
+    assert "1h00 ago, still billed $0.42/h: $0.42" in watch.alert("done-billing").text
 
 
 def gpus(*utils: float | None) -> Any:

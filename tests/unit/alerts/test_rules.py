@@ -224,7 +224,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
     "holding": (
         {"runs": (replace(STUCK, wait=WAIT),)},
-        "lstm-b holds at step 812: waits for room to save, 81 steps not saved, "
+        "lstm-b waits at step 812: waits for room to save, 81 steps not saved, "
         f"gives up at {time_of_day(NOW + 1560.5, NOW)}",
         {"runs": (replace(STUCK, wait=WAIT),), "queues": (queue(cell(state="failed", exit_code=74)),)},
     ),
@@ -279,7 +279,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "mount": ({"sample": sample(replace(DATA, error="stale handle"))}, "/workspace cannot be read: stale handle", {}),
     "memory": (
         {"sample": sample(mem=BoxMemory(cgroup=2, used=95, cache=1, limit=100))},
-        "container memory 94%: 94 B of 100 B, cache left out",
+        "container memory 94%: 94 B of 100 B, without cache",
         {"sample": sample(mem=BoxMemory(cgroup=2, used=95, cache=50, limit=100))},
     ),
     "oom-kill": (
@@ -294,7 +294,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "cpu-throttled": (
         {"sample": sample(cpu=Cpu(quota=8.0, usable=8.0, throttled_pct=40.0))},
-        "the CPU quota (8 cores) holds the training back 40% of the time",
+        "the CPU quota (8 cores) slows the training down 40% of the time",
         {"sample": sample(cpu=Cpu(quota=8.0, throttled_pct=40.0), procs=())},
     ),
     "crowded": (
@@ -341,7 +341,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "loss-resumed": (
         {"runs": (resumed(HIGHER),)},
-        "lstm-b: since it went on at step 100 the loss is 3.02, before it was 2.02",
+        "lstm-b: since the resume at step 100 the loss is 3.02, before it was 2.02",
         {"runs": (resumed(HIGHER[:100] * 2),)},
     ),
     "began-anew": (
@@ -349,7 +349,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
             "runs": (run(step=40, series=ANEW, resumes=(Resume(step=0, reason="started again", index=100),)),),
             "checkpoints": SAVED,
         },
-        f"lstm-b began again at step 0, although {SAVED[0].items[-1].path} holds step 800",
+        f"lstm-b started at step 0, although {SAVED[0].items[-1].path} has step 800",
         {
             "runs": (run(step=40, series=ANEW, resumes=(Resume(step=0, reason="rollback", index=100),)),),
             "checkpoints": SAVED,
@@ -370,7 +370,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "waiting": ({"queues": (LEFT,), "sample": IDLE}, "1 cell waiting, no runner active", {}),
     "done-billing": (
         {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": RUNNING},
-        "queue done, still billing $0.42/h (Vast.ai)",
+        "queue done, still billed $0.42/h (Vast.ai)",
         {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": STOPPED},
     ),
     "unreachable": (
@@ -427,7 +427,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "meter": (
         {"meter": replace(RUNNING, at=NOW - 700, error="401")},
-        "meter unknown, last read 11m40 ago: 401",
+        "price unknown, last read 11m40 ago: 401",
         {"meter": replace(RUNNING, at=NOW - 500, error="401")},
     ),
     "unconfirmed": (
@@ -615,7 +615,7 @@ def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
         (
             Cpu(usable=8.0),
             (20.0, 4.0),
-            "the processors are idle, too: it waits for a disk, the network",
+            "the CPUs are idle, too: it waits for a disk, the network",
         ),
         (Cpu(), (None,), "what it waits for is not known"),
     ],

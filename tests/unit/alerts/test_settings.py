@@ -56,7 +56,7 @@ def test_a_kind_can_be_set_or_switched_off() -> None:
         ({"inodes": {"clear_warn": 81}}, ("alerts", "inodes"), "clear_warn 81 must be below warn 80, or equal"),
         ({"balance": {"clear_error": 1}}, ("alerts", "balance"), "clear_error 1 must be above error 6, or equal"),
         ({"ecc": {"error": 1}}, ("alerts", "ecc", "error"), "ecc has no level error; it has warn"),
-        ({"failed": {"error": 1}}, ("alerts", "failed", "error"), "failed has no limit to set: it holds or not"),
+        ({"failed": {"error": 1}}, ("alerts", "failed", "error"), "failed has no limit to set: it is active or not"),
         ({"memory": {"hold_s": -1}}, ("alerts", "memory", "hold_s"), "must be a number of seconds, 0 or more"),
     ],
 )  # fmt: skip
@@ -80,7 +80,7 @@ NTFY = {"kind": "ntfy", "url_env": "NTFY_URL"}
         ([{"kind": "ntfy"}], ("sinks", 0), "needs url_env or url_file"),
         ([{**NTFY, "url_file": "x"}], ("sinks", 0), "needs url_env or url_file"),
         ([{"kind": "ntfy", "url_env": SECRET}], ("sinks", 0, "url_env"), "must be the name of an environment"),
-        ([{"kind": "ntfy", "url_file": SECRET}], ("sinks", 0, "url_file"), "must be a file that holds the address"),
+        ([{"kind": "ntfy", "url_file": SECRET}], ("sinks", 0, "url_file"), "must be a file that contains the address"),
         ([{"kind": "bell", "url_env": "X"}], ("sinks", 0, "url_env"), "a bell has no url_env"),
         ([{"kind": "command"}], ("sinks", 0), "needs argv"),
         ([{"kind": "command", "argv": "notify"}], ("sinks", 0, "argv"), "Expected `array`, got `str`"),

@@ -26,7 +26,7 @@ LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, idl
         ),
         (
             replace(IDLE, idle_s=None, stops_in_s=None, why=("GPU 0 does not answer",)),
-            "parks itself when idle 45m00; whether it is idle is not known: GPU 0 does not answer",
+            "parks itself when idle 45m00; unknown whether it is idle: GPU 0 does not answer",
         ),
         (replace(IDLE, state="stopping"), "parks itself now"),
         (replace(IDLE, state="failed"), "could not park itself: it is still billed"),
@@ -45,7 +45,7 @@ def test_off_is_not_called_parked_by_itself_unless_it_was_heard_to_do_so() -> No
     assert heard.startswith("parked itself by ")
     for words in (quiet, heard):
         assert "(RunPod): idle 45m00, armed at " in words
-        assert words.endswith("what it saved is known once it starts again")
+        assert words.endswith("its saved files are listed once it starts again")
 
 
 def test_the_story_says_when_why_and_what_was_saved() -> None:

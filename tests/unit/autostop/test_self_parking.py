@@ -54,8 +54,8 @@ def test_a_platform_whose_park_keeps_all_results_may_be_armed(
         ("gpushare", "hy-tmp"),
         ("featurize", "shutdown"),
         ("kubernetes", "is not certain to end"),
-        ("lanrui", "no source names a key"),
-        ("paperspace-core", "no source names a key"),
+        ("lanrui", "no documented key"),
+        ("paperspace-core", "no documented key"),
         ("generic-ssh", "no action"),
         ("local", "nothing bills"),
         ("slurm", "no action"),
@@ -150,7 +150,7 @@ def test_a_dry_run_of_a_lease_that_only_asks_promises_no_stop(
     printed = capsys.readouterr().out
     assert "notifies you and stops nothing, after 8h" in printed
     assert "rgt notify lab" in printed
-    assert "what runs then goes on: nothing is sent SIGTERM" in printed
+    assert "what runs then continues: no SIGTERM" in printed
     for promise in ("saves at SIGTERM", "also ends", "blocks it now", "unless accepted"):
         assert promise not in printed, printed
 

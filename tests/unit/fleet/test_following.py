@@ -143,7 +143,7 @@ def test_what_was_not_trusted_at_the_start_is_not_taken_over_half(
     assert here.seen(file) is None
     here.trust()
     assert here.seen(file) is None
-    assert "start rgt again" in here.said[-1][0]
+    assert "restart rgt" in here.said[-1][0]
 
 
 def test_settings_of_alerts_wait_for_the_next_start(world: Callable[..., World]) -> None:
@@ -152,7 +152,7 @@ def test_settings_of_alerts_wait_for_the_next_start(world: Callable[..., World])
     here.write(TWO + "[alerts.idle-gpu]\nenabled = false\n")
     found = here.seen(file)
     assert found == ["lab", "mill"] or here.said
-    assert any("counts from the next start" in text for text, _ in here.said), here.said
+    assert any("apply from the next start" in text for text, _ in here.said), here.said
 
 
 async def test_it_is_looked_at_again_and_again_until_something_counts(

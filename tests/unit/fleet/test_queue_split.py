@@ -62,7 +62,7 @@ def test_the_dear_cell_is_alone_and_the_cheap_ones_together() -> None:
     found = split(lines, ["x", "y"], seen=seen)
     assert names(found) == [["big"], ["s1", "s2", "s3"]]
     assert "2 by its task" in found.notes[0] and "by this config" in found.notes[0]
-    assert "taken as equal" in found.notes[-1]
+    assert "assumed equal" in found.notes[-1]
 
 
 def test_a_fast_box_gets_more_and_a_busy_one_less() -> None:

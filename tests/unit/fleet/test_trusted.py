@@ -199,7 +199,7 @@ def test_other_paths_stay_as_they_are(tmp_path: Path, path: str) -> None:
 def test_a_person_reads_what_it_would_do(file: Path, env: dict[str, str]) -> None:
     folder = file.parent
     assert trusted.asks(open_place(Place(file), env)) == (
-        f"obeys the ssh_config {folder}/cfg, which may run programs (lab)",
+        f"uses the ssh_config {folder}/cfg, which may run programs (lab)",
         f"logs in with the key {folder}/id (lab)",
         f"trusts the host keys in {folder}/known (lab)",
         "runs /tmp/python on the box (lab)",

@@ -72,7 +72,7 @@ def test_the_gate_stays_locked() -> None:
         item.ok for item in quiet(at_once(msgspec.structs.replace(seen, sample=told)), NOW, 5.0)
     ] == [True]
     (item,) = quiet(at_once(limited()), NOW, 5.0)
-    assert (item.ok, "cannot be asked for its processes" in item.text) == (False, True)
+    assert (item.ok, "the processes of the box cannot be listed" in item.text) == (False, True)
 
 
 def test_the_checklist_does_not_pass() -> None:

@@ -133,7 +133,7 @@ def test_what_may_not_be_forfeited_stays_against_it() -> None:
     typed = phrase("autodl-demo", "k3v9", forged.forfeits)
     assert refusal(
         replace(forged, typed=typed)
-    ) == "wrong machine | what was typed is not the box's name" or (
+    ) == "wrong machine | the typed text is not the box's name" or (
         "wrong machine" in refusal(replace(forged, typed=typed))
     )
 

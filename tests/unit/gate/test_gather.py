@@ -81,7 +81,7 @@ def test_each_cell_that_is_not_done_is_an_item_of_its_own() -> None:
 def test_a_running_cell_holds_both_verbs() -> None:
     state = box(cell("gpt-b", state="running"))
     for verb in Verb:
-        assert text(evidence(state, verb), "queue") == "the queue says that gpt-b is running"
+        assert text(evidence(state, verb), "queue") == "by the queue, gpt-b is running"
 
 
 def test_cells_of_one_name_in_two_queues_are_told_apart() -> None:
@@ -97,7 +97,7 @@ def test_cells_of_one_name_in_two_queues_are_told_apart() -> None:
 def test_no_queue_hides_nothing_where_the_box_has_listed_all_results() -> None:
     assert held(evidence(box(queues=())), "queue")
     unknown = evidence(box(queues=()), told=UNLISTED)
-    assert "nothing says what a result would be" in text(unknown, "queue")
+    assert "so its results are unknown" in text(unknown, "queue")
     assert items(unknown, "queue")[0].forfeitable
     assert held(evidence(box(queues=()), Verb.PARK, told=UNLISTED), "queue")
     part = replace(evidence_told(), problems=("/workspace/x: Permission denied",))
@@ -149,7 +149,7 @@ def test_each_item_carries_the_time_of_its_own_source() -> None:
         ({"durable_path": "/net/../workspace/x"}, "no known storage tier"),
         ({"durable_path": "net/x"}, "no known storage tier"),
         ({"durable_path": "/network/x"}, "(container-disk) is erased"),
-        ({"durable_path": "/odd/x"}, "nothing says"),
+        ({"durable_path": "/odd/x"}, "no proof"),
     ],
 )
 def test_a_destroy_wants_a_verified_copy_where_it_survives(

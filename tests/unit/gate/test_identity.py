@@ -51,7 +51,7 @@ def test_a_box_that_is_reached_elsewhere_than_its_provider_says_is_shown_so_and_
     found = evidence(box(peer=("10.0.0.7", 22)), meter=AT)
     assert against(found) == []
     assert text(found, "identity").startswith(
-        "the box calls itself k3v9 (RUNPOD_POD_ID); but SSH leads to 10.0.0.7:22, and the provider says that it is at "
+        "the box calls itself k3v9 (RUNPOD_POD_ID); but SSH connects to 10.0.0.7:22, and the provider reports "
         "203.0.113.9:40022: "
     )
     facts = [items(each, "identity")[0].fact for each in (here, found)]

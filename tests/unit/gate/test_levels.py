@@ -95,7 +95,7 @@ def test_a_dry_run_is_good_for_a_minute_of_this_start_of_the_computer() -> None:
         assert outdated(made, facts, TICKS + age) is None
     for age in (DIGEST_S + 1.5, -5.0, 86_400.0, float("nan")):
         assert "older than 60 s" in str(outdated(made, facts, TICKS + age))
-    assert "not that of the dry run any more" in str(outdated(made, "0" * 64, TICKS))
+    assert "has changed since the dry run" in str(outdated(made, "0" * 64, TICKS))
     for nonsense in (
         "",
         facts,

@@ -100,7 +100,7 @@ def test_memory_of_a_card_that_somebody_holds_counts_at_0_percent() -> None:
     assert against(found) == ["quiet:gpu 0"]
     assert (
         text(found, "quiet")
-        == "no training process is known, but somebody holds 65.2 GiB of GPU 0 at 0%"
+        == "no training process found, but somebody holds 65.2 GiB of GPU 0 at 0%"
     )
     mig = evidence(with_gpu(util=None, vram_used=70 * GB))
     assert "at a use that cannot be read" in text(mig, "quiet")
@@ -224,7 +224,7 @@ def test_a_reading_of_before_it_was_asked_does_not_count() -> None:
     assert held(evidence(fresh), "quiet")
     found = evidence(fresh, since=TICKS - 5)
     assert against(found) == ["quiet:unseen"]
-    assert "not answered since it was asked" in text(found, "quiet")
+    assert "not answered the request" in text(found, "quiet")
     assert held(evidence(fresh, since=TICKS - 9), "quiet")
 
 

@@ -85,7 +85,7 @@ def test_the_permit_is_for_this_offer_at_this_price_for_a_minute() -> None:
                 "shown": replace(OFFER, storage_per_hour=None),
                 "fresh": replace(OFFER, storage_per_hour=None),
             },
-            "what this offer costs is not known",
+            "this offer's price is unknown",
         ),
         ({"box": ""}, "not exactly ''"),
     ],

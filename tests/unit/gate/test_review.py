@@ -154,7 +154,7 @@ def test_a_change_between_the_review_and_ok_is_named() -> None:
     assert changes(shown, made()) == ()
     assert changes(shown, replace(made(), at=NOW + 9, spent=4.0)) == ()
     moved = made(meter=replace(METER, native_status="EXITED"))
-    assert changes(shown, moved) == ("the provider said RUNNING, and says EXITED now",)
+    assert changes(shown, moved) == ("the provider's status was RUNNING and is EXITED now",)
     undone = made(state=box(cell(), cell("b", state="failed")))
     assert changes(shown, undone) == ()
     running = made(state=box(cell(), cell("b", state="running")), known=None)

@@ -139,7 +139,7 @@ def test_the_evidence_says_rank_phase_step_and_age() -> None:
         "(hrtimer_nanosleep); ranks 0, 2 wait for it (in the backward pass of step 41 for 45 s; futex_do_wait)"
     )
     assert evidence(*(at(n, "collective", world=4) for n in range(3))) == (
-        "all 3 ranks here wait (futex_do_wait), and none has advanced for 45 s: ranks 0, 1, 2 in a collective of step "
+        "all 3 ranks here wait (futex_do_wait), and no progress for 45 s: ranks 0, 1, 2 in a collective of step "
         "41 for 45 s; the one that they wait for may be on another machine"
     )
     assert "(state T), in the forward pass of step 41 for 45 s; ranks 0, 2" in evidence(

@@ -289,7 +289,7 @@ def test_a_price_that_the_person_wrote_down_is_not_read_from_a_provider() -> Non
     found = check("5.5", box(meter=priced, spec=spec))
     assert found.status is WARN
     assert found.evidence.startswith(
-        "no provider was asked: $0.50/h is the price in the fleet file"
+        "no provider: $0.50/h is the price in the fleet file"
     )
 
 

@@ -148,7 +148,7 @@ def test_the_cheapest_comes_first_and_an_unknown_price_is_never_the_cheapest() -
     ("change", "words"),
     [
         ({"spot": True}, "Acme has no spot; ask for it without spot"),
-        ({"max_per_hour": 9.0, "currency": "CNY"}, "say the most per hour in USD, not in CNY"),
+        ({"max_per_hour": 9.0, "currency": "CNY"}, "give --max-price in USD, not in CNY"),
         ({"gpu_count": 0}, "0 GPUs"),
         ({"disk_gb": -1}, "-1 GB"),
     ],

@@ -17,7 +17,7 @@ FAILED: list[tuple[asyncssh.Error | OSError, bool, str, str]] = [
         "refused the connection",
         "address and port still the same",
     ),
-    (TimeoutError(), False, "no answer within 7 s", "ask its provider"),
+    (TimeoutError(), False, "no answer within 7 s", "check the provider's console"),
     (TimeoutError(), True, "the login took longer than 7 s", "out of memory"),
     (
         socket.gaierror(-2, "Name or service not known"),
@@ -33,7 +33,7 @@ FAILED: list[tuple[asyncssh.Error | OSError, bool, str, str]] = [
         "the hop before it",
     ),
     (asyncssh.KeyExchangeFailed("No match"), True, "No match", "an algorithm that both"),
-    (asyncssh.ConnectionLost("Connection \x1b[31mlost"), True, "Connection lost", "it hung up"),
+    (asyncssh.ConnectionLost("Connection \x1b[31mlost"), True, "Connection lost", "it closed the connection"),
     (OSError(errno.EIO, "Input/output error"), False, "Input/output error", ""),
 ]
 

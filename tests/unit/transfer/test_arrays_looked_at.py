@@ -185,7 +185,7 @@ def test_a_bomb_is_never_unpacked_beyond_what_it_says(tmp_path: Path) -> None:
     for place in (data.index(b"PK\1\2") + 24, data.index(b"PK\3\4") + 22):
         assert data[place : place + 4] == struct.pack("<I", 64 << 20)
         data[place : place + 4] = struct.pack("<I", 100)
-    assert "more in it than it says" in why(
+    assert "more data than its header states" in why(
         array_files.examine_npz, tmp_path / "a.npz", bytes(data)
     )
 
@@ -265,8 +265,8 @@ def gguf(
         (gguf([tensor(b"a", (33,), 8, 0)], data=64), "not whole blocks of 32"),
         (gguf([tensor(b"a", (1,) * 9, 0, 0)], data=64), "9 dimensions"),
         (gguf([], [text(b"k") + struct.pack("<I", 13)]), "type 13"),
-        (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 4, 1 << 60)]), "cut off in its header"),
-        (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 8, 1 << 60)]), "cut off in its header"),
+        (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 4, 1 << 60)]), "truncated in its header"),
+        (gguf([], [text(b"k") + struct.pack("<IIQ", 9, 8, 1 << 60)]), "truncated in its header"),
         (
             gguf([], [text(b"k") + struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 40]),
             "arrays in arrays",
@@ -274,7 +274,7 @@ def gguf(
         (gguf([], [text(b"general.alignment") + struct.pack("<II", 4, 0)]), "alignment is 0"),
         (gguf([], [struct.pack("<Q", 1 << 40)]), "claims a text of"),
         (gguf([], version=1), "version 1"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), "cut off in its header"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0), "truncated in its header"),
     ],
 )
 def test_a_wrong_header_of_gguf_is_refused(tmp_path: Path, file: bytes, reason: str) -> None:
@@ -327,7 +327,7 @@ def test_a_pickle_that_does_something_when_it_is_loaded_is_refused(
         (Deed(open, str(mark), "w"), "io.open"),
         (Deed(os.system, f"touch {mark}"), "posix.system"),
         (Deed(eval, "1"), "builtins.eval"),
-        (Deed(subprocess.Popen, ["touch", str(mark)]), ".Popen: to load it would run that"),
+        (Deed(subprocess.Popen, ["touch", str(mark)]), ".Popen: loading it would run that"),
     ):
         data = pickle.dumps([*before, "x", what, what], protocol)
         assert said in why(torch_files.examine_pickle, path, data)

@@ -192,7 +192,7 @@ def test_a_shard_that_is_a_link_is_named_and_not_followed(tmp_path: Path) -> Non
     (tmp_path / "a.safetensors").symlink_to("blob")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "a.safetensors"}}))
-    with pytest.raises(Trouble, match="it is a link, and no link is followed") as caught:
+    with pytest.raises(Trouble, match="it is a link, and links are not followed") as caught:
         safetensors_files.examine_index(index)
     assert caught.value.name == "a.safetensors"
 

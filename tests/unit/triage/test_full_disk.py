@@ -78,7 +78,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     [
         (
             {"runs": (run(wait=Wait(what="disk", step=812, unsaved=81)),)},
-            "saves and goes on from memory",
+            "saves from memory and continues",
         ),
         (
             {"queues": (queue(cell(state="failed", exit_code=74)),)},
