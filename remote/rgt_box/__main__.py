@@ -17,7 +17,7 @@ VERBS = {
     "record": ("rgt_box.recorder.record_command", "start or stop the detached recorder"),
     "queue": ("rgt_box.queue.queue_command", "run, check or show a queue of cells"),
     "detach": ("rgt_box.queue.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
-    "launch": ("rgt_box.queue.launch", "try out, check and start a job, and watch its first steps"),
+    "launch": ("rgt_box.queue.launch", "test, check and start a job, and watch its first steps"),
     "manifest": ("rgt_box.commands.manifest", "list files with size, SHA-256 and mtime"),
     "reconcile": (
         "rgt_box.commands.reconcile",
@@ -25,7 +25,7 @@ VERBS = {
     ),
     "results": (
         "rgt_box.commands.results",
-        "list the files on this box that could be lost, by directory",
+        "list files on this box that could be lost, by directory",
     ),
     "seal": ("rgt_box.commands.seal", "block new work during a billing call, and check once more"),
     "unseal": ("rgt_box.commands.seal:unseal", "release a seal"),
@@ -50,9 +50,9 @@ VERBS = {
     "scalars": ("rgt_box.metrics.scalars_command", "print the metrics that a run has written"),
     "reap": (
         "rgt_box.commands.reap",
-        "list processes that have a GPU open; end those that are named",
+        "list processes that have a GPU open; end the named ones",
     ),
-    "stop": ("rgt_box.commands.stop", "end one run so that it can save, and say what it has saved"),
+    "stop": ("rgt_box.commands.stop", "stop one run so that it can save, and report what it saved"),
     "gpu-health": ("rgt_box.commands.gpu_health", "check the GPUs before a run"),
     "measure": ("rgt_box.commands.measure", "test GPUs, disk and network before a long run"),
     "mirrors": ("rgt_box.commands.mirrors", "turn a platform's mirrors and proxy on or off"),
@@ -76,7 +76,7 @@ at most 128 KiB on Linux (MAX_ARG_STRLEN: sshd passes all of it to the shell as 
 
 def usage() -> str:
     """Return the overview of verbs."""
-    lines = ["usage: python3 rgt-box.pyz VERB [options]   (VERB --help tells more)", ""]
+    lines = ["usage: python3 rgt-box.pyz VERB [options]   (VERB --help for details)", ""]
     return "\n".join(lines + ["  %-10s %s" % (verb, text) for verb, (_, text) in VERBS.items()])
 
 
@@ -109,7 +109,8 @@ def main(argv: list[str] | None = None) -> int:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
         print(
-            f"{words[0]}: this agent was built without it (no module {error.name})", file=sys.stderr
+            f"{words[0]}: this agent was built without that verb (no module {error.name})",
+            file=sys.stderr,
         )
         return 2
     packed = sys.modules.get("rgt_box.bytecode")

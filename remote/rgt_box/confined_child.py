@@ -153,7 +153,10 @@ class Child:
             return "it took more than %d s of a core" % SECONDS
         if status == -signal.SIGALRM:
             return "it took more than %d s" % WALL
-        return "it took more than %d MiB, or broke its reader (status %d)" % (MEMORY >> 20, status)
+        return "it took more than %d MiB, or crashed its reader (status %d)" % (
+            MEMORY >> 20,
+            status,
+        )
 
     def _keep(self, answer: dict[str, Any] | str) -> None:
         while len(self._answers) >= KEPT:

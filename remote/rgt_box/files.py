@@ -156,7 +156,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 def _swapped(path: str) -> OSError:
     return OSError(
-        errno.ELOOP, "a symbolic link has taken its place, or that of a directory in its path", path
+        errno.ELOOP, "it, or a directory in its path, was replaced by a symbolic link", path
     )
 
 
@@ -195,7 +195,7 @@ class Opener:
         if stat.S_ISLNK(seen.st_mode):
             raise _swapped(path)
         if stat.S_ISDIR(seen.st_mode):
-            text = "it is a directory now, not the file that was listed; pull again to fetch what is in it"
+            text = "it is now a directory, not the listed file; pull again to fetch its files"
             raise OSError(errno.EISDIR, text, path)
         return _open_if_regular(name, path, self._fd, seen, _FLAGS | os.O_NOFOLLOW)
 

@@ -150,7 +150,7 @@ def take(folder: str) -> None:
         raise OSError(errno.EPERM, f"it belongs to {user_name(there.st_uid)}", folder)
     above = open_above(folder)
     if above:
-        raise OSError(errno.EPERM, f"everybody can write to {above}: chmod o-w {above}", folder)
+        raise OSError(errno.EPERM, f"everyone can write to {above}: chmod o-w {above}", folder)
     if there.st_mode & OTHERS_WRITE:
         os.chmod(folder, stat.S_IMODE(there.st_mode) & ~OTHERS_WRITE)
 

@@ -68,5 +68,5 @@ def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> dict
     try:
         return parse(argv, spec, help_text)
     except UsageError as problem:
-        print(f"{problem} (--help tells more)", file=sys.stderr)
+        print(f"{problem} (see --help)", file=sys.stderr)
         raise SystemExit(2) from None

@@ -158,7 +158,7 @@ def put(
         why = "no place on this machine is known that is neither shared nor durable"
     if why:
         other = proposal(durable, chosen)
-        raise Refused(why + (f"; {other} would do (--to {other})" if other else ""))
+        raise Refused(why + (f"; {other} is suitable (--to {other})" if other else ""))
     top = os.path.abspath(os.path.expanduser(chosen))
     where = top
     if job is not None:
@@ -223,9 +223,9 @@ def why_unfit(path: str) -> str:
     try:
         seen = os.lstat(path)
     except OSError:
-        return "it is gone: give it again"
+        return "it is missing: set it again"
     if not ownership.is_ours(path) or stat.S_IMODE(seen.st_mode) & 0o077:
-        return "others may read or write it, or it is not this user's: give it again"
+        return "others may read or write it, or it belongs to another user: set it again"
     return ""
 
 

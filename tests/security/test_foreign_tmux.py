@@ -112,7 +112,7 @@ def test_the_tmux_of_another_user_is_never_connected_to(
         run = found(agent, pid)
     assert (evil.connections, evil.mark.exists()) == (0, False)
     assert (run.user, run.session, run.place, run.log) == ("nobody", "tmux", "%7", None)
-    assert any("a tmux that is not asked" in note for note in run.notes)
+    assert any("a tmux of another user or container" in note for note in run.notes)
 
 
 def test_a_socket_of_another_user_in_the_environment_of_ones_own_process_is_left_alone(

@@ -157,7 +157,7 @@ def test_one_instruction_without_an_end_ends(
     (problem,) = batch.problems
     assert (
         problem.reason
-        == "left alone for 60 s, since reading it failed: it took more than 1 s of a core"
+        == "not read for 60 s, because reading it failed: it took more than 1 s of a core"
     )
     assert (batch.points, batch.cursor) == ([], None)
     with monkeypatch.context() as patch:
@@ -216,7 +216,7 @@ def test_who_waits_for_it_waits_a_moment(
     stands[0].send_signal(signal.SIGCONT)
     until(lambda: other.read().points, "the honest one's answer", LONG)
     assert [problem.reason for problem in one.read().problems] == [
-        "left alone for 60 s, since reading it failed: it took more than 1 s of a core"
+        "not read for 60 s, because reading it failed: it took more than 1 s of a core"
     ]
 
 
@@ -244,16 +244,16 @@ def test_the_rest_doubles_and_an_answer_ends_it(
     reader = open_source("trackio", str(path))
 
     def told() -> list[str]:
-        return [problem.reason[:20] for problem in reader.read().problems]
+        return [problem.reason[:18] for problem in reader.read().problems]
 
-    assert told() == ["left alone for 60 s,"]
+    assert told() == ["not read for 60 s,"]
     now[0] += 59.0
     assert (told(), len(answers)) == ([], 3)
     now[0] += 2.0
-    assert told() == ["left alone for 120 s"]
+    assert told() == ["not read for 120 s"]
     now[0] += 121.0
     assert reader.read().points
-    assert told() == ["left alone for 60 s,"]
+    assert told() == ["not read for 60 s,"]
 
 
 def test_an_unchanged_database_is_not_asked_for(

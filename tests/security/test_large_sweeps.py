@@ -327,7 +327,7 @@ def test_curves_of_one_file_are_kept_up_to_a_bound_and_that_is_said(
     frames = scalars.poll()
     (event,) = [frame for frame in frames if frame["t"] == "event"]
     assert (event["kind"], event["level"]) == ("curves-cut", "warn")
-    assert "a.jsonl names more than 5000 curves" in event["text"]
+    assert "a.jsonl has more than 5000 curves" in event["text"]
     assert [frame["source"].rpartition("#")[2] for frame in frames if frame["t"] == "scalar"] == [
         "loss"
     ]

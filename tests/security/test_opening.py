@@ -291,8 +291,8 @@ def test_a_kept_directory_lets_nothing_in_that_the_walk_refuses(tmp_path: Path) 
         ("evil", "symbolic link"),
         ("fifo", "not a regular file"),
         ("none", "No such file"),
-        ("", "a directory now"),
-        ("..", "a directory now"),
+        ("", "now a directory"),
+        ("..", "now a directory"),
     ):
         with pytest.raises(OSError, match=why):
             opener.open(f"{there}/{name}")

@@ -80,8 +80,8 @@ def made(path: Path, mode: int, uid: int = 0, gid: int = 0) -> Path:
     [
         (0o755, 0, 0, "", ""),
         (0o755, NOBODY, 0, "belongs to nobody", "belongs to nobody"),
-        (0o777, 0, 0, "everybody can write", "everybody can write"),
-        (0o1777, 0, 0, "everybody can write", ""),
+        (0o777, 0, 0, "everyone can write", "everyone can write"),
+        (0o1777, 0, 0, "everyone can write", ""),
         (0o775, 0, 0, "", ""),
         (0o755, 0, NO_SUCH, "", ""),
         (0o775, 0, NO_SUCH, f"the group {NO_SUCH} can write", f"the group {NO_SUCH} can write"),

@@ -79,7 +79,7 @@ def test_nor_is_one_used_that_everybody_can_replace(tmp_path: Path) -> None:
     state = tmp_path / "open/cache/rgt"
     ownership.take(str(state))
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(PermissionError, match=f"everybody can write to {tmp_path}/open: chmod o-w"):
+    with pytest.raises(PermissionError, match=f"everyone can write to {tmp_path}/open: chmod o-w"):
         ownership.take(str(state))
     (tmp_path / "open").chmod(0o1777)
     ownership.take(str(state))

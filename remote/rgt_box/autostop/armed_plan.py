@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
         found[key] = raw[key]
     for path in found["durable"]:
         if not path.startswith("/"):
-            raise WrongRequest(f"durable must hold absolute paths, not {path!r}")
+            raise WrongRequest(f"durable must contain absolute paths, not {path!r}")
     found["pattern"] = _pattern(raw.get("pattern"))
     found["stop"] = _stop(raw.get("stop"), found["action"])
     found["accept_holders"] = _holders(raw.get("accept_holders") or [])
@@ -96,7 +96,7 @@ def _pattern(value: Any) -> str | None:
 def _stop(value: Any, action: str) -> dict[str, Any] | None:
     if value is None:
         if action != "ask":
-            raise WrongRequest("stop is missing: only action ask does without one")
+            raise WrongRequest("stop is missing: only the action ask needs none")
         return None
     if not isinstance(value, dict) or value.get("kind") not in KINDS:
         raise WrongRequest(f"stop.kind must be one of {', '.join(KINDS)}")
@@ -130,7 +130,7 @@ def _holders(value: Any) -> list[list[float]]:
             or isinstance(pid, bool)
             or not isinstance(started, (int, float))
         ):
-            raise WrongRequest('accept_holders must hold {"pid", "started"} of each')
+            raise WrongRequest('accept_holders must contain {"pid", "started"} of each')
         found.append([pid, float(started)])
     return found
 
@@ -300,7 +300,7 @@ class Held:
                 continue
             self._lock = held
             return self
-        raise NoRoom(f"nothing can be written into {self._folder}, nor into memory")
+        raise NoRoom(f"cannot write to {self._folder} or to memory")
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:

@@ -136,7 +136,7 @@ def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
     reasons = []
     key: dict[str, Any] | None = None
     if request["boot"] != place.boot_id():
-        reasons.append("the box was rebooted since you looked at it: look again, and arm it then")
+        reasons.append("the box was rebooted since your review: review it again, then arm it")
     if request["action"] == "ask" and request["stop"] is None:
         return reasons, None
     try:
@@ -148,10 +148,10 @@ def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
         if not proved:
             reasons.append(f"not armed: {text}")
         if not request["durable"]:
-            reasons.append("not armed: no directory was named that survives a stop")
+            reasons.append("not armed: no directory that survives a stop was named")
     for where in request["durable"]:
         if not os.path.isdir(where) or not os.access(where, os.W_OK):
-            reasons.append(f"{where} is said to survive a stop, and cannot be written to")
+            reasons.append(f"{where} should survive a stop, but cannot be written to")
     return reasons, key
 
 
@@ -205,7 +205,7 @@ def keep(folder: str, seconds: float) -> None:
         for armed in plans.values():
             armed.update(kept_until=round(at.wall + seconds, 3), kept_until_boot=at.boot + seconds)
         plan.save(folder, plans)
-    story.tell(folder, "kept", f"put off by {seconds:.0f} s")
+    story.tell(folder, "kept", f"postponed by {seconds:.0f} s")
     _wake(folder)
 
 
@@ -273,9 +273,7 @@ def row_of(
     if not control.is_running(folder) or (state and said is None):
         return dict(
             row,
-            why=[
-                "armed, but no recorder runs: nobody watches this box, and it will not stop itself"
-            ],
+            why=["armed, but no recorder runs, so this box will not stop itself"],
         )
     if said is None:
         return dict(row, state="armed", why=["the recorder has not looked yet"])

@@ -89,7 +89,7 @@ def judge(
     if session.get("slurm_error") and signs.get(
         "slurm"
     ):  # ignore the error of a Slurm client that was never set up
-        unknown.append(f"Slurm cannot be asked: {session['slurm_error']}")
+        unknown.append(f"Slurm cannot be queried: {session['slurm_error']}")
     active += [f"Slurm has the job {job.get('id', '?')}" for job in session.get("slurm") or []]
     holders = []
     for process in signs.get("processes") or []:
@@ -120,16 +120,16 @@ def _judge_card(
         return
     share = card.get("util")
     if share is None:
-        unknown.append(f"{name} does not say whether it is busy")
+        unknown.append(f"{name} does not report its utilisation")
     elif share >= GPU_PCT:
         active.append(f"{name} is busy: {share:.0f}%")
     used = card.get("vram_used")
     if card.get("sim"):
         return
     if used is None:
-        unknown.append(f"{name} does not say how much of its memory is in use")
+        unknown.append(f"{name} does not report its used memory")
     elif used >= MUCH_VRAM and not signs.get("named", {}).get(card.get("index")):
-        unknown.append(f"{name}: {used / 2**30:.1f} GiB are held by an unknown process")
+        unknown.append(f"{name}: {used / 2**30:.1f} GiB are used by an unknown process")
 
 
 def _holds(process: Mapping[str, Any]) -> bool:

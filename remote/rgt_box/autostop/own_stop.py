@@ -189,7 +189,7 @@ class OwnStop:
         if self._key.instance != instance:
             raise NoKey(
                 (
-                    f"this box says that it is {self._key.instance}, and not "
+                    f"this box reports that it is {self._key.instance}, not "
                     f"{instance[:80]}: correct the instance in the fleet file"
                 )
             )
@@ -228,17 +228,17 @@ class OwnStop:
         state, body = TRIALS[self.kind]
         seen = self.read()
         if seen.state != "on":
-            return False, f"the box's own key cannot be used: {seen.text}"
+            return False, f"the box's key cannot be used: {seen.text}"
         if seen.status != state:
             return (
                 False,
-                f"{seen.text}; its key can be tried only once it is {state}: try again then",
+                f"{seen.text}; its key can be tested only when it is {state}: try again then",
             )
         method, path, _ = STOPS[self.kind]
         try:
             status, data = self._send(method, path % self._key.instance, body)
         except OSError as error:
-            return False, f"no answer to the trial of its key: {self._clean(error)}"
+            return False, f"no answer to the test of its key: {self._clean(error)}"
         text = "%d%s" % (status, self._said(data))
         if self.kind == "runpod" and status == 409:
             return (
@@ -258,12 +258,12 @@ class OwnStop:
         if status in (401, 403) and not _blocked(data):
             return False, "its key may read this instance, but not stop it ({}). {}".format(
                 text,
-                "Make a key that may stop it, restricted as far as the platform allows, and put it here: "
+                "Create a key that may stop it, with as few rights as possible, and put it here: "
                 f"rgt secret BOX {NAMES[self.kind][0]}",
             )
         return (
             False,
-            f"nothing proves that its key may stop this instance: its trial was answered with {text}",
+            f"no proof that its key may stop this instance: the test was answered with {text}",
         )
 
     def park(self) -> Answer:
@@ -353,7 +353,7 @@ class OwnStop:
         if _blocked(data):
             return (
                 ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "
-                f"was read; a proxy on the way may have changed the User-Agent header {USER_AGENT}"
+                f"was read; a proxy may have changed the User-Agent header {USER_AGENT}"
             )
         if not isinstance(data, dict):
             return ""
@@ -390,7 +390,7 @@ def _checked_url(url: str) -> str:
     if not fine or parts.scheme not in ("https", "http"):
         raise NoKey(f"stop.url is not the address of a platform: {url[:200]!r}")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise NoKey("stop.url must begin with https: the key would be sent in the clear")
+        raise NoKey("stop.url must begin with https: the key would be sent unencrypted")
     return url.rstrip("/")
 
 
@@ -404,7 +404,7 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
         if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
             return f"{words[0]} cannot be run"
         if found.st_uid != 0 or found.st_mode & _OTHERS:
-            return f"others than root can write to {words[0]}"
+            return f"users other than root can write to {words[0]}"
         unsafe = ownership.why_unsafe(os.path.dirname(path))
     except OSError as error:
         return f"{words[0]}: {error.strerror}"

@@ -52,9 +52,11 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
     outside += [path for path in mounts_within(sources, durable) if not _ignored(path, ignore)]
     inside = sum(is_kept(path, durable) for path in sources)
     hidden = [path for run in _found_runs() for path in run.hidden() if not _ignored(path, ignore)]
-    problems = [f"{path}: is in a container, from where nothing can be copied" for path in hidden]
+    problems = [f"{path}: is in a container, from which nothing can be copied" for path in hidden]
     if not outside and not problems:
-        return Saved("every known result (%d places) lies where it survives a stop" % inside, [])
+        return Saved(
+            "every known result (%d directories) is on storage that survives a stop" % inside, []
+        )
     if not durable:
         return Saved("", [*problems, f"no directory survives a stop: {', '.join(outside[:3])}"])
     copied = 0
@@ -78,7 +80,7 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
             copied += work.files
     finally:
         cache.close()
-    text = "%d files of %d places were copied to %s, and compared" % (
+    text = "%d files of %d directories were copied to %s, and compared" % (
         copied,
         len(outside),
         os.path.join(durable[0], FOLDER),
@@ -119,7 +121,7 @@ class Copy(mirror.Mirror):
             self.run()
             if not self._gone:
                 return
-        self.lost.append(f"{self._top}: files came and went while they were copied")
+        self.lost.append(f"{self._top}: files were added or removed while they were copied")
 
     def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
         try:

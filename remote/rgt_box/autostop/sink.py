@@ -209,7 +209,7 @@ def checked(url: str) -> str:
         raise Undelivered("the address is not an https address", final=True)
     if parts.scheme == "http" and host not in LOOPBACK:
         raise Undelivered(
-            "the address must begin with https: it is a password, and would be sent in the clear",
+            "the address must begin with https: it is secret, and would be sent unencrypted",
             final=True,
         )
     return host
@@ -332,7 +332,7 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, spec, HELP)
     folder = place.state_dir()
     if sum(bool(found[name]) for name in ("test", "status", "remove", "deliver")) > 1:
-        print("sink: one thing at a time (--help tells more)", file=sys.stderr)
+        print("sink: only one action at a time (see --help)", file=sys.stderr)
         return USAGE
     if found["remove"]:
         files.unlink(os.path.join(folder, FILE))
@@ -345,7 +345,7 @@ def main(argv: list[str]) -> int:
         jsonline.say(_shown(address))
         return OK
     if address is None:
-        print("sink: there is no address: give one on stdin", file=sys.stderr)
+        print("sink: no address: give one on stdin", file=sys.stderr)
         return UNDELIVERED
     event = event_of("test", "this box can call you")
     if found["deliver"]:

@@ -163,11 +163,11 @@ class Stop:
         if self._journal.get("phase") in ASKED:
             self._say(
                 "answered",
-                "the process that had asked for the stop was killed: asking the platform for the outcome",
+                "the process that requested the stop was killed: reading the outcome from the platform",
             )
             if self._came_off(own):
                 return
-            raise Withdrawn("the stop was not carried out, and the box has gone on since")
+            raise Withdrawn("the stop was not carried out, and the box still runs")
         self._write(BEGUN)
         if self._mode == "lease":
             self._prove_right(own)
@@ -199,7 +199,7 @@ class Stop:
             if proved:
                 return
         raise Failed(
-            f"the lease is over, and no run was ended, since this box cannot be stopped: {text}"
+            f"the lease is over, but no run was stopped, because this box cannot be stopped: {text}"
         )
 
     def _try(self, own: OwnStop) -> bool:
@@ -210,7 +210,7 @@ class Stop:
         try:
             self._write(INTENT, strict=True)
         except plan.NoRoom as error:
-            raise Failed(f"not stopped, since the intent cannot be recorded: {error}") from None
+            raise Failed(f"not stopped, because the intent cannot be recorded: {error}") from None
         self._say(
             "intent",
             "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries),
@@ -404,7 +404,7 @@ class Stop:
         moved = [path for path in durable if now[path] != then.get(path)]
         if moved:
             raise Failed(
-                "not stopped, since this is not the storage that survived when it was armed: {}".format(
+                "not stopped, because the durable storage is not the one it was armed with: {}".format(
                     ", ".join(moved)
                 )
             )
@@ -416,13 +416,13 @@ class Stop:
         )
         if saved.problems:
             raise Failed(
-                f"not stopped, since results could not be saved: {'; '.join(saved.problems[:3])}"
+                f"not stopped, because results could not be saved: {'; '.join(saved.problems[:3])}"
             )
         self._say("mirrored", saved.text)
         failed = story.copy(self._folder, self._armed["durable"])
         if failed and len(failed) == len(self._armed["durable"]):
             raise Failed(
-                f"not stopped, since nothing can be written where it survives: {'; '.join(failed)}"
+                f"not stopped, because the durable storage cannot be written to: {'; '.join(failed)}"
             )
 
     def _accepts(self, name: str) -> bool:
@@ -439,7 +439,7 @@ class Stop:
         refused = [run.name for run in runs if not run.saves and not self._accepts(run.name)]
         if refused:
             raise Failed(
-                f"the lease is over, and not parked: not known to save on SIGTERM: {', '.join(refused[:5])}"
+                f"the lease is over, but not parked: not known to save on SIGTERM: {', '.join(refused[:5])}"
             )
         self._say(
             "stopped-lease",
@@ -459,7 +459,7 @@ class Stop:
         left = [run.name for run in runs if run.saves and procstat.is_alive(run.pid, run.ticks)]
         if left:
             raise Failed(
-                f"the lease is over, and not parked: did not end after SIGTERM: {', '.join(left[:5])}"
+                f"the lease is over, but not parked: did not end after SIGTERM: {', '.join(left[:5])}"
             )
         self._say(
             "terminated",

@@ -164,7 +164,7 @@ class Watchman:
         for mode in list(self._plans):
             why = plan.why_void(self._plans[mode], at)
             if why:
-                disarm(self._folder, [mode], f"{why}; nothing is armed any more")
+                disarm(self._folder, [mode], f"{why}; it is no longer armed")
                 self._reload()
 
     def _reload(self) -> None:
@@ -304,7 +304,7 @@ class Watchman:
         if late and "idle" not in self._told:
             self._told.add("idle")
             what = "; ".join(self._verdict.unknown[:3]) or "readings are intermittent"
-            text = f"it is not known whether this box is idle, so it will not stop itself: {what}"
+            text = f"unknown whether this box is idle, so it will not stop itself: {what}"
             story.tell(self._folder, "unknown", text, mode="idle")
         elif not late:
             self._told.discard("idle")
@@ -378,7 +378,7 @@ class Watchman:
 
     def _why(self) -> list[str]:
         held = [
-            "%s, pid %d, is idle and holds memory" % (row["name"], row["pid"])
+            "%s, pid %d, is idle and uses memory" % (row["name"], row["pid"])
             for row in self._verdict.holders
         ]
         return [*self._verdict.active, *self._verdict.unknown, *held]

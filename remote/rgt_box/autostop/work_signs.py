@@ -249,9 +249,7 @@ def queues(jobs: list[str]) -> list[str]:
         job = queue_file.Job(folder)
         if queue_state.is_runner_alive(job):
             found.append(queue_command.busy(job))
-        found += [
-            f"{name} is running in a lane of its own" for name in queue_command.busy_lanes(job)
-        ]
+        found += [f"{name} is running in a separate lane" for name in queue_command.busy_lanes(job)]
     return found
 
 

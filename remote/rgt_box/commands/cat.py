@@ -312,7 +312,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns its exit status."""
     given = options.parse_or_exit(argv, SPEC, HELP)
     if given["rest"] or bool(given["path"]) == bool(given["list"]):
-        print("either --path or --list is needed (--help tells more)", file=sys.stderr)
+        print("either --path or --list is needed (see --help)", file=sys.stderr)
         return 2
     try:
         cursor = Cursor.parse(given["cursor"]) if given["cursor"] else None

@@ -229,5 +229,5 @@ def parse_words(
 
 def refuse(text: str) -> int:
     """Print on stderr why nothing was done; returns exit status 2."""
-    print(f"{text} (--help tells more)", file=sys.stderr)
+    print(f"{text} (see --help)", file=sys.stderr)
     return 2

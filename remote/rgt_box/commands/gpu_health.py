@@ -84,7 +84,7 @@ def _memory(gpu: Gpu) -> Verdict:
         return None, "the driver does not say"
     if nobody < UNEXPLAINED:
         return True, "all memory in use has an owner"
-    text = "%.1f GiB are held by no process that the driver lists" % (nobody / 2**30)
+    text = "%.1f GiB are used by no process that the driver lists" % (nobody / 2**30)
     if gpu.get("comparable"):
         return (False, text)
     return (None, text + "; it may not list all processes here")

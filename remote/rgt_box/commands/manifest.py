@@ -160,7 +160,7 @@ def rows(
     """
     if secret_store.is_place(root):
         counts.problems += 1
-        yield {"path": ".", "error": "holds secrets that rgt keeps here: it stays on the box"}
+        yield {"path": ".", "error": "contains secrets that rgt stores here: it stays on the box"}
         return
     top = os.fsencode(os.path.realpath(root)).rstrip(b"/") + b"/"
     inside = [path[len(top) :] for path in own_places if path.startswith(top)]

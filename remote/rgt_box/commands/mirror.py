@@ -58,7 +58,7 @@ def _known(entry: file_tree.Entry, cache: HashCache) -> tuple[str, os.stat_resul
 def _copy(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, Any]:
     folder = os.path.dirname(target)
     if os.path.isdir(target) and not os.path.islink(target):
-        return {"status": "failed", "error": "a directory is in its place; nothing is deleted here"}
+        return {"status": "failed", "error": "a directory has its name; nothing is deleted here"}
     part = os.path.join(folder, PART)
     try:
         for _ in range(2):
@@ -107,7 +107,7 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
     if os.path.lexists(target) and not os.path.islink(target):
         return {
             "status": "failed",
-            "error": "something else is in its place; nothing is deleted here",
+            "error": "another kind of file has its name; nothing is deleted here",
         }
     part = os.path.join(os.path.dirname(target), PART)
     files.unlink(part)
@@ -269,7 +269,10 @@ class Mirror:
             return copy_file(entry, place_of, self._cache)
         if entry.kind == file_tree.LINK:
             if file_tree.leads_outside(self._source, entry.path):
-                return {"status": "failed", "error": f"is a link that leads out of {self._source}"}
+                return {
+                    "status": "failed",
+                    "error": f"is a link to a target outside {self._source}",
+                }
             return copy_link(entry, place_of)
         text = f"is {entry.text}: refused" if entry.kind == file_tree.SPECIAL else entry.text
         return {"status": "failed", "error": text}
@@ -301,7 +304,7 @@ class Mirror:
             raise OSError(errno.EIO, error or "does not answer", self._target)
         if needed > where.free_bytes:
             raise NoRoom(
-                "no room on %s: %s (%d bytes) needed, %s (%d bytes) free"
+                "no space on %s: %s (%d bytes) needed, %s (%d bytes) free"
                 % (
                     where.mount,
                     size_text(needed),
@@ -323,7 +326,7 @@ class Mirror:
             "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
         )
         name = entry.path.decode("utf-8", "backslashreplace")
-        return "no room for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
+        return "no space for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
 
     def _tell(self, row: dict[str, Any]) -> None:
         status = row["status"]

@@ -43,7 +43,7 @@ def end_process(pid: int, start: int) -> str | None:
     fd = open_process(pid)
     try:
         if not procstat.is_alive(pid, start):
-            return "it has already ended, or it is another process now"
+            return "it has already ended, or its pid belongs to another process now"
         for number, patience in ((signal.SIGTERM, POLITE), (signal.SIGKILL, HARD)):
             try:
                 send_to_process(fd, pid, number)
@@ -53,7 +53,7 @@ def end_process(pid: int, start: int) -> str | None:
                 return "it belongs to another user"
             if _await(fd, pid, start, patience):
                 return None
-        return "it does not end: it hangs in the kernel, and only a restart of the machine or container helps"
+        return "it does not end: it hangs in the kernel; only a restart of the machine or container helps"
     finally:
         if fd is not None:
             os.close(fd)
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> int:
         pattern = re.compile(found["pattern"] or DEFAULT_PATTERN)
         named = [parse_process("--kill", text) for text in found["kill"]]
     except (re.error, ValueError) as problem:
-        print(f"{problem} (--help tells more)", file=sys.stderr)
+        print(f"{problem} (see --help)", file=sys.stderr)
         return UNKNOWN
     gpus, why = GpuSampler(None, place.state_dir()).raw(WAIT)
     holders = survey(gpus, pattern, processes.LiveCells(found["job"]).read())
@@ -203,9 +203,9 @@ def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool
     if holder["training"] or holder["run"]:
         return "it is the training"
     if holder["orphan"] is False:
-        return "the driver lists it: it is at work"
+        return "the driver lists it: it is working"
     if holder["orphan"] is None and not unverified:
-        return "whether it is an orphan is unknown here (--unverified ends it anyway)"
+        return "unknown whether it is an orphan (--unverified ends it anyway)"
     return None
 
 

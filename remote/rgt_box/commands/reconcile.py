@@ -172,7 +172,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, {"--job": "list", "--durable": "str"}, HELP)
     if not found["job"]:
-        print("--job DIR is missing (--help tells more)", file=sys.stderr)
+        print("--job DIR is missing (see --help)", file=sys.stderr)
         return 2
     report = reconcile([Job(folder) for folder in found["job"]], found["durable"])
     jsonline.say(report)
@@ -240,7 +240,7 @@ def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None
     known = queue_state.load_state(job)["cells"]
     copied = any(cell.get("durable") == "verified" for cell in known)
     if not os.path.isdir(base) and (copied or not known):
-        return f"{base} is not there; is its storage mounted?"
+        return f"{base} does not exist; is its storage mounted?"
     return None
 
 
@@ -267,7 +267,7 @@ def _cell(
         return dict(cell, **_absent(state, bool(known)))
     found = prove(folder, [str(path) for path in job.settings["keep"]])
     if found["status"] == OK and state is not None and state.get("state") != "done":
-        found.update(status="not-done", reason=f"the queue calls it {state.get('state')}")
+        found.update(status="not-done", reason=f"the queue state is {state.get('state')}")
     return dict(cell, **found)
 
 
@@ -276,9 +276,12 @@ def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
     if any_known and (state is None or not state.get("attempts")):
         return {"status": "never-ran", "reason": "it was never attempted"}
     if state is None:
-        return {"status": MISSING, "reason": "no copy, and no state.json says whether it ever ran"}
+        return {
+            "status": MISSING,
+            "reason": "no copy, and no state.json, so it is unknown whether it ever ran",
+        }
     reason = f": {state['reason']}" if state.get("reason") else ""
-    return {"status": MISSING, "reason": f"no copy; the queue calls it {state['state']}{reason}"}
+    return {"status": MISSING, "reason": f"no copy; the queue state is {state['state']}{reason}"}
 
 
 def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:

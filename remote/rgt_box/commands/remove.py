@@ -71,7 +71,9 @@ def look_for_namers(
     if background.which("kubectl") and _has_cluster():
         text = _ask(["kubectl", "get", "jobs,pods", "-o", "json", "--request-timeout=5s"])
         if text is None:
-            doubts.append("kubectl is installed, but Kubernetes does not say what its Pods run")
+            doubts.append(
+                "kubectl is installed, but Kubernetes does not list the commands of its Pods"
+            )
         found += [
             Namer(name, "a Kubernetes Job or Pod", "pod") for name in names if name in (text or "")
         ]
@@ -222,7 +224,7 @@ def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
         status, text, words = 1, "", str(error)
     if status:
         if UNCONFIGURED not in words:
-            doubts.append("Slurm does not say which jobs wait")
+            doubts.append("Slurm does not list waiting jobs")
         return
     jobs = sorted(set(text.split()))
     if len(jobs) > MOST_JOBS:

@@ -70,7 +70,7 @@ SPEC = {
 NICE = 10
 MOST_BYTES = 8 << 20
 """Maximum bytes of the answer; the client accepts no more."""
-TOO_LONG = "there are too many directories with an owner to list: name fewer"
+TOO_LONG = "too many directories with an owner to list: name fewer"
 
 
 def main(argv: list[str]) -> int:
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, SPEC, HELP)
     why = unusable(found)
     if why:
-        print(f"{why} (--help tells more)", file=sys.stderr)
+        print(f"{why} (see --help)", file=sys.stderr)
         return 2
     os.nice(NICE)
     looked = Look(found)
@@ -260,7 +260,7 @@ def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -
         jobs: Job directories.
     """
     if since > now:
-        return "the machine was created later than now, by the box's clock"
+        return "by the box's clock, the machine was created in the future"
     for what, at in witnesses(roots, jobs):
         if at < since - CLOCK_SLACK_S:
             text = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
@@ -416,6 +416,6 @@ def write_files(
     walk.run(roots)
     for path in sorted(chosen - known):
         write(jsonline.line(file_tree.named(path, "root")))
-        write(jsonline.line({"path": ".", "error": "holds no results any more: list them again"}))
+        write(jsonline.line({"path": ".", "error": "no longer contains results: list them again"}))
         walk.counts["problems"] += 1
     write(jsonline.line(dict(walk.counts, end=True)))

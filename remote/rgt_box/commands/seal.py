@@ -47,7 +47,7 @@ Release the seal that answered with this nonce: queue runners may start again.
 
 Prints {"opened"}: false when it had already expired or been released.
 
-Exit status: 0 released, 2 wrong command line, 3 it cannot be released (it expires by itself).
+Exit status: 0 released, 2 wrong command line, 3 it cannot be released (it expires automatically).
 
 Example: unseal 0123456789abcdef0123456789abcdef
 """
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
         if results.unusable(found):
             raise ValueError(results.unusable(found))
     except (ValueError, re.error) as error:
-        print(f"{error} (--help tells more)", file=sys.stderr)
+        print(f"{error} (see --help)", file=sys.stderr)
         return UNUSABLE
     # A check that hangs, as on a dead network disk, must not keep the queues locked: end the
     # process.
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
 def held_words(holder: dict[str, Any]) -> str:
     """Return the message that another seal is in force, and for how long."""
     left = float(holder.get("until") or 0.0) - time.time()
-    return "another seal is in force on this box; it expires by itself %s" % (
+    return "this box has another active seal; it expires automatically %s" % (
         "within %d s" % (left + 1) if left > 0 else "as soon as its check is over"
     )
 
@@ -136,9 +136,7 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
         else:
             busy.append(queue_command.busy(job))
         # Check after locking: a lane that starts now sees the lock and exits.
-        busy += [
-            f"{name} is running in a lane of its own" for name in queue_command.busy_lanes(job)
-        ]
+        busy += [f"{name} is running in a separate lane" for name in queue_command.busy_lanes(job)]
     return locks, busy
 
 
@@ -202,7 +200,7 @@ def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
         ]
         who = f"pid {', '.join(map(str, named))}" if named else "an unknown process"
         share = f"{card['util']:.0f}%" if card.get("util") is not None else "unknown"
-        yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (
+        yield "GPU %d: %.1f GiB are used by %s, utilisation %s" % (
             card["index"],
             used / 2**30,
             who,
@@ -277,7 +275,7 @@ def unseal(argv: list[str]) -> int:
         while procstat.is_alive(int(pid or 0), ticks) and time.monotonic() < deadline:
             time.sleep(0.01)
         if procstat.is_alive(int(pid or 0), ticks):
-            print("the seal cannot be released; it expires by itself", file=sys.stderr)
+            print("the seal cannot be released; it expires automatically", file=sys.stderr)
             return HELD
     jsonline.say({"opened": opened})
     return OK

@@ -132,7 +132,7 @@ def main(argv: list[str]) -> int:
         return OK
     if wanted != (target.pid, target.ticks):
         return _refuse(
-            "%s is another process now, %d:%d; nothing was sent"
+            "%s is now another process, %d:%d; nothing was sent"
             % (found["run"], target.pid, target.ticks)
         )
     wait = WAIT_S if found["wait"] is None else found["wait"]
@@ -211,9 +211,9 @@ def _which(name: str, mine: list[Target], targets: list[Target]) -> str:
         choices = [
             target.job.folder if target.job is not None else target.names[0] for target in mine
         ]
-        return f"{name} is the name of several: {', '.join(choices)}; say which"
+        return f"{name} is ambiguous: {', '.join(choices)}; name one"
     running = ", ".join(sorted(target.names[0] for target in targets))
-    what = "there runs: " + running if running else "no other run is known here"
+    what = "running: " + running if running else "no other run is known here"
     return f"no run of the name {name} is alive on this box; {what}"
 
 
@@ -230,7 +230,7 @@ def _await_save(target: Target, seconds: float) -> bool:
             return True
         time.sleep(SAVE_POLL_S)
     print(
-        "stop: no checkpoint within %d s: it runs on, and nothing was sent" % seconds,
+        "stop: no checkpoint within %d s: it is still running, nothing was sent" % seconds,
         file=sys.stderr,
     )
     return False

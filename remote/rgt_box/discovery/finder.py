@@ -24,7 +24,7 @@ PROCESSES = 16
 LOGS, FILES = 4, 200
 WANDB_OWN = ("debug.log", "debug-internal.log", "debug-core.log", "core-debug.log")
 """wandb's own log files."""
-NO_ACCESS = "its open files cannot be read: it is another user's"
+NO_ACCESS = "its open files cannot be read: it belongs to another user"
 
 
 def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
@@ -113,18 +113,17 @@ def _silence(run: Run, streams: Streams) -> str:
     if run.session == "tmux" and run.pane:
         return (
             f"no log file; it prints to tmux pane {run.place or run.pane}, "
-            f"whose screen is shown as far as tmux keeps it: "
-            f"use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every line"
+            f"whose buffer is shown: use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every line"
         )
     if run.session == "tmux":
         return (
-            "no log file; it prints to a tmux that is not asked, because it is another user's or a container's: "
-            "2>&1 | tee FILE would keep its lines"
+            "no log file; it prints to a tmux of another user or container, which rgt does not "
+            "read: use 2>&1 | tee FILE to keep its lines"
         )
     how = (
         "C-a H logs a screen window"
         if run.session == "screen"
-        else "2>&1 | tee FILE would keep its lines"
+        else "use 2>&1 | tee FILE to keep its lines"
     )
     return f"no log file: it prints to the terminal {streams.terminal[5:]}, which cannot be read; {how}"
 
@@ -362,7 +361,7 @@ class Finder:
         run.user = ownership.user_of(root)
         if cwd is None:
             run.notes.append(
-                "its directory cannot be read: it is %s's" % (run.user or "another user")
+                "its directory cannot be read: it belongs to %s" % (run.user or "another user")
             )
         lives = found_run.life_of(root, _chain(root, nodes))
         run.session, run.place, run.socket, run.pane = lives

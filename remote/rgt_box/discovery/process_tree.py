@@ -387,7 +387,7 @@ def _stream(
     if item.target.startswith("/dev/pts/") or item.target.startswith("/dev/tty"):
         found.terminal = found.terminal or item.target
     elif item.target == "/dev/null":
-        found.other = found.other or "its output is thrown away (/dev/null)"
+        found.other = found.other or "its output is discarded (/dev/null)"
     elif item.target.startswith("socket:"):
         found.other = (
             found.other
@@ -490,7 +490,7 @@ def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
     for item in read_open_files(pid) or []:
         rest = item.target[len(start) :]
         if has_cards and item.target.startswith(start) and rest.isdigit():
-            return f"it holds GPU {rest}"
+            return f"it uses GPU {rest}"
         if (
             metrics
             and item.writes

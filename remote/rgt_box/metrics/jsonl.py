@@ -436,18 +436,18 @@ def _failure(row: dict[str, Any]) -> str:
 
 
 def _hold(row: dict[str, Any]) -> str:
-    return "{} steps are not saved; it waits up to {} for room, with its work in memory".format(
+    return "{} steps are not saved; it waits up to {} for free space, with its state in memory".format(
         row.get("unsaved", "?"), _minutes(row),
     )  # fmt: skip
 
 
 def _given_up(row: dict[str, Any]) -> str:
     why = f": {row['error']}" if row.get("error") else ""
-    return f"it gave up saving, {row.get('unsaved', '?')} steps are lost{why}"
+    return f"it stopped trying to save, {row.get('unsaved', '?')} steps are lost{why}"
 
 
 def _mirror_wait(row: dict[str, Any]) -> str:
-    return "it waits up to {} for the mirror {}: {} is not there".format(
+    return "it waits up to {} for the mirror {}: {} does not exist".format(
         _minutes(row), row.get("url", "?"), row.get("left", "a checkpoint"),
     )  # fmt: skip
 

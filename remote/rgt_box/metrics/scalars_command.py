@@ -181,7 +181,7 @@ def main(argv: list[str]) -> int:
         [word for word in argv if word.startswith("-")], {"--json": "flag"}, HELP
     )
     if len(paths) != 1:
-        _tell("one PATH is needed (--help tells more)")
+        _tell("one PATH is needed (see --help)")
         return WRONG
     path = paths[0]
     # There is only one read, so wait for the child's full limit.
@@ -234,10 +234,10 @@ def _complain(path: str, readings: list[Reading], cut: str) -> None:
             _tell("%s: at %d: %s" % (problem.path, problem.offset, problem.reason))
         empty = empty and not any(series.xs for series in reading.store.series.values())
     if cut:
-        _tell(f"{path}: not everything was looked at (limit on {cut})")
+        _tell(f"{path}: search incomplete (limit on {cut})")
     if empty:
         what = "anything below it" if os.path.isdir(path) else "this file"
-        _tell(f"{path}: no reader knows {what}: no scalars found")
+        _tell(f"{path}: no reader for {what}: no scalars found")
 
 
 if __name__ == "__main__":

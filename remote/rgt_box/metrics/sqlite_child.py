@@ -52,7 +52,7 @@ class Confined(Reader):
         except Ended as error:
             self._until = time.monotonic() + self._rest
             batch.problem(
-                0, "left alone for %d s, since reading it failed: %s" % (self._rest, error)
+                0, "not read for %d s, because reading it failed: %s" % (self._rest, error)
             )
             self._rest = min(LONGEST_REST, 2 * self._rest)
             return

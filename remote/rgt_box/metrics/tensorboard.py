@@ -415,7 +415,9 @@ class EventDirectory(Reader):
     def _read(self, batch: Batch, limit: int) -> None:
         names = sorted((name for name in os.listdir(self.path) if MARK in name), key=order)
         if len(names) > MAX_FILES:
-            batch.problem(0, "%d event files: the %d newest are read" % (len(names), MAX_FILES))
+            batch.problem(
+                0, "%d event files: only the %d newest are read" % (len(names), MAX_FILES)
+            )
             del names[:-MAX_FILES]
         cursors: dict[str, Cursor] = dict((batch.cursor or {}).get("files", {}))
         if set(cursors) - set(names) or not self._files(names, cursors, batch, limit):

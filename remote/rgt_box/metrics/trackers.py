@@ -143,7 +143,7 @@ class TrackioDatabase(Database):
             data = metrics.encode("utf-8", "replace") if isinstance(metrics, str) else metrics
             row = decode_row(data) if isinstance(data, bytes) else None
             if row is None:
-                batch.problem(key, "row %d holds no JSON object" % key)
+                batch.problem(key, "row %d has no JSON object" % key)
                 continue
             row = flatten(row, MAX_TAGS)
             row["_step"] = step

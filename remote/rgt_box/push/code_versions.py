@@ -206,7 +206,7 @@ def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[s
         added = extra(path, told)
         why = [f"it is the newest: {links[name]} points to it"] if current else []
         why += held.of(path) + [
-            f"{who}: it is not known which version that means" for who in held.of(links[name])
+            f"{who}: unknown which version that is" for who in held.of(links[name])
         ]
         why += [f"it contains files that were not pushed: {', '.join(added[:3])}"] if added else []
         why += [shared] if shared else []
@@ -430,7 +430,7 @@ def _doubt(pid: int, found: Held) -> None:
     if not owners or 0 in owners or name in _HIDDEN or name.startswith("sshd"):
         return  # root's own daemons and those that hide their files run none of this user's files
     whose = "" if owners[0] == os.geteuid() else f" of {ownership.user_name(owners[0])}"
-    doubt = "what process %d (%s)%s uses cannot be inspected" % (pid, name or "unnamed", whose)
+    doubt = "what process %d (%s)%s uses cannot be read" % (pid, name or "unnamed", whose)
     if len(found.doubts) < 3 and doubt not in found.doubts:
         found.doubts.append(doubt)
 
@@ -458,7 +458,9 @@ def users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> Hel
                 if _named_in(job, path):
                     found.add(path, f"the job in {job} names it")
         except OSError as error:
-            found.doubts.append(f"what the job in {job} names cannot be read: {error.strerror}")
+            found.doubts.append(
+                f"the files that the job in {job} names cannot be read: {error.strerror}"
+            )
     return found
 
 

@@ -160,7 +160,7 @@ def take(found: dict[str, Any]) -> int:
     """Write the pieces from standard input."""
     held = files.Lock(os.path.join(found["staging"], "take.lock"))
     if not held.acquire(TAKE_WAITS_S):
-        print("push: another push of the same is running", file=sys.stderr)
+        print("push: the same push is already running", file=sys.stderr)
         return BUSY
     total = push_staging.take(found["staging"], sys.stdin.buffer)
     held.release()
@@ -316,7 +316,7 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
     folder = os.path.dirname(target)
     real, inside = os.path.realpath(folder), os.path.realpath(place)
     if not files.is_below(real, inside):
-        return f"{folder} is a link that leads out of {place}"
+        return f"{folder} is a link to a target outside {place}"
     while not os.path.lexists(real):
         real = os.path.dirname(real)
     if not os.path.isdir(real):

@@ -189,13 +189,13 @@ def check_line(line: str, values: dict[str, str]) -> None:
         # Text with spaces is a command line for something else, such as trap or another shell.
         if _VARIABLE.search(inside) and not re.search(r"\s", inside):
             raise WrongVariable(
-                f'in single quotes a shell leaves {inside} as it is: write "{inside}", in double quotes'
+                f'a shell does not expand {inside} in single quotes: write "{inside}", in double quotes'
             )
 
 
 def _unknown(name: str, values: dict[str, str]) -> str:
     if name == SMOKE:
-        return f"${name} is set for the smoke command alone"
+        return f"${name} is set only for the smoke command"
     return "rgt sets no ${} for a command; it sets {}".format(
         name,
         " and ".join(f"${each}" for each in sorted(values)),

@@ -103,7 +103,7 @@ def judge(
         return dict(
             found,
             state="interrupted",
-            reason="preempted (exit 75): it saved and wants to be launched again",
+            reason="preempted (exit 75): it saved and can be launched again",
         )
     return dict(found, state="failed", reason=how)
 
@@ -116,9 +116,7 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
     if status == -signal.SIGKILL:
         if oom:
             return f"killed by the kernel: {oom}"
-        doubt = (
-            "" if oom == "" else "; whether the kernel did it for lack of memory is not known here"
-        )
+        doubt = "" if oom == "" else "; unknown whether the kernel killed it for lack of memory"
         return f"killed by SIGKILL (9){doubt}"
     how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
     if oom:

@@ -282,7 +282,7 @@ def kubernetes_manifest(
         )
     if not any(files.is_below(job.folder, place) for place in places):
         raise WrongManifest(
-            f"no --claim NAME:/MOUNT holds the job directory {job.folder}: the pod would not see it"
+            f"no --claim NAME:/MOUNT contains the job directory {job.folder}: the pod would not see it"
         )
     volumes = {
         name: "vol-%d" % number
@@ -442,7 +442,7 @@ def main(argv: list[str]) -> int:
     if job.settings["parallel"] > 1:
         if found["rest"]:
             return _refuse(
-                'with "parallel" every cell has a task of its own: arguments after -- have no meaning'
+                'with "parallel", every cell has its own task: arguments after -- are not used'
             )
         words = place.command("queue", "cell", "--job", job.folder)
     try:
@@ -474,7 +474,9 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
 def _start(job: queue_file.Job, words: list[str]) -> int:
     who = queue_state.who_holds(job)
     if who == "seal":
-        return _refuse(f"{job.folder} is sealed for a billing action; the seal expires by itself")
+        return _refuse(
+            f"{job.folder} is sealed for a billing action; the seal expires automatically"
+        )
     if who:
         return _tell("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems

@@ -193,7 +193,7 @@ def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> N
         held = _held(size, job, lines)
         amount -= held
         if held:
-            demand.words[size.unit].append(f"less {size.show(held)} already there")
+            demand.words[size.unit].append(f"minus {size.show(held)} already there")
         amount += size.scratch
         if size.scratch:
             demand.words[size.unit].append(f"{size.show(size.scratch)} scratch")
@@ -204,7 +204,7 @@ def _give_back(demand: Demand, size: Size, reclaimable: tuple[int, int]) -> None
     amount = reclaimable[0 if size.unit == "bytes" else 1]
     if amount:
         demand.amounts[size.unit] -= amount
-        demand.words[size.unit].append(f"less {size.show(amount)} that finished cells give back")
+        demand.words[size.unit].append(f"minus {size.show(amount)} that finished cells free")
 
 
 def _held(size: Size, job: Job, lines: list[Line]) -> int:
@@ -222,7 +222,7 @@ def _short(demand: Demand, size: Size, job: Job) -> list[str]:
     stated = job.settings[f"ckpt_{size.unit}"] is not None
     return [
         "{}: does not fit: the disk of {} ({}) has {} free, {} needed ({}; checkpoint size from {}); "
-        "free {} there, or take cells out of the queue".format(
+        "free {} there, or remove cells from the queue".format(
             job.source.where(f"ckpt_{size.unit}" if stated else demand.keys[0]),
             " and ".join(f'"{key}"' for key in demand.keys),
             demand.where.mount,

@@ -370,9 +370,9 @@ def remove_checkpoint(one: Removable) -> str | None:
             if os.path.samefile(path, copy):
                 return f"{path} is the same file as its copy"
             if hashing.of_path(copy) != sha256:
-                return f"{copy} is not what was copied there"
+                return f"{copy} differs from the file copied there"
             if hashing.of_path(path) != sha256:
-                return f"{path} is not what was copied"
+                return f"{path} differs from its copy"
         except OSError as error:
             return f"{error.filename or copy}: {error.strerror or error}"
     for path, _, _, _ in one.files:

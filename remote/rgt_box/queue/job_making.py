@@ -156,14 +156,14 @@ def refuse_secrets(asked: dict[str, Any]) -> None:
         why = masking.why_secret(name, value)
         if why:
             raise NotMade(
-                f"{name} looks like a secret, by its {why}: it would be stored in job.json, "
-                f"and come home with every pull; give it with --secret {name}"
+                f"{name} looks like a secret, by its {why}: it would be stored in job.json and "
+                f"copied with every pull; give it with --secret {name}"
             )
     for text in (_shown(asked), str(asked.get("smoke") or "")):
         if masking.has_shape(text):
             raise NotMade(
-                "the command holds a secret, by its shape: everybody on the box sees it in the list of processes; "
-                "give it with --secret NAME, and let the program read that variable"
+                "the command seems to contain a secret: everyone on the box can see it in the "
+                "process list; give it with --secret NAME, and read that variable in the program"
             )
 
 
@@ -260,7 +260,7 @@ def base_of(asked: dict[str, Any], notes: list[str]) -> str:
         if os.path.isdir(data):
             return data
         notes.append(
-            f"{data}, the platform's data disk, is not there: the run is kept in the home directory"
+            f"{data}, the platform's data disk, does not exist: the run is stored in the home directory"
         )
     return os.path.expanduser("~")
 
@@ -276,9 +276,9 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
     named = any(OUT in text for text in (_shown(asked), *_object(asked, "env").values()))
     if not named and work_folders.folder_of(workdir) is None:
         notes.append(
-            f"no durable copy is made: the command does not name ${OUT}, and {workdir}, where it works, "
-            "is not the job's alone: push the code (--push) or name a directory (--in), "
-            "so that it is known which files it writes"
+            f"no durable copy is made: the command does not name ${OUT}, and {workdir}, its "
+            "working directory, is shared: push the code (--push) or name a directory (--in), so "
+            "that rgt knows which files it writes"
         )
         return None
     return os.path.join(os.path.expanduser(durable), "runs", "{name}")
@@ -353,8 +353,8 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
         return _answer(folder, made=False, notes=[])
     if there is not None and is_taken(queue_file.Job(folder)):
         raise NotMade(
-            f"{folder} has begun, with another command or other code: its cells would no longer be comparable. "
-            "Choose another name"
+            f"{folder} has started with another command or other code: its cells would not be "
+            "comparable. Choose another name"
         )
     notes = _notes(words)
     queue_file.remember_platform(
@@ -407,8 +407,8 @@ def _template(asked: dict[str, Any]) -> list[str]:
         )
     if not any(f"{{{field}}}" in word for field in DISTINCT_FIELDS for word in found):
         raise NotMade(
-            "the command names neither {cfg} nor {name}: every cell would run the same. Write {cfg} where the "
-            "config's path belongs, as in: python train.py --config {cfg}"
+            "the command names neither {cfg} nor {name}: every cell would run the same. Write "
+            "{cfg} in place of the config's path, as in: python train.py --config {cfg}"
         )
     return found
 

@@ -338,7 +338,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
             try:
                 status = child.wait(seconds)
             except subprocess.TimeoutExpired:
-                reason = f"did not end within {seconds:g} s"
+                reason = f"did not exit within {seconds:g} s"
             finally:
                 try:
                     os.killpg(

@@ -126,7 +126,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         return USAGE
     name = cells[index]
     if name not in present:
-        print(f"{name}: its line is no longer in queue.txt; there is nothing to run", flush=True)
+        print(f"{name}: its line is no longer in queue.txt; nothing to run", flush=True)
         return 0
     os.makedirs(queue_state.lanes_folder(job), exist_ok=True)
     held = files.Lock(queue_state.lane_lock_path(job, name))
@@ -135,7 +135,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         return BUSY
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     if files.is_locked(job.path("runner.lock")):
-        words = f"a runner is at work on the whole queue of {job.folder}"
+        words = f"a runner is active on the queue of {job.folder}"
         print(busy(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
         return BUSY
     state_files.register_job(job.folder)
@@ -169,7 +169,7 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
        queue check --job DIR [--json] [--fix]    list everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
        queue list                                print the job directories that this box knows: {"jobs": [DIR, ...]}
-       queue wait --job DIR [--seconds S]        the same, once no runner is at work, or after S seconds (default: 60);
+       queue wait --job DIR [--seconds S]        the same, once no runner is active, or after S seconds (default: 60);
                                                  "queued" = it waits in Slurm's queue
        queue new < JSON                          make a job with an empty queue for one command with fields; prints
                                                  {"folder", "made", "out", "workdir", "durable", "notes"}
@@ -398,7 +398,7 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     lanes = busy_lanes(job)
     if lanes:
-        print(f"running in lanes of their own: {', '.join(lanes)}", file=sys.stderr)
+        print(f"running in separate lanes: {', '.join(lanes)}", file=sys.stderr)
         return BUSY
     state_files.register_job(job.folder)
     cell_process.block_signals()
@@ -415,9 +415,9 @@ def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
 def busy(job: queue_file.Job) -> str:
     """Return a text that says which runner is alive, or that the job is sealed."""
     if queue_state.is_sealed(job):
-        return f"{job.folder} is sealed for a billing action; the seal expires by itself"
+        return f"{job.folder} is sealed for a billing action; the seal expires automatically"
     pid = files.lock_holder(job.path("runner.lock")).get("pid")
-    return f"a runner (pid {pid or 'unknown'}) is already at work on {job.folder}"
+    return f"a runner (pid {pid or 'unknown'}) is already active on {job.folder}"
 
 
 def load_environment(path: str) -> None:

@@ -136,9 +136,7 @@ def again(job: Job, names: list[str]) -> dict[str, Any]:
     """
     held = files.Lock(job.path("runner.lock"))
     if not held.acquire(1.0):
-        raise NotEdited(
-            f"a runner is at work on {job.folder}, or it is sealed; nothing was changed"
-        )
+        raise NotEdited(f"a runner is active on {job.folder}, or it is sealed; nothing was changed")
     try:
         state = queue_state.load_state(job)
         known = queue_state.by_name(state)

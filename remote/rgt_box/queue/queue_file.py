@@ -187,10 +187,10 @@ class Settings:
                 or ".." in kept.split("/")
                 or kept == ""
             ):
-                self.say("keep", f'must hold paths below "out", not {kept!r}')
+                self.say("keep", f'must contain paths below "out", not {kept!r}')
         for ignored in self.values["ignore"]:
             if not isinstance(ignored, str) or not ignored.startswith("/"):
-                self.say("ignore", f"must hold absolute paths, globs allowed, not {ignored!r}")
+                self.say("ignore", f"must contain absolute paths, globs allowed, not {ignored!r}")
 
     def _check_rest(self) -> None:
         try:
@@ -216,9 +216,7 @@ class Settings:
         if self.values["prune"] not in (None, PRUNE):
             self.say("prune", f'must be "{PRUNE}", or be left out')
         if self.values["prune"] and not self.values["durable"]:
-            self.say(
-                "prune", 'needs "durable": only what has a verified copy there is ever removed'
-            )
+            self.say("prune", 'needs "durable": only files with a verified copy there are removed')
         if self.values["parallel"] < 1:
             self.say("parallel", "must be 1 or more")
         elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):
@@ -270,7 +268,7 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     found: list[Line] = []
     problems: list[str] = []
     if b"\0" in data:
-        return [], [f"{path}:1: is not plain text (UTF-16, by the look of it); save it as UTF-8"]
+        return [], [f"{path}:1: is not plain text (probably UTF-16); save it as UTF-8"]
     names: dict[str, Line] = {}
     for number, raw in enumerate(data[len(BOM) if data.startswith(BOM) else 0 :].split(b"\n"), 1):
         where = "%s:%d" % (path, number)

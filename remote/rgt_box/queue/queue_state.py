@@ -284,7 +284,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
     else:
         for cell in left:
             cell.update(
-                state="interrupted", reason="the runner is gone; launch it again to continue"
+                state="interrupted", reason="the runner has ended; launch it again to continue"
             )
     shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
     problems = job.problems + problems

@@ -71,7 +71,7 @@ def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | Non
     if usual < LEAST or seconds >= SHORT * usual:
         return None
     return (
-        "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): look at its log"
+        "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): read its log"
         % (
             duration_text(seconds),
             duration_text(usual),
@@ -238,7 +238,7 @@ def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
         }
     if not kept:
         places = f" or {work}" if work else ""
-        reason = f"it ended with 0 but left nothing to keep in {out}{places}"
+        reason = f"it exited with 0 but left no results in {out}{places}"
         return {"state": "failed", "durable": "failed", "reason": reason}
     return {"state": "done", "durable": "verified", "durable_path": target}
 
@@ -359,7 +359,7 @@ class Runner:
             if isinstance(pid, int) and procstat.is_alive(pid, ticks):
                 state.update(cell_pid=pid, cell_ticks=ticks)
                 cell["reason"] = (
-                    "left running (pid %d) by a runner that died; waiting for it to end" % pid
+                    "still running (pid %d) after its runner died; waiting for it to end" % pid
                 )
                 journal.say(f"{cell['name']}: {cell['reason']}")
                 journal.save()

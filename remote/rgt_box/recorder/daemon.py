@@ -194,10 +194,10 @@ class Recorder:
                 return
             due = min(due, time.monotonic())
             if not self._armed and not os.path.exists(place.root()):
-                self.event("agent-stopped", f"its agent file is gone: {place.root()}", "warn")
+                self.event("agent-stopped", f"its agent file was removed: {place.root()}", "warn")
                 return
             if not self._armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
-                self.event("agent-stopped", f"nobody has watched for {self._idle_hours:g} hours")
+                self.event("agent-stopped", f"no client for {self._idle_hours:g} hours")
                 return
 
     def _watch_over(self) -> None:

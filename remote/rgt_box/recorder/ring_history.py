@@ -98,7 +98,9 @@ class Store:
         )
         found = newest(self._path)
         ring.skip_to(max(last, found[1] if found and found[0] == self._boot else 0))
-        text = f"{self._path} cannot be written ({self.trouble}): history is kept in memory until it can"
+        text = (
+            f"{self._path} cannot be written ({self.trouble}): history is kept in memory until then"
+        )
         self.news.append(("history-in-memory", text, "warn"))
         return ring
 

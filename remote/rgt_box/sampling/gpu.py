@@ -254,7 +254,7 @@ less.
 """
 
 FOREIGN = "GPU processes: the driver reports them with the PIDs of another namespace, which are shown as they are"
-SILENT = "GPU processes: the driver does not list who uses the memory, as is usual in containers"
+SILENT = "GPU processes: the driver does not list them, as is usual in containers"
 
 
 class GpuSampler:

@@ -44,7 +44,7 @@ MEANINGS: dict[int, tuple[str, str]] = {
     74: (HARDWARE, "NVLink error"),
     79: (HARDWARE, "the GPU has fallen off the bus: lost until the machine restarts"),
     92: (SOFTWARE, "many memory errors that ECC corrected"),
-    94: (HARDWARE, "contained memory error: the program that met it was ended"),
+    94: (HARDWARE, "contained memory error: the affected program was ended"),
     95: (HARDWARE, "uncontained memory error: all programs are affected, the GPU must be reset"),
     109: (HARDWARE, "a context switch took too long"),
     110: (HARDWARE, "security fault"),
@@ -54,7 +54,7 @@ MEANINGS: dict[int, tuple[str, str]] = {
     140: (HARDWARE, "memory error that was not recovered"),
     143: (HARDWARE, "the GPU could not be initialised"),
     149: (HARDWARE, "NVLink error"),
-    154: (SOFTWARE, "the driver changed what it takes to recover this GPU"),
+    154: (SOFTWARE, "the driver changed the recovery action for this GPU"),
 }
 """Number → (level of the event, short meaning): only the ones that occur in practice."""
 

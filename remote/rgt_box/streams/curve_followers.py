@@ -230,7 +230,7 @@ class FoundScalars:
         if FoundSource.total > MOST_POINTS and not self._told:
             self._told = self._read_all = True
             text = (
-                "%s: the curves of this box have more than %d points: what comes now is not shown"
+                "%s: the curves of this box have more than %d points: new points are not shown"
                 % (
                     self.name,
                     MOST_POINTS,
@@ -251,7 +251,7 @@ class FoundScalars:
                 left -= more
             if source.is_cut and not self._told_names:
                 self._told_names = True
-                text = "%s: %s names more than %d curves: the others are not read" % (
+                text = "%s: %s has more than %d curves: the others are not read" % (
                     self.name,
                     source.source.path,
                     MAX_SERIES,

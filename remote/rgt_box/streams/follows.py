@@ -134,8 +134,8 @@ class FrozenLogs:
             return []
         self._told[log] = wrote
         text = (
-            "%s: nothing in its log for %d s before its newest checkpoint; the run continues, its output waits in a"
-            " buffer (PYTHONUNBUFFERED=1 in the job's env lets it out)" % (name, saved - wrote)
+            "%s: nothing in its log for %d s before its newest checkpoint; the run continues, its "
+            "output is buffered (set PYTHONUNBUFFERED=1 in the job's env)" % (name, saved - wrote)
         )
         return [{"t": "event", "kind": "log-frozen", "level": "warn", "text": text}]
 

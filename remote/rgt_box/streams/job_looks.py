@@ -75,7 +75,7 @@ class JobLook:
             return []
         self.hangs = not self.hangs
         if self.hangs:
-            text = f"{self.path}: {error}; what its queue does is not known meanwhile"
+            text = f"{self.path}: {error}; the state of its queue is unknown"
             return [("files-hang", text, "warn")]
         return [("files-answer", f"{self.path}: answers again", "info")]
 

@@ -176,7 +176,7 @@ def open_source(
         or "the recorder did not start"
     )
     local = LocalSource(folder, config, after)
-    limited = local.limited + [f"no recorder: {why}; what happens while nobody watches is not kept"]
+    limited = local.limited + [f"no recorder: {why}; without a connection, no history is kept"]
     return local, {"gpu_source": local.gpu_source, "limited": limited}, why
 
 

@@ -279,7 +279,7 @@ class Training:
         if run.silent and run.silent not in notes:
             notes.append(run.silent)
         notes += [
-            f"{name} was deleted while it is written to: it is gone when the training ends"
+            f"{name} was deleted but is still written to: it is lost when the training ends"
             for name in run.deleted.values()
         ]
         if self._sources.cut:
@@ -288,7 +288,7 @@ class Training:
             )
         if torn:
             notes.append(
-                "{} may be another training's that runs in the same directory: not shown".format(
+                "{} may belong to another training in the same directory: not shown".format(
                     ", ".join(sorted(torn)[:3])
                 )
             )

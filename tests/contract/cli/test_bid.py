@@ -84,7 +84,9 @@ async def test_a_machine_that_was_outbid_is_named_as_such_and_comes_back(bids: B
     bids.instance.min_bid = 0.6
     bids.server.outbid(bids.instance)
     status = await asyncio.to_thread(bids.rgt.on, "bid", "mill", "0.65", "--dry-run")
-    assert "OUTBID: it is stopped, and its disk is charged; lowest bid now: $0.60/h" in status.stdout
+    assert (
+        "OUTBID: it is stopped, and its disk is charged; lowest bid now: $0.60/h" in status.stdout
+    )
     code, done = await bids.change("0.65")
     await bids.server.settle()
     assert (code, bids.instance.actual) == (OK, "running"), done

@@ -230,7 +230,7 @@ def test_a_file_that_becomes_a_directory_during_the_pull_is_named_and_comes_with
     reasons = {Path(row.path).name: row.reason for row in report.refused}
     assert not report.complete
     for name in ("a.pt", "1.txt"):
-        assert "a directory now" in reasons[name]
+        assert "now a directory" in reasons[name]
         assert "pull again" in reasons[name]
     again = pulled(lab, source.folder, to=tmp_path / "out")
     assert again.complete, again

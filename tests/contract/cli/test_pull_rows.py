@@ -120,7 +120,7 @@ def test_a_row_that_is_gone_is_named(at_home: BoxSpec, tmp_path: Path) -> None:
     nowhere = home_of(at_home) / "gone"
     report = pulled(at_home, nowhere, to=tmp_path / "out", wanted=Wanted())
     assert [(row.path, row.reason) for row in report.incomplete] == [
-        (str(nowhere), "holds no results any more: list them again")
+        (str(nowhere), "no longer contains results: list them again")
     ]
 
 

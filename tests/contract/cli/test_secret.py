@@ -91,7 +91,7 @@ def test_a_durable_place_is_refused_in_words(rgt: Rgt, lab: BoxSpec, real_sshd: 
     assert (
         done.returncode == 1
         and "outlives this box" in done.stderr
-        and "would do (--to" in done.stderr
+        and "is suitable (--to" in done.stderr
     )
     assert list(durable.iterdir()) == [] and VALUE not in done.stderr
     assert rgt.on("secret", "lab").returncode == 2

@@ -246,7 +246,10 @@ async def test_a_person_sees_the_price_types_the_name_and_accepts_the_host_key(u
     )
     assert (code, up.created()) == (FAILED, 0), shown
     code, shown = await asyncio.to_thread(
-        at_a_terminal, up.rgt, [("to rent it", "train-a"), ("type yes to accept it", "yes")], *up.words()
+        at_a_terminal,
+        up.rgt,
+        [("to rent it", "train-a"), ("type yes to accept it", "yes")],
+        *up.words(),
     )
     assert (code, up.created()) == (OK, 1), shown
     assert "together: $1." in shown and "will send" in shown and "SHA256:" in shown

@@ -104,7 +104,7 @@ async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(
         assert found.generation == seal.generation
         with pytest.raises(
             CommandFailed,
-            match=r"rgt-box seal: another seal is in force on this box; it expires by itself",
+            match=r"rgt-box seal: this box has another active seal; it expires automatically",
         ):
             await ask_seal(connection, deployed, described(box, job))
         command = deployed.command("queue", "run", "--job", str(job))

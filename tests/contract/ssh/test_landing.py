@@ -203,7 +203,7 @@ async def test_where_everybody_may_put_another_directory_in_its_place_it_is_not_
     with box(tmp_path, "true") as port:
         found = await put(tmp_path, port)
         stands(tmp_path, found)
-        assert f"everybody can write to {folder.parent}: chmod o-w {folder.parent}" in found.note
+        assert f"everyone can write to {folder.parent}: chmod o-w {folder.parent}" in found.note
         folder.parent.chmod(0o1777)  # as /tmp: none but the owner renames there
         assert (await put(tmp_path, port)).path == str(folder / build_agent().filename)
 

@@ -159,4 +159,4 @@ def test_a_command_in_the_home_directory_has_no_durable_copy_and_says_why(
     rgt.describe([msgspec.structs.replace(box, durable=str(tmp_path / "volume"))])
     done = rgt.on("run", "lab", "--wait", "--", "echo made > ~/there.txt")
     assert done.returncode == 0, done.stderr
-    assert "is not the job's alone" in done.stdout
+    assert "is shared: push" in done.stdout

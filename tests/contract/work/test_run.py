@@ -352,7 +352,7 @@ def test_a_variable_in_a_command_without_a_shell_is_filled_in(
         (["prog --out $RGT_DIR"], "rgt sets no $RGT_DIR"),
         (["prog --out '$RGT_OUT'"], 'write "$RGT_OUT", in double quotes'),
         (["sh", "-c", "prog --out '${RGT_OUT}/a'"], 'write "${RGT_OUT}/a", in double quotes'),
-        (["prog", "$RGT_SMOKE"], "$RGT_SMOKE is set for the smoke command alone"),
+        (["prog", "$RGT_SMOKE"], "$RGT_SMOKE is set only for the smoke command"),
     ],
 )
 def test_a_variable_that_would_arrive_literally_is_refused_before_the_push(
@@ -384,9 +384,9 @@ VALUE = "hf_" + "aB3dE5fG7h" * 3
     [
         (["--env", f"HF_TOKEN={VALUE}", "--", "true"], "give it with --secret HF_TOKEN"),
         (["--env", "DB_PASSWORD=hunter2", "--", "true"], "by its name"),
-        (["--env", f"A={VALUE}", "--", "true"], "by its shape"),
-        (["--", "prog", "--token", VALUE], "the command holds a secret"),
-        (["--smoke", f"prog {VALUE}", "--", "true"], "the command holds a secret"),
+        (["--env", f"A={VALUE}", "--", "true"], "looks like a secret"),
+        (["--", "prog", "--token", VALUE], "the command seems to contain a secret"),
+        (["--smoke", f"prog {VALUE}", "--", "true"], "the command seems to contain a secret"),
     ],
 )
 def test_a_secret_in_the_environment_or_command_is_refused(

@@ -107,7 +107,9 @@ def tell(
     spot.close()
     shutil.rmtree(folders["a"] / "home")
     early = rgt.on("queue", "b", "run", "--hand-over", "a", "--probe", "1s")
-    assert early.returncode == 1 and "Unreachable does not mean stopped" in early.stderr, early.stderr
+    assert early.returncode == 1 and "Unreachable does not mean stopped" in early.stderr, (
+        early.stderr
+    )
     taken_away()
 
     lost = rgt.on("queue", "a,b", "reconcile")

@@ -108,13 +108,13 @@ def test_what_cannot_be_armed_is_refused_with_the_reason(
     box, plane = lab
     wrong: dict[str, Any] = {"boot": "another", "instance": "other", "durable": ["/nowhere/at/all"]}
     reasons = box.arm(**{"stop": by_runpod(plane)} | wrong)["reasons"]
-    assert "rebooted since you looked" in reasons[0]
+    assert "rebooted since your review" in reasons[0]
     assert f"says that it is {POD}, and not other" in reasons[1]
     assert "cannot be written to" in reasons[2]
     stop = {"kind": "vastai", "url": "https://console.vast.ai"}
     reasons = box.arm(stop=stop, durable=[])["reasons"]
     assert "CONTAINER_API_KEY and CONTAINER_ID are not in its environment" in reasons[0]
-    assert "no directory was named that survives" in reasons[1]
+    assert "no directory that survives" in reasons[1]
     assert box.autostop("--status")["armed"] is False
     for line in (b"", b"[]\n", b'{"mode": "idle"}\n', b'{"mode": "idle", "action": "destroy"}\n'):
         done = box.run("autostop", "--arm", stdin=line)
@@ -127,7 +127,7 @@ def test_a_key_that_reads_nothing_is_not_armed(lab: tuple[ParkingBox, LocalRunPo
     plane.machine_keys.clear()
     found = box.arm(stop=by_runpod(plane))
     assert found["reasons"] == [
-        "not armed: the box's own key cannot be used: answered 401: invalid or missing API key"
+        "not armed: the box's key cannot be used: answered 401: invalid or missing API key"
     ]
     plane.machine_keys[KEY] = "anotherpod"
     assert "answered 403" in box.arm(stop=by_runpod(plane))["reasons"][0]

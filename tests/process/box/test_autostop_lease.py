@@ -97,7 +97,7 @@ def test_runs_are_ended_only_if_the_box_can_be_stopped(lab: tuple[ParkingBox, Lo
     box.kill_recorder()
     assert box.run("record").returncode == 0
     until(lambda: len(box.told("failed")) > 1, "a second failure")
-    assert "no run was ended, since this box cannot be stopped" in box.told("failed")[0]
+    assert "no run was stopped, because this box cannot be stopped" in box.told("failed")[0]
     assert "may read this instance, but not stop it (403" in box.told("failed")[0]
     assert (box.told("stopped-lease"), stops_sent(plane), runner.poll()) == ([], 0, None)
     assert not (job / "out/a/checkpoint.pt").exists()
@@ -141,7 +141,7 @@ def test_one_that_began_after_the_arming_is_told_and_holds_the_box_until_it_ends
         until((box.folder / "train.py.begun").exists, "the run")
     until(lambda: box.told("failed"), "the word")
     assert (
-        "the lease is over, and not parked: not known to save on SIGTERM" in box.told("failed")[0]
+        "the lease is over, but not parked: not known to save on SIGTERM" in box.told("failed")[0]
     )
     assert (box.on, stops_sent(plane)) == (True, 0)
     until(lambda: box.autostop("--status")["lease"]["state"] == "failed", "its state")

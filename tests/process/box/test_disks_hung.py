@@ -163,7 +163,7 @@ def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_g
 
     first = expect(lambda frame: isinstance(frame, protocol.Sample), "a sample")
     told = expect(event("files-hang", f"{bad}: no answer for "), "that it hangs")
-    assert told.text.endswith("what its queue does is not known meanwhile")
+    assert told.text.endswith("the state of its queue is unknown")
     known = tmp_path / "state" / "recorder-queues.json"
     until(
         lambda: known.exists() and str(good) in json.loads(known.read_bytes()),

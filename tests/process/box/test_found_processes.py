@@ -94,8 +94,8 @@ def test_who_holds_a_gpu_trains_but_an_inference_server_or_an_idle_notebook_does
     server, notebook = start("vllm.py", hold), start("ipykernel_launcher.py", SLEEP)
     busy_notebook = start("colab_kernel_launcher.py", hold)
     found = look(Finder(None, {}))
-    assert found[holder.pid]["why"] == "it holds GPU 0"
-    assert found[busy_notebook.pid]["why"] == "it holds GPU 0"
+    assert found[holder.pid]["why"] == "it uses GPU 0"
+    assert found[busy_notebook.pid]["why"] == "it uses GPU 0"
     assert not {idle.pid, server.pid, notebook.pid} & set(found)
 
 
@@ -164,7 +164,7 @@ def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None
     piped = start("train2.py", SLEEP)
     found = Finder(None, {})
     runs = until(lambda: {away.pid, piped.pid} <= set(look(found)) and look(found))
-    assert runs[away.pid]["silent"] == "no log file: its output is thrown away (/dev/null)"
+    assert runs[away.pid]["silent"] == "no log file: its output is discarded (/dev/null)"
     assert "a program that could not be identified" in runs[piped.pid]["silent"]
     told = [
         (event["kind"], event["level"])

@@ -101,7 +101,7 @@ def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
         "comparable": comparable,
     }
     (row,) = [row for row in gpu_health.examine(gpu, 85.0, None) if row["check"] == "memory"]
-    assert (row["ok"], row["text"].startswith("7.0 GiB are held by no process")) == (ok, True)
+    assert (row["ok"], row["text"].startswith("7.0 GiB are used by no process")) == (ok, True)
 
 
 @pytest.mark.parametrize("python", pythons(between=pytest.mark.full))

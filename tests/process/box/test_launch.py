@@ -291,7 +291,7 @@ def test_results_are_kept_where_the_command_names_their_place(box: Agent, tmp_pa
         box, name="empty", digest="empty", line=': "$RGT_OUT"', durable=str(durable)
     )
     assert (code, rows["begins"]["verdict"]) == (1, "died")
-    assert "left nothing to keep" in rows["begins"]["reason"]
+    assert "left no results" in rows["begins"]["reason"]
     code, rows, _ = launched(
         box, name="elsewhere", digest="elsewhere", line="true", durable=str(durable)
     )
@@ -353,7 +353,7 @@ def test_a_cell_that_runs_or_is_done_keeps_its_line(box: Agent) -> None:
         {"a": "it is done", "b": "it is running"},
     )
     again = box.run("queue", "again", "--job", str(job), "--cell", "a")
-    assert again.returncode == 2 and b"a runner is at work" in again.stderr
+    assert again.returncode == 2 and b"a runner is active" in again.stderr
     (job / "go").touch()
     until(lambda: master_log(job).endswith("QUEUE DONE\n"))
     assert "START c" not in (job / "master.log").read_text()

@@ -250,7 +250,7 @@ def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> No
     plane.pods[POD].locked = True
     assert own_stop.prove(own) == (
         False,
-        "the box's own key cannot be used: the instance is locked: the platform refuses a stop; unlock it",
+        "the box's key cannot be used: the instance is locked: the platform refuses a stop; unlock it",
     )
 
 
@@ -333,8 +333,8 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
             with pytest.raises(NoKey, match=words):
                 OwnStop({"kind": "command", **stop}, "x")
         for mode, words in (
-            (0o775, "others than root"),
-            (0o757, "others than root"),
+            (0o775, "users other than root"),
+            (0o757, "users other than root"),
             (0o644, "cannot be run"),
         ):
             program(here, "#!/bin/sh\nexit 3\n", mode)
@@ -346,7 +346,7 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
             == "maybe"
         )
         here.chmod(0o777)
-        with pytest.raises(NoKey, match="everybody can write"):
+        with pytest.raises(NoKey, match="everyone can write"):
             OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
     finally:
         for path in here.iterdir():

@@ -204,7 +204,7 @@ def test_what_was_written_into_a_version_is_not_lost(place: Path, old: Path, nam
 def test_what_is_not_known_keeps(place: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(*_: object) -> code_versions.Held:
         held = code_versions.Held()
-        held.doubts.append("what process 7 uses cannot be inspected")
+        held.doubts.append("what process 7 uses cannot be read")
         return held
 
     monkeypatch.setattr(code_versions, "users", nobody)
@@ -314,7 +314,7 @@ def test_what_may_be_open_is_not_replaced_unasked(
 ) -> None:
     def unseen(_: list[str]) -> code_versions.Held:
         held = code_versions.Held()
-        held.doubts.append("what process 7 uses cannot be inspected")
+        held.doubts.append("what process 7 uses cannot be read")
         return held
 
     monkeypatch.setattr(code_versions, "opened", unseen)
@@ -325,7 +325,7 @@ def test_what_may_be_open_is_not_replaced_unasked(
         found = push_command.sort_data(push_staging.Manifest(told), HashCache(None))
         assert found.going == (["a.bin"] if replace else [])
         assert [why for _, why in found.refused] == (
-            [] if replace else ["what process 7 uses cannot be inspected"]
+            [] if replace else ["what process 7 uses cannot be read"]
         )
 
 

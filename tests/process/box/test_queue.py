@@ -266,7 +266,7 @@ def test_there_is_never_a_second_runner(agent: Agent, tmp_path: Path) -> None:
     runner = agent.start("queue", "run", "--job", str(job))
     until(lambda: (job / "state.json").exists() and state(job)["a"]["state"] == "running")
     second = agent.run("queue", "run", "--job", str(job))
-    assert (second.returncode, b"already at work" in second.stderr) == (3, True)
+    assert (second.returncode, b"already active" in second.stderr) == (3, True)
     frame = queue_frame(agent, job)
     assert (frame.runner_alive, frame.runner_pid, frame.cells[0].state) == (
         True,
@@ -385,7 +385,8 @@ def test_a_runner_killed_together_with_its_cell_is_repaired(agent: Agent, tmp_pa
     )
     agent.run("queue", "run", "--job", str(job))
     assert (
-        queue_frame(agent, job).cells[0].reason == "the runner is gone; launch it again to continue"
+        queue_frame(agent, job).cells[0].reason
+        == "the runner has ended; launch it again to continue"
     )
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert [cell["state"] for cell in state(job).values()] == ["done", "done"]
@@ -450,7 +451,7 @@ def test_a_full_durable_storage_fails_the_cell(agent: Agent, tmp_path: Path) -> 
 def test_nothing_to_keep_is_no_success(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", sh("exit 0"), ["a"], durable=str(tmp_path / "fs" / "{name}"))
     assert agent.run("queue", "run", "--job", str(job)).returncode == 1
-    assert "left nothing to keep" in state(job)["a"]["reason"]
+    assert "left no results" in state(job)["a"]["reason"]
 
 
 def test_the_book_keeping_survives_a_full_disk(agent: Agent, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_ok_missing_and_never_ran(agent: Agent, job: Path, tmp_path: Path) -> No
     status, report, cells = reconcile(agent, "--job", str(job))
     assert status == 1
     assert statuses(cells) == {"a": "ok", "b": "ok", "bad": "missing", "late": "never-ran"}
-    assert cells["bad"]["reason"] == "no copy; the queue calls it failed: exit 3"
+    assert cells["bad"]["reason"] == "no copy; the queue state is failed: exit 3"
     assert (cells["a"]["files"], cells["a"]["verified"], cells["a"]["line"]) == (3, 2, 1)
     assert report["counts"] == {"ok": 2, "missing": 1, "never-ran": 1}
     shutil.rmtree(tmp_path / "fs" / "b")

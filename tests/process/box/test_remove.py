@@ -233,8 +233,8 @@ def script(box: Agent, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("program", "text", "words"), [
-    ("squeue", "exit 1", "Slurm does not say"),
-    ("kubectl", "exit 1", "Kubernetes does not say"),
+    ("squeue", "exit 1", "Slurm does not list"),
+    ("kubectl", "exit 1", "Kubernetes does not list"),
     ("kubectl", f"echo '{{\"command\": \"python3 /claim/{OLD} queue cell\"}}'", "Kubernetes"),
     ("crontab", f"echo '@reboot python3 ~/.cache/rgt/{OLD} queue run'", "crontab"),
 ])  # fmt: skip

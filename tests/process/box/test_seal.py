@@ -107,8 +107,7 @@ def test_a_live_runner_is_busy_and_goes_on(still: Agent, tmp_path: Path) -> None
         until(lambda: status(still, job)["cells"][0]["state"] == "running")
         found = seal(still, "--job", str(job))
         assert any(
-            f"a runner (pid {runner.pid}) is already at work on {job}" == line
-            for line in found.busy
+            f"a runner (pid {runner.pid}) is already active on {job}" == line for line in found.busy
         )
         assert runner.poll() is None
         assert unseal(still, found.nonce)
@@ -123,7 +122,7 @@ def test_a_lane_at_work_is_busy(still: Agent, tmp_path: Path) -> None:
     try:
         until(lambda: (job / "lanes/b.json").exists())
         found = seal(still, "--job", str(job))
-        assert "b is running in a lane of its own" in found.busy
+        assert "b is running in a separate lane" in found.busy
         assert unseal(still, found.nonce)
     finally:
         lane.terminate()
@@ -134,7 +133,7 @@ def test_a_second_seal_is_refused_until_the_first_one_is_open(still: Agent) -> N
     first = seal(still)
     refused = still.run("seal")
     assert refused.returncode == 3
-    assert b"another seal is in force on this box; it expires by itself within" in refused.stderr
+    assert b"this box has another active seal; it expires automatically within" in refused.stderr
     assert unseal(still, "0" * 32) is False, "a nonce that is not its own opens nothing"
     assert still.run("seal").returncode == 3
     assert unseal(still, first.nonce)
@@ -256,13 +255,13 @@ def test_memory_that_nobody_explains_is_said_and_a_card_that_is_silent(
     }
     found = seal(still)
     assert cards(found) == [
-        "GPU 0: 60.0 GiB are held by an unknown process, utilisation 93%",
+        "GPU 0: 60.0 GiB are used by an unknown process, utilisation 93%",
         "GPU 1 does not answer: GPU is lost",
     ]
     assert unseal(still, found.nonce)
     still.env |= {"STUB_USERS": f"4194000:{60 << 30}", "STUB_COUNT": "1"}
     found = seal(still)
-    assert cards(found) == ["GPU 0: 60.0 GiB are held by pid 4194000, utilisation 93%"]
+    assert cards(found) == ["GPU 0: 60.0 GiB are used by pid 4194000, utilisation 93%"]
     assert unseal(still, found.nonce)
 
 

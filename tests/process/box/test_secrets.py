@@ -50,7 +50,7 @@ def test_a_secret_is_a_file_that_nobody_else_reads(agent: Agent, home: Path) -> 
     assert secret(agent, "put", "--name", "HF_TOKEN", value="another-value")["put"] == row
     assert [each["problem"] for each in secret(agent, "list")["secrets"]] == [None]
     path.chmod(0o644)
-    assert "give it again" in secret(agent, "list")["secrets"][0]["problem"]
+    assert "set it again" in secret(agent, "list")["secrets"][0]["problem"]
     assert secret(agent, "remove", "--name", "HF_TOKEN")["removed"] == [row] and not path.exists()
     assert (
         "no secret of that name"

@@ -151,9 +151,7 @@ def test_a_stop_that_was_killed_is_asked_for_and_nothing_else(plane: Plane, befo
     plan = armed(plane)
     folder = str(plane.folder / "state")
     armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
-    with pytest.raises(
-        Withdrawn, match="the stop was not carried out, and the box has gone on since"
-    ):
+    with pytest.raises(Withdrawn, match="the stop was not carried out, and the box still runs"):
         run(plane, plan)
     assert plane.requests == [READ]
     armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
@@ -220,7 +218,7 @@ def test_the_queues_are_held_meanwhile_and_let_go_at_the_end(plane: Plane) -> No
     assert [files.is_locked(path) for path in held] == [False, False]
     runner = files.Lock(held[0])
     assert runner.acquire()
-    with pytest.raises(Withdrawn, match="is already at work"):
+    with pytest.raises(Withdrawn, match="is already active"):
         run(plane, armed(plane, jobs=[str(job)]))
     assert plane.requests == []
 
@@ -236,7 +234,9 @@ def test_results_go_where_they_survive_and_what_cannot_go_keeps_the_box(plane: P
     assert (kept / "queue.txt").exists()
     inside = make_job(plane.folder / "volume/job", ["true"], ["a"])
     run(plane, armed(plane, jobs=[str(inside)]))
-    assert "lies where it survives a stop" in story.read(str(plane.folder / "state"))[-4]["text"]
+    assert (
+        "is on storage that survives a stop" in story.read(str(plane.folder / "state"))[-4]["text"]
+    )
     (kept / "out/a/m.jsonl").unlink()
     (kept / "out/a/m.jsonl").mkdir()
     (kept / "out/a/m.jsonl/x").write_text("in the way")

@@ -61,7 +61,7 @@ def test_the_same_sweep_again_changes_nothing_and_another_one_is_refused_once_it
     assert box.run("queue", "run", "--job", row["folder"]).returncode == 0
     status, _, said = new(box, "s", "true {cfg}")
     assert status == 2
-    assert "has begun, with another command or other code" in said
+    assert "has started with another command or other code" in said
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_cell_that_ends_much_too_soon_is_flagged(agent: Agent, tmp_path: Path)
     seeded(job, a=500.0, b=1000.0, c=7000.0)
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     cells = {cell.name: cell for cell in queue_decoded(agent, job).cells}
-    flag = r"ended after \d+ s, where 17 min is usual \(median of 3 done with task lm and 20 epochs\): look at its log"
+    flag = r"ended after \d+ s, where 17 min is usual \(median of 3 done with task lm and 20 epochs\): read its log"
     assert cells["new"].state == "done" and re.fullmatch(flag, cells["new"].flag or "")
     assert (cells["other"].state, cells["other"].flag) == ("done", None)
 

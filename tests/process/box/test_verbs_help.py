@@ -48,7 +48,7 @@ def test_a_verb_whose_module_is_not_packed_says_so(
     monkeypatch.setitem(entry.VERBS, "reap", ("rgt_box.commands.not_there", "x"))
     assert entry.main(["reap"]) == 2
     assert (
-        "reap: this agent was built without it (no module rgt_box.commands.not_there)"
+        "reap: this agent was built without that verb (no module rgt_box.commands.not_there)"
         in capsys.readouterr().err
     )
     monkeypatch.setitem(entry.VERBS, "reap", ("rgt_box.nowhere.at_all", "x"))

@@ -88,7 +88,7 @@ def test_mending_keeps_a_link_and_leaves_binary_files_alone(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("a.toml lm\n".encode("utf-16"), ":1: is not plain text (UTF-16"),
+        ("a.toml lm\n".encode("utf-16"), ":1: is not plain text (probably UTF-16"),
         (b"ok lm\n\xff.toml lm\n", ":2: is not UTF-8"),
         (b"a lm \xc2\xb2\n", ":1: epochs"),  # a superscript two is a digit to some
     ],

@@ -158,8 +158,8 @@ def test_a_file_that_no_reader_knows_and_an_empty_directory(
     assert main([str(path), "--json"]) == 1
     out, problems = capfd.readouterr()
     assert out == ""
-    assert f"{path}: no reader knows this file" in problems
-    assert f"{tmp_path}: no reader knows anything below it" in problems
+    assert f"{path}: no reader for this file" in problems
+    assert f"{tmp_path}: no reader for anything below it" in problems
     (tmp_path / "empty.log").touch()
     assert main([str(tmp_path / "empty.log")]) == 1
 

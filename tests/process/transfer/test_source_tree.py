@@ -330,7 +330,7 @@ def test_what_the_dashboard_exports_is_no_code(
 
 
 def test_what_cannot_be_pushed_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not there"):
+    with pytest.raises(SourceError, match="does not exist"):
         read_tree(tmp_path / "no", PLAIN)
     with pytest.raises(SourceError, match="neither a directory nor a regular file"):
         read_tree(Path("/dev/null"), PLAIN)

@@ -97,7 +97,7 @@ def test_what_a_run_has_written_in_a_container_is_not_taken_for_saved(tmp_path: 
     hidden = f"/proc/{os.getpid()}/root{tmp_path}/out"
     found(tmp_path, dirs=[hidden, str(tmp_path / "out")])
     saved = result_copies.save([], [], [], [str(tmp_path)])
-    assert saved.problems == [f"{hidden}: is in a container, from where nothing can be copied"]
+    assert saved.problems == [f"{hidden}: is in a container, from which nothing can be copied"]
     assert results.owners_of([], [], []).whole == {os.fsencode(tmp_path / "out"): "run train"}
     assert result_copies.save([], [], ["/proc/*/root/*"], [str(tmp_path)]).problems == []
 
@@ -137,7 +137,7 @@ def test_files_that_never_stop_coming_and_going_are_not_saved(
 
     monkeypatch.setattr(mirror, "copy_file", rename)
     saved = result_copies.save([], [str(work)], [], [str(tmp_path / "durable")])
-    assert saved.problems == [f"{work}: files came and went while they were copied"]
+    assert saved.problems == [f"{work}: files were added or removed while they were copied"]
 
 
 def test_the_kernels_own_files_within_results_are_not_copied(

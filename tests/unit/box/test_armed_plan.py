@@ -61,7 +61,7 @@ def test_a_request_gets_every_field() -> None:
         ({"instance": None}, "instance is missing"),
         ({"pattern": "("}, "pattern: "),
         ({"pattern": 5}, "pattern: "),
-        ({"stop": None}, "only action ask does without one"),
+        ({"stop": None}, "only the action ask needs none"),
         ({"stop": {"kind": "aws"}}, "stop.kind must be one of"),
         ({"stop": {"kind": "command", "command": "x"}}, "stop.command must be a list"),
         ({"stop": {"kind": "runpod", "url": 5}}, "stop.url must be a string"),

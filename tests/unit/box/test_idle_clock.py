@@ -105,8 +105,8 @@ def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None
     ("sample", "signs", "words"),
     [
         ({"gpus": [{"index": 0, "error": "lost"}]}, {}, "GPU 0 does not answer: lost"),
-        ({"gpus": [{"index": 0, "vram_used": 1}]}, {}, "does not say whether it is busy"),
-        ({"gpus": [{"index": 0, "util": 0.0}]}, {}, "how much of its memory"),
+        ({"gpus": [{"index": 0, "vram_used": 1}]}, {}, "does not report its utilisation"),
+        ({"gpus": [{"index": 0, "util": 0.0}]}, {}, "its used memory"),
         ({"gpus": [{"index": 0, "util": 0.0, "vram_used": 1 << 30}]}, {}, "an unknown process"),
         (
             {"gpus": [{"index": 0, "util": 0.0, "vram_used": 1}]},
@@ -115,7 +115,7 @@ def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None
         ),
         ({"transfers": None}, {}, "whether files are being copied"),
         ({"input_at": None}, {}, "last typed"),
-        ({"session": {"slurm_error": "down"}}, {"slurm": True}, "Slurm cannot be asked: down"),
+        ({"session": {"slurm_error": "down"}}, {"slurm": True}, "Slurm cannot be queried: down"),
         ({}, {"unknown": ["hidden"]}, "hidden"),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_plausible_date_counts_by_the_earlier_of_two_clocks(skew: float, since
     ("created", "started", "skew", "reason"),
     [
         (None, NOW, 0.0, "does not say"),
-        (NOW + 1, None, 0.0, "later than now"),
+        (NOW + 1, None, 0.0, "in the future"),
         (NOW - 60, NOW - 3600, 0.0, "reports a start before the creation"),
         (NOW - 3600, None, None, "clock of the box"),
         (NOW - 3600, None, 3600.0, "clock of the box"),

@@ -288,9 +288,7 @@ def test_a_price_that_the_person_wrote_down_is_not_read_from_a_provider() -> Non
     priced = msgspec.structs.replace(box().meter, source=FLEET_FILE, per_hour=0.5)
     found = check("5.5", box(meter=priced, spec=spec))
     assert found.status is WARN
-    assert found.evidence.startswith(
-        "no provider: $0.50/h is the price in the fleet file"
-    )
+    assert found.evidence.startswith("no provider: $0.50/h is the price in the fleet file")
 
 
 def test_the_newest_layer_does_not_hide_the_oldest() -> None:

@@ -33,7 +33,12 @@ FAILED: list[tuple[asyncssh.Error | OSError, bool, str, str]] = [
         "the hop before it",
     ),
     (asyncssh.KeyExchangeFailed("No match"), True, "No match", "an algorithm that both"),
-    (asyncssh.ConnectionLost("Connection \x1b[31mlost"), True, "Connection lost", "it closed the connection"),
+    (
+        asyncssh.ConnectionLost("Connection \x1b[31mlost"),
+        True,
+        "Connection lost",
+        "it closed the connection",
+    ),
     (OSError(errno.EIO, "Input/output error"), False, "Input/output error", ""),
 ]
 
