@@ -56,7 +56,7 @@ def test_a_request_gets_every_field() -> None:
         ({"jobs": "x"}, "jobs must be a list"),
         ({"results": [1]}, "results must be a list"),
         ({"ignore": ["a\0"]}, "ignore must be a list"),
-        ({"durable": ["volume"]}, "durable must hold absolute paths"),
+        ({"durable": ["volume"]}, "durable must contain absolute paths"),
         ({"boot": ""}, "boot is missing"),
         ({"instance": None}, "instance is missing"),
         ({"pattern": "("}, "pattern: "),
@@ -65,8 +65,8 @@ def test_a_request_gets_every_field() -> None:
         ({"stop": {"kind": "aws"}}, "stop.kind must be one of"),
         ({"stop": {"kind": "command", "command": "x"}}, "stop.command must be a list"),
         ({"stop": {"kind": "runpod", "url": 5}}, "stop.url must be a string"),
-        ({"accept_holders": [{"pid": 1}]}, "accept_holders must hold"),
-        ({"accept_holders": 5}, "accept_holders must hold"),
+        ({"accept_holders": [{"pid": 1}]}, "accept_holders must contain"),
+        ({"accept_holders": 5}, "accept_holders must contain"),
     ],
 )
 def test_what_makes_no_sense_is_told_by_its_field(changed: dict[str, Any], words: str) -> None:
