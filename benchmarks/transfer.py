@@ -5,10 +5,11 @@ turns, and the median of the ratios of neighbours counts: whatever else the mach
 that to plain ``rsync -W``, which neither hashes nor syncs. A second one is that to what gives the same proof with it:
 ``rsync -W --fsync``, then ``openssl dgst`` on both sides at once, compared (``sha256sum`` may do without the chip's
 instructions for it). The `ssh` of both is told to take the cipher that rgt takes; a third ratio is that to plain
-``rsync -W`` with the one that `ssh` prefers by itself, which is what people have. The last is that to the least that
+``rsync -W`` with the one that `ssh` prefers by itself, which is what people have. Another is that to the least that
 standard parts need for the same proof, ``ssh``, ``tar`` and ``openssl dgst`` on both sides: what it costs beyond plain
-rsync is the price of the proof, whoever gives it. Processor time is that of all processes of both sides; what the
-kernel writes to the disk later is nobody's.
+rsync is the price of the proof, whoever gives it. The last is rgt with the other SSH client: its own for the big file,
+the system's for the small ones. Processor time is that of all processes of both sides; what the kernel writes to the
+disk later is nobody's.
 
 ``pull_…_bound`` is what nothing that goes through SSH and hashes on both sides can beat on this machine: the processor
 time of ``ssh box cat > FILE`` and of two SHA-256 over bytes in memory, spread over all cores without a moment's pause.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import random
 import shlex
@@ -35,12 +37,13 @@ import msgspec
 
 from benchmarks.agent_box import real_sshd
 from benchmarks.report import BenchmarkError, Row, main, say
-from rgt_tui.fleet.pulls.pull_way import PullRequest
+from rgt_tui.fleet.pulls.pull_stream import PullRequest
 from rgt_tui.fleet.pulls.pulling import pull
 from rgt_tui.model import BoxSpec
 
 NAME = "transfer"
 LEAST = 1.2
+SSH_FROM = PullRequest(destination=Path("/")).ssh_from
 CIPHER = ("-c", "aes128-gcm@openssh.com")
 """What rgt agrees on with any OpenSSH, and the cheapest where the chip has instructions for it; `ssh` by itself prefers
 ChaCha20 (https://man.openbsd.org/ssh_config#Ciphers)."""
@@ -74,9 +77,9 @@ def fill_small(folder: Path, count: int) -> int:
     return total
 
 
-def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str]) -> None:
-    """Pull everything with rgt."""
-    request = PullRequest(paths=(str(source),), destination=target)
+def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str], ssh_from: float) -> None:
+    """Pull everything with rgt, through the system's `ssh` from `ssh_from` bytes on."""
+    request = PullRequest(paths=(str(source),), destination=target, ssh_from=ssh_from)
     report = asyncio.run(pull(spec, request, env=env))
     if not report.complete or report.landed != report.files:
         raise BenchmarkError(f"the pull was not whole: {report.refused[:3]}")
@@ -213,13 +216,15 @@ def side_by_side(
     """Measure all in turns."""
     env = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     sshd = int((folder / "sshd" / "sshd.pid").read_text())
+    other_from, other = (math.inf, "own_client") if size >= SSH_FROM else (0.0, "through_ssh")
     ways: tuple[Callable[[Path], None], ...] = (
-        lambda target: ours(spec, source, target, env),
+        lambda target: ours(spec, source, target, env, SSH_FROM),
         lambda target: theirs(spec, source, target),
         lambda target: theirs_proven(spec, source, target),
         lambda target: theirs(spec, source, target, options=()),
         lambda target: standard_parts(spec, source, target),
         lambda target: bytes_alone(spec, source, target),
+        lambda target: ours(spec, source, target, env, other_from),
     )
     cores = len(os.sched_getaffinity(0))
     turns, least_walls = [], []
@@ -234,11 +239,12 @@ def side_by_side(
             load = os.getloadavg()[0]
             found_out = (
                 f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}, "
-                f"standard parts {rates[4]}, the bytes alone {rates[5]}, with two hashes on {cores} cores "
+                f"standard parts {rates[4]}, rgt {other} {rates[6]}, the bytes alone {rates[5]}, "
+                f"with two hashes on {cores} cores "
                 f"{size / least_walls[-1] / 1e6:.0f} MB/s at the most"
             )
             say(f"{name}: {found_out}; load {load:.1f}")
-    mine, rsync, proven, default, parts, bare = (
+    mine, rsync, proven, default, parts, bare, client = (
         Took(*(statistics.median(values) for values in zip(*costs, strict=True)))
         for costs in zip(*turns, strict=True)
     )
@@ -246,6 +252,7 @@ def side_by_side(
     same = statistics.median(turn[2].wall / turn[0].wall for turn in turns)
     plain = statistics.median(turn[3].wall / turn[0].wall for turn in turns)
     simple = statistics.median(turn[4].wall / turn[0].wall for turn in turns)
+    longer = statistics.median(turn[6].wall / turn[0].wall for turn in turns)
     bound = statistics.median(
         turn[1].wall / wall for turn, wall in zip(turns, least_walls, strict=True)
     )
@@ -255,6 +262,14 @@ def side_by_side(
         Row(f"rsync_fsync_sha256_{name}", size / proven.wall / 1e6, "MB/s"),
         Row(f"rsync_default_{name}", size / default.wall / 1e6, "MB/s"),
         Row(f"rgt_{name}", size / mine.wall / 1e6, "MB/s"),
+        Row(f"rgt_{name}_{other}", longer, "times as long", longer, "rgt"),
+        Row(
+            f"rgt_{name}_{other}_processor",
+            client.processor,
+            "CPU-s",
+            client.processor / mine.processor,
+            f"rgt ({mine.processor:.2f})",
+        ),
         Row(
             f"pull_{name}_over_rsync", ratio, "times as fast", ratio, "rsync -W", ratio_least=LEAST
         ),

@@ -514,9 +514,10 @@ class Alerting:
         ]
         return box, [*events, *self._greeting(box, now)]
 
-    def make_copy(self) -> Alerting:
-        """Return a copy that judges independently; the state file is shared."""
+    def make_copy(self, clock: Callable[[], float]) -> Alerting:
+        """Return a copy that judges independently, by another clock; the state file is shared."""
         made = copy.copy(self)
+        made._clock = clock
         for name, value in vars(self).items():
             if isinstance(value, dict | set):
                 setattr(made, name, value.copy())

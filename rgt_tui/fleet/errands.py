@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import asyncssh
 import msgspec
@@ -64,17 +64,13 @@ async def connected(
 
 @contextlib.asynccontextmanager
 async def reached(
-    spec: BoxSpec,
-    *,
-    accept_new_host_keys: bool = False,
-    standing: Callable[[asyncssh.SSHClientConnection], None] = lambda connection: None,
+    spec: BoxSpec, *, accept_new_host_keys: bool = False
 ) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, Deployed]]:
     """Like `connected`, with the agent deployed.
 
     Args:
         spec: The box.
         accept_new_host_keys: Accept an unknown host key.
-        standing: Called once connected, before the agent is searched for.
 
     Raises:
         BoxError: as `connected`, or the agent could not be deployed.
@@ -83,7 +79,6 @@ async def reached(
     packing = asyncio.ensure_future(asyncio.to_thread(build_agent))
     try:
         async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
-            standing(connection)
             pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
             yield connection, await deploy(connection, await packing, pythons)
     finally:

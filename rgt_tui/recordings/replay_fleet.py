@@ -211,6 +211,8 @@ class ReplayFleet(RecordedFleet):
         self._spacing = 1
         """Least number of lines between two of them."""
         self._playing: asyncio.Task[None] | None = None
+        self._pause = 0.0
+        """Seconds left to others between two batches of lines."""
         self._restore(skip)
 
     # The interface of a fleet.
@@ -279,15 +281,20 @@ class ReplayFleet(RecordedFleet):
     async def start(self) -> None:
         """Start the playback."""
         self.seek_to(self._first)
-        self._begin({"measuring the recording": self._measure})
+        self._begin({"reading the recording ahead": self._read_ahead})
 
-    async def _measure(self, at_once: int = 4096) -> None:
+    async def _read_ahead(self, at_once: int = 4096) -> None:
+        """Find the length; then play the recording once out of sight, so that each seek is short."""
         with contextlib.suppress(RecordingError, OSError):  # the playback reports it
             reader = await asyncio.to_thread(RecordingReader, self.path)
             with contextlib.closing(reader) as file:
                 while await asyncio.to_thread(file.read, at_once):
                     pass
                 self._length = file.position
+            if self.speed != FULL:
+                ahead = ReplayFleet(self.path, speed=FULL)
+                ahead._keyframes, ahead._pause = self._keyframes, SHOW_SECONDS / 5
+                await ahead._play()
 
     async def _play(self) -> None:
         try:
@@ -315,7 +322,7 @@ class ReplayFleet(RecordedFleet):
             if name in before:
                 box.intake.take_readers(before[name].intake, state)
         # Alerts that began after the keyframe are dropped, so that their end is not reported.
-        self._alerting = frame.alerting.make_copy()
+        self._alerting = frame.alerting.make_copy(self._clock)
         self._publisher.fill(self._boxes, look=0.0, alerting=self._alerting, state=frame.state)
 
     def _keep_frame(self, place: LinePlace, most: int = 128) -> None:
@@ -329,7 +336,7 @@ class ReplayFleet(RecordedFleet):
                 place,
                 self.state,
                 intakes,
-                self._alerting.make_copy(),
+                self._alerting.make_copy(self._clock),
                 len(self.skipped),
             )
         )
@@ -382,7 +389,7 @@ class ReplayFleet(RecordedFleet):
                 self._publish(last)
                 self._keep_frame(file.next_place)
                 group, dirty = last, False
-            await asyncio.sleep(0)
+            await asyncio.sleep(self._pause)
         self._playback.jump(max(last, self.now()))
         self._finish()
 

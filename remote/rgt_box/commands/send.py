@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import sys
 import threading
 import time
 
@@ -38,9 +37,6 @@ Answers:
   {"id": N, "error": TEXT}              it cannot be read; with "stamp": another file of the same device has taken the
                                         place of the listed one, and this is its stamp
 
-  {"id": N, "verb": "manifest" or "results", "words": [WORD...]}   run that verb here: what it prints, and then
-  {"id": N, "status": STATUS}
-
 Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line.
 
 Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
@@ -57,9 +53,6 @@ F_SETPIPE_SZ = 1031
 """Linux's constant; Python defines it from 3.10 on."""
 NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EOVERFLOW)
 BUSY_SECONDS = 2.0
-VERBS = {"manifest": "rgt_box.commands.manifest", "results": "rgt_box.commands.results"}
-"""Verbs that a client runs before and after a transfer; a login and agent start for each would cost
-more."""
 
 
 def main(argv: list[str]) -> int:
@@ -157,8 +150,6 @@ class Server:
         """
         request = jsonline.loads_dict(line) or {}
         number = request.get("id")
-        if isinstance(number, int) and "verb" in request:
-            return self._verb(number, request)
         path = file_tree.raw_name(request)
         if path is None or not isinstance(number, int):
             return self._say({"id": number, "error": "send: no request"})
@@ -171,30 +162,6 @@ class Server:
         finally:
             os.close(fd)
         return None
-
-    def _verb(self, number: int, request: dict[str, Any]) -> None:
-        name, words = VERBS.get(str(request["verb"])), request.get("words")
-        if (
-            name is None
-            or not isinstance(words, list)
-            or not all(isinstance(word, str) for word in words)
-        ):
-            return self._say({"id": number, "error": "send: no such verb"})
-        status = [1]
-
-        def work() -> None:
-            try:
-                status[0] = __import__(name, fromlist=["main"]).main(words)
-            except SystemExit as end:
-                status[0] = end.code if isinstance(end.code, int) else 1
-
-        self.flush()
-        # Niceness is per thread on Linux, so it ends with this thread.
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-        sys.stdout.buffer.flush()
-        return self._say({"id": number, "status": status[0]})
 
     def _file(self, fd: int, number: int, request: dict[str, Any]) -> None:
         found = os.fstat(fd)

@@ -82,17 +82,6 @@ def byte_rate(text: str) -> float:
     return found
 
 
-def stream_count(text: str) -> int:
-    """Parse a number of streams.
-
-    Raises:
-        argparse.ArgumentTypeError: It is not a number from 1 to 16.
-    """
-    if not text.isdecimal() or not 1 <= int(text[:3]) <= 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of streams between 1 and 16")
-    return int(text)
-
-
 class DownArguments(BoxArguments):
     """Arguments of ``rgt down``."""
 
@@ -321,7 +310,7 @@ class PullArguments(BoxArguments):
         "rgt pull lab",
         "rgt pull lab /workspace/runs '~/exp/*/checkpoints' --dest ~/results",
         "rgt pull lab --dry-run",
-        "rgt pull lab --limit 20M --streams 2",
+        "rgt pull lab --limit 20M",
     )
     paths: list[str] = positional(
         "PATH", "on the box; globs allowed (default: its results)", nargs="*"
@@ -334,7 +323,6 @@ class PullArguments(BoxArguments):
         byte_count,
         "without PATH: exit with 1 if unclaimed files (of no job, run or `results`) are larger than this (default 1M)",
     )
-    streams = option("N", stream_count, "side by side (default 4, at most 16)", default=4)
     fleet = FLEET
     json = flag('print JSON lines: the progress, and at the end one with "end": true')
     timeout = timeout_option(120.0)

@@ -18,7 +18,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import complain, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import PullArguments
 from rgt_tui.fleet import noted
-from rgt_tui.fleet.pulls.pull_way import UNCLAIMED_BYTES, PullFailed, PullRequest
+from rgt_tui.fleet.pulls.pull_stream import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull
 from rgt_tui.model import BoxSpec, clean, pct
 from rgt_tui.profiles import age, how_many, size
@@ -43,7 +43,6 @@ def run_pull(arguments: PullArguments) -> int:
     request = PullRequest(
         paths=tuple(arguments.paths),
         destination=destination,
-        streams=arguments.streams,
         limit=arguments.limit,
         unclaimed_bytes=UNCLAIMED_BYTES if arguments.unclaimed is None else arguments.unclaimed,
         dry_run=arguments.dry_run,

@@ -1,14 +1,9 @@
-"""A box's file lists during a pull: a tree, its results, or the files of some directories.
-
-A list comes from the `send` process that carries the bytes if possible, otherwise from a separate
-command.
-"""
+"""A box's file lists during a pull: a tree, its results, or the files of some directories."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +12,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from rgt_tui.fleet.box_evidence import RESULTS_SECONDS, Wanted, results_of, results_words
-from rgt_tui.fleet.pulls.pull_way import SILENCE_S, Way, silent
+from rgt_tui.fleet.pulls.box_pipe import SILENCE_S, BoxConnection, silence_error
 from rgt_tui.model import BoxSpec, ResultGroup, Results
-from rgt_tui.ssh import BoxError, BulkChannel, CommandFailed, HostKeyRefused, NotCarried, record
+from rgt_tui.ssh import BulkChannel, CommandFailed, record
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, fingerprint, home
 from rgt_tui.transfer.copying import (
     LONGEST_LINE,
@@ -28,7 +23,6 @@ from rgt_tui.transfer.copying import (
     ListingReader,
     Refused,
     RemoteFile,
-    StreamError,
 )
 
 WORDS_FROM_STDIN, LONGEST_COMMAND = "--words-from-stdin", 32 << 10
@@ -48,16 +42,15 @@ class ResultFiles(msgspec.Struct, frozen=True):
 
 
 async def list_tree(
-    way: Way, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool, alone: bool
+    connection: BoxConnection, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool
 ) -> Listing:
     """Return every file below some paths of a box, except those of rgt itself.
 
     Args:
-        way: The connection to it.
+        connection: To it.
         spec: The box.
         paths: On the box.
         folds: The destination's file system is case-insensitive.
-        alone: Use rgt's own connection, because no file will be fetched.
 
     Raises:
         BoxError: the box did not answer.
@@ -65,28 +58,28 @@ async def list_tree(
     """
     jobs = [word for job in spec.jobs for word in ("--job", job)]
     words = ("--no-hash", *jobs, "--", *paths)
-    reader = await _read(way, "manifest", words, ListingReader, LONGEST_LINE, SILENCE_S, alone)
+    reader = await _read_lines(
+        connection, "manifest", words, ListingReader(), LONGEST_LINE, SILENCE_S
+    )
     return reader.listing(folds=folds)
 
 
 async def list_results(
-    way: Way,
+    connection: BoxConnection,
     spec: BoxSpec,
     wanted: Wanted,
     folders: tuple[str, ...] | None,
     *,
     folds: bool,
-    alone: bool,
 ) -> ResultFiles:
     """Return the list of results, and exactly the files of some of its directories.
 
     Args:
-        way: The connection to the box.
+        connection: To the box.
         spec: The box.
         wanted: Defines which files are results.
         folders: Directories of that list; None = all that have an owner.
         folds: The destination's file system is case-insensitive.
-        alone: Use rgt's own connection, because no file will be fetched.
 
     Raises:
         BoxError: the box did not answer, or not with a list of results.
@@ -98,8 +91,8 @@ async def list_results(
         else [word for path in folders for word in ("--list", path)]
     )
     words = (*results_words(spec, wanted), *chosen)
-    reader = await _read(
-        way, "results", words, _ResultsReader, MOST_RESULTS, RESULTS_SECONDS, alone
+    reader = await _read_lines(
+        connection, "results", words, _ResultsReader(), MOST_RESULTS, RESULTS_SECONDS
     )
     if reader.results is None:
         raise CommandFailed("rgt-box results: it answered nothing")
@@ -139,37 +132,27 @@ class _Reader(Protocol):
 R = TypeVar("R", bound=_Reader)
 
 
-async def _read(
-    way: Way,
+async def _read_lines(
+    connection: BoxConnection,
     verb: str,
     words: tuple[str, ...],
-    make: Callable[[], R],
+    reader: R,
     longest: int,
     silence: float,
-    alone: bool,
 ) -> R:
-    """Run a verb that prints lines, and return the reader that parsed them.
+    """Run a verb that prints lines; return the reader once it has parsed them.
 
     Args:
-        way: The connection to the box.
+        connection: To the box.
         verb: Of the agent.
         words: Its command line.
-        make: Returns a new reader.
+        reader: Parses the lines.
         longest: Maximum bytes of a line.
         silence: Seconds without a byte after which the box is given up.
-        alone: As for `list_tree`.
     """
-    reader = make()
-    if (
-        not alone
-        and await run_in_pipe(way, verb, words, reader.feed, longest) is not None
-        and reader.ended
-    ):
-        return reader
-    reader = make()
     lines = Lines(reader.feed, longest)
     is_long = sum(map(len, words)) > LONGEST_COMMAND
-    channel = await way.open(verb, lines.feed, *((WORDS_FROM_STDIN,) if is_long else words))
+    channel = await connection.open(verb, lines.feed, *((WORDS_FROM_STDIN,) if is_long else words))
     if is_long:
         channel.write(json.dumps(words).encode() + b"\n")
         channel.finish()
@@ -180,47 +163,6 @@ async def _read(
     if not reader.ended and channel.words:
         raise ListingError(f"the box could not list its files: {channel.words}")
     return reader
-
-
-async def run_in_pipe(
-    way: Way, verb: str, words: tuple[str, ...], take: Callable[[bytes], None], longest: int
-) -> int | None:
-    """Run a verb in the pull's `send` process; return its exit status.
-
-    None = it must be run as a separate command.
-
-    Raises:
-        HostKeyRefused: another host answers there.
-        Exception: raised by `take`.
-    """
-    try:
-        pipe = await way.piped()
-    except NotCarried as error:
-        way.give_up_client(str(error))
-        return None
-    stopped = threading.Event()
-    asking = asyncio.ensure_future(
-        asyncio.to_thread(pipe.ask, verb, words, take, stopped.is_set, longest)
-    )
-    status = None
-    try:
-        status = await asyncio.shield(asking)
-    except NotCarried as error:
-        way.give_up_client(str(error))
-    except HostKeyRefused:
-        raise
-    except (BoxError, StreamError):
-        pass
-    finally:
-        stopped.set()
-        if status is None:
-            pipe.process.kill()
-        await asyncio.gather(asking, return_exceptions=True)
-        if status is None:
-            way.leave(pipe)
-        else:
-            way.keep(pipe)
-    return status
 
 
 class Lines:
@@ -269,7 +211,7 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
             if done:
                 return ended.result()
             if count() == before:
-                raise silent(silence)
+                raise silence_error(silence)
     finally:
         ended.cancel()
         await asyncio.gather(ended, return_exceptions=True)

@@ -20,27 +20,23 @@ from rgt_tui.fleet.box_evidence import (
     RESULTS_SECONDS,
     Wanted,
     ask_results,
-    results_of,
-    results_words,
 )
 from rgt_tui.fleet.fleet_source import Pulled
 from rgt_tui.fleet.pulls.box_lists import (
-    MOST_RESULTS,
     Pull,
     ResultFiles,
     check_copies,
     gone,
     list_results,
     list_tree,
-    run_in_pipe,
     unclaimed_groups,
 )
-from rgt_tui.fleet.pulls.pull_streams import OnProgress, fetch
-from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
+from rgt_tui.fleet.pulls.box_pipe import BoxConnection
+from rgt_tui.fleet.pulls.pull_stream import OnProgress, PullFailed, PullRequest, fetch
 from rgt_tui.fleet.transfer_diary import noted
 from rgt_tui.model import BoxSpec, Meter, ResultGroup, Results, Skipped
 from rgt_tui.profiles import Toll, how_many, load_profile, quoted, size, toll
-from rgt_tui.ssh import BoxError, CommandFailed
+from rgt_tui.ssh import BoxError
 from rgt_tui.transfer import (
     Copied,
     FileRow,
@@ -120,8 +116,7 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     unconfirmed: str = ""
     """Why the box could not list its results at the end; empty = it did."""
     carrier: str = ""
-    """Why the bytes were not transferred by the system's ``ssh``, which is faster; empty = they
-    were."""
+    """Why the bytes were not transferred by the system's ``ssh`` where that is faster."""
     seconds: float = 0.0
 
     @property
@@ -171,20 +166,20 @@ async def pull(
     begun = time.monotonic()
     on_progress(PullProgress(phase="connecting"))
     path = ledger_path(spec.name, env)
-    way = Way(spec, request)
+    connection = BoxConnection(spec, accept_new_host_keys=request.accept_new_host_keys)
     try:
         with _alone(spec.name, path):
             ledger = await asyncio.to_thread(Ledger, path)
             try:
                 found = await _pull(
-                    spec, request, way, ledger, on_progress, on_plan, agree, meter, env
+                    spec, request, connection, ledger, on_progress, on_plan, agree, meter, env
                 )
             finally:
                 ledger.close()
     except (LandingFailed, LedgerError, ListingError) as error:
         raise PullFailed(str(error)) from error
     finally:
-        await way.close()
+        await connection.close()
     on_progress(PullProgress(phase="done"))
     return msgspec.structs.replace(found, seconds=time.monotonic() - begun)
 
@@ -208,7 +203,7 @@ def _alone(box: str, path: Path) -> Iterator[None]:
 async def _pull(
     spec: BoxSpec,
     request: PullRequest,
-    way: Way,
+    connection: BoxConnection,
     ledger: Ledger,
     on_progress: OnProgress,
     on_plan: Callable[[Plan, Listing, str], None],
@@ -219,17 +214,13 @@ async def _pull(
     destination = request.destination
     instance = spec.provider.instance if spec.provider is not None else ""
     on_progress(PullProgress(phase="listing"))
-    if not request.dry_run:
-        way.get_ready()
     folds = False if request.dry_run else await asyncio.to_thread(_prepare, destination)
     wanted = request.wanted or Wanted(results=spec.results, ignore=spec.ignore)
     exact: Results | None = None
     if request.paths and request.wanted is None:
-        listing = await list_tree(way, spec, request.paths, folds=folds, alone=request.dry_run)
+        listing = await list_tree(connection, spec, request.paths, folds=folds)
     else:
-        found = await list_results(
-            way, spec, wanted, request.paths or None, folds=folds, alone=request.dry_run
-        )
+        found = await list_results(connection, spec, wanted, request.paths or None, folds=folds)
         exact, listing = found.results, found.listing
         if not listing.roots:
             raise PullFailed(_no_results(spec.name, exact))
@@ -265,13 +256,13 @@ async def _pull(
     if todo.steps and not traffic.free and not await agree(traffic):
         raise PullFailed(f"nothing was fetched: you did not agree to {traffic.short}")
     try:
-        fetched = await fetch(way, request, todo, ledger, instance, on_progress)
+        fetched = await fetch(connection, request, todo, ledger, instance, on_progress)
     finally:
         folders_here = [Path(beneath(destination, root)) for root in listing.roots]
         await asyncio.to_thread(note_written, folders_here, env)
     on_progress(fetched.progress("closing"))
     # All bytes are here: the box lists its results while this side closes its files.
-    looking = asyncio.ensure_future(_closing_look(spec, way, wanted))
+    final_results = asyncio.ensure_future(_final_results(spec, connection, wanted))
     folders: tuple[FolderRow, ...] = ()
     unclaimed: tuple[ResultGroup, ...] = ()
     unconfirmed = ""
@@ -287,14 +278,14 @@ async def _pull(
         )
 
         async def list_again(folders: tuple[str, ...]) -> ResultFiles:
-            return await list_results(way, spec, wanted, folders, folds=False, alone=True)
+            return await list_results(connection, spec, wanted, folders, folds=False)
 
-        folders, unclaimed = await check_copies(pulled, ledger, looking, list_again)
+        folders, unclaimed = await check_copies(pulled, ledger, final_results, list_again)
     except (BoxError, TimeoutError) as error:
         unconfirmed = str(error) or f"no answer within {RESULTS_SECONDS:g} s"
     finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+        final_results.cancel()
+        await asyncio.gather(final_results, return_exceptions=True)
     report = _with_unclaimed(report, request, unclaimed, exact)
     return msgspec.structs.replace(
         report,
@@ -304,7 +295,7 @@ async def _pull(
         landed_bytes=sum(row.there.size for row in fetched.landed),
         refused=refused,
         beside=tuple(fetched.notes),
-        carrier=way.carrier if fetched.landed else "",
+        carrier=connection.no_ssh if fetched.landed else "",
     )
 
 
@@ -326,19 +317,11 @@ def _with_unclaimed(
     )
 
 
-async def _closing_look(spec: BoxSpec, way: Way, wanted: Wanted) -> Results:
-    """Return the box's current results, from the pull's `send` process or a separate command."""
-    lines: list[bytes] = []
-    words = tuple(results_words(spec, wanted))
+async def _final_results(spec: BoxSpec, connection: BoxConnection, wanted: Wanted) -> Results:
+    """Return the box's current results."""
+    opened, deployed = await connection.reach()
     async with asyncio.timeout(RESULTS_SECONDS):
-        status = await run_in_pipe(way, "results", words, lines.append, MOST_RESULTS)
-    if status is None:
-        connection, deployed = await way.reach()
-        return await ask_results(connection, deployed, spec, wanted)
-    way.dismiss()
-    if status or not lines:
-        raise CommandFailed("rgt-box results: it failed")
-    return results_of(lines[-1])
+        return await ask_results(opened, deployed, spec, wanted)
 
 
 def _no_results(box: str, found: Results) -> str:
@@ -415,7 +398,7 @@ async def pull_and_verify(
 
     Raises:
         rgt_tui.ssh.BoxError: the box cannot be reached.
-        rgt_tui.fleet.pulls.pull_way.PullFailed: the pull is impossible or broke off.
+        rgt_tui.fleet.pulls.pull_stream.PullFailed: the pull is impossible or broke off.
         rgt_tui.transfer.LedgerError: the ledger cannot be read.
         rgt_tui.transfer.NotVerifiable: the copy cannot be read.
     """

@@ -1,7 +1,6 @@
 """A pull in progress, without the network: which requests to send, and how to handle the answers.
 
-Several streams take requests from one queue. A file that changes, or arrives damaged, is fetched
-once more and then reported.
+A file that changes, or arrives damaged, is fetched once more and then reported.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ class Copy:
     """The state of one file in progress."""
 
     __slots__ = (
-        "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "stream", "tries", "why",
+        "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "tries", "why",
     )  # fmt: skip
 
     def __init__(self, step: Step) -> None:
@@ -166,10 +165,6 @@ class Copy:
         """How often another file had replaced it before a byte of it was sent."""
         self.why = ""
         """Why this try cannot succeed."""
-        self.stream: object = None
-        """The stream that requests its ranges in order, so that the box can hash the whole while
-        sending it.
-        """
         self.asked = False
         """The hash of the whole is requested separately."""
         self.counted = 0
@@ -263,7 +258,7 @@ class Fetcher:
         """
         self.landers = Workers("land", 1 if self.together else LANDERS)
 
-    # Called by the streams.
+    # Called by the stream.
 
     @property
     def finished(self) -> bool:
@@ -275,13 +270,8 @@ class Fetcher:
         """Bytes received so far."""
         return self._came
 
-    def take(self, stream: object = None) -> Task | None:
-        """Return the next request; None = none is due now.
-
-        Args:
-            stream: The caller. It gets a file of its own as long as there is one, and then helps
-                with others.
-        """
+    def next_task(self) -> Task | None:
+        """Return the next request; None = none is due now."""
         with self._lock:
             if (
                 not self._ready
@@ -290,15 +280,10 @@ class Fetcher:
                 and _is_plain(self._steps[0])
             ):
                 return self._plain(self._steps.popleft())
-            copy = self._next(stream)
+            copy = self._next_copy()
             if copy is None:
                 return None
             tasks = self._ready[copy]
-            if tasks[0].kind is Kind.RANGE:
-                if copy.stream is None:
-                    copy.stream = stream
-                if copy.stream is not stream and not copy.asked:
-                    self._ask_hash(copy)
             task = tasks.popleft()
             if not tasks:
                 del self._ready[copy]
@@ -320,14 +305,13 @@ class Fetcher:
         self._path = step.file.path
         return task
 
-    def _next(self, stream: object) -> Copy | None:
+    def _next_copy(self) -> Copy | None:
         """Return the file with the next request."""
         while self.failure is None:
-            for copy in self._ready:
-                if copy.stream is None or copy.stream is stream:
-                    return copy
+            if self._ready:
+                return next(iter(self._ready))
             if not self._steps:
-                return next(iter(self._ready), None)
+                return None
             step = self._steps.popleft()
             copy = Copy(step)
             if step.course is Course.COMPARE:
@@ -337,13 +321,12 @@ class Fetcher:
         return None
 
     def _ask_hash(self, copy: Copy) -> None:
-        """Request the hash of the whole, because no single stream sends all of it in order."""
+        """Request the hash of the whole, which the box has not sent in one go."""
         copy.asked = True
         self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], first=True)
 
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Return the requests of a lost stream to the queue."""
-        broken: set[Copy] = set()
         with self._lock:
             for task in reversed(tasks):
                 copy = task.copy
@@ -353,13 +336,6 @@ class Fetcher:
                 task.again()
                 if not copy.why:
                     self._ready.setdefault(copy, deque()).appendleft(task)
-                    if task.kind is Kind.RANGE and task.start == 0:
-                        copy.stream = None  # the next stream that takes it reads from the beginning
-                    elif task.kind is Kind.RANGE:
-                        broken.add(copy)
-            for copy in broken:
-                if copy.stream is not None and not copy.asked:
-                    self._ask_hash(copy)
         for task in tasks:
             if task.copy.why:
                 self._answered(task.copy)
@@ -428,28 +404,22 @@ class Fetcher:
         if head.n < task.end - task.start and task.kind is not Kind.WHOLE:
             self._spoil(copy, "it became shorter while it was read")
 
-    def write(self, task: Task, chunks: Sequence[Chunk]) -> None:
-        """Write bytes of a range."""
-        part = task.copy.part
-        if part is None or task.copy.why:
-            return
-        task.offset = part.write(task.offset, chunks)
-
-    def land(self, task: Task, piece: memoryview) -> None:
+    def write_range(self, task: Task, piece: Chunk) -> None:
         """Write bytes of a range now, and queue hashing them from memory.
 
         `hashed` tells when that is done.
         """
         part, offset = task.copy.part, task.offset
+        if part is None or task.copy.why:
+            return
         try:
-            self.write(task, (piece,))
+            task.offset = part.write(offset, (piece,))
         except OSError as error:
             self.fail(
                 failed(task.copy.step.file.path, task.copy.stamp.size, self.destination, error)
             )
             return
-        if part is not None and task.offset > offset:
-            self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
+        self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
 
     def hashed(self, then: Callable[[], None]) -> None:
         """Call `then` once everything written so far is hashed."""
@@ -473,7 +443,6 @@ class Fetcher:
         if task.kind is Kind.WHOLE:
             self._whole(copy, tail, chunks)
         elif task.kind is Kind.RANGE:
-            self.write(task, chunks)
             self._seen(copy, tail.stamp)
             if not copy.why and copy.part is not None:
                 copy.part.has(task.start, task.end)
@@ -531,7 +500,6 @@ class Fetcher:
             Task(copy, Kind.CHECK if end <= present else Kind.RANGE, start, end)
             for start, end in ranges(size)
         ]
-        copy.stream = None
         copy.asked = tasks[0].kind is Kind.CHECK
         if copy.asked:
             tasks.insert(1, Task(copy, Kind.HASH, 0, size))

@@ -160,7 +160,7 @@ class PartFile:
         """Mark a range as good."""
         self._done[start] = end
 
-    def hash_piece(self, start: int, offset: int, piece: memoryview) -> None:
+    def hash_piece(self, start: int, offset: int, piece: bytes | memoryview) -> None:
         """Hash written bytes that are still in memory, if they are next in order.
 
         Same thread as `hash_on`.

@@ -18,8 +18,6 @@ from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES
 
 AHEAD_BYTES, AHEAD_TASKS = 4 * RANGE_BYTES, 256
 """How much to request before answers arrive, so that a stream never idles on a slow connection."""
-BATCH = 1 << 20
-"""Bytes that are written at once."""
 Work = Callable[[Task, list[Chunk]], None]
 
 
@@ -30,23 +28,21 @@ class Stream:
         fetcher: Source of the requests.
         low: Bytes.
         drained: Called, from a thread, when no more than `low` bytes wait to be written.
-        may_block: The caller may block: small files are written inline from the received buffer,
-            unless each needs an fsync. Handing one to another thread costs as much as its rename.
+
+    Small files are written inline from the received buffer, unless each needs an fsync: handing one
+    to another thread costs as much as its rename.
 
     Attributes:
         held: Bytes received and not yet written.
-        came: Bytes received in total.
     """
 
-    def __init__(
-        self, fetcher: Fetcher, low: int, drained: Callable[[], None], *, may_block: bool = False
-    ) -> None:
-        self.held = self.came = 0
+    def __init__(self, fetcher: Fetcher, low: int, drained: Callable[[], None]) -> None:
+        self.held = 0
         self._fetcher = fetcher
         self._low, self._drained = low, drained
         self._decoder = PieceDecoder()
         self._pending: deque[Task] = deque()
-        self._at_once = may_block and fetcher.together
+        self._at_once = fetcher.together
         self._ahead = 0
         self._writer = Workers("write", 1)
         self._lock = threading.Lock()
@@ -67,7 +63,7 @@ class Stream:
         if self._pending and not self.hungry:
             return b""
         while len(self._pending) < AHEAD_TASKS and (self._ahead < AHEAD_BYTES or not self._pending):
-            task = self._fetcher.take(self)
+            task = self._fetcher.next_task()
             if task is None:
                 break
             self._decoder.expected.append((task.number, task.most))
@@ -92,7 +88,6 @@ class Stream:
         Raises:
             StreamError: it is not what the agent sends; the stream is unusable from then on.
         """
-        self.came += len(data) if count is None else count
         with self._fetcher.turn if self._at_once else contextlib.nullcontext():
             self._feed(data, count)
 
@@ -101,13 +96,11 @@ class Stream:
             task = self._pending[0]
             if isinstance(piece, (bytes, memoryview)):
                 self._fetcher.came(task, len(piece))
-                if isinstance(piece, memoryview) and task.kind is Kind.RANGE:
-                    self._fetcher.land(task, piece)
+                if task.kind is Kind.RANGE:
+                    self._fetcher.write_range(task, piece)
                     continue
                 task.chunks.append(piece if self._at_once else bytes(piece))
                 task.waiting += len(piece)
-                if task.kind is Kind.RANGE and task.waiting >= BATCH:
-                    self._do(task, self._fetcher.write)
             elif isinstance(piece, Head):
                 self._fetcher.head(task, piece)
             elif isinstance(piece, Tail):

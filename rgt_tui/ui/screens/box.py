@@ -221,9 +221,9 @@ class BoxScreen(LogKeys):
         self.query_one("#queue", Pane).show(
             lambda width: [Section(line("queue"), queue_lines(box, width, now), queue_hint(box))]
         )
-        if now < self._proposed_at:  # a replay went back: its later problems are yet to come
+        if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come
             self._proposed = ()
-        self._proposed_at = now
+        self._proposed_at = state.at
         proposed = self._proposed = standing_remedies(self._proposed, box, now)
         step = self._next_step(row)
         troubled = bool(row.verdict.alerts) or row.verdict.health not in CALM

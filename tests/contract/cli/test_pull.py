@@ -21,7 +21,8 @@ import pytest
 
 from rgt_tui.fleet import Wanted, ask_results, reached, read_notes
 from rgt_tui.fleet.pulls import pulling
-from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest, Way
+from rgt_tui.fleet.pulls.box_pipe import BoxConnection
+from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model import BoxSpec, Results
 from rgt_tui.transfer import Ledger, LedgerError, ledger_path
@@ -151,7 +152,7 @@ def test_a_copy_that_the_box_did_not_confirm_is_incomplete(
     async def no_answer(*_: object) -> Results:
         raise TimeoutError
 
-    monkeypatch.setattr(pulling, "_closing_look", no_answer)
+    monkeypatch.setattr(pulling, "_final_results", no_answer)
     report = pulled(lab, source.folder / "logs", to=tmp_path / "out")
     assert (report.landed, report.complete) == (SMALL, False)
     assert report.unconfirmed == "no answer within 300 s"
@@ -440,7 +441,7 @@ def came_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return total
 
 
-@pytest.mark.parametrize("carrier", ["", "there is no ssh program on this machine"])
+@pytest.mark.parametrize("ssh_from", [0, BIG * 100])
 def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
     lab: BoxSpec,
     source: Source,
@@ -448,26 +449,25 @@ def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
     env: dict[str, str],
     at: At,
     monkeypatch: pytest.MonkeyPatch,
-    carrier: str,
+    ssh_from: float,
 ) -> None:
-    if carrier:
-        monkeypatch.setenv("PATH", str(tmp_path))
-    ways: list[Way] = []
+    made: list[BoxConnection] = []
     connections: list[Any] = []
+    reach = BoxConnection.reach
 
-    def keep(self: Way, spec: BoxSpec, request: PullRequest, begin: Any = Way.__init__) -> None:
-        begin(self, spec, request)
-        ways.append(self)
+    async def keep(self: BoxConnection) -> Any:
+        made.append(self)
+        return await reach(self)
 
     def cut(_: Fetcher) -> None:
-        assert ways[0]._open is not None
-        connections.append(ways[0]._open[0])
+        assert made[0]._open is not None
+        connections.append(made[0]._open[0])
         connections[0].abort()
 
-    monkeypatch.setattr(Way, "__init__", keep)
+    monkeypatch.setattr(BoxConnection, "reach", keep)
     at(RANGE_BYTES + 5, cut)
-    report = pulled(lab, source.folder, to=tmp_path / "out")
-    assert (report.complete, report.carrier, len(connections)) == (True, carrier, 1)
+    report = pulled(lab, source.folder, to=tmp_path / "out", ssh_from=ssh_from)
+    assert (report.complete, report.carrier, len(connections)) == (True, "", 1)
     assert source.held(source.copy(tmp_path / "out")) == source.held()
 
 
@@ -481,7 +481,7 @@ def test_what_an_interrupted_pull_left_is_not_fetched_again(
 ) -> None:
     at(2 * RANGE_BYTES, lambda fetcher: fetcher.fail(PullFailed("stopped here")))
     with pytest.raises(PullFailed, match="stopped here"):
-        pulled(lab, source.folder / "a.pt", to=tmp_path / "out", streams=1)
+        pulled(lab, source.folder / "a.pt", to=tmp_path / "out")
     (part,) = (tmp_path / "out/.rgt-parts").iterdir()
     assert part.stat().st_size >= RANGE_BYTES
     monkeypatch.undo()
@@ -529,7 +529,7 @@ def test_a_file_that_changes_while_it_is_read_is_taken_again(
             file.write(b"new")
 
     at(100_000, change)
-    report = pulled(lab, path, to=tmp_path / "out", streams=1, limit=400e6)
+    report = pulled(lab, path, to=tmp_path / "out", limit=400e6)
     assert report.complete, report.refused
     # A small one may have been sent whole before the change; what must not come is something of both.
     copy = (tmp_path / "out" / str(path).lstrip("/")).read_bytes()
@@ -552,7 +552,7 @@ def test_a_file_that_never_rests_is_named(
             file.write(b"%16d" % self.came_bytes)
 
     monkeypatch.setattr(Fetcher, "came", changing)
-    report = pulled(lab, path, source.folder / "logs", to=tmp_path / "out", streams=1)
+    report = pulled(lab, path, source.folder / "logs", to=tmp_path / "out")
     assert [row.path for row in report.refused] == [str(path)]
     assert "while it is read" in report.refused[0].reason
     assert report.landed == SMALL
@@ -624,7 +624,7 @@ def test_a_disk_that_fills_up_loses_nothing(
     with pytest.raises(
         PullFailed, match=r"is full: .*a\.pt needs [\d,]+ bytes, [\d,]+ bytes are free"
     ):
-        pulled(lab, source.folder / "logs", path, to=tiny, streams=1)
+        pulled(lab, source.folder / "logs", path, to=tiny)
     filler.unlink()
     report = pulled(lab, source.folder / "logs", path, to=tiny)
     assert report.complete

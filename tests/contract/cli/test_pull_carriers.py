@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from rgt_tui.cli.teardown.pull import tell
 from rgt_tui.fleet import connected
-from rgt_tui.fleet.pulls import pulling
-from rgt_tui.fleet.pulls.pull_way import PullFailed, PullRequest
+from rgt_tui.fleet.pulls import box_pipe, pulling
+from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import BulkClient, HostKeyRefused, NotCarried, bulk_client, openssh_client
 from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher
-from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 BIG = 2 * RANGE_BYTES + 12345
@@ -64,7 +64,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 
 
 def pulled(spec: BoxSpec, source: Path, to: Path, **options: Any) -> PullReport:
-    request = PullRequest(paths=(str(source),), destination=to, **options)
+    request = PullRequest(paths=(str(source),), destination=to, **{"ssh_from": 0, **options})
     return asyncio.run(pulling.pull(spec, request))
 
 
@@ -99,17 +99,53 @@ def test_bytes_go_through_the_systems_ssh(
     ).exists()
 
 
-def test_without_an_ssh_program_it_goes_as_before_and_is_said(
-    rgt: Rgt, lab: BoxSpec, source: Path, tmp_path: Path
+@pytest.mark.usefixtures("env")
+def test_without_an_ssh_program_its_own_client_receives_it_and_that_is_said(
+    lab: BoxSpec,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rgt.env["PATH"] = str(tmp_path)
-    done = rgt.on("pull", "lab", str(source))
-    assert done.returncode == 0, done.stderr
-    assert (
-        "through rgt's own SSH client, which is slower: there is no ssh program on this machine"
-        in done.stderr
-    )
-    assert is_whole(source, rgt.folder / "pulled/lab")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    report = pulled(lab, source, tmp_path / "out")
+    assert (report.complete, report.carrier) == (True, "there is no ssh program on this machine")
+    assert is_whole(source, tmp_path / "out")
+    tell(report, as_json=False)
+    assert "which is slower: there is no ssh program on this machine" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("env")
+@pytest.mark.parametrize("round_trip", [None, 0.2])
+def test_a_long_line_is_for_its_own_client(
+    lab: BoxSpec,
+    source: Path,
+    tmp_path: Path,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    round_trip: float | None,
+) -> None:
+    monkeypatch.setattr(box_pipe, "round_trip_s", lambda connection: round_trip)
+    report = pulled(lab, source, tmp_path / "out")
+    assert (report.complete, report.carrier, started) == (True, "", [])
+    assert is_whole(source, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("env")
+def test_a_login_of_ssh_is_for_large_pulls(
+    lab: BoxSpec, source: Path, tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    report = pulled(lab, source, tmp_path / "out", ssh_from=2 * BIG)
+    assert (report.complete, report.carrier, started) == (True, "", [])
+    assert is_whole(source, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("env")
+async def test_the_round_trip_on_this_machine_is_known_and_short(lab: BoxSpec) -> None:
+    async with connected(lab) as connection:
+        found = box_pipe.round_trip_s(connection)
+    assert found is not None
+    assert 0 < found < 0.03
 
 
 def program(folder: Path, text: str) -> None:
@@ -196,7 +232,7 @@ def test_what_no_agent_sends_is_not_taken(
     program(tmp_path, f"read line\n{sends}\n")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     with pytest.raises(PullFailed, match="the box sent what its agent does not send"):
-        pulled(lab, source, tmp_path / "out", streams=1)
+        pulled(lab, source, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.txt"))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rgt_tui.fleet import Wanted, ask_results, reached
 from rgt_tui.fleet.pulls import pulling
-from rgt_tui.fleet.pulls.pull_way import PullRequest
+from rgt_tui.fleet.pulls.pull_stream import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model import BoxSpec, Results
 from rgt_tui.transfer.ledger import proofs
@@ -130,16 +130,16 @@ def test_each_file_that_was_written_during_the_pull_is_named(
     run = home_of(at_home) / "run"
     put(run / "model.pt")
     put(run / "log.txt")
-    look = pulling._closing_look
+    look = pulling._final_results
 
     async def written_before(*given: Any) -> Results:
         put(run / "log.txt", "longer")
         put(run / "new.pt")
         return await look(*given)
 
-    monkeypatch.setattr(pulling, "_closing_look", written_before)
+    monkeypatch.setattr(pulling, "_final_results", written_before)
     spec = msgspec.structs.replace(at_home, results=(str(run),))
     report = pulled(spec, to=tmp_path / "out")
     assert {Path(row.path).name for row in report.incomplete} == {"log.txt", "new.pt"}
-    monkeypatch.setattr(pulling, "_closing_look", look)
+    monkeypatch.setattr(pulling, "_final_results", look)
     assert pulled(spec, to=tmp_path / "out").complete

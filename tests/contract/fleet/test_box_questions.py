@@ -15,7 +15,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet, Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.pulls.box_lists import list_results
-from rgt_tui.fleet.pulls.pull_way import PullRequest, Way
+from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.model import BoxSpec, Link, Sample, Seal
 from rgt_tui.ssh import (
     BoxError,
@@ -83,13 +83,11 @@ async def test_files_of_more_directories_than_a_command_line_holds_are_listed(
     """Sshd gives a command to the shell as one word, of which Linux takes 128 KiB."""
     wanted = Wanted(results=(str(job / "out"),))
     folders = (*(f"{job}/{number:0200d}" for number in range(2000)), str(job / "out/a"))
-    way_to = Way(described(box, job), PullRequest(destination=job.parent))
+    connection = BoxConnection(described(box, job))
     try:
-        found = await list_results(
-            way_to, described(box, job), wanted, folders, folds=False, alone=True
-        )
+        found = await list_results(connection, described(box, job), wanted, folders, folds=False)
     finally:
-        await way_to.close()
+        await connection.close()
     assert [file.path for file in found.listing.files if file.path.startswith(str(job / "out/a"))]
     assert len(found.listing.refused) == 2000, "the others hold no results"
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet, Pulled
-from rgt_tui.fleet.pulls.pull_way import PullFailed
+from rgt_tui.fleet.pulls.pull_stream import PullFailed
 from rgt_tui.fleet.pulls.pulling import PullReport, at_any_price, ended
 from rgt_tui.profiles import Toll
 from rgt_tui.transfer import FolderRow, Problem, Verification

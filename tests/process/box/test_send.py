@@ -238,42 +238,9 @@ def test_a_file_that_changes_between_two_pieces_has_no_hash(
     assert sending.whole(path=str(path), start=50, end=100)[1]["sha256"] is None
 
 
-def test_the_list_and_the_closing_look_come_from_the_same_process(
-    sending: Sending, tmp_path: Path
-) -> None:
-    (tmp_path / "runs").mkdir()
-    path = rested(tmp_path / "runs" / os.fsdecode(b"\xff.pt"), b"0123456789")
-    nice = os.getpriority(os.PRIO_PROCESS, sending.process.pid)
-    sending.ask(verb="manifest", words=["--no-hash", "--", str(path.parent)])
-    assert sending.row() == {"root": str(path.parent)}
-    assert sending.row()["path_b64"] == base64.b64encode(b"\xff.pt").decode()
-    assert sending.row()["end"] is True
-    assert sending.row() == {"id": 1, "status": 0}
-    assert sending.whole(path_b64=base64.b64encode(os.fsencode(path)).decode())[0] == b"0123456789"
-    sending.ask(verb="results", words=["--results", f"{path.parent}"])
-    assert "generation" in sending.row()
-    assert sending.row() == {"id": 1, "status": 0}
-    assert os.getpriority(os.PRIO_PROCESS, sending.process.pid) == nice
-
-
-@pytest.mark.parametrize(
-    ("asked", "answer"),
-    [
-        ({"verb": "remove", "words": []}, {"error": "send: no such verb"}),
-        ({"verb": ["results"], "words": []}, {"error": "send: no such verb"}),
-        ({"verb": "manifest", "words": "/"}, {"error": "send: no such verb"}),
-        ({"verb": "manifest", "words": [1]}, {"error": "send: no such verb"}),
-        ({"verb": "manifest", "words": ["--nope"]}, {"status": 2}),
-        ({"verb": "manifest", "words": []}, {"status": 2}),
-    ],
-)
-def test_no_other_verb_runs_so_and_a_wrong_command_line_is_its_status(
-    sending: Sending, asked: dict[str, Any], answer: dict[str, Any]
-) -> None:
-    sending.ask(**asked)
-    assert sending.row() == {"id": 1, **answer}
-    sending.ask(path="/nonexistent")
-    assert "error" in sending.row()
+def test_no_verb_runs_in_it(sending: Sending) -> None:
+    sending.ask(verb="manifest", words=["/"])
+    assert sending.row() == {"id": 1, "error": "send: no request"}
 
 
 def test_many_small_files_are_whole_and_answered_before_more_is_waited_for(

@@ -261,6 +261,24 @@ async def test_alerts_logs_and_curves_go_back_as_well() -> None:
     assert again[::-1] == first
 
 
+async def test_a_part_that_was_not_played_is_read_ahead() -> None:
+    """A replay that is paused at its beginning soon has keyframes up to the end."""
+    fleet = ReplayFleet(THREE)
+    fleet.hold(True)
+    await fleet.start()
+    async with asyncio.timeout(90):
+        while fleet._keyframes[-1].position < 55.0:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert fleet.position == 0.0
+    assert fleet.length == pytest.approx(61.94, abs=0.01)
+    late = await stood_at(fleet, 61.0)
+    await fleet.stop()
+    played_there = ReplayFleet(THREE, speed=1e-9, skip=61.0)
+    await played_there.start()
+    assert await stood_at(played_there, 61.0) == late
+    await played_there.stop()
+
+
 async def test_a_position_before_the_beginning_is_the_beginning(tmp_path: Path) -> None:
     fleet = ReplayFleet(written(tmp_path / "r", hello(), *samples(20)), speed=1e-6, skip=10.0)
     fleet.hold(True)

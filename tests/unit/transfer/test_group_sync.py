@@ -70,7 +70,7 @@ class Case:
         files = tuple(RemoteFile(f"/w/{name}", Stamp(len(DATA), 1, 2, 3), 1) for name in names)
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
-        while (task := fetcher.take()) is not None:
+        while (task := fetcher.next_task()) is not None:
             tail = Tail(task.number, Stamp(len(DATA), 1, 2, 3), hashlib.sha256(DATA).hexdigest())
             fetcher.end(tail, task, [DATA])
         fetcher.close()

@@ -52,7 +52,7 @@ class Case:
         )
         todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
         self.fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
-        self.stream = Stream(self.fetcher, 0, lambda: None, may_block=True)
+        self.stream = Stream(self.fetcher, 0, lambda: None)
 
     def close(self) -> None:
         self.stream.lost()
