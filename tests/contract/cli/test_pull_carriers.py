@@ -141,6 +141,24 @@ def test_a_login_of_ssh_is_for_large_pulls(
 
 
 @pytest.mark.usefixtures("env")
+def test_through_a_jump_host_its_own_client_receives_it(
+    lab: BoxSpec, source: Path, tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    login = (
+        f"HostName 127.0.0.1\nPort {lab.port}\nUser {lab.user}\nIdentityFile {lab.identity}\n"
+        f"UserKnownHostsFile {lab.known_hosts}\n"
+    )
+    config = tmp_path / "config"
+    config.write_text(f"Host gate\n{login}ProxyJump none\nHost far\n{login}ProxyJump gate\n")
+    far = msgspec.structs.replace(lab, host="far", port=None, ssh_config=str(config))
+    report = pulled(far, source, tmp_path / "out")
+    assert report.complete
+    assert report.carrier == "the way there leads through another host or program"
+    assert started == []
+    assert is_whole(source, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("env")
 async def test_the_round_trip_on_this_machine_is_known_and_short(lab: BoxSpec) -> None:
     async with connected(lab) as connection:
         found = box_pipe.round_trip_s(connection)
