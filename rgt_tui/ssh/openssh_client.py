@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shlex
 import shutil
 import stat
 import subprocess
@@ -95,21 +94,6 @@ class BulkClient:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         return process
-
-    def remote_shell(self) -> str:
-        """Return the value for ``rsync -e``; with any host name, it leads to this box.
-
-        Raises:
-            NotCarried: it cannot be written.
-        """
-        script = Path(self._folder.name) / "remote-shell"
-        try:
-            script.write_text(
-                f'#!/bin/sh\nshift\nexec {shlex.join(self._words)} "$@"\n', encoding="utf-8"
-            )
-        except OSError as error:
-            raise NotCarried(f"no file can be made for it ({error.strerror or error})") from error
-        return f"/bin/sh {script}"  # run by sh, because its directory may be mounted noexec
 
     def close(self) -> None:
         """Delete its files; they contain no secret."""

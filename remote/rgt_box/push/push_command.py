@@ -103,7 +103,6 @@ def plan(_: dict[str, Any]) -> int:
         "wanted": [],
         "refused": [],
         "same": 0,
-        "rsync": background.which("rsync"),
     }
     digests = list(manifest.sizes())
     if manifest.kind == "code":

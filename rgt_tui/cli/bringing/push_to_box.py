@@ -175,9 +175,7 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 def lines(box: str, arrived: Arrived) -> list[str]:
     """Return the printed result of a push, one line per item."""
     would = "would be " if arrived.dry_run else ""
-    sent = f"{size(arrived.sent)} {would}sent" + (
-        f" by {arrived.carrier}" if arrived.carrier else ""
-    )
+    sent = f"{size(arrived.sent)} {would}sent"
     found = [
         f"{box}: {arrived.path}",
         f"  sha256    {arrived.digest}",

@@ -15,7 +15,7 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.pushes.push_transport import RSYNC_FROM, NotTaken, RsyncFailed, send
+from rgt_tui.fleet.pushes.push_transport import NotTaken, send_files
 from rgt_tui.model import BoxSpec, Exact, Profile, exact
 from rgt_tui.profiles import size
 from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
@@ -38,7 +38,7 @@ SLOWEST = 30e6
 
 T = TypeVar("T")
 TRIES = 3
-"""Attempts for files that arrived damaged, changed meanwhile or that rsync could not send."""
+"""Attempts for files that arrived damaged or changed meanwhile."""
 Progress = Callable[[int, int], None]
 """Called with bytes sent and bytes to send."""
 
@@ -82,8 +82,6 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes sent."""
     same: int = 0
     """Number of files that the box already had."""
-    carrier: str = ""
-    """rsync or ssh; empty = nothing had to be sent."""
     refused: tuple[tuple[str, str], ...] = ()
     """(path, reason) of files that were not put in place."""
     left_out: tuple[LeftOut, ...] = ()
@@ -111,7 +109,6 @@ class _Plan(msgspec.Struct, frozen=True):
     wanted: tuple[tuple[str, int], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
-    rsync: Exact | None = None
     blocked: str | None = None
     room: Room | None = None
 
@@ -166,7 +163,6 @@ async def push_tree(
     *,
     tree: SourceTree | None = None,
     progress: Progress | None = None,
-    rsync_from: int = RSYNC_FROM,
 ) -> Arrived:
     """Push code and switch its link to it, or push data.
 
@@ -179,7 +175,6 @@ async def push_tree(
         tree: The result of `read_source`, if it has just been called, so that nothing is read
             twice.
         progress: Called with the progress.
-        rsync_from: Bytes from which rsync is used.
 
     Raises:
         SourceError: a local file cannot be read.
@@ -188,7 +183,7 @@ async def push_tree(
     """
     code = choice.kind == "code"
     place = choice.to or (code_place(profile) if code else data_place(profile))
-    sent, carrier, by_rsync = 0, "", True
+    sent = 0
     damaged: tuple[str, ...] = ()
     for tries_left in reversed(range(TRIES)):
         if tree is None:
@@ -204,24 +199,18 @@ async def push_tree(
         total = sum(file.size - have for file, have in wanted)
         if choice.dry_run:
             published = _Published(refused=plan.refused, same=plan.same)
-            return _arrived(tree, choice, plan, published, total, "")
+            return _arrived(tree, choice, plan, published, total)
         try:
-            way = await send(
-                connection, deployed, plan.staging, wanted,
-                rsync_there=plan.rsync if by_rsync else None, tell=_telling(progress, total), rsync_from=rsync_from,
-            )  # fmt: skip
-            sent, carrier = sent + total, way or carrier
+            await send_files(connection, deployed, plan.staging, wanted, _telling(progress, total))
+            sent += total
             published = await _publish(connection, deployed, plan, tree)
-        except RsyncFailed:
-            by_rsync = False
-            continue
         except NotTaken:
             if tries_left:
                 continue
             raise
         damaged = published.damaged
         if not damaged:
-            return _arrived(tree, choice, plan, published, sent, carrier)
+            return _arrived(tree, choice, plan, published, sent)
         named = tree
         tree = None  # read it again: it may have changed locally
     names = {file.sha256: file.path for file in named.files} if damaged else {}
@@ -359,7 +348,6 @@ def _arrived(
     plan: _Plan,
     published: _Published,
     sent: int,
-    carrier: str,
 ) -> Arrived:
     path = published.path or plan.place
     if choice.kind == "data" and published.path:
@@ -374,7 +362,6 @@ def _arrived(
         link=published.link,
         sent=sent,
         same=published.same,
-        carrier=carrier,
         refused=published.refused,
         left_out=tree.left_out,
         windows=tree.windows,

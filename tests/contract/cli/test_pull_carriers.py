@@ -144,14 +144,20 @@ def test_a_login_of_ssh_is_for_large_pulls(
 def test_through_a_jump_host_its_own_client_receives_it(
     lab: BoxSpec, source: Path, tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    login = (
-        f"HostName 127.0.0.1\nPort {lab.port}\nUser {lab.user}\nIdentityFile {lab.identity}\n"
-        f"UserKnownHostsFile {lab.known_hosts}\n"
-    )
+    def host(name: str, spec: BoxSpec, jump: str) -> str:
+        return (
+            f"Host {name}\nHostName 127.0.0.1\nPort {spec.port}\nUser {spec.user}\nProxyJump {jump}\n"
+            f"IdentityFile {spec.identity}\nUserKnownHostsFile {spec.known_hosts}\n"
+        )
+
+    (tmp_path / "gate").mkdir()
     config = tmp_path / "config"
-    config.write_text(f"Host gate\n{login}ProxyJump none\nHost far\n{login}ProxyJump gate\n")
-    far = msgspec.structs.replace(lab, host="far", port=None, ssh_config=str(config))
-    report = pulled(far, source, tmp_path / "out")
+    with running_sshd(tmp_path / "gate") as gate:
+        config.write_text(host("gate", gate.spec, "none") + host("far", lab, "gate"))
+        far = msgspec.structs.replace(
+            lab, host="far", port=None, identity=None, known_hosts=None, ssh_config=str(config)
+        )
+        report = pulled(far, source, tmp_path / "out")
     assert report.complete
     assert report.carrier == "the way there leads through another host or program"
     assert started == []

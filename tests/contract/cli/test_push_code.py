@@ -1,4 +1,4 @@
-"""`rgt push BOX PATH` against a real sshd: versions of code, what stays here, cut off anywhere, by both carriers."""
+"""`rgt push BOX PATH` against a real sshd: versions of code, what stays here, cut off anywhere."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_a_version_never_changes_and_the_link_follows(
     running = subprocess.Popen(["sleep", "600"], cwd=link)
     try:
         again = push(rgt, project, "--to", place)
-        assert again["path"] == first["path"] and again["sent"] == 0 and again["carrier"] == ""
+        assert again["path"] == first["path"] and again["sent"] == 0
         (project / "train.py").write_text("print('new')\n")
         second = push(rgt, project, "--to", place)
-        assert second["sent"] == len("print('new')\n") and second["carrier"] == "ssh"
+        assert second["sent"] == len("print('new')\n")
         assert (link / "train.py").read_text() == "print('new')\n"
         assert (Path(f"/proc/{running.pid}/cwd") / "train.py").read_text().startswith("import time")
         assert (folder / "train.py").stat().st_ino == inode
@@ -130,23 +130,6 @@ def test_a_person_is_told_where_and_what(
         assert rgt.on("push", "lab", *words).returncode in (1, 2)
 
 
-def without_rsync(folder: Path) -> str:
-    """Return a PATH that has everything but rsync."""
-    folder.mkdir()
-    for directory in os.environ["PATH"].split(":"):
-        for program in Path(directory).glob("*") if Path(directory).is_dir() else ():
-            if program.name != "rsync" and not (folder / program.name).exists():
-                (folder / program.name).symlink_to(program)
-    return str(folder)
-
-
-@pytest.fixture(params=["rsync", "ssh"])
-def carrier(request: pytest.FixtureRequest, rgt: Rgt, tmp_path: Path) -> str:
-    if request.param == "ssh":
-        rgt.env["PATH"] = without_rsync(tmp_path / "bin")
-    return str(request.param)
-
-
 BIG = 24 << 20
 
 
@@ -156,11 +139,8 @@ def big(project: Path) -> Iterator[Path]:
     yield project
 
 
-def test_large_files_by_rsync_where_both_have_it(
-    rgt: Rgt, lab: BoxSpec, big: Path, place: Path, carrier: str
-) -> None:
+def test_a_large_file_is_sent(rgt: Rgt, lab: BoxSpec, big: Path, place: Path) -> None:
     found = push(rgt, big, "--to", place)
-    assert found["carrier"] == carrier
     assert (Path(found["path"]) / "weights.bin").read_bytes() == (big / "weights.bin").read_bytes()
     assert not any((place / ".rgt-push").glob("in-*"))
 
@@ -186,9 +166,7 @@ def arrived(place: Path) -> int:
     return max(parts)
 
 
-def test_killed_in_the_middle_it_goes_on(
-    rgt: Rgt, lab: BoxSpec, big: Path, place: Path, carrier: str
-) -> None:
+def test_killed_in_the_middle_it_goes_on(rgt: Rgt, lab: BoxSpec, big: Path, place: Path) -> None:
     push(rgt, big, "--to", place, "--exclude", "weights.bin")  # the agent is there, and a version
     link = os.readlink(place / "my_project")
     for _ in range(10):
@@ -240,26 +218,6 @@ def test_versions_are_listed_and_pruned(rgt: Rgt, lab: BoxSpec, project: Path, p
     done = rgt.on("push", "lab", "--prune", "--to", str(place), "--yes")
     assert done.returncode == 0 and done.stdout.count("removed") == 1
     assert [path.exists() for path in paths] == [False, True, True]
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        'case "$1" in --version) echo "rsync  version 3.2.7  protocol version 31";; *) echo broken >&2; exit 14;; esac',
-        'echo "openrsync: protocol version 29, rsync version 2.6.9 compatible"',
-    ],
-    ids=["fails", "another"],
-)
-def test_an_rsync_that_cannot_be_used_is_done_without(
-    rgt: Rgt, lab: BoxSpec, big: Path, place: Path, tmp_path: Path, script: str
-) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "rsync").write_text(f"#!/bin/sh\n{script}\n")
-    (tmp_path / "bin" / "rsync").chmod(0o755)
-    rgt.env["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    found = push(rgt, big, "--to", place)
-    assert found["carrier"] == "ssh"
-    assert (Path(found["path"]) / "weights.bin").read_bytes() == (big / "weights.bin").read_bytes()
 
 
 def test_data_go_to_their_place_and_what_is_in_use_stays(
