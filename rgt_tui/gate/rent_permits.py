@@ -137,7 +137,7 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
     if offer.gpu_count != wish.gpu_count:
         found.append(f"requested {wish.gpu_count} GPUs, this offer has {offer.gpu_count}")
     if offer.disk_gb is not None and offer.disk_gb < wish.disk_gb:
-        found.append(f"asked for {wish.disk_gb} GB of disk, this offer has {offer.disk_gb}")
+        found.append(f"requested {wish.disk_gb} GB of disk, this offer has {offer.disk_gb}")
     if wish.max_per_hour is not None:
         if offer.currency != wish.currency:
             found.append(
@@ -221,7 +221,7 @@ def costs_of(offer: Offer) -> tuple[str, ...]:
 
     def traffic(amount: float | None) -> str:
         if amount is None:
-            return "at a price that is not known"
+            return "at an unknown price"
         if amount:
             return f"{money(amount * 1000.0, offer.currency)} a TB"
         return "free"

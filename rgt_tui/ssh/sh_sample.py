@@ -24,9 +24,7 @@ MOST = 32
 LONGEST = 300
 NO_PROC = "cannot see processes: /proc is not readable from a shell on this box"
 HIDDEN = "cannot see processes of other users (/proc is mounted with hidepid)"
-BY_NAME = (
-    "cannot be certain which processes train: without the agent, only command lines are visible"
-)
+BY_NAME = "cannot see for certain which processes train: without the agent, only command lines are visible"
 
 _PYTHON = re.compile(r"i?python[\d.]*t?|pypy[\d.]*")
 _WRAPPER = re.compile(

@@ -140,7 +140,7 @@ def header(head: bytes) -> Array:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         said = None
     if type(said) is not dict or set(said) != _KEYS or type(said["fortran_order"]) is not bool:
-        raise Refused("its header is damaged: the description of the array is missing")
+        raise Refused("its header is damaged: the description of the array is missing or invalid")
     shape = said["shape"]
     if type(shape) is not tuple or not all(
         type(size) is int and 0 <= size < 1 << 63 for size in shape
@@ -210,7 +210,7 @@ def examine_hdf5(whole: Stretch) -> None:
             )
     head = whole.read(place, min(_LONGEST, whole.length - place))
     if len(head) < _LONGEST // 2:
-        raise Refused("it is cut off in its superblock")
+        raise Refused("it is truncated in its superblock")
     version = head[8]
     if version not in _ADDRESSES:
         raise Refused(
@@ -225,7 +225,7 @@ def examine_hdf5(whole: Stretch) -> None:
     end = int.from_bytes(head[begin + 2 * width : begin + 3 * width], "little")
     if end > whole.length:
         raise Refused(
-            f"it is cut off: it ends at byte {end} by its superblock, {whole.length} are there"
+            f"it is truncated: it ends at byte {end} by its superblock, {whole.length} are there"
         )
 
 
@@ -285,7 +285,7 @@ def examine_gguf(whole: Stretch) -> tuple[str, ...]:
         end = tensor.offset + tensor.bytes
     if begin + end > whole.length and found:
         raise Refused(
-            f"it is cut off: its tensors end at byte {begin + end}, {whole.length} are there"
+            f"it is truncated: its tensors end at byte {begin + end}, {whole.length} are there"
         )
     last = begin + _padded(end, alignment)
     if whole.length > last and not unknown:

@@ -54,7 +54,7 @@ def examine(whole: Stretch) -> frozenset[str]:
             )
         at = end
     if at != room:
-        what = "it is cut off" if at > room else "something was added"
+        what = "it is truncated" if at > room else "something was added"
         raise Refused(f"{what}: its tensors take {at} bytes, {room} are there")
     return frozenset(header)
 

@@ -313,5 +313,5 @@ async def test_a_machine_without_the_gpu_that_was_asked_for_is_refused_before_mo
     done = await up(*words, "--confirm", "train-a", "--evidence", shown["digest"])
     reason = json.loads(done.stdout)["reasons"][0]
     assert (done.returncode, up.created()) == (UNCONFIRMED, 1), done.stderr
-    assert "no GPU" in reason and "asked for 1 × A100" in reason
+    assert "no GPU" in reason and "requested 1 × A100" in reason
     assert "it is billed: rgt down train-a --destroy ends it" in done.stderr

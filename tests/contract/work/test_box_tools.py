@@ -60,7 +60,7 @@ def test_gpu_health_holds_the_gpus_against_what_the_fleet_file_says_was_asked_fo
     rows = {row["check"]: row for row in body["checks"]}
     assert (rows["count"]["ok"], rows["count"]["text"]) == (False, "1 of 2 GPUs")
     assert rows["model"]["ok"] is False
-    assert rows["model"]["text"].endswith("asked for 1 × no such card")
+    assert rows["model"]["text"].endswith("requested 1 × no such card")
     assert body["box"] == "lab"
     name = rows["visible"]["text"]
     rgt.describe([msgspec.structs.replace(box, asked=Agreed(gpu=name, gpu_count=1))])

@@ -162,7 +162,7 @@ def test_a_manifest_beside_the_files_says_what_they_are(results: Path) -> None:
     assert ".rgt-manifest.jsonl names it" in found["hf/checkpoint-5/trainer_state.json"]
     assert "hf/checkpoint-5/model-00001-of-00002.safetensors" in found
     manifest.write_bytes(b"".join(made.splitlines(keepends=True)[:-1]))
-    assert "cut off" in errors(verify(results, "--renew"))["hf/.rgt-manifest.jsonl"]
+    assert "truncated" in errors(verify(results, "--renew"))["hf/.rgt-manifest.jsonl"]
 
 
 def test_links_pipes_and_sockets_are_named_and_nothing_is_waited_for(

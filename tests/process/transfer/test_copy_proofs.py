@@ -113,7 +113,7 @@ def test_a_checkpoint_that_came_damaged_from_the_box_is_no_proof(pulled: Pulled)
     pulled.told()
     assert not verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok
     ((path, reason),) = pulled.proof("/w").errors
-    assert path == "/w/today.pt" and "does not pass" in reason and "cut off" in reason
+    assert path == "/w/today.pt" and "does not pass" in reason and "truncated" in reason
 
 
 def test_a_newer_file_needs_a_look_of_its_own(pulled: Pulled) -> None:

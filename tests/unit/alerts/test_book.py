@@ -555,7 +555,7 @@ def test_a_danger_clock_of_which_nobody_saw_the_beginning() -> None:
     watch.see(5, spec=spec, link=Link.UNREACHABLE, meter=STOPPED, sample=None, sample_at=None)
     found = watch.alert("clock")
     assert found.level == "warn"
-    assert found.text.startswith("at most 14d 23h left, when it stopped is not known: ")
+    assert found.text.startswith("at most 14d 23h left; unknown when it stopped: ")
 
 
 def test_a_danger_clock_under_two_days() -> None:

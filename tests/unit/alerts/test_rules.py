@@ -385,7 +385,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "proxied": (
         {"peer": ("198.18.0.7", 22)},
-        "ssh goes through a proxy: 127.0.0.1 leads to 198.18.0.7, an address that no machine has",
+        "ssh goes through a proxy: 127.0.0.1 resolves to 198.18.0.7, an address that no machine has",
         {"peer": ("198.20.0.7", 22)},
     ),
     "asking": (

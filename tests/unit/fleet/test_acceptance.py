@@ -238,7 +238,7 @@ def test_the_words_name_both_sides() -> None:
         row.id: row.text
         for row in judge(GOOD, Expected("H100", 2), peers(1, tflops=300.0), "runpod")
     }
-    assert text["gpu"] == f"1 × {A100}, asked for 2 × H100"
+    assert text["gpu"] == f"1 × {A100}, requested 2 × H100"
     assert text["gemm"] == "matrix products 250.0 TFLOP/s; the median of 1 earlier is 300.0 TFLOP/s"
     assert text["pcie"].startswith("to the GPU 24.0 GB/s")
     assert text["network hub.example"] == "first byte after 0.20 s, 40.0 MB/s"

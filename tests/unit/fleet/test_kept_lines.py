@@ -99,7 +99,7 @@ def test_frames_are_taken_in_with_when_they_came_and_what_was_left_out() -> None
     assert kept.notes == {3}
     assert (kept.partial, kept.reached) == (None, 506)
     kept.take_frame(frame(0, "anew", reset=True), 80.0)
-    assert "cut" in kept.line(5)
+    assert "truncated" in kept.line(5)
     assert kept.place == (6, FilePlace(7, 0)), "what stood before in that file is there no more"
 
 

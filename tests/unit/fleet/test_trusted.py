@@ -289,7 +289,7 @@ def test_a_book_that_cannot_be_believed_trusts_nothing(file: Path, env: dict[str
     for bad, words in (
         (b"{", "is damaged"),
         (b'{"files": 3}', "is damaged"),
-        (newer, "of a newer rgt"),
+        (newer, "by a newer rgt"),
     ):
         book.write_bytes(bad)
         assert words in (opened(file, env).doubt or "")

@@ -232,7 +232,7 @@ def test_nothing_runs_on_a_machine_that_is_off_by_the_providers_word() -> None:
     lost = box(link=Link.UNREACHABLE)
     assert (
         text(evidence(lost, meter=OFF), "quiet")
-        == "the provider says EXITED: nothing runs on a machine that is off"
+        == "the provider's status is EXITED: nothing runs on a machine that is off"
     )
     assert not held(evidence(lost, meter=METER), "quiet")
     assert not held(evidence(lost, meter=replace(OFF, error="timed out")), "quiet")

@@ -74,10 +74,13 @@ def test_the_permit_is_for_this_offer_at_this_price_for_a_minute() -> None:
         ({"fresh": replace(OFFER, spot=False)}, "its kind differs from the review"),
         ({"fresh": replace(OFFER, gpu_count=1)}, "its GPU differs from the review"),
         ({"fresh": replace(OFFER, out_per_gb=0.5)}, "its price of traffic differs from the review"),
-        ({"wish": replace(WISH, spot=False)}, "asked for on-demand, this offer is spot"),
-        ({"wish": replace(WISH, gpu_count=4)}, "asked for 4 GPUs"),
-        ({"wish": replace(WISH, disk_gb=101)}, "asked for 101 GB of disk"),
-        ({"wish": replace(WISH, max_per_hour=0.8)}, "it costs $0.82/h, at most $0.80"),
+        ({"wish": replace(WISH, spot=False)}, "requested on-demand, this offer is spot"),
+        ({"wish": replace(WISH, gpu_count=4)}, "requested 4 GPUs"),
+        ({"wish": replace(WISH, disk_gb=101)}, "requested 101 GB of disk"),
+        (
+            {"wish": replace(WISH, max_per_hour=0.8)},
+            "it costs $0.82/h, more than the maximum of $0.80",
+        ),
         ({"wish": replace(WISH, max_per_hour=math.nan)}, "it costs $0.82/h"),
         ({"wish": replace(WISH, currency="CNY")}, "the maximum price per hour is in CNY"),
         (
@@ -143,4 +146,4 @@ def test_the_review_has_the_full_price() -> None:
         disk_gb=None,
     )
     costs = rent_review(replace(CASE, shown=bare), TICKS, will_send="").costs
-    assert [line.count("not known") for line in costs] == [1, 1, 1, 2]
+    assert [line.count("unknown") for line in costs] == [1, 1, 1, 2]

@@ -298,9 +298,9 @@ def test_the_newest_layer_does_not_hide_the_oldest() -> None:
 
 
 def test_the_tmux_session_is_named() -> None:
-    assert check("3.2", box()).evidence == "runner 77 is alive, tmux rgt"
+    assert check("3.2", box()).evidence == "runner 77 is active, tmux rgt"
     bare = sample(session=Session())
-    assert check("3.2", box(sample=bare)).evidence == "runner 77 is alive"
+    assert check("3.2", box(sample=bare)).evidence == "runner 77 is active"
 
 
 def test_checkpoint_times_are_of_the_box_and_are_turned_into_the_clients() -> None:

@@ -113,18 +113,18 @@ def test_an_array_of_objects_is_named_and_not_unpickled(tmp_path: Path) -> None:
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", "shape is not valid"),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (True,)}", "shape is not valid"),
         ("{'descr': '<f8', 'fortran_order': False, 'shape': 3}", "shape is not valid"),
-        ("{'descr': '<f8', 'fortran_order': 0, 'shape': (3,)}", "does not say"),
-        ("{'descr': '<f8', 'shape': (3,)}", "does not say"),
+        ("{'descr': '<f8', 'fortran_order': 0, 'shape': (3,)}", "missing or invalid"),
+        ("{'descr': '<f8', 'shape': (3,)}", "missing or invalid"),
         ("{'descr': '<z8', 'fortran_order': False, 'shape': (3,)}", "'<z8' is not valid"),
-        ("{'descr': '<f' + '8', 'fortran_order': False, 'shape': (3,)}", "does not say"),
+        ("{'descr': '<f' + '8', 'fortran_order': False, 'shape': (3,)}", "missing or invalid"),
         ("{'descr': [('a',)], 'fortran_order': False, 'shape': (3,)}", "a field of its dtype is not valid"),
         ("{'descr': [('a', '<f8', -2)], 'fortran_order': False, 'shape': (3,)}", "no shape"),
         ("{'descr': 8, 'fortran_order': False, 'shape': (3,)}", "dtype is not valid"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (10**9,)}", "does not say"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 1000000000)}", "cut off"),
-        ("{'descr': " + "[" * 30_000, "does not say"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (10**9,)}", "missing or invalid"),
+        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 1000000000)}", "truncated"),
+        ("{'descr': " + "[" * 30_000, "missing or invalid"),
         ("{'descr': " + "[('a', " * 20 + "'<f8'" + ")]" * 20 + ", 'fortran_order': False, 'shape': ()}", "too deep"),
-        ("__import__('os').system('true')", "does not say"),
+        ("__import__('os').system('true')", "missing or invalid"),
     ],
 )  # fmt: skip
 def test_a_wrong_header_of_an_array_is_refused(tmp_path: Path, header: str, reason: str) -> None:
@@ -172,7 +172,7 @@ def test_a_record_that_is_no_array_of_its_length_is_refused_by_name(tmp_path: Pa
         array_files.examine_npz, path, archive("w.npy", b"text")
     )
     short = archive("w.npy", npy(np.zeros(9))[:-8])
-    assert "record w.npy: it is cut off" in why(array_files.examine_npz, path, short)
+    assert "record w.npy: it is truncated" in why(array_files.examine_npz, path, short)
     assert "is called '../w.npy'" in why(array_files.examine_npz, path, archive("../w.npy", b""))
     packed = archive("w.npy", npy(np.zeros(9)), zipfile.ZIP_LZMA)
     assert "in a way that its writer never does" in why(array_files.examine_npz, path, packed)
@@ -208,7 +208,7 @@ def test_a_file_of_hdf5_that_was_not_closed_or_is_none_is_refused(tmp_path: Path
     assert "version 77" in why(array_files.examine_hdf5, path, bytes(data))
     data[8], data[9] = 2, 200
     assert "addresses of 200 bytes" in why(array_files.examine_hdf5, path, bytes(data))
-    assert "something else" in why(array_files.examine_hdf5, path, bytes(5000))
+    assert "another format" in why(array_files.examine_hdf5, path, bytes(5000))
 
 
 @pytest.mark.parametrize("source", GGUF, ids=lambda path: path.name)
@@ -260,8 +260,8 @@ def gguf(
         ),
         (gguf([tensor(b"a", (8,), 0, 0), tensor(b"a", (8,), 0, 32)], data=64), "two tensors"),
         (gguf([tensor(b"a", (8,), 0, 3)], data=64), "not a multiple of 32"),
-        (gguf([tensor(b"a", (8,), 0, 1 << 62)], data=64), "cut off"),
-        (gguf([tensor(b"a", (1 << 62, 1 << 62), 0, 0)], data=64), "cut off"),
+        (gguf([tensor(b"a", (8,), 0, 1 << 62)], data=64), "truncated"),
+        (gguf([tensor(b"a", (1 << 62, 1 << 62), 0, 0)], data=64), "truncated"),
         (gguf([tensor(b"a", (33,), 8, 0)], data=64), "not whole blocks of 32"),
         (gguf([tensor(b"a", (1,) * 9, 0, 0)], data=64), "9 dimensions"),
         (gguf([], [text(b"k") + struct.pack("<I", 13)]), "type 13"),

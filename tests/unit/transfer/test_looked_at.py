@@ -45,11 +45,11 @@ def tensor(begin: int, end: int, shape: Any, dtype: object = "F32") -> dict[str,
         ({"a": tensor(0, 4, [1]), "b": tensor(2, 8, [3], "BF16")}, "hole or an overlap"),
         ({"a": tensor(4, 8, [1])}, "hole or an overlap"),
         ({"a": tensor(0, 4, [1])}, "something was added"),
-        ({"a": tensor(0, 16, [4])}, "cut off"),
+        ({"a": tensor(0, 16, [4])}, "truncated"),
         ({"a": tensor(0, 8, [1])}, "its dtype and shape say 4"),
         ({"a": tensor(0, 8, [10**9] * 60)}, "its dtype and shape say"),
         ({"a": tensor(8, 0, [2])}, "has -8 bytes"),
-        ({"a": tensor(0, 10**18, [10**18 // 4])}, "cut off"),
+        ({"a": tensor(0, 10**18, [10**18 // 4])}, "truncated"),
         ({"a": tensor(0, 8, [2], "F99")}, "does not have"),
         ({"a": tensor(0, 8, [2], ["F32"])}, "does not have"),
         ({"a": tensor(0, 8, "2")}, "an invalid shape"),
@@ -117,7 +117,7 @@ def test_missing_and_surplus_bytes_of_a_part_are_found(sharded: Path) -> None:
     part.write_bytes(data + b"\0")
     assert "belong to no part" in trouble(sharded)[1]
     part.write_bytes(data[:-1])
-    assert "cut off" in trouble(sharded)[1]
+    assert "truncated" in trouble(sharded)[1]
     part.unlink()
     assert "missing" in trouble(sharded)[1]
     (sharded / ".metadata").unlink()
@@ -126,7 +126,7 @@ def test_missing_and_surplus_bytes_of_a_part_are_found(sharded: Path) -> None:
 
 def test_settings_pickled_in_its_place_are_no_metadata(sharded: Path) -> None:
     (sharded / ".metadata").write_bytes(pickle.dumps({"a": 1}))
-    assert "where a Metadata belongs" in trouble(sharded)[1]
+    assert "in place of a Metadata" in trouble(sharded)[1]
 
 
 # rgt_train.

@@ -276,5 +276,5 @@ def test_a_raw_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_of_before_1_6_that_is_cut_off_or_longer_is_refused(tmp_path: Path) -> None:
     data = (FILES / "before-1.6.pt").read_bytes()
-    assert "cut off" in refused(tmp_path, data[:-1])
+    assert "truncated" in refused(tmp_path, data[:-1])
     assert "after its end" in refused(tmp_path, data + b"\0")
