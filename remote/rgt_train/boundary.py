@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+import ctypes
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from rgt_train.checkpoint.snapshot import digest_of, version_of, window_of
 from rgt_train.checkpoint.state import RunState
+from rgt_train.data import rng
+from rgt_train.exits import UsageError
 
 
 class Hooks:
@@ -149,3 +153,151 @@ class StepBoundary:
     def _captured(self) -> None:
         self._state.hooked = False
         self._say("optimizer.step() is captured into a CUDA graph: from now on saves copy at once")
+
+
+_REMEDIES = {
+    "optimizer": "optimizer.step() comes after run.step: every checkpoint lacks the last update; call run.step last",
+    "random": "random numbers are drawn between run.step and the next batch (by a validation without `with "
+    "run.evaluating():`?), and a resume does not draw them",
+}
+
+
+class StepGap:
+    """Detects changes between `run.step` and the next batch, which a resume would leave out.
+
+    Learning rates, schedules and torch's random state are compared after each step; versions of
+    tensors and other random states only in the first steps of a launch and after a save, because
+    that takes longer. Each kind of change is reported once, and stored in the checkpoints.
+
+    An ``iter(DataLoader)`` of a validation draws one number: that is undone, so that a resume,
+    which does not repeat the validation, continues with the same numbers.
+
+    Args:
+        state: The state of the run; `RunState.late` receives the changes.
+        touched: Returns whether an optimizer has begun to change weights since the last step.
+        say: Receives the messages.
+        resumed: Whether this launch has loaded a checkpoint.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        touched: Callable[[], bool],
+        say: Callable[[str], None],
+        *,
+        resumed: bool,
+    ) -> None:
+        self._state, self._touched, self._say, self._resumed = state, touched, say, resumed
+        watched = [
+            part for name, part in state.others.items() if name in state.optimizers | state.small
+        ]
+        groups = [group for part in watched for group in getattr(part, "param_groups", ())]
+        self._groups = [group for group in groups if type(group["lr"]) is float]
+        self._schedules = [part for part in watched if hasattr(part, "last_epoch")]
+        self._tensors: List[Tuple[str, torch.Tensor]] = []
+        for name, part in {**state.models, **state.others}.items():
+            if isinstance(part, torch.nn.Module):
+                held = [*part.named_parameters(), *part.named_buffers()]
+                self._tensors += [(f"{name}/{key}", tensor) for key, tensor in held]
+        self._samples: Optional[Dict[str, Any]] = self._sampled()
+        self._armed = self._untouched = False
+        self._steps = 0
+        self._settings: List[Any] = []
+        self._random = torch.default_generator.get_state()
+        self._others: Optional[Tuple[Any, ...]] = None
+
+    def begin(self) -> None:
+        """Check, at the first batch, that the weights are those with which the Run was made.
+
+        Raises:
+            UsageError: They are not those of the checkpoint that was loaded.
+        """
+        before, self._samples = self._samples, None
+        now = self._sampled() if before else {}
+        changed = [name for name in now if before and before.get(name, now[name]) != now[name]]
+        if changed and self._resumed:
+            raise UsageError(
+                f"{changed[0]} was changed after Run(…) had restored it, so this would not continue from the "
+                "checkpoint: load weights and make optimizers before the Run"
+            )
+        if changed:
+            self._report(
+                changed[0],
+                "was changed after Run(…): a relaunch would do so to the restored weights; do it before",
+            )
+
+    def stepped(self, *, saving: bool) -> None:
+        """Remember the state at the end of a step; `saving` looks at it more closely."""
+        if self._steps == 0:
+            self._untouched = not self._touched()
+        self._steps += 1
+        self._armed = True
+        self._settings = self._rates()
+        self._random = torch.default_generator.get_state()
+        self._others = self._look_closely() if saving or self._steps <= 4 else None
+
+    def forget(self) -> None:
+        """Do not compare before the next step: what follows an epoch is done again by a resume."""
+        self._armed = False
+
+    def compare(self) -> None:
+        """Compare with the state at the end of the last step, when the next batch is requested."""
+        if not self._armed:
+            return
+        self._armed = False
+        if self._untouched and self._touched():
+            self._report("optimizer", _REMEDIES["optimizer"])
+        late = "changes between run.step and the next batch, and a resume leaves that out: put it before run.step"
+        if self._settings != self._rates():
+            self._report("a scheduler or learning rate", late)
+        now = torch.default_generator.get_state()
+        if not _same_bytes(now, self._random) and not self._state.ahead:
+            self._undo_draws(now)
+        if self._others is not None:
+            others = self._look_closely()
+            if others[0] != self._others[0] and not self._state.ahead:
+                self._report("random", _REMEDIES["random"])
+            pairs = zip(self._tensors, others[1], self._others[1])
+            name = next((tensor[0] for tensor, new, old in pairs if new != old), None)
+            if name is not None and not self._touched():
+                self._report(name, late)
+
+    def _undo_draws(self, now: torch.Tensor) -> None:
+        """Undo draws of loaders that were iterated; report any other."""
+        trial = torch.Generator("cpu")
+        trial.set_state(self._random)
+        for _ in range(8):
+            torch.empty((), dtype=torch.int64, device="cpu").random_(generator=trial)
+            if _same_bytes(trial.get_state(), now):
+                torch.default_generator.set_state(self._random)
+                return
+        self._report("random", _REMEDIES["random"])
+
+    def _report(self, what: str, remedy: str) -> None:
+        told = remedy if what in _REMEDIES else f"{what} {remedy}"
+        if told not in self._state.late:
+            self._state.late.append(told)
+            self._say(f"warning: {told}")
+
+    def _rates(self) -> List[Any]:
+        rates: List[Any] = [group["lr"] for group in self._groups]
+        return rates + [schedule.last_epoch for schedule in self._schedules]
+
+    def _look_closely(self) -> Tuple[Any, ...]:
+        others = rng.capture()
+        del others["torch"]
+        return others, [version_of(tensor) for _, tensor in self._tensors]
+
+    def _sampled(self) -> Dict[str, Any]:
+        """Return digests of parts of some weights, by name and dtype, wherever they are."""
+        apart = max(1, len(self._tensors) // 64)
+        return {
+            f"{name} ({tensor.dtype})": digest_of(window_of(tensor, 0.5, 256))
+            for name, tensor in self._tensors[::apart]
+            if type(tensor) in (torch.Tensor, torch.nn.Parameter) and not tensor.is_meta
+        }
+
+
+def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    size = one.nbytes
+    return ctypes.string_at(one.data_ptr(), size) == ctypes.string_at(other.data_ptr(), size)

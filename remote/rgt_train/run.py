@@ -24,7 +24,7 @@ from typing import (
 import torch
 
 from rgt_train import exits
-from rgt_train.boundary import StepBoundary
+from rgt_train.boundary import StepBoundary, StepGap
 from rgt_train.cadence import Number, Options, number
 from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.diskio import StrPath
@@ -421,6 +421,7 @@ class Run:
                 self._files.boundary(self.progress.step, agreed)
             self._files.pace.begin_step()
         self._data.pass_over(self._files.report)
+        self._gap.stepped(saving=bool(agreed & launch.SAVE))
         self._boundary.stepped()
         if self._files.mirror is not None:
             self._files.mirror.poll()
@@ -614,6 +615,12 @@ class Run:
             self.out, steps, state.models, files.report.say, proof
         )
         state.data = self._facts
+        self._data.gap = self._gap = StepGap(
+            state,
+            lambda: self._boundary.touched,
+            files.report.say,
+            resumed=files.restored is not None,
+        )
         fresh = files.restored is None and self._ranks.world == 1
         seed = None if fresh else mix(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
         self._unhook = optimizer_hooks(self._beat, optimizers)

@@ -438,7 +438,7 @@ class Restored:
 
     def guarantee(self) -> str:
         """Describe whether the run continues bit for bit as without the interruption."""
-        doubts = [*self.not_restored, *self._doubts]
+        doubts = [*self.not_restored, *self._doubts, *self._data.get("late", ())]
         if self._data.get("draws"):
             doubts.append("the stream has no state_dict and draws random numbers while it is read")
         proved = self.proof.get("steps", 0)

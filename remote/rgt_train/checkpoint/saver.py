@@ -17,7 +17,7 @@ from rgt_train.checkpoint.async_saver import BEST, STEP, Outcome, Persister, Req
 from rgt_train.checkpoint.diskio import replace_file
 from rgt_train.checkpoint.publish import FULL, Mishap
 from rgt_train.checkpoint.snapshot import Torn
-from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint.state import CannotLoad, RunState
 from rgt_train.checkpoint.store import Checkpoint, Store
 from rgt_train.exits import StopRequest
 from rgt_train.ranks import launch
@@ -336,7 +336,7 @@ class Saver:
         try:
             begin()
         except Exception as error:
-            if isinstance(error, (exits.RanksError, exits.UsageError)) or (
+            if isinstance(error, (exits.RanksError, CannotLoad)) or (
                 not isinstance(error, OSError) and not self._saved_once
             ):
                 raise  # a mistake, or nothing was ever saved: a bug in the state, not a disk failure

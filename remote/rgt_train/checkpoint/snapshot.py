@@ -144,7 +144,7 @@ class Witness:
 
     def _part(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
         if tensor.is_cuda:
-            window = _window(tensor, self._share, self._most)
+            window = window_of(tensor, self._share, self._most)
             held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True, device="cpu")
             self.moves.append((window, held))
             return held
@@ -152,12 +152,12 @@ class Witness:
         # slice and copy it.
         if tensor.is_contiguous():
             return self._memory(tensor)
-        return _window(tensor, self._share, self._most).clone()
+        return window_of(tensor, self._share, self._most).clone()
 
     def _holds(self, tensor: torch.Tensor, held: Union[bytes, torch.Tensor]) -> bool:
         if isinstance(held, bytes):
             return self._memory(tensor.contiguous()) == held
-        return digest_of(held) == digest_of(_window(tensor, self._share, self._most))
+        return digest_of(held) == digest_of(window_of(tensor, self._share, self._most))
 
     def _memory(self, tensor: torch.Tensor) -> bytes:
         length = min(tensor.nbytes, self._most)
@@ -316,7 +316,7 @@ def _on_gpu(now: Iterable[Pair], later: Iterable[Pair], moves: Iterable[Move]) -
     return None
 
 
-def _window(tensor: torch.Tensor, share: float, most: int) -> torch.Tensor:
+def window_of(tensor: torch.Tensor, share: float, most: int) -> torch.Tensor:
     """Return a part of `tensor` of at most `most` bytes, at `share` of it.
 
     It is the same part for tensors of the same shape.

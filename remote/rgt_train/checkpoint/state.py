@@ -174,6 +174,10 @@ _GROUPS = (
 )
 
 
+class CannotLoad(UsageError):
+    """State that a relaunch could not load, although it could be stored."""
+
+
 class RunState:
     """Collects the state of the objects of a run, and restores it.
 
@@ -200,6 +204,7 @@ class RunState:
         random: The random states of all ranks if there are several; None takes this process's.
         epoch_end: The small state right after the last step of an epoch, until the next one begins;
             otherwise None.
+        late: Changes between a step and the next batch, in words: a resume leaves them out.
         ahead: The random states before the batches that are drawn and not used yet.
     """
 
@@ -229,6 +234,7 @@ class RunState:
         self.random: Optional[List[Any]] = None
         self.epoch_end: Optional[EpochEnd] = None
         self.ahead: List[Any] = []
+        self.late: List[str] = []
         self._built = self._look_at_build()
         self._tried = False
 
@@ -378,7 +384,7 @@ class RunState:
                 "grads": self._collect_grads(found) if self.progress.micro else None,
                 "frozen": matching.flags(self.models),
                 "declared": self.declared,
-                "data": self.data(),
+                "data": {**self.data(), "late": self.late},
                 "progress": self.progress.state(),
                 "sampler": self.sampler,
                 "settings": encoding.encode(self.settings, no_tensor, "settings"),
@@ -396,13 +402,13 @@ class RunState:
         """Check that models and optimizers have the tensors and groups that they began with.
 
         Raises:
-            UsageError: One has others, which the objects of a relaunch could not load.
+            CannotLoad: One has others, which the objects of a relaunch could not load.
         """
         for name, now in self._look_at_build().items():
             built = self._built.get(name, now)
             problems, _ = matching.compare(now, built, {key: key for key in built})
             if problems:
-                raise UsageError(
+                raise CannotLoad(
                     f"{name} is not built as it was when the Run was made: {'; '.join(problems)}. A relaunch could "
                     f"not load this: build it in full before the Run{_GROUPS if name in self.optimizers else ''}"
                 )
@@ -431,7 +437,7 @@ class RunState:
         """Load the state of each optimizer, schedule and scaler into a copy of it that shares its tensors.
 
         Raises:
-            UsageError: One does not take its own state, or changes it.
+            CannotLoad: One does not take its own state, or changes it.
         """
         tensors = {
             part.spec.key: part.tensor for part in found.parts if part.spec.file == TRAINER_FILE
@@ -456,7 +462,7 @@ class RunState:
                 if problem:
                     refusal = f"{name} cannot load its own state: {problem}"
         if refusal:
-            raise UsageError(
+            raise CannotLoad(
                 f"{refusal}. A relaunch would continue with another state, or not at all"
             )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
 from dataclasses import asdict, dataclass, field, fields
-from itertools import count
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -26,6 +27,9 @@ from rgt_train.data import rng
 from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, Seeded
 from rgt_train.exits import UsageError
 from rgt_train.tracking.report import Report, say
+
+if TYPE_CHECKING:
+    from rgt_train.boundary import StepGap
 
 
 @dataclass
@@ -162,13 +166,19 @@ class Stream:
         self._start: Optional[Dict[str, Any]] = None
         self._pending: Optional[Dict[str, Any]] = None
 
-    def batches(self, count: int, before_first: Callable[[], Any]) -> Iterator[Any]:
+    def batches(
+        self,
+        count: int,
+        before_first: Callable[[], Any],
+        between: Callable[[int], None] = lambda number: None,
+    ) -> Iterator[Any]:
         """Yield the next `count` batches.
 
         Args:
             count: How many.
             before_first: Called when the stream is at its position and before the first batch is
                 fetched: it restores the random state of the training.
+            between: Called before each further batch, with the number of those returned.
 
         Raises:
             UsageError: The stream has no batch at all, or is shorter than the resumed position.
@@ -177,7 +187,11 @@ class Stream:
             self._open()
         before_first()
         self._left = count
-        while self._left > 0:
+        for number in itertools.count():
+            if number:
+                between(number)
+            if self._left <= 0:
+                return
             while self._to_drop:
                 self._next()
                 self._to_drop -= 1
@@ -353,6 +367,7 @@ class DataPosition:
     Attributes:
         entered: Whether the loop over the epochs has begun. A batch read before, from a checkpoint
             at the end of an epoch, belongs to the next one.
+        gap: Detects changes between a step and the next batch; None before the run has begun.
         asked: Whether this epoch's batches were requested, so that a resume continues with the
             rest.
     """
@@ -375,7 +390,9 @@ class DataPosition:
             world,
             restore_rng,
         )
+        self._known: Tuple[Any, int] = None, 0
         self.entered = False
+        self.gap: Optional[StepGap] = None
         self.asked = False
         self.epochs, self.most = epochs or sys.maxsize, max_steps or sys.maxsize
         self._from = 0
@@ -386,8 +403,16 @@ class DataPosition:
     def planned(self) -> int:
         """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
         p = self._progress
-        steps = self.sampler.steps_in(p.epoch, p.offset)
-        return max(0, min(steps, self.most - (p.step - p.done_steps)))
+        return max(0, min(self._steps, self.most - (p.step - p.done_steps)))
+
+    @property
+    def _steps(self) -> int:
+        """Steps of the epoch, whether or not the run ends before it does."""
+        p = self._progress
+        key = p.epoch, p.offset
+        if self._known[0] != key:
+            self._known = key, self.sampler.steps_in(*key)
+        return self._known[1]
 
     @property
     def total(self) -> int:
@@ -403,8 +428,8 @@ class DataPosition:
     def fraction(self) -> float:
         """The epoch, with the part of it that is done."""
         p = self._progress
-        left = self.sampler.steps_in(p.epoch, p.offset) - p.done_steps
-        return p.epoch + 1 - left / max(1, self.sampler.steps_in(p.epoch))
+        whole = self.sampler.steps_in(p.epoch) if p.offset else self._steps
+        return p.epoch + 1 - (self._steps - p.done_steps) / max(1, whole)
 
     @property
     def is_finished(self) -> bool:
@@ -420,8 +445,7 @@ class DataPosition:
     @property
     def is_cut(self) -> bool:
         """Whether the run ends before the epoch does."""
-        p = self._progress
-        return self.planned < self.sampler.steps_in(p.epoch, p.offset)
+        return self.planned < self._steps
 
     def facts(self) -> Dict[str, Any]:
         """Return the facts about the loading for a checkpoint; a resume's guarantee needs them."""
@@ -432,7 +456,13 @@ class DataPosition:
     def batches(self, pad: bool) -> BatchPlan:
         """Return the rest of this epoch as a batch sampler."""
         plan = BatchPlan(
-            self.sampler, self._position, self._first, rank=self._rank, world=self._world, pad=pad
+            self.sampler,
+            self._position,
+            self._first,
+            self._between,
+            rank=self._rank,
+            world=self._world,
+            pad=pad,
         )
         self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
         return plan
@@ -440,7 +470,7 @@ class DataPosition:
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
         """Yield each batch of `loader` with the size of this rank's part."""
         plan = self._plan_of(loader)
-        for position, batch in zip(count(), loader):
+        for position, batch in zip(itertools.count(), loader):
             assert plan is not None, "the loader has run.batches()"
             yield batch, Part(max(1, plan.real(position)), plan.share(position))
 
@@ -448,7 +478,7 @@ class DataPosition:
         """Yield each batch of `loader` with its number in the epoch."""
         plan = self._plan_of(loader)
         first = self._progress.done_steps * self.sampler.accumulate + self._progress.micro
-        for position, batch in zip(count(), loader):
+        for position, batch in zip(itertools.count(), loader):
             number = first + position
             if plan is not None:
                 number = plan.epoch_number(position)
@@ -477,11 +507,14 @@ class DataPosition:
             raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
         p, a = self._progress, self.sampler.accumulate
         left = (self.planned - p.done_steps) * a - p.micro
-        return self.stream.batches(left, self._first)
+        first = p.done_steps * self.sampler.window + p.micro
+        return self.stream.batches(left, self._first, lambda number: self._between(first + number))
 
     def begin_epoch(self) -> None:
         """Note that an epoch begins, or continues after a resume."""
         self.asked, self._from = False, self._progress.done_steps
+        if self.gap is not None:
+            self.gap.forget()
 
     def account(self) -> None:
         """Check that the finished epoch was trained on as planned.
@@ -554,6 +587,7 @@ class DataPosition:
                 raise exits.UsageError(
                     "run.step was not called: call run.step(loss) in each turn of run.steps()"
                 )
+            self._between(p.done_steps * self.sampler.window + p.micro)
 
     def pass_over(self, report: Report) -> None:
         """Count the next steps that are left out, without a batch and without changing weights."""
@@ -567,7 +601,15 @@ class DataPosition:
 
     def _first(self) -> None:
         self.asked = True
+        if self.gap is not None:
+            self.gap.begin()
         self._restore_rng()
+
+    def _between(self, received: int) -> None:
+        """Look for changes since the last step, unless a batch was requested before it was made."""
+        p = self._progress
+        if self.gap is not None and received == p.done_steps * self.sampler.window + p.micro:
+            self.gap.compare()
 
     def _position(self) -> Position:
         p = self._progress

@@ -242,6 +242,8 @@ class BatchPlan:
         where: Returns the position of the run.
         before_first: Called when the first batch is requested. A `DataLoader` draws a random number
             when it is iterated; random state restored earlier would be one draw off.
+        between: Called when a further batch is requested, with the number of batches of the epoch
+            that the loop has received.
         rank: Number of this rank.
         world: How many ranks there are.
         pad: Whether all ranks get the same number of samples.
@@ -256,13 +258,14 @@ class BatchPlan:
         sampler: EpochSampler,
         where: Callable[[], Position],
         before_first: Callable[[], Any],
+        between: Callable[[int], None] = lambda number: None,
         *,
         rank: int = 0,
         world: int = 1,
         pad: bool = True,
     ) -> None:
         self._sampler, self._where, self._before_first = sampler, where, before_first
-        self._rank, self._world, self._pad = rank, world, pad
+        self._between, self._rank, self._world, self._pad = between, rank, world, pad
         self._begun = self.ahead = False
         self._look(where())
 
@@ -326,6 +329,8 @@ class BatchPlan:
                 and self._where().done_steps - at.done_steps < steps
             ):
                 self.ahead = True
+            if asked > at.skip:
+                self._look_between(at, sys._getframe(1), asked)
             mine = self._slice(cut(number))
             if mine:
                 yield (
@@ -333,6 +338,12 @@ class BatchPlan:
                     if told
                     else mine
                 )
+        self._look_between(at, sys._getframe(1), at.skip + len(numbers))
+
+    def _look_between(self, at: Position, frame: Any, asked: int) -> None:
+        """Pass on how many batches the loop has received: a loader's workers request them earlier."""
+        received = getattr(frame.f_locals.get("self"), "_num_yielded", asked - at.skip)
+        self._between(at.done_steps * self._sampler.window + at.skip + received)
 
     def _count_batches(self, numbers: List[int], at: Position) -> int:
         if self._pad or self._world == 1:

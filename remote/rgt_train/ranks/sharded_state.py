@@ -170,7 +170,7 @@ class Taken:
                 "objects": self.objects,
                 "frozen": matching.flags(state.models),
                 "declared": state.declared,
-                "data": state.data(),
+                "data": {**state.data(), "late": state.late},
                 "progress": state.progress.state(),
                 "sampler": state.sampler,
                 "settings": encoding.encode(state.settings, _no_tensor, "settings"),
