@@ -434,7 +434,10 @@ class StateSearch:
                 stateful[kind] = _has_state(kind)
             if stateful[kind] and id(each) not in given:
                 objects.append(each)
-            elif kind is torch.utils.data.DataLoader and isinstance(each.batch_sampler, BatchPlan):
+            elif kind is torch.utils.data.DataLoader and isinstance(
+                getattr(each, "batch_sampler", None),
+                BatchPlan,  # None: its making failed
+            ):
                 survey.add_value("loader", each)
         if "stream" in self._others:
             survey.add_value("loader", self._others["stream"].source)
