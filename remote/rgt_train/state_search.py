@@ -57,7 +57,10 @@ class StateSurvey:
 
     def add_value(self, path: str, value: Any, depth: int = 4) -> None:
         """Add `value` and its content down to `depth`."""
-        if value is None or isinstance(value, (bool, int, float, str)):
+        if isinstance(value, str):
+            self.found[path] = hash(value)
+            return
+        if value is None or isinstance(value, (bool, int, float)):
             self.found[path] = repr(value)
             return
         aside = isinstance(value, (type, types.ModuleType, types.FunctionType))
@@ -71,8 +74,8 @@ class StateSurvey:
         elif isinstance(value, torch.Tensor):
             if not value.requires_grad:  # of this step only, or a parameter
                 self.found[path] = _sample_values(value)
-        elif hasattr(value, "ravel") and hasattr(value, "dtype"):
-            self.found[path] = repr(value.ravel()[:: value.size // 64 + 1].tolist())
+        elif _module_of(type(value)) == "numpy" and hasattr(value, "flat"):
+            self.found[path] = repr(value.flat[:: value.size // 64 + 1].tolist())
         elif depth > 0:
             self._add_inside(path, value, depth - 1)
 
@@ -99,8 +102,8 @@ def _last_entry(value: Any) -> Sequence[Any]:
 
 def _is_surveyed(value: Any) -> bool:
     """Return whether the attributes of `value` may be state of a training."""
-    if hasattr(value, "__next__") or not hasattr(value, "__dict__"):
-        return False
+    if hasattr(type(value), "__next__") or not hasattr(value, "__dict__"):
+        return False  # asked of the class: an object may make up its attributes
     module = _module_of(type(value))
     if module.startswith("torch."):
         return module.startswith("torch.utils.data")
@@ -116,8 +119,12 @@ def _module_of(kind: type) -> str:
 def _sample_values(tensor: torch.Tensor) -> Any:
     """Return shape and some values of `tensor`; nothing of one without memory of its own."""
     try:
-        flat = tensor.detach().reshape(-1)
-        return tuple(tensor.shape), repr(flat[:: flat.numel() // 64 + 1].tolist())
+        part = tensor.detach()
+        if part.is_contiguous():
+            part = part.view(-1)[:: part.numel() // 64 + 1]
+        else:  # without a copy of all
+            part = part[(slice(4),) * part.dim()]
+        return tuple(tensor.shape), repr(part.tolist())
     except (RuntimeError, NotImplementedError, TypeError):
         return None
 
@@ -434,10 +441,9 @@ class StateSearch:
                 stateful[kind] = _has_state(kind)
             if stateful[kind] and id(each) not in given:
                 objects.append(each)
-            elif kind is torch.utils.data.DataLoader and isinstance(
-                getattr(each, "batch_sampler", None),
-                BatchPlan,  # None: its making failed
-            ):
+            if kind is not torch.utils.data.DataLoader:
+                continue
+            if isinstance(vars(each).get("batch_sampler"), BatchPlan):  # none if its making failed
                 survey.add_value("loader", each)
         if "stream" in self._others:
             survey.add_value("loader", self._others["stream"].source)
@@ -448,7 +454,7 @@ class StateSearch:
                 continue
             name, label = type(each).__name__, "object"
             if isinstance(each, torch.optim.lr_scheduler.LRScheduler):
-                if id(each.optimizer) in optimizers:
+                if id(getattr(each, "optimizer", None)) in optimizers:
                     self._note_found("scheduler", name)
                 continue
             if isinstance(each, torch.amp.GradScaler):
@@ -465,17 +471,13 @@ class StateSearch:
                 own = [t for t in chain(each.parameters(), each.buffers()) if id(t) not in given]
                 survey.found[path] = [_sample_values(tensor) for tensor in own[:8]]
             elif not isinstance(each, torch.optim.Optimizer):
-                survey.add_value(path, _Attributes(vars(each)))
+                survey.add_value(path, dict(getattr(each, "__dict__", {})))
         for path in self._changed_paths("objects", 0, survey.found):
             label, _, name = re.split(r"\[", path)[0].partition(" ")
             if label in _ADVICE:
                 self._note_found(label, name.split(".")[0])
             else:
                 self._note_found("loader", label)
-
-
-class _Attributes(Dict[str, Any]):
-    """The attributes of an object of any kind, to be surveyed."""
 
 
 def in_words(found: Mapping[str, Sequence[str]], most: int = 6) -> str:

@@ -143,3 +143,31 @@ def test_a_value_that_is_assigned_on_one_path_only_is_carried(flag: bool) -> Non
         state += 2
         found = mark()
     assert "state" in found
+
+
+def test_a_survey_reads_values_of_every_kind_and_changes_nothing() -> None:
+    class Eager:
+        """Makes up any attribute, as a lazily imported module does."""
+
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"{name} was requested")
+
+    state = make_own()
+    state["view"] = torch.arange(12).reshape(3, 4).t()
+    state["eager"] = Eager()
+    state["text"] = "a"
+    seen: list[dict[str, Any]] = []
+    for _ in range(2):
+        survey = state_search.StateSurvey(())
+        survey.add_value("own", state)
+        seen.append(survey.found)
+    assert seen[0] == seen[1]
+    state["view"][1, 1] = 99
+    state["array"][1] = 9
+    state["text"] = "b"
+    draw_all(state)
+    survey = state_search.StateSurvey(())
+    survey.add_value("own", state)
+    changed = {path for path, value in survey.found.items() if seen[0][path] != value}
+    names = ("view", "array", "text", "torch", "numpy", "python", "old")
+    assert changed == {f"own[{name!r}]" for name in names}
