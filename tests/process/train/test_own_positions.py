@@ -99,3 +99,27 @@ def test_a_batch_that_was_drawn_and_not_used_is_drawn_again(tmp_path: Path, stop
     first = train(tmp_path / "cut", stop_at)
     torch.rand(3)
     assert first + train(tmp_path / "cut", 0) == whole
+
+
+@pytest.mark.parametrize("stop_at", [1, 7, STEPS])
+def test_a_batch_that_a_loop_took_from_its_loader_in_advance_comes_again(
+    tmp_path: Path, stop_at: int
+) -> None:
+    used: list[float] = []
+    for last in (stop_at, 0):
+        with make_run(tmp_path) as run:
+            loader = DataLoader(DATA, batch_sampler=run.batches())
+            for _epoch in run.epochs():
+                batches = iter(loader)
+                batch = next(batches, None)
+                while batch is not None:
+                    used.append(float(batch[0].sum()))
+                    batch = next(batches, None)
+                    run.step(1.0)
+                    if run.step_now == last:
+                        break
+                if run.step_now == last:
+                    break
+    order = make_run(tmp_path / "other").sampler
+    expected = [sum(batch) for epoch in range(3) for batch in order.batches(epoch)]
+    assert used == expected
