@@ -307,6 +307,9 @@ class StateSearch:
             if self._stepped.setdefault(optimizer, step) != step:  # not one for a single step
                 self._known.add(id(optimizer))
 
+    # Traced into a compiled step, it would compile that anew at each step.
+    _note_optimizer._torchdynamo_disable = True  # type: ignore[attr-defined]
+
     def _find_optimizers(self) -> None:
         """Find optimizers that have stepped in two steps and whose state is in no given state."""
         others = [each for each in self._stepped if id(each) in self._known]
