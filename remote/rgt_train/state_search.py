@@ -125,7 +125,7 @@ def _sample_values(tensor: torch.Tensor) -> Any:
         else:  # without a copy of all
             part = part[(slice(4),) * part.dim()]
         return tuple(tensor.shape), repr(part.tolist())
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None
 
 

@@ -141,7 +141,11 @@ class Stream:
     A source with ``state_dict`` and ``load_state_dict`` (torchdata's ``StatefulDataLoader``, or
     anything of your own) is restored to its position. Any other source is iterated again and
     skipped to the same batch, with the random state of the beginning of its pass: exact if the
-    order depends on nothing else, and as slow as loading the skipped batches.
+    order depends on nothing else, and as slow as loading the skipped batches. So is a shuffled set
+    of Hugging Face, whose state lacks the content of its buffer.
+
+    Some sources (sets of Hugging Face) show their position only after the next batch, with loader
+    workers after one of each worker. Until then the loaded state counts, and the batches since.
 
     Args:
         source: The iterable of batches.
@@ -158,6 +162,9 @@ class Stream:
         self.source: Any = source
         self.draws = False
         self.own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.own_state = self.own_state and not _has_shuffle_buffer(source)
+        self._loaded: Optional[Dict[str, Any]] = None
+        self._unsettled = 0
         self._iterator: Optional[Iterator[Any]] = None
         self._passes = 0
         self._batches = 0
@@ -214,6 +221,9 @@ class Stream:
         """Return the position, as of the last batch that was returned."""
         if self._pending is not None:
             return {**self._pending, "to_drop": self._to_drop}
+        if self._loaded is not None:
+            since = self._batches - self._loaded["batches"]
+            return {**self._loaded, "to_drop": self._to_drop + since}
         state: Dict[str, Any] = {
             "passes": self._passes,
             "batches": self._batches,
@@ -239,6 +249,12 @@ class Stream:
             self._begin_pass()
 
     def _begin_pass(self) -> None:
+        self._loaded = None
+        sources: List[Any] = [self.source, getattr(self.source, "dataset", None)]
+        for source in sources:
+            if getattr(source, "_starting_state_dict", None) is not None:
+                # a set of Hugging Face would begin every pass at the restored position
+                source._starting_state_dict = None
         self._start = None if self.own_state else rng.capture()
         self._batches = 0
         self._iterator = iter(self.source)
@@ -253,7 +269,10 @@ class Stream:
         if state["own"] is not None and self.own_state:
             self.source.load_state_dict(state["own"])
             self._iterator = iter(self.source)
-            self._check(state)
+            if self._check(state):
+                self.source.load_state_dict(state["own"])
+                self._iterator = iter(self.source)
+                self._loaded, self._unsettled = dict(state), _workers_of(self.source)
         else:
             if self._start is not None:
                 rng.restore(self._start)
@@ -261,8 +280,8 @@ class Stream:
             self._skip(self._iterator, self._batches)
         rng.restore(before)
 
-    def _check(self, state: Dict[str, Any]) -> None:
-        """Check that the source is at the restored position.
+    def _check(self, state: Dict[str, Any]) -> bool:
+        """Check that the source is at the restored position; return whether that took batches of it.
 
         torchdata's loader over an iterable without state counts skipped batches twice (0.11): every
         resume would double its position.
@@ -270,9 +289,17 @@ class Stream:
         Raises:
             UsageError: It is elsewhere; the next save stores the correct position.
         """
-        other = _difference(state["own"], self.source.state_dict(), "")
+        found = self.source.state_dict()
+        other = _difference(state["own"], found, "")
         if other is None:
-            return
+            return False
+        if not _is_any(state["own"], found, _is_ahead):  # perhaps it is only not shown yet
+            assert self._iterator is not None
+            for _ in range(_workers_of(self.source)):
+                if next(self._iterator, self) is self:
+                    return True  # the end of the pass
+            if not _is_any(state["own"], self.source.state_dict(), _is_behind):
+                return True
         self._iterator, self._pending = None, state
         kind = type(self.source).__name__
         raise UsageError(
@@ -313,8 +340,49 @@ class Stream:
                 continue
             self.draws = self.draws or (before is not None and rng.capture() != before)
             self._batches += 1
+            if self._loaded is not None:
+                self._unsettled -= 1
+                if self._unsettled <= 0:
+                    self._loaded = None
             return batch
         raise UsageError("the stream has no batch: an iterable that is used up cannot begin again")
+
+
+def _has_shuffle_buffer(source: Any) -> bool:
+    """Return whether a source reads from a shuffle buffer of Hugging Face's `datasets`."""
+    inside = getattr(source, "dataset", source)
+    while inside is not None:
+        if type(inside).__name__.startswith("BufferShuffled"):
+            return True
+        inside = getattr(inside, "_ex_iterable", None) or getattr(inside, "ex_iterable", None)
+    return False
+
+
+def _workers_of(source: Any) -> int:
+    return max(1, int(getattr(source, "num_workers", 0)))
+
+
+def _is_any(saved: Any, here: Any, holds: Callable[[List[Tuple[Any, Any]]], bool]) -> bool:
+    """Return whether `holds` for the numbers of any mapping or list in a state, there and here."""
+    if isinstance(saved, (list, tuple)):
+        saved = dict(enumerate(saved))
+    if isinstance(here, (list, tuple)):
+        here = dict(enumerate(here))
+    if not isinstance(saved, Mapping):
+        return False
+    now = here if isinstance(here, Mapping) else {}
+    pairs = [(now.get(key), old) for key, old in saved.items() if type(old) in (int, float)]
+    return holds(pairs) or any(_is_any(old, now.get(key), holds) for key, old in saved.items())
+
+
+def _is_ahead(pairs: List[Tuple[Any, Any]]) -> bool:
+    """Return whether a number of a position grew."""
+    return any(type(here) in (int, float) and here > saved for here, saved in pairs)
+
+
+def _is_behind(pairs: List[Tuple[Any, Any]]) -> bool:
+    """Return whether numbers of a position differ, and none of them grew."""
+    return not _is_ahead(pairs) and any(repr(here) != repr(saved) for here, saved in pairs)
 
 
 def _difference(saved: Any, here: Any, path: str) -> Optional[str]:

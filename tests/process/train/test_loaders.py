@@ -246,6 +246,57 @@ class Counting:
         self.at = state["deep"][1]
 
 
+class Late:
+    """Shows its position from the next batch on, as sets of Hugging Face do, and begins each pass where it was loaded.
+
+    With `workers`, batches come from that many in turn, and each shows its position after its own next one.
+    """
+
+    def __init__(self, workers: int = 0, *, forgets: bool = False) -> None:
+        self.num_workers, self._forgets = workers, forgets
+        self._starting_state_dict: Any = None
+        self._shown = self._fresh()
+
+    def _fresh(self) -> list[dict[str, int]]:
+        return [{"shard": 0, "at": 0} for _ in range(max(1, self.num_workers))]
+
+    def __iter__(self) -> Any:
+        at = [dict(place) for place in self._starting_state_dict or self._fresh()]
+        self._shown = self._fresh()
+        done = sum(3 * place["shard"] + place["at"] for place in at)
+        for number in range(done, 12):
+            place = number % len(at)
+            at[place] = {"shard": (number // len(at) + 1) // 3, "at": (number // len(at) + 1) % 3}
+            self._shown[place] = at[place]
+            yield number
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"places": [dict(place) for place in self._shown], "previous": None, "name": "late"}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if not self._forgets:
+            self._starting_state_dict = state["places"]
+
+
+class BufferShuffledExamplesIterable:
+    """By its name what the sets of Hugging Face shuffle with."""
+
+
+class Shuffled:
+    """A set whose state lacks the content of its buffer."""
+
+    def __init__(self) -> None:
+        self._ex_iterable = type("Mapped", (), {"ex_iterable": BufferShuffledExamplesIterable()})()
+
+    def __iter__(self) -> Any:
+        return iter([3, 1, 2, 0])
+
+    def state_dict(self) -> dict[str, Any]:
+        raise AssertionError("it would come back with another order")
+
+    load_state_dict = None
+
+
 def numbers(stream: Stream, count: int) -> list[Any]:
     return list(stream.batches(count, lambda: None))
 
@@ -307,6 +358,34 @@ class TestStream:
         assert "order" in plain.doubt
         assert numbers(plain, 2) == [3, 4]
         assert plain.doubt == ""
+
+    @pytest.mark.parametrize("workers", [0, 2, 3])
+    def test_a_source_that_shows_its_position_late_goes_on(self, workers: int) -> None:
+        whole = numbers(Stream(Late(workers)), 40)
+        for cuts in ([3, 1, 1, 8, 20], [1] * 30, [12, 3], [11, 1, 1, 12, 9]):
+            seen: list[Any] = []
+            state = None
+            for count in cuts:
+                stream = Stream(Late(workers))
+                if state is not None:
+                    stream.load_state_dict(state)
+                batches = stream.batches(99, lambda: None)
+                seen += [next(batches) for _ in range(count)]
+                state = stream.state_dict()
+            assert seen == whole[: len(seen)]
+
+    def test_a_source_that_never_comes_back_is_refused(self) -> None:
+        stream, again = Stream(Late(forgets=True)), Stream(Late(forgets=True))
+        numbers(stream, 5)
+        again.load_state_dict(stream.state_dict())
+        with pytest.raises(UsageError, match=r"\(Late\) does not come back .* was 1, is 0"):
+            numbers(again, 1)
+
+    def test_a_shuffle_buffer_is_read_again(self) -> None:
+        stream, again = Stream(Shuffled()), Stream(Shuffled())
+        numbers(stream, 2)
+        again.load_state_dict(stream.state_dict())
+        assert numbers(again, 3) == [2, 0, 3]
 
     def test_a_source_that_does_not_is_taken(self) -> None:
         stream = Stream(Counting())
