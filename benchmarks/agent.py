@@ -28,7 +28,7 @@ from benchmarks.agent_box import (
 )
 from benchmarks.report import BenchmarkError, Row, main, say
 from rgt_tui.model import BoxSpec, protocol
-from rgt_tui.ssh import build_agent, connect, deploy, open_channel
+from rgt_tui.ssh import build_agent, connect, deploy_agent, open_channel
 from rgt_tui.ssh.channel import PackedLines
 
 NAME = "agent"
@@ -126,7 +126,7 @@ def wire(folder: Path, plan: Plan) -> tuple[float, float]:
     rest: bytes | None = stream
     while rest:
         before = len(rest)
-        line, rest = lines.feed(rest)
+        line, rest = lines.feed_data(rest)
         if line.startswith(b'{"t":"sample') and line.endswith(b"\n"):
             sizes.append(len(line))
             packed.append(before - len(rest or b""))
@@ -188,7 +188,7 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
     """Seconds to the first sample, and logs at 50,000 lines/s and as fast as they can be written."""
     bundle = build_agent()
     async with await connect(spec) as connection:
-        deployed = await deploy(connection, bundle, (sys.executable,))
+        deployed = await deploy_agent(connection, bundle, (sys.executable,))
         firsts = []
         try:
             for _ in range(plan.starts + 1):
@@ -196,7 +196,11 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
                 begin = time.perf_counter()
                 config = protocol.WatchConfig(packed_lines=True)
                 channel = await open_channel(
-                    connection, deployed.command("watch"), config, counter.take, lambda _: None
+                    connection,
+                    deployed.build_command("watch"),
+                    config,
+                    counter.take,
+                    lambda _: None,
                 )
                 await asyncio.wait_for(counter.sample.wait(), 20)
                 firsts.append(time.perf_counter() - begin)
@@ -207,7 +211,11 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
                 counter = Counter()
                 config = protocol.WatchConfig(packed_lines=True, logs=(str(log),))
                 channel = await open_channel(
-                    connection, deployed.command("watch"), config, counter.take, lambda _: None
+                    connection,
+                    deployed.build_command("watch"),
+                    config,
+                    counter.take,
+                    lambda _: None,
                 )
                 await asyncio.wait_for(counter.sample.wait(), 20)
                 begin, before = time.monotonic(), cpu_seconds(counter.pid)
@@ -232,7 +240,7 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
                 floods.append(Flood(counter.lines / (counter.last - begin), counter.skipped, used))
                 channel.close()
         finally:
-            await connection.run(deployed.command("record", "--stop"))
+            await connection.run(deployed.build_command("record", "--stop"))
     return firsts[1:], floods[0], floods[1]
 
 

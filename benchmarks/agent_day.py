@@ -21,21 +21,21 @@ def main(folder: str, trace: str, hours: float) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
     from rgt_box import place
     from rgt_box.recorder import ring
-    from rgt_box.recorder.ring_history import ChainReader, Store
-    from rgt_box.sampling.sampler import Sampler
-    from rgt_box.streams.pipes import Outbox
+    from rgt_box.recorder.ring_history import ChainReader, HistoryStore
+    from rgt_box.sampling.sampler import BoxSampler
+    from rgt_box.streams.pipes import FrameOutbox
     from rgt_box.streams.sample_source import Coalescer
 
     real, moved = time.monotonic, 0.0
     time.monotonic = lambda: real() + moved
-    store = Store(folder, place.boot_id())
-    sampler = Sampler(folder)
+    store = HistoryStore(folder, place.boot_id())
+    sampler = BoxSampler(folder)
     sampler.configure({"mounts": ["/"], "pattern": None, "gpu_trace": trace}, [])
     reader = ChainReader(folder)
-    reader.seek(place.boot_id(), 0)
+    reader.seek_after(place.boot_id(), 0)
     coalescer = Coalescer(place.boot_id(), 0)
-    outbox = Outbox(os.open(os.devnull, os.O_WRONLY))
-    outbox.compress()
+    outbox = FrameOutbox(os.open(os.devnull, os.O_WRONLY))
+    outbox.start_compression()
     pid = int(Path("/proc/self").resolve().name)
     base = rss_mib(pid)
     seen = []
@@ -43,10 +43,10 @@ def main(folder: str, trace: str, hours: float) -> None:
     for tick in range(1, ticks + 1):
         moved += 1.0
         fields, _ = sampler.read()
-        store.append(ring.SAMPLE, dict({"t": "sample"}, **fields))
-        store.grow()
-        for line in coalescer.take(reader.read(), False):
-            outbox.put(line)
+        store.append_frame(ring.SAMPLE, dict({"t": "sample"}, **fields))
+        store.add_segment()
+        for line in coalescer.lines_to_send(reader.read_records(), False):
+            outbox.add_frame(line)
         outbox.flush()
         if tick in (ticks // 10, ticks):
             gc.collect()

@@ -1,7 +1,7 @@
 """Is the checkpoint interval that the trainer chooses a good one? On simulated machines that are taken away.
 
 Up-times are drawn from heavy-tailed (lognormal) distributions like those of public spot traces. The trainer's own
-`Cadence` and ledger decide, knowing nothing of the distribution but what they have seen; the oracle is the best fixed
+`SaveCadence` and ledger decide, knowing nothing of the distribution but what they have seen; the oracle is the best fixed
 interval, found afterwards on the very same up-times.
 """
 
@@ -18,8 +18,8 @@ from benchmarks.report import Row, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 
-from rgt_train.cadence import ASSUMED, CEILING_S, FLOOR_S, Cadence, Failures, daly
-from rgt_train.tracking.run_log import Past
+from rgt_train.cadence import ASSUMED, CEILING_S, FLOOR_S, FailureRate, SaveCadence, daly_interval_s
+from rgt_train.tracking.run_log import AttemptHistory
 
 NAME = "cadence"
 HOUR = 3600.0
@@ -46,7 +46,7 @@ COSTS = (
     Cost("slow_disk", 1.0, 20.0),
     Cost("synchronous_5GB", 8.0, 8.0),
 )
-Interval = Callable[[Past], float]
+Interval = Callable[[AttemptHistory], float]
 """Chooses the seconds between saves from what a run has seen so far."""
 
 
@@ -60,7 +60,7 @@ def goodput(lives: Sequence[float], cost: Cost, interval: Interval) -> float:
     """The share of the time that went into work that was kept."""
     kept = total = up = 0.0
     for failures, life in enumerate(lives):
-        past = Past(attempts=failures, cause="killed", up_s=up, failures=failures)
+        past = AttemptHistory(attempts=failures, cause="killed", up_s=up, failures=failures)
         period = interval(past)
         working = max(0.0, life - RESTART)
         # The n-th save begins after n periods and counts once it is written; the work goes on meanwhile.
@@ -74,12 +74,12 @@ def goodput(lives: Sequence[float], cost: Cost, interval: Interval) -> float:
 def ours(cost: Cost, platform: str) -> Interval:
     """What the trainer does."""
 
-    def choose(past: Past) -> float:
-        cadence = Cadence(0, past.expect(ASSUMED[platform]))
+    def choose(past: AttemptHistory) -> float:
+        cadence = SaveCadence(0, past.expected_failures(ASSUMED[platform]))
         for _ in range(5):
             cadence.measured_step(STEP)
         cadence.measured_save(cost.felt, cost.write)
-        return cadence.choice().steps * STEP
+        return cadence.current_interval().steps * STEP
 
     return choose
 
@@ -101,13 +101,13 @@ def worst_deviation() -> float:
     for felt in (0.02, 0.045, 0.2, 1.0, 5.0, 20.0):
         for hours in (0.25, 1.0, 4.0, 24.0, 200.0):
             for step in (0.05, 0.355, 2.0):
-                optimum = daly(felt, hours * HOUR)
+                optimum = daly_interval_s(felt, hours * HOUR)
                 if not FLOOR_S < optimum < CEILING_S or optimum < 5 * step:
                     continue
-                cadence = Cadence(0, Failures(hours * HOUR))
+                cadence = SaveCadence(0, FailureRate(hours * HOUR))
                 cadence.measured_step(step)
                 cadence.measured_save(felt)
-                worst = max(worst, abs(cadence.choice().steps * step / optimum - 1))
+                worst = max(worst, abs(cadence.current_interval().steps * step / optimum - 1))
     return worst
 
 

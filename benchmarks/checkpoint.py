@@ -160,11 +160,11 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
     ours.mkdir()
     shutil.copy(plain, ours / "model")
     with (ours / "model").open("rb") as file:
-        facts = {"model": manifest.facts(memoryview(file.read()))}
-    (ours / "manifest.json").write_bytes(manifest.encode(1, facts, {}))
+        facts = {"model": manifest.file_facts(memoryview(file.read()))}
+    (ours / "manifest.json").write_bytes(manifest.build_manifest(1, facts, {}))
     loading = median_of(lambda: torch.load(plain, weights_only=True), times)
-    checking = median_of(lambda: manifest.verify(ours), times)
-    alone = median_of(lambda: manifest.verify(ours, threads=1), times)
+    checking = median_of(lambda: manifest.verify_checkpoint(ours), times)
+    alone = median_of(lambda: manifest.verify_checkpoint(ours, threads=1), times)
     size = plain.stat().st_size
     weights, headers = (HEADERS, size - 64 * HEADERS), (0, HEADERS)
 
@@ -172,7 +172,9 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
         return finds(plain, lambda: torch.load(plain, weights_only=True), random.Random(1), *place)
 
     def mine(place: tuple[int, int]) -> int:
-        return finds(ours / "model", lambda: manifest.verify(ours), random.Random(1), *place)
+        return finds(
+            ours / "model", lambda: manifest.verify_checkpoint(ours), random.Random(1), *place
+        )
 
     return [
         Row(

@@ -24,7 +24,7 @@ from typing import Any
 import asyncssh
 import asyncssh.connection
 from asyncssh.constants import MSG_IGNORE
-from rgt_box.streams.pipes import packed
+from rgt_box.streams.pipes import compress_frame
 
 from benchmarks.fleet_recording import Recording
 
@@ -99,7 +99,7 @@ class Packed:
     def put(self, frame: bytes) -> bytes:
         """Return the bytes of a frame."""
         if self.said["packed_lines"]:
-            return packed(frame, self._told)
+            return compress_frame(frame, self._told)
         return frame
 
 

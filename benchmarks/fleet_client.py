@@ -20,7 +20,7 @@ import msgspec
 
 from rgt_tui.fleet import Fleet
 from rgt_tui.health import HANDBOOK
-from rgt_tui.model import BoxSpec, FleetState, Link, Sample
+from rgt_tui.model import BoxSpec, FleetState, LinkState, Sample
 
 HEARTBEAT = 0.01
 SETTLE = 3.0
@@ -89,7 +89,7 @@ class Watched:
 
     def _published(self, state: FleetState) -> None:
         if not self._live.is_set() and all(
-            box.link is Link.LIVE and box.sample for box in state.boxes
+            box.link is LinkState.LIVE and box.sample for box in state.boxes
         ):
             self._live.set()
 
@@ -102,7 +102,7 @@ class Watched:
                 await self._live.wait()
         except TimeoutError:
             boxes = self.fleet.state.boxes
-            missing = next(box for box in boxes if box.link is not Link.LIVE)
+            missing = next(box for box in boxes if box.link is not LinkState.LIVE)
             raise SystemExit(f"a box did not connect: {missing.reason}") from None
         return time.perf_counter() - begin
 
@@ -177,7 +177,8 @@ async def connect(options: argparse.Namespace, audit: Path) -> dict[str, float]:
     used = cpu() - used
     beat.cancel()
     refused = sum(
-        box.link is not Link.LIVE or box.counters.connects > 1 for box in watched.fleet.state.boxes
+        box.link is not LinkState.LIVE or box.counters.connects > 1
+        for box in watched.fleet.state.boxes
     )
     await watched.fleet.stop()
     return {"seconds": seconds, "not_at_once": refused, "cpu_s": used, "lag_p99_ms": lag.p99_ms()}

@@ -23,7 +23,7 @@ from benchmarks.ui_fleet import Wave
 from rgt_tui.demo import RECORDING
 from rgt_tui.model import FleetEvent
 from rgt_tui.recordings import ReplayFleet
-from rgt_tui.store import FLEET, HistoryFile, Told
+from rgt_tui.store import FLEET, BoxWrites, HistoryFile
 
 NAME = "history"
 COUNT = 50
@@ -47,7 +47,7 @@ def write_hour(file: HistoryFile, wave: Wave) -> None:
     for minute in range(60):
         wave.tick += 1
         state = replace(wave.make_state(), at=START + 60.0 * minute)
-        file.commit({FLEET: Told(moments=(replace(state, boxes=state.boxes[:COUNT]),))})
+        file.commit_batch({FLEET: BoxWrites(moments=(replace(state, boxes=state.boxes[:COUNT]),))})
 
 
 def repeat_hour(path: Path, hour: Path, day: int) -> None:
@@ -75,11 +75,11 @@ def events(names: Sequence[str], day: int) -> tuple[FleetEvent, ...]:
 
 def open_times(file: HistoryFile, focus: str) -> Iterator[float]:
     """Yield how many milliseconds it takes to open each of some minutes, one box with its curves and logs."""
-    line = file.look_back(lambda past: past.timeline())
+    line = file.query_history(lambda past: past.read_timeline())
     rng = random.Random(1)
     for n, at in rng.choices(list(zip(line.ns, line.ats, strict=True)), k=OPENED):
         begun = time.perf_counter()
-        moment = file.look_back(lambda past, n=n, at=at: past.moment(n, at, {focus}))  # type: ignore[misc]
+        moment = file.query_history(lambda past, n=n, at=at: past.moment(n, at, {focus}))  # type: ignore[misc]
         yield 1000 * (time.perf_counter() - begun)
         assert len(moment.boxes) == COUNT
 
@@ -87,7 +87,7 @@ def open_times(file: HistoryFile, focus: str) -> Iterator[float]:
 async def seek_times(count: int) -> list[float]:
     """Return how many milliseconds a paused replay takes to show each of some positions, sorted."""
     fleet, rng = ReplayFleet(RECORDING), random.Random(1)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     await fleet.start()
     shown = asyncio.Event()
     goal = 0.0
@@ -111,21 +111,21 @@ def run(quick: bool) -> list[Row]:
         file, wave = HistoryFile(path), Wave()
         specs = [box.spec for box in wave.state.boxes[:COUNT]]
         names = [spec.name for spec in specs]
-        file.adopt(specs)
+        file.adopt_boxes(specs)
         write_hour(file, wave)
         file.close()
         shutil.copy(path, hour)
-        file.adopt(specs)
+        file.adopt_boxes(specs)
         upkeep = []
         for day in range(days):
             repeat_hour(path, hour, day)
-            file.commit({FLEET: Told(events=events(names, day))})
+            file.commit_batch({FLEET: BoxWrites(events=events(names, day))})
             begun = time.perf_counter()
-            file.upkeep(force=True)
+            file.run_upkeep(force=True)
             upkeep.append(1000 * (time.perf_counter() - begun))
             say(f"day {day + 1} of {days}: upkeep {upkeep[-1]:,.0f} ms")
         begun = time.perf_counter()
-        kept = len(file.look_back(lambda past: past.timeline()).ns)
+        kept = len(file.query_history(lambda past: past.read_timeline()).ns)
         timeline = 1000 * (time.perf_counter() - begun)
         spent = sorted(open_times(file, names[0]))
         file.close()

@@ -21,22 +21,22 @@ import json, sys, tempfile, time
 steps, rounds = int(sys.argv[1]), int(sys.argv[2])
 sys.path.insert(0, sys.argv[3])
 from rgt_train.tracking.report import EventFile
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 
 VALUES = {"loss": 1.25, "lr": 3e-4, "grad_norm": 0.51, "tok_s": 41200.0, "temp": 61.0, "mem": 0.83}
 
 def ours_json(folder):
-    report = Report(folder)
-    return lambda step: report.point(step, step / 100, **VALUES), report.close
+    report = RunReport(folder)
+    return lambda step: report.record_point(step, step / 100, **VALUES), report.close
 
 def ours_events(folder):
     events = EventFile(folder)
-    return lambda step: events.point(step, time.time(), VALUES), events.close
+    return lambda step: events.record_point(step, time.time(), VALUES), events.close
 
 def ours(folder):
-    report = Report(folder)
-    report.add([EventFile(folder + "/tensorboard")])
-    return lambda step: report.point(step, step / 100, **VALUES), report.close
+    report = RunReport(folder)
+    report.add_sinks([EventFile(folder + "/tensorboard")])
+    return lambda step: report.record_point(step, step / 100, **VALUES), report.close
 
 def theirs(folder, flush=False):
     from torch.utils.tensorboard import SummaryWriter

@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Footer, Header
 
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config import load_fleet
-from rgt_tui.model import BoxState, FleetState, Rings, Sample
+from rgt_tui.model import BoxState, FleetState, RowSparklines, Sample
 
 COLUMNS = (
     *("box", "link", "gpu 1m", "gpu", "vram", "disk", "inode", "cgroup"),
@@ -49,7 +49,7 @@ def percent(used: int | None, total: int | None) -> str:
 def cells(box: BoxState, now: float) -> Iterator[str]:
     """The values of one row, in the order of the columns."""
     sample = box.sample or Sample(boot="", seq=0, at=0.0)
-    rings: Rings = box.rings
+    rings: RowSparklines = box.rings
     gpu = sample.gpus[0] if sample.gpus else None
     disk = max(sample.disks, key=lambda each: each.inodes_used or 0, default=None)
     run = next((each for each in reversed(box.runs) if each.step is not None), None)

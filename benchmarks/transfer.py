@@ -38,7 +38,7 @@ import msgspec
 from benchmarks.agent_box import real_sshd
 from benchmarks.report import BenchmarkError, Row, main, say
 from rgt_tui.fleet.pulls.pull_stream import PullRequest
-from rgt_tui.fleet.pulls.pulling import pull
+from rgt_tui.fleet.pulls.pulling import pull_box
 from rgt_tui.model import BoxSpec
 
 NAME = "transfer"
@@ -80,8 +80,8 @@ def fill_small(folder: Path, count: int) -> int:
 def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str], ssh_from: float) -> None:
     """Pull everything with rgt, through the system's `ssh` from `ssh_from` bytes on."""
     request = PullRequest(paths=(str(source),), destination=target, ssh_from=ssh_from)
-    report = asyncio.run(pull(spec, request, env=env))
-    if not report.complete or report.landed != report.files:
+    report = asyncio.run(pull_box(spec, request, env=env))
+    if not report.is_complete or report.landed != report.files:
         raise BenchmarkError(f"the pull was not whole: {report.refused[:3]}")
 
 

@@ -11,9 +11,17 @@ import numpy as np
 
 from benchmarks.report import Row, say
 from rgt_tui.model import RunState, Series
-from rgt_tui.ui.plot import SMOOTHING, Average, Board, Floats, Settings, Shown, View
-from rgt_tui.ui.widgets import clip
-from rgt_tui.ui.widgets.curve import drawn
+from rgt_tui.ui.plot import (
+    SMOOTHING,
+    AxisWindow,
+    Board,
+    Floats,
+    PlotSettings,
+    RunningAverage,
+    ShownRun,
+)
+from rgt_tui.ui.widgets import clip_line
+from rgt_tui.ui.widgets.curve import tone_row
 
 GOAL_MS = 50.0
 SIZE = (200, 46)
@@ -78,34 +86,36 @@ def curves_cases(quick: bool) -> list[Row]:
             number % 25 == 0
         ):  # some runs share their points here, so that these fit into memory as lists
             series = noisy_loss(points, number)
-        shown.append(Shown("box", RunState(f"run-{number}", series={"loss": series})))
+        shown.append(ShownRun("box", RunState(f"run-{number}", series={"loss": series})))
     board = Board()
-    board.update(shown, Settings(), None)
+    board.update(shown, PlotSettings(), None)
     for each in shown:
-        trace = board.trace(each.key)
+        trace = board.find_trace(each.key)
         assert trace is not None
-        trace.path(KEEP)  # the screen prepares it between two redraws
+        trace.smoothed_path(KEEP)  # the screen prepares it between two redraws
     say(f"ui: {runs} runs of {points:,} points are ready")
 
-    def draw(settings: Settings) -> None:
+    def draw(settings: PlotSettings) -> None:
         board.update(shown, settings, None)
-        frame = board.frame(SIZE)
+        frame = board.draw_plot_frame(SIZE)
         assert frame is not None
         for row in frame.rows:
-            clip(drawn(row), SIZE[0])
+            clip_line(tone_row(row), SIZE[0])
 
     views = iter(
-        [View(points / 2, points / 2 + place * points / 64) for place in range(1, 4 * TIMES)]
+        [AxisWindow(points / 2, points / 2 + place * points / 64) for place in range(1, 4 * TIMES)]
     )
-    draw(Settings())
-    pan = cpu_ms(lambda: draw(Settings(view=next(views))))
-    draw(Settings(smooth=KEEP))
+    draw(PlotSettings())
+    pan = cpu_ms(lambda: draw(PlotSettings(view=next(views))))
+    draw(PlotSettings(smooth=KEEP))
     turns = iter([KEEP, 0.0] * TIMES)
-    smooth = cpu_ms(lambda: draw(Settings(smooth=next(turns))))
-    raw = [(trace.xs, trace.ys) for each in shown if (trace := board.trace(each.key)) is not None]
+    smooth = cpu_ms(lambda: draw(PlotSettings(smooth=next(turns))))
+    raw = [
+        (trace.xs, trace.ys) for each in shown if (trace := board.find_trace(each.key)) is not None
+    ]
     before = cpu_ms(lambda: every_point(raw, (points / 4, 3 * points / 4), 2 * SIZE[0]), 3)
     values = raw[0][1]
-    one = cpu_ms(lambda: Average(KEEP).follow(values), 5)
+    one = cpu_ms(lambda: RunningAverage(KEEP).append_new(values), 5)
     old = cpu_ms(lambda: one_by_one(values.tolist(), KEEP), 3)
     many = f"{runs} runs of {points:,} points"
     return [

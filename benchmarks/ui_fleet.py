@@ -22,22 +22,22 @@ from rgt_tui.fleet import Fleet, FleetSource
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
-    Cell,
-    Disk,
+    DiskReading,
     FleetState,
-    Gpu,
+    GpuReading,
     Lifecycle,
-    Link,
-    Memory,
+    LinkState,
+    MemoryReading,
     Meter,
     MeterKind,
-    Proc,
     Profile,
+    QueueCell,
     QueueState,
-    Rings,
+    RowSparklines,
     RunState,
     Sample,
     Series,
+    TrainingProcess,
 )
 from rgt_tui.profiles import load_profile
 
@@ -112,8 +112,8 @@ class Wave:
         share = 0.5 + 0.4 * math.sin(turn)
         step = 1000 + 10 * self.tick + number
         loss = 0.5 + 2 * math.exp(-step / 900) + 0.01 * math.sin(step)
-        self._series[number] = self._series[number].extended([(step, loss)])
-        gpu = Gpu(
+        self._series[number] = self._series[number].with_points([(step, loss)])
+        gpu = GpuReading(
             index=0,
             name="RTX 4090",
             util=100 * share,
@@ -124,7 +124,7 @@ class Wave:
             power_limit_w=450.0,
         )
         used = int(100 * GIB * share)
-        disk = Disk(
+        disk = DiskReading(
             mount="/workspace",
             bytes_total=100 * GIB,
             bytes_used=used,
@@ -132,7 +132,7 @@ class Wave:
             inodes_total=1_000_000,
             inodes_used=int(700_000 * (1 - share)),
         )
-        running = Cell(
+        running = QueueCell(
             name="run",
             cfg="run.toml",
             task="chargpt",
@@ -141,22 +141,22 @@ class Wave:
             started=self.began - 3600,
         )
         waiting = tuple(
-            Cell(name=f"next-{n}", cfg="run.toml", task="chargpt", epochs=4, state="waiting")
+            QueueCell(name=f"next-{n}", cfg="run.toml", task="chargpt", epochs=4, state="waiting")
             for n in range(1 + self.tick % 8)
         )
         ring = tuple(50 + 40 * math.sin(turn - back) for back in range(60))
         return BoxState(
             spec=BoxSpec(f"box-{number:03d}", "127.0.0.1", profile="runpod"),
-            link=Link.LIVE,
+            link=LinkState.LIVE,
             sample=Sample(
                 boot="b",
                 seq=self.tick,
                 at=now,
                 gpus=(gpu,),
-                mem=Memory(cgroup=2, used=int(80 * GIB * share), cache=0, limit=100 * GIB),
+                mem=MemoryReading(cgroup=2, used=int(80 * GIB * share), cache=0, limit=100 * GIB),
                 disks=(disk,),
                 procs=(
-                    Proc(
+                    TrainingProcess(
                         pid=1,
                         started=self.began,
                         cmd="python train.py",
@@ -167,7 +167,7 @@ class Wave:
                 ),
             ),
             sample_at=now,
-            rings=Rings(gpu_util=ring),
+            rings=RowSparklines(gpu_util=ring),
             queues=(
                 QueueState(
                     path="/q", at=now, cells=(running, *waiting), runner_pid=2, runner_alive=True

@@ -20,8 +20,8 @@ from benchmarks.agent_box import PackedAgent
 from benchmarks.product import rgt
 from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import Terminal, cpu_seconds
-from rgt_tui.fleet import extended
-from rgt_tui.fleet.kept_lines import KeptLines, kept_from
+from rgt_tui.fleet import extend_log
+from rgt_tui.fleet.kept_lines import KeptLines, keep_from_view
 from rgt_tui.model import BoxSpec, LogLines
 from rgt_tui.recordings import recording_lines
 
@@ -56,7 +56,7 @@ def write_recording(path: Path, seconds: float) -> None:
     spec = BoxSpec(name="busy", host="h", logs=(PATH,))
     each = LINES_A_SECOND // FRAMES_A_SECOND
     with path.open("wb") as file:
-        file.write(recording_lines.header([spec], began))
+        file.write(recording_lines.header_line([spec], began))
         hello = {
             "t": "hello",
             "proto": 1,
@@ -67,7 +67,7 @@ def write_recording(path: Path, seconds: float) -> None:
             "pid": 1,
         }
         file.write(
-            recording_lines.frame("busy", began, json.dumps({**hello, "at": began}).encode())
+            recording_lines.frame_line("busy", began, json.dumps({**hello, "at": began}).encode())
         )
         offset = 0
         for tick in range(int(seconds * FRAMES_A_SECOND)):
@@ -80,11 +80,11 @@ def write_recording(path: Path, seconds: float) -> None:
                     "at": at,
                     "gpus": [],
                 }
-                file.write(recording_lines.frame("busy", at, json.dumps(sample).encode()))
+                file.write(recording_lines.frame_line("busy", at, json.dumps(sample).encode()))
             rows = lines(tick * each, each)
             end = offset + sum(len(row) + 1 for row in rows)
             frame = LogLines(path=PATH, inode=7, start=offset, end=end, lines=tuple(rows))
-            file.write(recording_lines.frame("busy", at, msgspec.json.encode(frame)))
+            file.write(recording_lines.frame_line("busy", at, msgspec.json.encode(frame)))
             offset = end
 
 
@@ -180,8 +180,8 @@ async def shown_by_agent(agent: PackedAgent, path: Path, tries: int) -> list[flo
                         if b'"t":"log"' in raw:
                             break
                     frame = msgspec.json.decode(raw, type=LogLines)
-                    kept = kept_from(extended(None, frame, 1.0), frame.inode, frame.end)
-                    pane.show([kept], now=1.0, age=None, empty="")
+                    kept = keep_from_view(extend_log(None, frame, 1.0), frame.inode, frame.end)
+                    pane.show_logs([kept], now=1.0, age=None, empty="")
                     drawn = "".join(pane.render_line(y).text for y in range(pane.size.height))
                     found.append(time.perf_counter() - began)
             if "the very last line" not in drawn:
@@ -223,16 +223,18 @@ def open_over_less(quick: bool) -> Row:
 
 def search_over_grep(quick: bool) -> Row:
     """Measure a search in a million lines as the screen does it, with `grep` in the same lines beside it."""
-    from rgt_tui.ui.logs.line_finder import Marks, finder_for
+    from rgt_tui.ui.logs.line_finder import LineMarks, finder_for
 
     kept = KeptLines(PATH, most_bytes=1 << 30)
     count = 200_000 if quick else 1_000_000
     for first in range(0, count, 20_000):
-        kept.append([*lines(first, 20_000), ERROR])
+        kept.append_lines([*lines(first, 20_000), ERROR])
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "same.log"
-        log.write_text("".join(f"{line}\n" for line in kept.lines(kept.first, kept.end)))
+        log.write_text(
+            "".join(f"{line}\n" for line in kept.read_lines(kept.first_number, kept.end))
+        )
         for _ in range(9):
             began = time.perf_counter()
             command = ["grep", "-c", "-i", "-F", "--", WANTED, str(log)]
@@ -241,10 +243,10 @@ def search_over_grep(quick: bool) -> Row:
             )
             theirs.append(time.perf_counter() - began)
             began = time.perf_counter()
-            marks = Marks(kept, finder_for(WANTED).finder)
-            while (job := marks.job()) is not None:
+            marks = LineMarks(kept, finder_for(WANTED).finder)
+            while (job := marks.next_job()) is not None:
                 job.run()
-                marks.take(job)
+                marks.apply_job(job)
             ours.append(time.perf_counter() - began)
             if len(marks) != int(told.stdout):
                 raise BenchmarkError(f"found {len(marks)}, grep {told.stdout!r}")

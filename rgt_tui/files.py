@@ -24,7 +24,7 @@ a hang.
 EVERY_SECONDS = 0.02
 
 
-def take(handle: int, seconds: float = SECONDS) -> None:
+def lock_file(handle: int, seconds: float = SECONDS) -> None:
     """Lock an open file for this process, until it is closed or the process ends in any way.
 
     This blocks: call it in a thread if the event loop must continue.
@@ -53,7 +53,7 @@ LOCK_S = 10.0
 """Seconds to wait for another rgt's lock, which is normally held for a moment only."""
 
 
-class Fault(NamedTuple):
+class FileFault(NamedTuple):
     """Why the content of a file may be another user's."""
 
     words: str
@@ -81,7 +81,7 @@ def config_directory(env: Mapping[str, str]) -> Path:
     return (config if config.is_absolute() else home / ".config") / "rgt"
 
 
-def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Fault | None:
+def find_fault(path: Path, status: os.stat_result, handle: int | None = None) -> FileFault | None:
     """Return who else can write a file; None if only this user and root can.
 
     A group without other members, which most systems create for each user, does not count.
@@ -94,20 +94,22 @@ def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Faul
     me, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
     shown = shlex.quote(str(path))
     if status.st_uid not in (0, me):
-        return Fault(
-            f"{path} belongs to {_user(status.st_uid)}, not to you",
-            f"if you know what is in it, chown {_user(me)} {shown}",
+        return FileFault(
+            f"{path} belongs to {_user_name(status.st_uid)}, not to you",
+            f"if you know what is in it, chown {_user_name(me)} {shown}",
         )
     if mode & stat.S_IWOTH:
-        return Fault(f"{path} can be written by everyone (mode {mode:o})", f"chmod go-w {shown}")
+        return FileFault(
+            f"{path} can be written by everyone (mode {mode:o})", f"chmod go-w {shown}"
+        )
     if mode & stat.S_IWGRP and (
         _has_list(handle) or not _is_private(status.st_gid, (status.st_uid, me))
     ):
-        return Fault(f"{path} can be written by others (mode {mode:o})", f"chmod g-w {shown}")
+        return FileFault(f"{path} can be written by others (mode {mode:o})", f"chmod g-w {shown}")
     return None
 
 
-def _user(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -130,11 +132,11 @@ def _is_private(gid: int, uids: tuple[int, ...]) -> bool:
         group = grp.getgrgid(gid)
     except KeyError:
         return False
-    names = {_user(uid) for uid in uids if _primary(uid) == gid}
+    names = {_user_name(uid) for uid in uids if _primary_group(uid) == gid}
     return group.gr_name in names and not set(group.gr_mem) - {group.gr_name}
 
 
-def _primary(uid: int) -> int | None:
+def _primary_group(uid: int) -> int | None:
     try:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
@@ -191,7 +193,7 @@ def read_own(path: Path, most: int) -> bytes:
         OSError: It is not a regular file, or cannot be read.
     """
     with open_regular(path) as file:
-        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
+        wrong = find_fault(path, os.fstat(file.fileno()), file.fileno()) or find_fault(
             path.parent, path.parent.stat()
         )
         if wrong is not None:
@@ -200,7 +202,7 @@ def read_own(path: Path, most: int) -> bytes:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
+def locked_file(path: Path) -> Iterator[None]:
     """Hold a lock file next to a state file.
 
     The state file itself is replaced, so it cannot be locked.
@@ -214,7 +216,7 @@ def alone(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with path.with_name(path.name + ".lock").open("ab") as lock:
         try:
-            take(lock.fileno(), LOCK_S)
+            lock_file(lock.fileno(), LOCK_S)
         except TimeoutError:
             raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
         yield
@@ -249,19 +251,21 @@ def note_written(
     notes = state_directory(env) / _NOTES
     with contextlib.suppress(OSError):
         seen = {
-            real_place(path): note for path in paths if (note := _note(path, grows)) is not None
+            real_place(path): note
+            for path in paths
+            if (note := _fingerprint_file(path, grows)) is not None
         }
         known = written_notes(env)
         if all(known.get(path) == note for path, note in seen.items()):
             return
-        with alone(notes):
+        with locked_file(notes):
             rows = {
                 path: row for path, row in written_notes(env).items() if path not in seen
             } | seen
-            publish(notes, json.dumps(dict(list(rows.items())[-_MOST_NOTES:])).encode())
+            replace_file(notes, json.dumps(dict(list(rows.items())[-_MOST_NOTES:])).encode())
 
 
-def _note(path: Path, grows: bool) -> list[object] | None:
+def _fingerprint_file(path: Path, grows: bool) -> list[object] | None:
     """Return a file's fingerprint: length, SHA-256, and whether more bytes may follow.
 
     An inode is not enough, because the next file of that name may get the same one. For a directory
@@ -284,7 +288,7 @@ def real_place(path: Path) -> str:
 
 
 def written_notes(env: Mapping[str, str] = os.environ) -> dict[str, list[object]]:
-    """Return the stored notes of `note_written`: path (`real_place`) → `_note`."""
+    """Return the stored notes of `note_written`: path (`real_place`) → `_fingerprint_file`."""
     try:
         with open_regular(state_directory(env) / _NOTES, follow=False) as file:
             found = json.loads(file.read())
@@ -319,7 +323,7 @@ def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) 
     raise FileExistsError(errno.EEXIST, "all names like it are taken", str(path))
 
 
-def publish(path: Path, data: bytes | Iterable[bytes]) -> None:
+def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Replace `path` with `data` (or all of its pieces) atomically, mode 0600, and flush it.
 
     Raises:

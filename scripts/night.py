@@ -71,7 +71,7 @@ async def night() -> list[Frame]:
             await here.shoot(2.0)
             await repaired(demo)
             await here.until(
-                lambda state: (box := state.box(TROUBLED)) is not None and not box.findings
+                lambda state: (box := state.find_box(TROUBLED)) is not None and not box.findings
             )
             await here.shoot(2.5)
             await here.select(TROUBLED)
@@ -79,7 +79,7 @@ async def night() -> list[Frame]:
             await here.shoot(4.0)
             await here.top()
             await here.until(
-                lambda state: (box := state.box(FINISHED)) is not None and queue_done(box)
+                lambda state: (box := state.find_box(FINISHED)) is not None and queue_done(box)
             )
             await here.press("J")
             await here.shoot(4.5)
@@ -127,7 +127,7 @@ async def stopped(here: Projector) -> None:
     await here.press("enter")
     await here.until(
         lambda state: (
-            (box := state.box(FINISHED)) is not None and box.meter.lifecycle.value == "stopped"
+            (box := state.find_box(FINISHED)) is not None and box.meter.lifecycle.value == "stopped"
         )
     )
     await here.shows("meter off")

@@ -162,7 +162,7 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.press("escape")
         await camera.until(told(demo, "queue"))
         await camera.until(
-            lambda state: (box := state.box("runpod-demo")) is not None and queue_done(box)
+            lambda state: (box := state.find_box("runpod-demo")) is not None and queue_done(box)
         )
         await camera.select("runpod")
         await camera.press("c")
@@ -189,7 +189,7 @@ async def stop_the_meter(camera: Camera, name: str) -> None:
     await camera.press("enter")
     await camera.until(
         lambda state: (
-            (box := state.box(name)) is not None and box.meter.lifecycle.value == "stopped"
+            (box := state.find_box(name)) is not None and box.meter.lifecycle.value == "stopped"
         )
     )
     await camera.settle()

@@ -68,13 +68,13 @@ def _run_logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
         return
     opened: list[Any] = []
-    begin = diskio.Appender.__init__
+    begin = diskio.LineAppender.__init__
 
     def noted(self: Any, *given: Any, **named: Any) -> None:
         begin(self, *given, **named)
         opened.append(self)
 
-    monkeypatch.setattr(diskio.Appender, "__init__", noted)
+    monkeypatch.setattr(diskio.LineAppender, "__init__", noted)
     yield
     for log in opened:
         if log._fd is not None:

@@ -74,7 +74,7 @@ at most 128 KiB on Linux (MAX_ARG_STRLEN: sshd passes all of it to the shell as 
 """
 
 
-def usage() -> str:
+def usage_text() -> str:
     """Return the overview of verbs."""
     lines = ["usage: python3 rgt-box.pyz VERB [options]   (VERB --help for details)", ""]
     return "\n".join(lines + ["  %-10s %s" % (verb, text) for verb, (_, text) in VERBS.items()])
@@ -91,12 +91,12 @@ def main(argv: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else argv
     if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
+        print(usage_text())
         if words:
             return 0
         return 2
     if words[0] not in VERBS:
-        print(f"unknown verb: {words[0]}\n\n{usage()}", file=sys.stderr)
+        print(f"unknown verb: {words[0]}\n\n{usage_text()}", file=sys.stderr)
         return 2
     name, _, function = VERBS[words[0]][0].partition(":")
     if "TMUX" in os.environ:
@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     packed = sys.modules.get("rgt_box.bytecode")
     if packed is not None:
-        packed.save()  # a long-running verb may never reach its end
+        packed.save_compiled()  # a long-running verb may never reach its end
     given = _words_from_stdin() if words[1:] == [WORDS_FROM_STDIN] else words[1:]
     if given is None:
         print(f"{words[0]}: standard input has no JSON array of words", file=sys.stderr)

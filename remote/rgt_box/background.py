@@ -36,15 +36,15 @@ class Background:
         self._finished: threading.Event | None = None
         self._stood_still = False
 
-    def _run(self, finished: threading.Event) -> None:
+    def _run_work(self, finished: threading.Event) -> None:
         try:
             self._value, self._error = self._work(), None
         except Exception as error:  # a failing sampler is reported, and must not end the agent
-            self._error = describe(error)
+            self._error = error_text(error)
         finished.set()
 
     @property
-    def hangs(self) -> bool:
+    def is_hanging(self) -> bool:
         """Whether the job has been running for longer than its timeout."""
         return self.is_busy and time.monotonic() - self._started > self._timeout
 
@@ -70,21 +70,21 @@ class Background:
             self._finished = threading.Event()
             self._started = self._looked = now
             self._stood_still = False
-            threading.Thread(target=self._run, args=(self._finished,), daemon=True).start()
+            threading.Thread(target=self._run_work, args=(self._finished,), daemon=True).start()
         if wait and not self._finished.is_set():
             self._finished.wait(wait)
         before, self._looked = self._looked, time.monotonic()
-        if self.hangs and self._looked - before > self._timeout / 2 and not self._stood_still:
+        if self.is_hanging and self._looked - before > self._timeout / 2 and not self._stood_still:
             # A frozen container stops the job and this clock check together: that is not a hang of
             # the job.
             self._stood_still = True
             self._finished.wait(MOMENT)
-        if self.hangs:
+        if self.is_hanging:
             return self._value, "no answer for %d s" % (time.monotonic() - self._started)
         return self._value, self._error
 
 
-def describe(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of an exception, with its type if the message alone says little."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -135,14 +135,14 @@ def try_program(words: list[str], timeout: float) -> str | None:
     try:
         out, _ = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        _end(child)
+        _kill_group(child)
         raise TimeoutError(f"{words[0]} did not answer within {timeout:g} s") from None
     if child.returncode == 0:
         return out.decode("utf-8", "replace")
     return None
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
     import subprocess
 
     try:

@@ -35,7 +35,7 @@ MOST_BYTES, PIECE = 16 << 20, 64 << 10
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Importer:
+class CachingImporter:
     """Finds the agent's modules, compiled if possible, and stores what had to be compiled.
 
     Args:
@@ -50,7 +50,7 @@ class Importer:
         self._folder = os.path.dirname(self._archive) or "."
         tag = sys.implementation.cache_tag
         self._path = f"{os.path.splitext(self._archive)[0]}.{tag}.code" if tag else ""
-        self._kept: Kept | None = None
+        self._kept: CodeCache | None = None
         self._starts = True
         """During the start many modules are loaded in a row, so the file stays open; later it is
         opened per module.
@@ -62,8 +62,8 @@ class Importer:
         """Return the spec of an agent module; None for all other modules."""
         if not name.startswith(PACKAGES):
             return None
-        kept = self._kept or Kept(self._path, self._folder)
-        found = kept.code(name) or self._compiled(name)
+        kept = self._kept or CodeCache(self._path, self._folder)
+        found = kept.read_module(name) or self._compile_module(name)
         if self._starts:
             self._kept = kept
         else:
@@ -71,7 +71,7 @@ class Importer:
         if found is None:
             return None
         is_package, code = found
-        file = os.path.join(self._archive, _file(name, is_package))
+        file = os.path.join(self._archive, _module_file(name, is_package))
         loader: Any = self
         spec = bootstrap.ModuleSpec(
             name, loader, origin=file, loader_state=code, is_package=is_package
@@ -92,7 +92,7 @@ class Importer:
 
     def get_source(self, name: str) -> str | None:
         """Return a module's source, for tracebacks."""
-        found = self._source(name)
+        found = self._read_source(name)
         if found is None:
             return None
         return found[1].decode()
@@ -106,26 +106,26 @@ class Importer:
         data: bytes = self._loader.get_data(path)
         return data
 
-    def _source(self, name: str) -> tuple[bool, bytes] | None:
+    def _read_source(self, name: str) -> tuple[bool, bytes] | None:
         for is_package in (False, True):
             try:
-                return is_package, self._loader.get_data(_file(name, is_package))
+                return is_package, self._loader.get_data(_module_file(name, is_package))
             except OSError:
                 pass
         return None
 
-    def _compiled(self, name: str) -> tuple[bool, bytes] | None:
-        found = self._source(name)
+    def _compile_module(self, name: str) -> tuple[bool, bytes] | None:
+        found = self._read_source(name)
         if found is None:
             return None
-        file = os.path.join(self._archive, _file(name, found[0]))
+        file = os.path.join(self._archive, _module_file(name, found[0]))
         # Without docstrings: they are never read in the zipapp, and would use memory as long as the
         # process lives.
         code: CodeType = compile(found[1], file, "exec", dont_inherit=True, optimize=2)
         self._new[name] = found[0], marshal.dumps(code)
         return self._new[name]
 
-    def save(self) -> None:
+    def save_new_modules(self) -> None:
         """Add newly compiled modules to the file, unless the agent was removed meanwhile.
 
         Close it.
@@ -145,8 +145,8 @@ class Importer:
         try:
             if not _is_ours(os.stat(self._folder)):
                 return
-            kept = Kept(self._path, self._folder)
-            data = _packed(dict(kept.all(), **new))
+            kept = CodeCache(self._path, self._folder)
+            data = _pack_cache(dict(kept.read_modules(), **new))
             kept.close()
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
@@ -161,7 +161,7 @@ class Importer:
             self.added = True
 
 
-class Kept:
+class CodeCache:
     """The cache file, of which only requested modules are read; empty if it is not trusted.
 
     Layout: checksum, length of the index, index, modules.
@@ -181,23 +181,27 @@ class Kept:
             self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             seen = os.fstat(self._fd)
             if stat.S_ISREG(seen.st_mode) and _is_ours(seen) and _is_ours(os.stat(folder)):
-                self._read(seen.st_size)
+                self._read_index(seen.st_size)
         except OSError:
             pass
 
-    def _read(self, size: int) -> None:
+    def _read_index(self, size: int) -> None:
         head = os.pread(self._fd, 8, 0)
-        if len(head) < 8 or size > MOST_BYTES or head[:4] != self._checksum().to_bytes(4, "big"):
+        if (
+            len(head) < 8
+            or size > MOST_BYTES
+            or head[:4] != self._content_checksum().to_bytes(4, "big")
+        ):
             return
         length = int.from_bytes(head[4:], "big")
         try:
             key, index = marshal.loads(os.pread(self._fd, length, 8))
         except (EOFError, ValueError, TypeError):
             return
-        if key == _key():
+        if key == _interpreter_key():
             self._at, self._index = 8 + length, index
 
-    def _checksum(self) -> int:
+    def _content_checksum(self) -> int:
         """Return the content's checksum.
 
         It is read in pieces: a large buffer would not be returned to the system.
@@ -209,14 +213,14 @@ class Kept:
                 return found
             found, at = zlib.crc32(data, found), at + len(data)
 
-    def code(self, name: str) -> tuple[bool, bytes] | None:
+    def read_module(self, name: str) -> tuple[bool, bytes] | None:
         """Return whether a module is a package, and its code; None if it is not cached."""
         row = self._index.get(name)
         if row is None:
             return None
         return (row[0], os.pread(self._fd, row[2], self._at + row[1]))
 
-    def all(self) -> Known:
+    def read_modules(self) -> Known:
         """Return all modules."""
         return {
             name: (row[0], os.pread(self._fd, row[2], self._at + row[1]))
@@ -224,35 +228,35 @@ class Kept:
         }
 
     def close(self) -> None:
-        """Close the file; `code` then finds nothing."""
+        """Close the file; `read_module` then finds nothing."""
         self._index = {}
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-def _packed(known: Known) -> bytes:
+def _pack_cache(known: Known) -> bytes:
     index, at = {}, 0
     for name, (is_package, code) in known.items():
         index[name] = is_package, at, len(code)
         at += len(code)
-    head = marshal.dumps((_key(), index))
+    head = marshal.dumps((_interpreter_key(), index))
     return b"".join([len(head).to_bytes(4, "big"), head, *(code for _, code in known.values())])
 
 
-def install(loader: Any) -> None:
+def install_importer(loader: Any) -> None:
     """Find the agent's modules this way from now on; does nothing in an unpacked source tree."""
     if hasattr(loader, "archive"):
-        sys.meta_path.insert(0, Importer(loader))
+        sys.meta_path.insert(0, CachingImporter(loader))
 
 
-def save() -> None:
+def save_compiled() -> None:
     """Store the modules compiled so far."""
     for found in _importers():
-        found.save()
+        found.save_new_modules()
 
 
-def begin_anew(*words: str) -> None:
+def restart_without_source(*words: str) -> None:
     """Store the compiled modules, and restart this process to free the memory of compiling.
 
     That is more than a MiB for the days that a recorder runs; it costs 30 ms at the first start of
@@ -265,18 +269,18 @@ def begin_anew(*words: str) -> None:
         place,
     )  # here: this module is imported first, to store what the others are compiled to
 
-    save()
+    save_compiled()
     begun = os.environ.pop(ANEW, "")
     if any(found.added for found in _importers()) and begun != str(os.getpid()) and sys.executable:
         os.environ[ANEW] = str(os.getpid())  # restart only once, whether or not the file was stored
-        os.execv(sys.executable, place.command(*words))
+        os.execv(sys.executable, place.agent_command(*words))
 
 
-def _importers() -> list[Importer]:
-    return [found for found in sys.meta_path if isinstance(found, Importer)]
+def _importers() -> list[CachingImporter]:
+    return [found for found in sys.meta_path if isinstance(found, CachingImporter)]
 
 
-def _file(name: str, is_package: bool) -> str:
+def _module_file(name: str, is_package: bool) -> str:
     return name.replace(".", "/") + ("/__init__.py" if is_package else ".py")
 
 
@@ -284,5 +288,5 @@ def _is_ours(seen: os.stat_result) -> bool:
     return seen.st_uid == os.geteuid() and not seen.st_mode & _OTHERS_WRITE
 
 
-def _key() -> tuple[bytes, int]:
+def _interpreter_key() -> tuple[bytes, int]:
     return external.MAGIC_NUMBER, sys.flags.optimize

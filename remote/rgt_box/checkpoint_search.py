@@ -15,7 +15,7 @@ import struct
 import time
 
 from rgt_wire import checkpoint_layouts
-from rgt_wire.checkpoint_layouts import NOTHING, Content
+from rgt_wire.checkpoint_layouts import NOTHING, FileContent
 
 from rgt_box import files
 
@@ -51,7 +51,7 @@ _WEIGHTS_IN_PICKLE = re.compile(
 
 if TYPE_CHECKING:
 
-    class Found(NamedTuple):
+    class FoundCheckpoint(NamedTuple):
         """A checkpoint on the disk."""
 
         path: str
@@ -71,7 +71,9 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Found = namedtuple("Found", "path files group step epoch best bytes inodes at unfinished")
+    FoundCheckpoint = namedtuple(
+        "FoundCheckpoint", "path files group step epoch best bytes inodes at unfinished"
+    )
 
 MOST = 20_000
 """Maximum number of listed entries of a directory tree, which bounds the cost of a walk."""
@@ -146,7 +148,7 @@ class CheckpointSearch:
         self._folders: "Dict[str, object]" = {}
         self._paths: List[str] = []
         self._watched: "Dict[str, object]" = {}
-        self._found: "List[Found]" = []
+        self._found: "List[FoundCheckpoint]" = []
         self._seen: "Dict[str, Tuple[object, float]]" = {}
         self._walked = self._took = 0.0
         self._pending = False
@@ -154,14 +156,14 @@ class CheckpointSearch:
         self.cut = False
         """The tree is larger than the listed part."""
 
-    def poll(self) -> "List[Found]":
+    def poll_checkpoints(self) -> "List[FoundCheckpoint]":
         """Return all current checkpoints, oldest first."""
         now = time.monotonic()
         walk = self._is_changed(now)
         if walk:
-            self._walk(now)
+            self._walk_folders(now)
         if walk or self._pending or self._are_files_changed():
-            self._judge(now)
+            self._find_checkpoints(now)
         if walk:
             self._took = time.monotonic() - now
         return self._found
@@ -179,7 +181,7 @@ class CheckpointSearch:
     def _are_files_changed(self) -> bool:
         return any(files.signature(path) != mark for path, mark in self._watched.items())
 
-    def _walk(self, now: float) -> None:
+    def _walk_folders(self, now: float) -> None:
         paths: List[str] = []
         folders: "Dict[str, object]" = {}
         level = [(self.root, "", 0)]
@@ -227,20 +229,20 @@ class CheckpointSearch:
         self._folders, self._paths = folders, paths
         self._walked = now
 
-    def _judge(self, now: float) -> None:
+    def _find_checkpoints(self, now: float) -> None:
         found = []
         self._pending = False
         for one in checkpoint_layouts.find_checkpoints(self._paths, self._content):
             if self._only and self._only not in one.path.split("/")[:-1]:
                 continue
-            measured = self._measure(one, now)
+            measured = self._measure_checkpoint(one, now)
             if measured is not None and measured.at >= self._since:
                 found.append(measured)
         found.sort(key=lambda one: (one.at, -1 if one.step is None else one.step, one.path))
         self._found = found
-        self._content.forget_all_but(set(self._paths))
+        self._content.keep_only(set(self._paths))
         self._watched = {}
-        newest: "Dict[str, Found]" = {}
+        newest: "Dict[str, FoundCheckpoint]" = {}
         for each in found:
             newest[each.group] = each
         # Overwriting a file changes no directory, so watch the files of each series' newest
@@ -255,7 +257,7 @@ class CheckpointSearch:
                     (path, files.signature(path)) for path in each.files[:MOST_FOLDERS]
                 )
 
-    def _measure(self, one: Checkpoint, now: float) -> "Optional[Found]":
+    def _measure_checkpoint(self, one: Checkpoint, now: float) -> "Optional[FoundCheckpoint]":
         path = os.path.normpath(os.path.join(self.root, one.path))
         total, newest = 0, 0.0
         whole = [os.path.join(self.root, name) for name in one.files[:MOST_FILES]]
@@ -281,7 +283,7 @@ class CheckpointSearch:
             unfinished = "it was written to a moment ago"
             self._pending = True
         group = re.sub(r"\d+", "#", path)
-        return Found(
+        return FoundCheckpoint(
             path,
             tuple(whole),
             group,
@@ -309,7 +311,7 @@ class CheckpointSearch:
         return age > QUIET_S or now - known[1] > QUIET_S
 
 
-def weight_of(path: str) -> "Tuple[int, int]":
+def count_bytes_and_inodes(path: str) -> "Tuple[int, int]":
     """Return (bytes, inodes) of a file or a tree; (0, 0) if it does not exist."""
     try:
         total, entries = os.lstat(path).st_size if not os.path.isdir(path) else 0, 1
@@ -343,9 +345,9 @@ class ContentReader:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._known: Dict[str, "tuple[object, Content]"] = {}
+        self._known: Dict[str, "tuple[object, FileContent]"] = {}
 
-    def __call__(self, path: str) -> Content:
+    def __call__(self, path: str) -> FileContent:
         """Return what a file's bytes show; `NOTHING` if it cannot be read."""
         full = os.path.join(self._root, path)
         seen = files.signature(full)
@@ -359,12 +361,12 @@ class ContentReader:
         self._known[path] = (seen, content)
         return content
 
-    def forget_all_but(self, paths: "set[str]") -> None:
+    def keep_only(self, paths: "set[str]") -> None:
         """Forget the files that no longer exist."""
         self._known = {path: known for path, known in self._known.items() if path in paths}
 
 
-def read_content(path: str) -> Content:
+def read_content(path: str) -> FileContent:
     """Return what a file's bytes show.
 
     Raises:
@@ -377,30 +379,32 @@ def read_content(path: str) -> Content:
         head = os.pread(fd, 64, 0)
         name = os.path.basename(path)
         if name.endswith((".json", ".txt")) or name == "latest":
-            return _of_text(name, os.pread(fd, MOST_TEXT, 0))
+            return _read_text_content(name, os.pread(fd, MOST_TEXT, 0))
         if head.startswith(b"PK\x03\x04"):
-            return _of_zip(fd, path, size)
+            return _read_zip(fd, path, size)
         if name.endswith(".safetensors"):
-            return _of_safetensors(fd, head, size)
+            return _read_safetensors(fd, head, size)
         if head.startswith(b"\x89HDF\r\n\x1a\n"):
-            return Content(cut=_hdf5_end(head) > size)
+            return FileContent(cut=_hdf5_end(head) > size)
         if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-            return _of_pickle(fd, size, name)
-        return Content(cut=size == 0)
+            return _read_pickle(fd, size, name)
+        return FileContent(cut=size == 0)
     finally:
         os.close(fd)
 
 
-def _of_text(name: str, data: bytes) -> Content:
+def _read_text_content(name: str, data: bytes) -> FileContent:
     if not name.endswith(".json"):
-        return Content(text=data[:200].decode("utf-8", "replace").split("\n")[0].strip())
+        return FileContent(text=data[:200].decode("utf-8", "replace").split("\n")[0].strip())
     entries = json.loads(data)
     if not isinstance(entries, dict):
         return NOTHING
-    return Content(step=_first(entries, STEP_KEYS), epoch=_first(entries, EPOCH_KEYS))
+    return FileContent(
+        step=_first_whole_number(entries, STEP_KEYS), epoch=_first_whole_number(entries, EPOCH_KEYS)
+    )
 
 
-def _first(entries: "Dict[str, Any]", keys: "tuple[str, ...]") -> "Optional[int]":
+def _first_whole_number(entries: "Dict[str, Any]", keys: "tuple[str, ...]") -> "Optional[int]":
     """Return the value of the first key that is a whole number, or a text of one."""
     for key in keys:
         value = entries.get(key)
@@ -416,14 +420,14 @@ def _first(entries: "Dict[str, Any]", keys: "tuple[str, ...]") -> "Optional[int]
     return None
 
 
-def _of_safetensors(fd: int, head: bytes, size: int) -> Content:
+def _read_safetensors(fd: int, head: bytes, size: int) -> FileContent:
     if size < 8:
-        return Content(cut=True)
+        return FileContent(cut=True)
     length = int(struct.unpack("<Q", head[:8])[0])
     if length > MOST_HEADER:
         return NOTHING
     if 8 + length > size:
-        return Content(cut=True)
+        return FileContent(cut=True)
     header = json.loads(os.pread(fd, length, 8))
     if not isinstance(header, dict):
         return NOTHING
@@ -433,10 +437,10 @@ def _of_safetensors(fd: int, head: bytes, size: int) -> Content:
         entry.get("data_offsets", [0, 0])[1] for entry in header.values() if isinstance(entry, dict)
     ]
     weights = any(_OF_WEIGHTS.search(name) for name in header)
-    return Content(
+    return FileContent(
         weights if header else None,
-        _first(entries, STEP_KEYS),
-        _first(entries, EPOCH_KEYS),
+        _first_whole_number(entries, STEP_KEYS),
+        _first_whole_number(entries, EPOCH_KEYS),
         8 + length + max(ends or [0]) > size,
     )
 
@@ -451,10 +455,10 @@ def _hdf5_end(head: bytes) -> int:
     return 0
 
 
-def _of_zip(fd: int, path: str, size: int) -> Content:
+def _read_zip(fd: int, path: str, size: int) -> FileContent:
     end = os.pread(fd, _END_BYTES, max(0, size - _END_BYTES))
     if _ENDS_ZIP not in end:
-        return Content(cut=True)
+        return FileContent(cut=True)
     import zipfile  # here: needed only for such files
 
     try:
@@ -465,18 +469,18 @@ def _of_zip(fd: int, path: str, size: int) -> Content:
             )
             if pickled is None:
                 # Keras 3 stores weights in model.weights.h5; Stable-Baselines3 has policy.pth.
-                return Content(
+                return FileContent(
                     weights=any(name.endswith((".h5", ".pth")) for name in names) or None
                 )
             with archive.open(pickled) as member:
                 data = member.read(MOST_PICKLE)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError):
-        return Content(cut=True)
-    step, epoch = told_by_pickle(data)
-    return Content(_WEIGHTS_IN_PICKLE.search(data) is not None, step, epoch)
+        return FileContent(cut=True)
+    step, epoch = read_pickle_entries(data)
+    return FileContent(_WEIGHTS_IN_PICKLE.search(data) is not None, step, epoch)
 
 
-def _of_pickle(fd: int, size: int, name: str) -> Content:
+def _read_pickle(fd: int, size: int, name: str) -> FileContent:
     """Read the first pickle of a file.
 
     torch's format before 1.6 has several, followed by the bytes of tensors.
@@ -484,11 +488,13 @@ def _of_pickle(fd: int, size: int, name: str) -> Content:
     data = os.pread(fd, MOST_PICKLE, 0)
     last = os.pread(fd, 1, max(0, size - 1))
     plain = name.endswith((".pkl", ".pickle", ".joblib"))
-    step, epoch = told_by_pickle(data)
-    return Content(_WEIGHTS_IN_PICKLE.search(data) is not None, step, epoch, plain and last != b".")
+    step, epoch = read_pickle_entries(data)
+    return FileContent(
+        _WEIGHTS_IN_PICKLE.search(data) is not None, step, epoch, plain and last != b"."
+    )
 
 
-def told_by_pickle(data: bytes) -> "tuple[Optional[int], Optional[int]]":
+def read_pickle_entries(data: bytes) -> "tuple[Optional[int], Optional[int]]":
     """Return step and epoch of a pickle's outermost dictionary, from its opcodes only."""
     import pickletools  # here: needed only for such files
 
@@ -500,7 +506,7 @@ def told_by_pickle(data: bytes) -> "tuple[Optional[int], Optional[int]]":
             _add_entries(pickletools.genops(file), entries)
     except ValueError:
         pass  # cut off after `MOST_PICKLE`, or not a pickle: use the entries read
-    return _first(entries, STEP_KEYS), _first(entries, EPOCH_KEYS)
+    return _first_whole_number(entries, STEP_KEYS), _first_whole_number(entries, EPOCH_KEYS)
 
 
 def _add_entries(opcodes: "Iterable[Any]", entries: "Dict[str, Any]") -> None:

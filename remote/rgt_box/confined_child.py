@@ -45,15 +45,15 @@ NICE = 10
 CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
 
 
-class Later(Exception):
+class AnswerPending(Exception):
     """The answer is not available yet."""
 
 
-class Ended(Exception):
+class ChildDied(Exception):
     """The child died on this request; the message says how."""
 
 
-class Child:
+class ConfinedChild:
     """The child process and its current request. Not thread-safe.
 
     Args:
@@ -73,7 +73,7 @@ class Child:
         self._heard = bytearray()
         self._answers: dict[bytes, dict[str, Any] | str] = {}
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def request_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a request.
 
         Raises:
@@ -85,21 +85,21 @@ class Child:
         line = json.dumps(request, sort_keys=True).encode() + b"\n"
         if line not in self._answers:
             if self._asked and self._asked != line:
-                self._hear(0.0)
+                self._read_answer(0.0)
             if not self._asked:
-                self._send(line)
+                self._send_line(line)
             if self._asked == line:
-                self._hear(self.patience)
+                self._read_answer(self.patience)
         answer = self._answers.pop(line, None)
         if answer is None:
-            raise Later
+            raise AnswerPending
         if isinstance(answer, str):
-            raise Ended(answer)
+            raise ChildDied(answer)
         return answer
 
-    def _send(self, line: bytes) -> None:
+    def _send_line(self, line: bytes) -> None:
         for _ in range(2):  # it may just have exited
-            process = self._process if self._process is not None else self._start()
+            process = self._process if self._process is not None else self._start_process()
             assert process.stdin is not None
             try:
                 process.stdin.write(line)
@@ -111,21 +111,21 @@ class Child:
             return
         raise OSError(0, "the reader of hostile files does not start")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
         import subprocess
 
         from rgt_box import own_temporary
 
-        self._folder = own_temporary.make()
+        self._folder = own_temporary.make_folder()
         python = sys.executable or "python3"
-        given = [place.root(), self._reader, self._folder, str(SECONDS), str(WALL)]
+        given = [place.code_root(), self._reader, self._folder, str(SECONDS), str(WALL)]
         words = [python, "-I", "-S", "-c", CODE, *given]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
         )
         return self._process
 
-    def _hear(self, patience: float) -> None:
+    def _read_answer(self, patience: float) -> None:
         """Wait for the answer to the current request."""
         assert self._process is not None and self._process.stdout is not None
         fd = self._process.stdout.fileno()
@@ -136,15 +136,15 @@ class Child:
             data = os.read(fd, 1 << 20)
             self._heard += data
             if not data or len(self._heard) > LONGEST:
-                self._keep(self._how())
+                self._cache_answer(self._describe_death())
                 self.close()
                 return
             if self._heard.endswith(b"\n"):
-                self._keep(json.loads(self._heard))
+                self._cache_answer(json.loads(self._heard))
                 self._asked, self._heard = b"", bytearray()
                 return
 
-    def _how(self) -> str:
+    def _describe_death(self) -> str:
         if len(self._heard) > LONGEST:
             return "an answer of more than %d MiB" % (LONGEST >> 20)
         assert self._process is not None
@@ -158,7 +158,7 @@ class Child:
             status,
         )
 
-    def _keep(self, answer: dict[str, Any] | str) -> None:
+    def _cache_answer(self, answer: dict[str, Any] | str) -> None:
         while len(self._answers) >= KEPT:
             del self._answers[next(iter(self._answers))]
         self._answers[self._asked] = answer

@@ -45,14 +45,14 @@ def open_regular(path: str, follow_links: bool = False) -> int:
     """
     if not follow_links:
         if _DESCRIPTOR.fullmatch(path):
-            return _again(path)
+            return _reopen_by_descriptor(path)
         return _walk_to(path)
     # Check before opening: opening and closing a pipe ends its writer; opening a device may do
     # anything.
     return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
 
 
-def _again(path: str) -> int:
+def _reopen_by_descriptor(path: str) -> int:
     """Open the file of a process's descriptor.
 
     It is pinned first, because the process may put a device at that number at any moment.
@@ -104,7 +104,9 @@ def _walk_to(path: str) -> int:
                     if links > _MOST_LINKS:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                     if target.startswith("/"):
-                        at = _instead(at, os.open(start if inside else "/", _LOOK & ~os.O_NOFOLLOW))
+                        at = _close_and_return(
+                            at, os.open(start if inside else "/", _LOOK & ~os.O_NOFOLLOW)
+                        )
                 elif stat.S_ISDIR(seen.st_mode) and any(parts):
                     at, fd = fd, at
                 elif made_by - {0, os.geteuid(), seen.st_uid}:
@@ -139,7 +141,7 @@ def open_folder(path: str, flags: int = _LOOK) -> int:
             )
         except OSError as error:
             if _is_link(name, at):
-                raise _swapped(path) from error
+                raise _replaced_by_link_error(path) from error
             raise OSError(error.errno, error.strerror, path) from error
         finally:
             os.close(at)
@@ -154,20 +156,20 @@ def _is_link(name: str, folder: int) -> bool:
         return False
 
 
-def _swapped(path: str) -> OSError:
+def _replaced_by_link_error(path: str) -> OSError:
     return OSError(
         errno.ELOOP, "it, or a directory in its path, was replaced by a symbolic link", path
     )
 
 
-class Opener:
+class CachedOpener:
     """Opens many files by their resolved paths without following links; caches the directory."""
 
     def __init__(self) -> None:
         self._folder, self._fd = "", -1
         self._until = 0.0
 
-    def open(self, path: str) -> int:
+    def open_file(self, path: str) -> int:
         """Open a regular file for reading.
 
         Args:
@@ -182,18 +184,18 @@ class Opener:
             raise OSError(errno.EINVAL, "not an absolute path", path)
         if self._fd >= 0 and folder == self._folder and time.monotonic() < self._until:
             try:
-                return self._open(name, path)
+                return self._open_in_folder(name, path)
             except OSError:
                 pass  # another directory may have taken this one's name
         self.close()
         self._fd = open_folder(folder)
         self._folder, self._until = folder, time.monotonic() + KEPT_SECONDS
-        return self._open(name, path)
+        return self._open_in_folder(name, path)
 
-    def _open(self, name: str, path: str) -> int:
+    def _open_in_folder(self, name: str, path: str) -> int:
         seen = os.stat(name or ".", dir_fd=self._fd, follow_symlinks=False)
         if stat.S_ISLNK(seen.st_mode):
-            raise _swapped(path)
+            raise _replaced_by_link_error(path)
         if stat.S_ISDIR(seen.st_mode):
             text = "it is now a directory, not the listed file; pull again to fetch its files"
             raise OSError(errno.EISDIR, text, path)
@@ -211,7 +213,7 @@ def _is_same(folder: int, path: str) -> bool:
     return os.path.samestat(os.fstat(folder), os.stat(path))
 
 
-def _instead(old: int, new: int) -> int:
+def _close_and_return(old: int, new: int) -> int:
     os.close(old)
     return new
 
@@ -257,7 +259,7 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> None:
+def replace_file(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> None:
     """Write `data` to `path` through a temporary file and a rename.
 
     Args:
@@ -270,7 +272,9 @@ def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> No
         OSError: It cannot be written; `path` is then unchanged and no temporary file is left.
     """
     temporary = "%s.tmp-%d" % (path, os.getpid())
-    unlink(temporary)  # left by a killed process with this pid, or a link planted by another user
+    unlink_if_exists(
+        temporary
+    )  # left by a killed process with this pid, or a link planted by another user
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
@@ -281,24 +285,24 @@ def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> No
             os.close(fd)
         os.rename(temporary, path)
     except OSError:
-        unlink(temporary)
+        unlink_if_exists(temporary)
         raise
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
     """Replace `path` with `value` as JSON."""
-    replace(path, jsonline.line(value))
+    replace_file(path, jsonline.encode_line(value))
 
 
 def read_json(path: str, limit: int = 8 << 20) -> dict[str, Any] | None:
     """Return the JSON object at `path`; None if it is missing, too large or broken."""
-    data = read(path, limit)
+    data = read_file(path, limit)
     if data is None:
         return None
     return jsonline.loads_dict(data)
 
 
-def read(path: str, limit: int = 8 << 20) -> bytes | None:
+def read_file(path: str, limit: int = 8 << 20) -> bytes | None:
     """Return the content of a regular file of at most `limit` bytes; None otherwise."""
     try:
         with open(open_regular(path), "rb") as file:
@@ -310,7 +314,7 @@ def read(path: str, limit: int = 8 << 20) -> bytes | None:
     return None
 
 
-def unlink(path: str | bytes) -> None:
+def unlink_if_exists(path: str | bytes) -> None:
     """Remove a file if it exists."""
     try:
         os.unlink(path)
@@ -323,7 +327,7 @@ def is_below(path: str, folder: str) -> bool:
     return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
-def size(path: str) -> int:
+def size_or_zero(path: str) -> int:
     """Return the size of a file, or 0."""
     try:
         return os.stat(path).st_size
@@ -331,7 +335,7 @@ def size(path: str) -> int:
         return 0
 
 
-def sync(path: str) -> None:
+def sync_path(path: str) -> None:
     """Flush a file, or a directory's entries, to the disk.
 
     Raises:
@@ -356,7 +360,7 @@ def signature(path: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class Lock:
+class FileLock:
     """An exclusive file lock, held until `release` or the end of the process."""
 
     def __init__(self, path: str) -> None:
@@ -405,12 +409,12 @@ class Lock:
         except OSError:
             return True
 
-    def write(self, value: dict[str, Any]) -> None:
+    def write_owner(self, value: dict[str, Any]) -> None:
         """Write the owner into the lock file, in place because the inode has the lock."""
         if self._fd is not None:
             try:
                 os.ftruncate(self._fd, 0)
-                os.pwrite(self._fd, jsonline.line(value), 0)
+                os.pwrite(self._fd, jsonline.encode_line(value), 0)
             except OSError:
                 pass  # a full disk must not prevent the lock itself
 

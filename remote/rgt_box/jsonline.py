@@ -15,16 +15,16 @@ _encode = json.JSONEncoder(
 ).encode
 
 
-def finite(value: Any) -> Any:
+def replace_nonfinite(value: Any) -> Any:
     """Return `value` with every NaN and infinity inside it replaced by None."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return None
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_nonfinite(item) for item in value]
     return value
 
 
@@ -36,22 +36,22 @@ def dumps(frame: dict[str, Any]) -> bytes:
     try:
         text = _encode(frame)
     except ValueError:
-        text = _encode(finite(frame))
+        text = _encode(replace_nonfinite(frame))
     return text.encode("utf-8", "replace")
 
 
-def line(frame: dict[str, Any]) -> bytes:
+def encode_line(frame: dict[str, Any]) -> bytes:
     """Return `frame` as one JSON line."""
     return dumps(frame) + b"\n"
 
 
-def say(frame: dict[str, Any]) -> None:
+def print_frame(frame: dict[str, Any]) -> None:
     """Print `frame` as one JSON line, at once."""
-    sys.stdout.buffer.write(line(frame))
+    sys.stdout.buffer.write(encode_line(frame))
     sys.stdout.buffer.flush()
 
 
-def compact(fields: dict[str, Any]) -> dict[str, Any]:
+def drop_empty(fields: dict[str, Any]) -> dict[str, Any]:
     """Remove None and empty lists, which the reader's defaults restore."""
     return {
         key: item for key, item in fields.items() if item is not None and item != [] and item != ()

@@ -32,55 +32,55 @@ def main(verb: str, name: str, digest: str, spare: str) -> int:
     Args:
         verb: look or write.
         name: File name of the agent.
-        digest: SHA-256 of its content, in hex; ``write`` reads the content from standard input.
+        digest: SHA-256 of its content, in hex; ``write_durably`` reads the content from standard input.
         spare: "1" to allow another directory if ``~/.cache/rgt`` is not writable.
     """
-    places = [home(), *(spares() if spare else [])]
+    places = [agent_home(), *(spare_folders() if spare else [])]
     paths = [os.path.join(folder, name) for folder in places]
     if verb == "look":
         path = next((path for path in paths if is_whole(path, digest)), None)
         why = ""
         if path in paths[1:]:
-            path, why = back_home(path, paths[0])
-        say(sys.executable, path or paths[0], ("1 " + why).strip() if path else "0")
+            path, why = copy_to_home(path, paths[0])
+        print_answer(sys.executable, path or paths[0], ("1 " + why).strip() if path else "0")
         return 0
     data = sys.stdin.buffer.read()
     if hashlib.sha256(data).hexdigest() != digest:
         sys.exit("the agent arrived damaged (%d bytes)" % len(data))
     why = ""
-    for folder in [*places, *(new_spares() if spare else [])]:
+    for folder in [*places, *(new_spare_names() if spare else [])]:
         try:
-            take(folder)
-            write(os.path.join(folder, name), data)
+            ensure_private_folder(folder)
+            write_durably(os.path.join(folder, name), data)
         except OSError as error:
-            why = why or words(error, folder)
+            why = why or os_error_text(error, folder)
             continue
-        say(os.path.join(folder, name), why, "")
+        print_answer(os.path.join(folder, name), why, "")
         return 0
-    old = older(places) if spare else None
+    old = find_older_agent(places) if spare else None
     if old is None:
         sys.exit(why)
-    say(old, why, "older")
+    print_answer(old, why, "older")
     return 0
 
 
-def back_home(path: str, wanted: str) -> tuple[str, str]:
+def copy_to_home(path: str, wanted: str) -> tuple[str, str]:
     """Try to copy the agent to its usual place; return its path and, if that failed, why."""
     try:
-        take(os.path.dirname(wanted))
+        ensure_private_folder(os.path.dirname(wanted))
         with open(path, "rb") as file:
-            write(wanted, file.read())
+            write_durably(wanted, file.read())
     except OSError as error:
-        return path, words(error, os.path.dirname(wanted))
+        return path, os_error_text(error, os.path.dirname(wanted))
     return wanted, ""
 
 
-def words(error: OSError, folder: str) -> str:
+def os_error_text(error: OSError, folder: str) -> str:
     """Return an error's text with its path."""
     return f"{error.filename or folder}: {error.strerror or error}"
 
 
-def say(*values: str) -> None:
+def print_answer(*values: str) -> None:
     """Print one line of the answer.
 
     It begins with a newline, to end any unfinished output of the login shell's start-up files.
@@ -89,13 +89,13 @@ def say(*values: str) -> None:
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
-def home() -> str:
+def agent_home() -> str:
     """Return the usual directory of the agent."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(cache, "rgt")
 
 
-def bases() -> list[str]:
+def spare_bases() -> list[str]:
     """Return the directories for private ones: no other user may rename their entries."""
     own = os.environ.get("RGT_SPARE_DIRS")
     found = []
@@ -114,10 +114,12 @@ def spare_name(end: str) -> str:
     return "rgt-agent-%d-%s" % (os.geteuid(), end)
 
 
-def spares() -> list[str]:
+def spare_folders() -> list[str]:
     """Return the existing private directories."""
     found = [
-        path for base in bases() for path in sorted(glob.glob(os.path.join(base, spare_name("*"))))
+        path
+        for base in spare_bases()
+        for path in sorted(glob.glob(os.path.join(base, spare_name("*"))))
     ]
     return [path for path in found if is_private(path)]
 
@@ -133,12 +135,12 @@ def is_private(path: str) -> bool:
     )
 
 
-def new_spares() -> list[str]:
+def new_spare_names() -> list[str]:
     """Return names for new private directories."""
-    return [os.path.join(base, spare_name(os.urandom(8).hex())) for base in bases()]
+    return [os.path.join(base, spare_name(os.urandom(8).hex())) for base in spare_bases()]
 
 
-def take(folder: str) -> None:
+def ensure_private_folder(folder: str) -> None:
     """Create a directory, or ensure that only this user can write to an existing one.
 
     Raises:
@@ -176,7 +178,7 @@ def open_above(folder: str) -> str:
     return ""
 
 
-def write(path: str, data: bytes) -> None:
+def write_durably(path: str, data: bytes) -> None:
     """Write a file completely and durably under its name, or not at all."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
     try:
@@ -187,7 +189,7 @@ def write(path: str, data: bytes) -> None:
             os.fsync(file.fileno())
         os.rename(temporary, path)
     except OSError:
-        tidy(temporary)
+        remove_partial(temporary)
         raise
     handle = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
@@ -196,7 +198,7 @@ def write(path: str, data: bytes) -> None:
         os.close(handle)
 
 
-def tidy(temporary: str) -> None:
+def remove_partial(temporary: str) -> None:
     """Remove a partial file, and the private directory if it was created only for it."""
     for remove, path in ((os.unlink, temporary), (os.rmdir, os.path.dirname(temporary))):
         try:
@@ -205,7 +207,7 @@ def tidy(temporary: str) -> None:
             pass
 
 
-def older(folders: list[str]) -> str | None:
+def find_older_agent(folders: list[str]) -> str | None:
     """Return the newest agent of another version whose content matches the hash in its name."""
     found = []
     for folder in folders:

@@ -66,7 +66,7 @@ _PAIR = re.compile(r"[^\s:/]+:(?!\d+$)[^\s/]+$")
 """``curl -u NAME:PASSWORD``, but not Docker's ``-u 1000:1000``."""
 
 
-def masked(words: list[str]) -> list[str]:
+def mask_words(words: list[str]) -> list[str]:
     """Return a command line without its secrets."""
     found = []
     hide = ""
@@ -95,7 +95,7 @@ def masked(words: list[str]) -> list[str]:
         if named and not _is_harmless(named, value):
             found.append(f"{before}={HIDDEN}")
             continue
-        found.append(_text(word))
+        found.append(_mask_text(word))
     return found
 
 
@@ -119,7 +119,7 @@ def has_shape(text: str) -> bool:
     return any(pattern.search(text) for pattern in (_SHAPES, _PRIVATE, _HOOK, _URL, _URL_TOKEN))
 
 
-def _text(text: str) -> str:
+def _mask_text(text: str) -> str:
     """Return a text without its secrets: one word may be a complete script (``sh -c``) or a URL."""
     text = _PRIVATE.sub(HIDDEN, text)
     text = _HEADER.sub(rf"\1{HIDDEN}", text)
@@ -127,10 +127,10 @@ def _text(text: str) -> str:
     text = _HOOK.sub(rf"\1{HIDDEN}", text)
     text = _URL_TOKEN.sub(rf"\1{HIDDEN}@", _URL.sub(rf"\1:{HIDDEN}@", text))
     text = _LOGIN.sub(rf"\1{HIDDEN}", text)
-    return _SHAPES.sub(HIDDEN, _OPTION.sub(_hidden, _ASSIGNED.sub(_hidden, text)))
+    return _SHAPES.sub(HIDDEN, _OPTION.sub(_mask_assignment, _ASSIGNED.sub(_mask_assignment, text)))
 
 
-def _hidden(match: Match[str]) -> str:
+def _mask_assignment(match: Match[str]) -> str:
     """Return an assignment without its value, or unchanged if the value is harmless."""
     whole = match.group()
     name = match.string[max(0, match.start(1) - LONGEST_NAME) : match.start(1)] + match.group(1)

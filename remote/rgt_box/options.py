@@ -13,7 +13,7 @@ class UsageError(Exception):
     """The command line is wrong; the message says how."""
 
 
-def parse(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
+def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
     """Parse ``--name value`` and ``--name=value``; ``--help`` prints `help_text` and exits 0.
 
     Args:
@@ -51,11 +51,11 @@ def parse(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, An
             if not words:
                 raise UsageError(f"{name} needs a value")
             value = words.pop(0)
-        found[key] = found[key] + [value] if kind == "list" else _convert(name, kind, value)
+        found[key] = found[key] + [value] if kind == "list" else _convert_value(name, kind, value)
     return found
 
 
-def _convert(name: str, kind: str, value: str) -> Any:
+def _convert_value(name: str, kind: str, value: str) -> Any:
     kinds: dict[str, Any] = {"str": str, "int": int, "float": float}
     try:
         return kinds[kind](value)
@@ -64,9 +64,9 @@ def _convert(name: str, kind: str, value: str) -> Any:
 
 
 def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
-    """Like `parse`, but report a wrong command line on stderr and exit 2."""
+    """Like `parse_options`, but report a wrong command line on stderr and exit 2."""
     try:
-        return parse(argv, spec, help_text)
+        return parse_options(argv, spec, help_text)
     except UsageError as problem:
         print(f"{problem} (see --help)", file=sys.stderr)
         raise SystemExit(2) from None

@@ -18,19 +18,19 @@ _NAME = re.compile(r"rgt-tmp-(\d+)-(\d+)-(\d+)-\w+")
 """With the PID namespace, the pid, and its start time in ticks."""
 
 
-def make() -> str:
+def make_folder() -> str:
     """Create an empty directory and return its path; remove those of killed processes.
 
     Raises:
         OSError: It cannot be created.
     """
-    collect()
+    remove_leftovers()
     pid = os.getpid()
     owner = place.namespace(), pid, procstat.start_ticks(pid) or 0
     return tempfile.mkdtemp(prefix="rgt-tmp-%d-%d-%d-" % owner)
 
 
-def listed() -> list[str]:
+def list_own_folders() -> list[str]:
     """Return the existing ones that are not links and that only this user can access."""
     folder = tempfile.gettempdir()
     try:
@@ -41,9 +41,9 @@ def listed() -> list[str]:
     return [path for path in paths if landing.is_private(path)]
 
 
-def collect() -> None:
+def remove_leftovers() -> None:
     """Remove those whose process has ended."""
-    for path in listed():
+    for path in list_own_folders():
         if _is_left(path):
             import shutil  # here: it loads three compressors
 

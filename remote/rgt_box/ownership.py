@@ -13,15 +13,15 @@ import stat
 import struct
 
 from rgt_box import procstat
+from rgt_box.landing import ensure_private_folder as ensure_private_folder
 from rgt_box.landing import is_ours as is_ours
-from rgt_box.landing import take as take
 from rgt_box.landing import user_name as user_name
 
 ANSWER = 2.0
 """Seconds for a server to accept our connection."""
 
 
-def uids(pid: int) -> tuple[int, ...]:
+def process_uids(pid: int) -> tuple[int, ...]:
     """Return a process's real, effective, saved and file system uid; () if it has ended.
 
     The owner of ``/proc/PID`` is not enough: it is the effective uid, and a set-user-ID program has
@@ -37,14 +37,14 @@ def uids(pid: int) -> tuple[int, ...]:
 
 def is_own_process(pid: int) -> bool:
     """Return whether all uids of a process are this user's, which excludes set-user-ID programs."""
-    return set(uids(pid)) == {os.geteuid()}
+    return set(process_uids(pid)) == {os.geteuid()}
 
 
 LONGEST_NAME = 64
 """Maximum characters reported of a user's name."""
 
 
-def users(path: str = "/etc/passwd") -> dict[int, str]:
+def user_names(path: str = "/etc/passwd") -> dict[int, str]:
     """Return the users that the box itself lists, as uid → name.
 
     A directory service is not queried: it may hang, and with it the samples. Its users are shown as
@@ -58,14 +58,14 @@ def users(path: str = "/etc/passwd") -> dict[int, str]:
     return found
 
 
-def user_of(pid: int) -> str | None:
+def process_user_name(pid: int) -> str | None:
     """Return the name, or otherwise the number, of the user who started a process.
 
     Return None if it has ended.
     """
-    found = uids(pid)
+    found = process_uids(pid)
     if found:
-        return users().get(found[0], str(found[0]))
+        return user_names().get(found[0], str(found[0]))
     return None
 
 
@@ -134,7 +134,7 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
         seen = os.stat(place)
         if seen.st_uid not in (0, os.geteuid()):
             return f"{place} belongs to {user_name(seen.st_uid)}"
-        others = _writers(seen)
+        others = _other_writers(seen)
         # In a sticky directory our entries can be neither removed nor renamed by other users.
         if others and not (seen.st_mode & stat.S_ISVTX and (only_replaced or place != first)):
             return f"{others} can write to {place}: chmod go-w {place}"
@@ -143,7 +143,7 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
         place = os.path.dirname(place)
 
 
-def _writers(seen: os.stat_result) -> str:
+def _other_writers(seen: os.stat_result) -> str:
     """Return who else may write to a directory."""
     if seen.st_mode & stat.S_IWOTH:
         return "everybody"

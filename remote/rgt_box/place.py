@@ -37,9 +37,9 @@ def state_dir() -> str:
         return own
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     base = os.path.join(cache, "rgt")
-    mine = identity()
+    mine = host_identity()
     usual = os.path.join(base, "host-" + mine["host"])
-    for folder in _hosts(base):
+    for folder in _host_folders(base):
         if files.read_json(os.path.join(folder, OWNER), 4096) == mine:
             return folder
     # An existing directory belongs to an earlier boot, unless its recorder is alive.
@@ -48,14 +48,14 @@ def state_dir() -> str:
     return f"{usual}-{zlib.crc32(repr(sorted(mine.items())).encode()):08x}"
 
 
-def claim(folder: str) -> None:
+def claim_state_dir(folder: str) -> None:
     """Mark a state directory as this host's; the caller must hold its lock.
 
     Raises:
         OSError: It cannot be written.
     """
-    if files.read_json(os.path.join(folder, OWNER), 4096) != identity():
-        files.write_json(os.path.join(folder, OWNER), identity())
+    if files.read_json(os.path.join(folder, OWNER), 4096) != host_identity():
+        files.write_json(os.path.join(folder, OWNER), host_identity())
 
 
 def neighbours(folder: str) -> list[str]:
@@ -63,13 +63,13 @@ def neighbours(folder: str) -> list[str]:
     if os.environ.get("RGT_STATE_DIR"):
         return []
     base = os.path.dirname(folder) if os.path.basename(folder).startswith("host-") else folder
-    return [path for path in _hosts(base) if path != folder]
+    return [path for path in _host_folders(base) if path != folder]
 
 
-def identity() -> dict[str, Any]:
+def host_identity() -> dict[str, Any]:
     """Return what identifies this host's current life: its name, boot and PID namespace."""
     name = os.uname().nodename
-    machine = files.read("/etc/machine-id", 256) or b""
+    machine = files.read_file("/etc/machine-id", 256) or b""
     number = zlib.crc32(os.fsencode(name) + b"\0" + machine.strip())
     return {
         "host": "{}-{:08x}".format(re.sub(r"[^\w.\-]", "_", name)[:40] or "unnamed", number),
@@ -89,7 +89,7 @@ def namespace() -> int:
         return 0
 
 
-def _hosts(base: str) -> list[str]:
+def _host_folders(base: str) -> list[str]:
     try:
         return sorted(
             os.path.join(base, name) for name in os.listdir(base) if name.startswith("host-")
@@ -98,26 +98,26 @@ def _hosts(base: str) -> list[str]:
         return []
 
 
-def root() -> str:
+def code_root() -> str:
     """Return the zipapp this code was loaded from, or the package's parent directory."""
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def digest() -> str:
+def agent_digest() -> str:
     """Return the content hash in the zipapp's file name; ``dev`` in a source tree."""
-    match = _NAME.search(root())
+    match = _NAME.search(code_root())
     if match:
         return match.group(1)
     return "dev"
 
 
-def command(*words: str) -> list[str]:
+def agent_command(*words: str) -> list[str]:
     """Return the command line that starts another agent process of the same code.
 
     ``-I -S``: the user's environment must not shadow the standard library, and ``site`` costs start
     time.
     """
-    path = root()
+    path = code_root()
     if os.path.isdir(path):
         path = os.path.join(path, "rgt_box")
     return [sys.executable or "python3", "-I", "-S", path] + list(words)
@@ -127,7 +127,7 @@ def boot_id() -> str:
     """Return an ID of this boot: the kernel's boot id joined with the start time of pid 1.
 
     A container that is restarted on a running kernel keeps the kernel's id but gets a new pid 1.
-    Two containers that start in the same tick (a hundredth of a second) have the same ID; `life`
+    Two containers that start in the same tick (a hundredth of a second) have the same ID; `boot_and_namespace`
     distinguishes them. ``RGT_BOOT_ID`` overrides it to simulate a reboot.
     """
     forced = os.environ.get("RGT_BOOT_ID")
@@ -140,13 +140,13 @@ def boot_id() -> str:
     return f"{kernel.strip().replace('-', '')[:16]}-{first.start if first else 0:x}"
 
 
-def life() -> str:
+def boot_and_namespace() -> str:
     """Return the boot ID and PID namespace in one string, cached because they do not change."""
-    return _life(os.environ.get("RGT_BOOT_ID"))
+    return _cached_boot_and_namespace(os.environ.get("RGT_BOOT_ID"))
 
 
 @functools.lru_cache(maxsize=4)
-def _life(forced: str | None) -> str:
+def _cached_boot_and_namespace(forced: str | None) -> str:
     return "%s\0%d" % (boot_id(), namespace())
 
 
@@ -180,29 +180,29 @@ def box_identity(
         files: Path → content, used instead of the real files.
     """
 
-    def read(path: str) -> bytes:
+    def read_path(path: str) -> bytes:
         return (procstat.read_whole(path) if files is None else files.get(path)) or b""
 
     found: dict[str, str] = {}
     for environment in (
         os.environ if own is None else own,
-        procstat.split_environment(read(FIRST)),
+        procstat.split_environment(read_path(FIRST)),
     ):
         for name in NAMES:
             value = environment.get(name, "")
             if VALUE.fullmatch(value):
                 found[name] = value
-    groups = read(GROUPS).decode("utf-8", "replace")
+    groups = read_path(GROUPS).decode("utf-8", "replace")
     told = {
-        "SLURM_JOB_ID": _only(JOB.findall(groups)),
-        "pod_uid": _only(POD.findall(groups))
-        or _only(_pods(read(MOUNTS).decode("utf-8", "replace"))),
+        "SLURM_JOB_ID": _common_value(JOB.findall(groups)),
+        "pod_uid": _common_value(POD.findall(groups))
+        or _common_value(_mounted_pods(read_path(MOUNTS).decode("utf-8", "replace"))),
     }
     found.update({name: value for name, value in told.items() if value is not None})
     return found
 
 
-def _pods(table: str) -> list[str]:
+def _mounted_pods(table: str) -> list[str]:
     """Return the pods whose directories are mounted here under other names, as inside a pod.
 
     On a node itself they have their own names.
@@ -216,7 +216,7 @@ def _pods(table: str) -> list[str]:
     ]
 
 
-def _only(values: list[str]) -> str | None:
+def _common_value(values: list[str]) -> str | None:
     """Return the common value if all are equal; None if they differ."""
     different = {value.replace("_", "-") for value in values}
     if len(different) == 1:

@@ -15,7 +15,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Stat:
+class ProcessStat:
     """The fields of ``/proc/PID/stat`` that the agent uses.
 
     Times are clock ticks, `rss` is bytes.
@@ -73,12 +73,12 @@ def read_whole(path: str, limit: int = 4 << 20) -> bytes | None:
     return b"".join(found)
 
 
-def read_stat(pid: int) -> Stat | None:
+def read_stat(pid: int) -> ProcessStat | None:
     """Return the process's figures; None if it has ended."""
     text = read_bytes("/proc/%d/stat" % pid, 4096)
     try:
         if text:
-            return Stat(pid, text)
+            return ProcessStat(pid, text)
         return None
     except (ValueError, IndexError):
         return None
@@ -105,19 +105,19 @@ def boot_time() -> float:
     return 0.0
 
 
-def cmdline(pid: int, limit: int = 4096) -> list[str]:
+def read_cmdline(pid: int, limit: int = 4096) -> list[str]:
     """Return the words of the command line; [] for kernel threads and dead processes."""
-    return words_of(read_bytes("/proc/%d/cmdline" % pid, limit) or b"")
+    return split_cmdline(read_bytes("/proc/%d/cmdline" % pid, limit) or b"")
 
 
-def words_of(cmdline: bytes) -> list[str]:
+def split_cmdline(cmdline: bytes) -> list[str]:
     """Return the words of a command line in /proc's format."""
     if cmdline:
         return cmdline.rstrip(b"\0").decode("utf-8", "replace").split("\0")
     return []
 
 
-def resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Return the resident bytes of a process, 0 if it has ended."""
     fields = (read_bytes("/proc/%d/statm" % pid, 256) or b"").split()
     if len(fields) > 1:
@@ -125,7 +125,7 @@ def resident(pid: int) -> int:
     return 0
 
 
-def give_back() -> bool:
+def release_freed_memory() -> bool:
     """Return free heap memory to the system (malloc_trim(3)); False if that is not possible.
 
     Modules are loaded between buffers that are freed again, and glibc on its own returns only
@@ -139,7 +139,7 @@ def give_back() -> bool:
     return True
 
 
-def root_of(pid: int) -> str:
+def process_root_prefix(pid: int) -> str:
     """Return the path prefix of the files as a process sees them.
 
     Return "" if it sees the same as we do.

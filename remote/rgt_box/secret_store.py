@@ -13,7 +13,7 @@ import sys
 import zlib
 
 from rgt_box import background, files, jsonline, options, ownership, place
-from rgt_box.masking import masked
+from rgt_box.masking import mask_words
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ Example: secret list
 SPEC = {"--name": "str", "--job": "list", "--all-cells": "flag", "--to": "str", "--durable": "list"}
 
 
-class Refused(Exception):
+class SecretNotStored(Exception):
     """Nothing was written; the message says why, and where it could be stored instead."""
 
 
@@ -66,7 +66,7 @@ def usual_places() -> list[str]:
     ]
 
 
-def why_not(folder: str, durable: list[str]) -> str:
+def why_unsuitable(folder: str, durable: list[str]) -> str:
     """Return why no secret may be stored in a directory; "" if one may.
 
     Args:
@@ -74,23 +74,25 @@ def why_not(folder: str, durable: list[str]) -> str:
         durable: Directories of the platform that outlive the box, or that other machines share.
     """
     table = disks.mount_table()
-    path = disks.resolve(os.path.abspath(os.path.expanduser(folder)), table)
-    mount, kind = disks.mount_of(path, table)
+    path = disks.resolve_links(os.path.abspath(os.path.expanduser(folder)), table)
+    mount, kind = disks.find_mount(path, table)
     if kind not in disks.LOCAL:
         return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other machines may read"
     for above in durable:
-        real = disks.resolve(os.path.abspath(os.path.expanduser(above)), table)
+        real = disks.resolve_links(os.path.abspath(os.path.expanduser(above)), table)
         if files.is_below(path, real):
             return f"{folder} is on {above}, which outlives this box"
     return ""
 
 
-def proposal(durable: list[str], but: str = "") -> str:
+def propose_folder(durable: list[str], but: str = "") -> str:
     """Return another suitable directory; "" if none is known."""
-    return next((path for path in usual_places() if path != but and not why_not(path, durable)), "")
+    return next(
+        (path for path in usual_places() if path != but and not why_unsuitable(path, durable)), ""
+    )
 
 
-def index() -> list[dict[str, Any]]:
+def list_secrets() -> list[dict[str, Any]]:
     """Return the stored secrets: ``name``, ``path`` and ``job`` (None: only a file; `ALL_JOBS`)."""
     told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
     if isinstance(told, list):
@@ -107,9 +109,9 @@ def _is_row(row: Any) -> bool:
     )
 
 
-def inodes() -> frozenset[tuple[int, int]]:
+def secret_inodes() -> frozenset[tuple[int, int]]:
     """Return device and inode of all secret files, which lists of results must leave out."""
-    paths = [row["path"] for row in index()]
+    paths = [row["path"] for row in list_secrets()]
     for top in usual_places():
         for folder, _, names in os.walk(top):
             paths += [os.path.join(folder, name) for name in names]
@@ -129,7 +131,7 @@ def is_place(path: str) -> bool:
     return any(files.is_below(real, os.path.realpath(top)) for top in usual_places())
 
 
-def put(
+def store_secret(
     name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]
 ) -> dict[str, Any]:
     """Write a secret, replacing one of the same name; return its row.
@@ -139,46 +141,48 @@ def put(
         value: The exact bytes to store.
         folder: Where to store it; None for the first suitable usual place.
         job: A job directory whose cells get it, or `ALL_JOBS`.
-        durable: As for `why_not`.
+        durable: As for `why_unsuitable`.
 
     Raises:
         Refused: There it could be read by others, or would outlive the box.
         OSError: It cannot be written.
     """
     if not NAME.fullmatch(name):
-        raise Refused(f"{name!r} is not a valid variable name")
+        raise SecretNotStored(f"{name!r} is not a valid variable name")
     if not value or len(value) > MOST_SECRET_BYTES or (job is not None and b"\0" in value):
-        raise Refused(
+        raise SecretNotStored(
             "a secret must have 1 to %d bytes, and for cells no NUL byte" % MOST_SECRET_BYTES
         )
-    chosen = folder or proposal(durable)
+    chosen = folder or propose_folder(durable)
     if chosen:
-        why = why_not(chosen, durable)
+        why = why_unsuitable(chosen, durable)
     else:
         why = "no place on this machine is known that is neither shared nor durable"
     if why:
-        other = proposal(durable, chosen)
-        raise Refused(why + (f"; {other} is suitable (--to {other})" if other else ""))
+        other = propose_folder(durable, chosen)
+        raise SecretNotStored(why + (f"; {other} is suitable (--to {other})" if other else ""))
     top = os.path.abspath(os.path.expanduser(chosen))
     where = top
     if job is not None:
         own = "all" if job == ALL_JOBS else f"{zlib.crc32(os.fsencode(job)):08x}"
         where = os.path.join(top, "cells", own)
     for path in dict.fromkeys((top, os.path.dirname(where) if job else top, where)):
-        ownership.take(path)
+        ownership.ensure_private_folder(path)
         os.chmod(path, 0o700)
     row = {"name": name, "path": os.path.join(where, name), "job": job}
-    files.replace(os.path.join(where, name), value, sync=True, mode=0o600)
-    _change(
+    files.replace_file(os.path.join(where, name), value, sync=True, mode=0o600)
+    _change_index(
         lambda rows: [
-            each for each in rows if not _same(each, name, job) or each["path"] == row["path"]
+            each
+            for each in rows
+            if not _is_same_secret(each, name, job) or each["path"] == row["path"]
         ],
         row,
     )
     return row
 
 
-def remove(name: str, job: str | None) -> list[dict[str, Any]]:
+def remove_secrets(name: str, job: str | None) -> list[dict[str, Any]]:
     """Remove the secrets of a name; return the removed rows.
 
     Args:
@@ -188,31 +192,31 @@ def remove(name: str, job: str | None) -> list[dict[str, Any]]:
     Raises:
         OSError: One cannot be removed.
     """
-    gone = [row for row in index() if _same(row, name, job)]
+    gone = [row for row in list_secrets() if _is_same_secret(row, name, job)]
     for row in gone:
         try:
             os.unlink(row["path"])
         except FileNotFoundError:
             pass
-    _change(lambda rows: [row for row in rows if not _same(row, name, job)], None)
+    _change_index(lambda rows: [row for row in rows if not _is_same_secret(row, name, job)], None)
     return gone
 
 
-def _same(row: dict[str, Any], name: str, job: str | None) -> bool:
+def _is_same_secret(row: dict[str, Any], name: str, job: str | None) -> bool:
     return bool(row["name"] == name and row["job"] == job)
 
 
-def _change(keep: Any, added: dict[str, Any] | None) -> None:
+def _change_index(keep: Any, added: dict[str, Any] | None) -> None:
     folder = place.state_dir()
-    ownership.take(folder)
-    held = files.Lock(os.path.join(folder, LOCK))
+    ownership.ensure_private_folder(folder)
+    held = files.FileLock(os.path.join(folder, LOCK))
     held.acquire(10.0)
     try:
-        before = index()
+        before = list_secrets()
         rows = [row for row in keep(before) if row != added] + ([added] if added else [])
         for row in before:  # same name in another place: it would remain there unnoticed
             if added and row not in rows:
-                files.unlink(row["path"])
+                files.unlink_if_exists(row["path"])
         files.write_json(os.path.join(folder, INDEX), {"secrets": rows})
     finally:
         held.release()
@@ -229,16 +233,16 @@ def why_unfit(path: str) -> str:
     return ""
 
 
-def of_job(job: str) -> tuple[dict[str, str], list[str]]:
+def secrets_of_job(job: str) -> tuple[dict[str, str], list[str]]:
     """Return the variables for the cells of a job, and messages about those that cannot be read.
 
     A secret of this job takes precedence over one for all jobs.
     """
     found, notes = {}, []
-    rows = [row for row in index() if row["job"] in (job, ALL_JOBS)]
+    rows = [row for row in list_secrets() if row["job"] in (job, ALL_JOBS)]
     for row in sorted(rows, key=lambda row: row["job"] != ALL_JOBS):
         why = why_unfit(row["path"])
-        data = None if why else files.read(row["path"], MOST_SECRET_BYTES)
+        data = None if why else files.read_file(row["path"], MOST_SECRET_BYTES)
         if data is None:
             notes.append(
                 f"the secret {row['name']} is not set: {row['path']}: {why or 'cannot be read'}"
@@ -248,30 +252,32 @@ def of_job(job: str) -> tuple[dict[str, str], list[str]]:
     return found, notes
 
 
-class Masker:
+class SecretMasker:
     """Masks the values of all secrets in log lines; rereads them when the index changes."""
 
     def __init__(self) -> None:
         self._seen: Any = ()
         self._values: list[str] = []
 
-    def mask(self, line: str) -> str:
+    def mask_line(self, line: str) -> str:
         """Return a line with all secret values masked."""
         for value in self._values:
             if value in line:
                 line = line.replace(value, MASK)
         return line
 
-    def refresh(self) -> bool:
+    def reread_secrets(self) -> bool:
         """Reread the secrets if they changed; return whether there is anything to mask."""
         path = os.path.join(place.state_dir(), INDEX)
         seen = files.signature(path)
         if seen != self._seen:
             self._seen = seen
             values = set()
-            for row in index() if seen else []:
+            for row in list_secrets() if seen else []:
                 data = (
-                    None if why_unfit(row["path"]) else files.read(row["path"], MOST_SECRET_BYTES)
+                    None
+                    if why_unfit(row["path"])
+                    else files.read_file(row["path"], MOST_SECRET_BYTES)
                 )
                 for part in (data or b"").decode("utf-8", "replace").splitlines():
                     if len(part.strip()) >= LEAST_MASKED:
@@ -286,7 +292,12 @@ class Masker:
 
 def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
-    verbs = {"put": put_from_stdin, "list": listed, "remove": remove_named, "find": find}
+    verbs = {
+        "put": put_from_stdin,
+        "list": describe_secrets,
+        "remove": remove_named,
+        "find": find_exposed,
+    }
     if not argv or argv[0] not in verbs:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
         if argv and argv[0] in ("-h", "--help"):
@@ -298,12 +309,12 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         answer = verbs[argv[0]](found)
-    except Refused as error:
+    except SecretNotStored as error:
         answer = {"refused": str(error)}
     except OSError as error:
-        print(f"secret: {error.filename or ''}: {background.describe(error)}", file=sys.stderr)
+        print(f"secret: {error.filename or ''}: {background.error_text(error)}", file=sys.stderr)
         return 2
-    sys.stdout.buffer.write(b"\n" + jsonline.line(answer))
+    sys.stdout.buffer.write(b"\n" + jsonline.encode_line(answer))
     if "refused" in answer:
         return 1
     return 0
@@ -312,35 +323,35 @@ def main(argv: list[str]) -> int:
 def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
     """Store the secret from standard input."""
     value = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
-    job = _job(found)
+    job = _job_of_options(found)
     if job not in (None, ALL_JOBS) and not os.path.isdir(str(job)):
-        raise Refused(f"{job} is not a directory")
-    return {"put": put(found["name"], value, found["to"], job, found["durable"])}
+        raise SecretNotStored(f"{job} is not a directory")
+    return {"put": store_secret(found["name"], value, found["to"], job, found["durable"])}
 
 
-def listed(found: dict[str, Any]) -> dict[str, Any]:
+def describe_secrets(found: dict[str, Any]) -> dict[str, Any]:
     """Return the stored secrets and their problems."""
     rows = []
-    for row in index():
-        why = why_unfit(row["path"]) or why_not(row["path"], found["durable"])
+    for row in list_secrets():
+        why = why_unfit(row["path"]) or why_unsuitable(row["path"], found["durable"])
         rows.append(dict(row, problem=why or None))
     return {"secrets": rows}
 
 
 def remove_named(found: dict[str, Any]) -> dict[str, Any]:
     """Remove the secrets of a name."""
-    gone = remove(found["name"], _job(found))
+    gone = remove_secrets(found["name"], _job_of_options(found))
     if not gone:
-        raise Refused("no secret of that name is kept here")
+        raise SecretNotStored("no secret of that name is kept here")
     return {"removed": gone}
 
 
-def find(found: dict[str, Any]) -> dict[str, Any]:
+def find_exposed(found: dict[str, Any]) -> dict[str, Any]:
     """Return keys found in the usual places."""
     return {"found": find_tokens(found["job"], found["durable"])}
 
 
-def _job(found: dict[str, Any]) -> str | None:
+def _job_of_options(found: dict[str, Any]) -> str | None:
     if found["all-cells"]:
         return ALL_JOBS
     return os.path.abspath(os.path.expanduser(found["job"][-1])) if found["job"] else None
@@ -368,20 +379,20 @@ def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
             them are read.
     """
     found: list[dict[str, Any]] = []
-    for path in dict.fromkeys(_paths(jobs, durable)):
+    for path in dict.fromkeys(_token_paths(jobs, durable)):
         real = os.path.expanduser(path)
-        data = files.read(real, MOST_BYTES)
+        data = files.read_file(real, MOST_BYTES)
         why = (
             ""
             if data is None
-            else why_token(os.path.basename(real), data.decode("utf-8", "replace"))
+            else describe_token(os.path.basename(real), data.decode("utf-8", "replace"))
         )
         if why and len(found) < MOST_FOUND:
-            found.append({"path": real, "why": why, "open": _open(real, durable)})
+            found.append({"path": real, "why": why, "open": _why_exposed(real, durable)})
     return found
 
 
-def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
+def _token_paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
     home = os.environ.get("HF_HOME")
     yield from USUAL_TOKEN_FILES
     if home:
@@ -402,7 +413,7 @@ def _paths(jobs: list[str], durable: list[str]) -> Iterator[str]:
             yield os.path.join(os.path.expanduser(folder), name)
 
 
-def why_token(name: str, text: str) -> str:
+def describe_token(name: str, text: str) -> str:
     """Return what in a text looks like a key, without the key; "" if nothing does."""
     if name in TOKEN_FILES and text.strip():
         return "a key, judging by the file name"
@@ -411,13 +422,13 @@ def why_token(name: str, text: str) -> str:
             return "a password"
         return ""
     for number, line in enumerate(text.splitlines()[:5000], 1):
-        if masked([line]) != [line]:
+        if mask_words([line]) != [line]:
             return "a key or password in line %d" % number
     return ""
 
 
-def _open(path: str, durable: list[str]) -> str | None:
-    why = why_not(path, durable)
+def _why_exposed(path: str, durable: list[str]) -> str | None:
+    why = why_unsuitable(path, durable)
     if why:
         return why
     try:

@@ -8,7 +8,7 @@ import sys
 from rgt_train.cli import main
 
 
-def _end(code: int) -> None:
+def _flush_and_exit(code: int) -> None:
     """Flush and exit; a closed pipe must not turn success into exit code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -25,7 +25,7 @@ def _end(code: int) -> None:
 
 def run() -> None:
     """Run the command line and end the process; also the entry point of the zipapp."""
-    _end(main())
+    _flush_and_exit(main())
 
 
 if __name__ == "__main__":

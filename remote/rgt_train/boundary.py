@@ -13,7 +13,7 @@ from rgt_train.data import rng
 from rgt_train.exits import UsageError
 
 
-class Hooks:
+class OptimizerHooks:
     """Hooks on the optimizers of a run.
 
     A CUDA graph captured around an ``optimizer.step()`` changes parameters at each replay without
@@ -47,12 +47,12 @@ class Hooks:
             if register is None:
                 self.silent.append(f"{name} has no register_step_pre_hook")
                 continue
-            self._handles.append(register(self._call))
+            self._handles.append(register(self._before_change))
             if any(group.get("capturable") for group in getattr(optimizer, "param_groups", [])):
                 self.silent.append(f"{name} is capturable, and a replayed CUDA graph calls no hook")
 
     @property
-    def complete(self) -> bool:
+    def sees_all_changes(self) -> bool:
         """Whether every change of parameters calls a hook."""
         return bool(self._handles) and not self.silent
 
@@ -61,7 +61,7 @@ class Hooks:
         while self._handles:
             self._handles.pop().remove()
 
-    def _call(self, *_: Any) -> None:
+    def _before_change(self, *_: Any) -> None:
         self.touched = True
         if _capturing():
             if not self._known:
@@ -100,30 +100,33 @@ class StepBoundary:
         say: Callable[[str], None],
     ) -> None:
         self._state, self._window, self._epoch_over, self._say = state, window, epoch_over, say
-        self._hooks = Hooks(optimizers, before, self._captured)
-        state.hooked = self._hooks.complete
+        self._hooks = OptimizerHooks(optimizers, before, self._note_graph_capture)
+        state.hooked = self._hooks.sees_all_changes
         for silent in self._hooks.silent:
             say(f"{silent}: saves copy on the training thread")
 
     @property
-    def touched(self) -> bool:
+    def is_touched(self) -> bool:
         """Whether an optimizer has begun to change weights since the last step boundary."""
         return self._hooks.touched
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether, as far as known, nothing ran since the last step and one process has it all."""
         batch_is_step = self._window == 1 or self._state.progress.micro > 0
         return (
-            self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
+            self._state.world == 1
+            and self._hooks.sees_all_changes
+            and not self.is_touched
+            and batch_is_step
         )
 
-    def stepped(self) -> None:
+    def note_step(self) -> None:
         """Note that a step is over."""
         self._hooks.touched = False
-        self.look()
+        self.keep_epoch_end()
 
-    def look(self, random: Optional[Dict[str, Any]] = None) -> None:
+    def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
         """Keep a copy of the small parts of the state if the last step of the epoch is done.
 
         Args:
@@ -136,11 +139,11 @@ class StepBoundary:
         """Note that the work after the last step of the epoch is over, too."""
         self._state.epoch_end = None
 
-    def spoilt(self) -> str:
+    def why_spoilt(self) -> str:
         """Return why the state is no longer that of the last step; empty if it is unchanged."""
-        if self.touched:
+        if self.is_touched:
             return "an optimizer has changed weights without a run.step"
-        changed = self._state.epoch_end.changed() if self._state.epoch_end else ""
+        changed = self._state.epoch_end.describe_changed() if self._state.epoch_end else ""
         return (
             changed
             and f"{changed} changed after the last step of the epoch; a relaunch does that again"
@@ -150,7 +153,7 @@ class StepBoundary:
         """Remove the hooks from the optimizers."""
         self._hooks.close()
 
-    def _captured(self) -> None:
+    def _note_graph_capture(self) -> None:
         self._state.hooked = False
         self._say("optimizer.step() is captured into a CUDA graph: from now on saves copy at once")
 
@@ -284,7 +287,7 @@ class StepGap:
         return rates + [schedule.last_epoch for schedule in self._schedules]
 
     def _look_closely(self) -> Tuple[Any, ...]:
-        others = rng.capture()
+        others = rng.capture_states()
         del others["torch"]
         return others, [version_of(tensor) for _, tensor in self._tensors]
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
 
 from rgt_train.data.position import Progress
 from rgt_train.exits import StopRequest, UsageError
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 
 FLOOR_S = 10.0
 """Minimum seconds between saves: the estimate is rough, and others use the disks and logs too."""
@@ -26,7 +26,7 @@ CEILING_S = 900.0
 _FIRST_STEPS = 10
 
 
-def daly(cost_s: float, mtbf_s: float) -> float:
+def daly_interval_s(cost_s: float, mtbf_s: float) -> float:
     """Return the optimal seconds of work between two checkpoints (Daly 2006, higher order).
 
     Args:
@@ -45,7 +45,7 @@ def daly(cost_s: float, mtbf_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SaveInterval:
     """An interval and why: `steps` between saves, and the `reason` as one readable line."""
 
     steps: int
@@ -53,7 +53,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Failures:
+class FailureRate:
     """How often the run is expected to fail.
 
     Attributes:
@@ -65,7 +65,7 @@ class Failures:
     source: str = "expected"
 
 
-class Cadence:
+class SaveCadence:
     """Decides when the next save is due.
 
     The cost of a save is the time that training loses: the pause for it, and the extra time of the
@@ -77,7 +77,7 @@ class Cadence:
         failures: How often the run fails.
     """
 
-    def __init__(self, save_every: int, failures: Failures) -> None:
+    def __init__(self, save_every: int, failures: FailureRate) -> None:
         self._fixed = save_every
         self._failures = failures
         self._costs: Deque[float] = deque(maxlen=5)
@@ -103,24 +103,26 @@ class Cadence:
         self._costs.append(stall_s - waited_s + max(waited_s, slower, 0.0))
         self._writes.append(durable_s)
 
-    def due(self, step: int, last: int) -> bool:
+    def is_due(self, step: int, last: int) -> bool:
         """Return whether to save at the end of `step`, if the previous save was due at `last`."""
         if self._fixed:
             return step % self._fixed == 0  # the same steps after any history: easy to predict
-        return step - last >= self.choice().steps
+        return step - last >= self.current_interval().steps
 
-    def choice(self) -> Choice:
+    def current_interval(self) -> SaveInterval:
         """Return the current interval."""
         if self._fixed:
-            return Choice(self._fixed, f"every {_words(self._fixed)}, as asked")
+            return SaveInterval(self._fixed, f"every {_steps_text(self._fixed)}, as asked")
         known = self._steps or self._beside
         step = max(median(known), 1e-6) if known else 0.0
         if not self._costs or not known:
             steps = min(_FIRST_STEPS, max(1, int(CEILING_S / step))) if known else _FIRST_STEPS
-            return Choice(steps, f"first after {_words(steps)}, to measure what a save costs")
+            return SaveInterval(
+                steps, f"first after {_steps_text(steps)}, to measure what a save costs"
+            )
         cost = max(median(self._costs), 1e-4)
         write, mtbf = median(self._writes), self._failures.mtbf_s
-        optimum = daly(cost, mtbf)
+        optimum = daly_interval_s(cost, mtbf)
         floor = max(FLOOR_S, write)
         seconds = min(max(optimum, floor), max(CEILING_S, floor))
         bound = ""
@@ -129,14 +131,15 @@ class Cadence:
         elif seconds < optimum:
             bound = " (ceiling)"
         steps = max(1, round(seconds / step))
-        return Choice(
+        return SaveInterval(
             steps,
-            f"every {_words(steps)} = {seconds:.0f} s{bound}: a save costs {1000 * cost:.0f} ms and is on disk after "
+            f"every {_steps_text(steps)} = {seconds:.0f} s{bound}: a save costs "
+            f"{1000 * cost:.0f} ms and is on disk after "
             f"{1000 * write:.0f} ms, a failure is expected every {mtbf / 3600:.1f} h ({self._failures.source})",
         )
 
 
-def _words(steps: int) -> str:
+def _steps_text(steps: int) -> str:
     if steps == 1:
         return "1 step"
     return f"{steps} steps"
@@ -146,7 +149,7 @@ Number = Any
 """A number as a loop has it: a plain one, or a tensor of one element."""
 
 
-class Pace:
+class StepPace:
     """Measures steps without the saves between them, and logs them.
 
     Args:
@@ -162,9 +165,9 @@ class Pace:
 
     def __init__(
         self,
-        report: Report,
+        report: RunReport,
         stop: StopRequest,
-        cadence: Cadence,
+        cadence: SaveCadence,
         options: Options,
         step_samples: int,
         epoch: Callable[[], float],
@@ -192,29 +195,29 @@ class Pace:
         self._steps += 1
         every = self._options.log_every
         if every and progress.step % every == 0:
-            self._log(progress, values)
+            self._log_steps(progress, values)
         if rest > 0:
             self._stop.wait(rest)
 
-    def _log(self, progress: Progress, values: Dict[str, float]) -> None:
+    def _log_steps(self, progress: Progress, values: Dict[str, float]) -> None:
         rate = self._per_step * self._steps / max(self._busy, 1e-9)
         split = self._split(self._steps)
         self._busy, self._steps = 0.0, 0
         unit = self._options.unit
         loss = progress.loss if progress.loss is not None else float("nan")
         numbers = {"loss": loss, **split, **values, f"{unit}_s": round(rate, 1)}
-        self._report.point(progress.step, self._epoch(), **numbers)
+        self._report.record_point(progress.step, self._epoch(), **numbers)
         shown = [f"step {progress.step}", f"epoch {progress.epoch + 1}", f"loss {loss:.4f}"]
         shown += [f"{_SHORT.get(k, k)} {v:{_FORMAT.get(k, '.4g')}}" for k, v in values.items()]
-        shown += [f"{_rate(rate)} {unit}/s"]
-        self._report.say("  ".join(shown))
+        shown += [f"{_rate_text(rate)} {unit}/s"]
+        self._report.print_line("  ".join(shown))
 
 
 _SHORT = {"grad_norm": "gnorm"}
 _FORMAT = {"lr": ".1e", "grad_norm": ".2f"}
 
 
-def _rate(value: float) -> str:
+def _rate_text(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:.1f}M"
     if value >= 1e3:
@@ -222,7 +225,7 @@ def _rate(value: float) -> str:
     return f"{value:.0f}"
 
 
-def number(name: str, value: Number) -> float:
+def plain_number(name: str, value: Number) -> float:
     """Return the `value` from a loop as a plain number: a tensor would keep its graph alive.
 
     Raises:

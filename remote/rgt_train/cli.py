@@ -9,9 +9,9 @@ import traceback
 from typing import Dict, List, Optional, Sequence
 
 from rgt_train import exits
-from rgt_train.config import SHIPPED, TASKS, Field, merge
+from rgt_train.config import SHIPPED, TASKS, Field, merge_config
 from rgt_train.exits import RanksError, StopRequest
-from rgt_train.tracking.report import check_names, say
+from rgt_train.tracking.report import check_names, print_line
 
 _FLAGS = {
     "task": f"what to train: {', '.join(TASKS)}, or module:Class of your own",
@@ -28,7 +28,7 @@ _FLAGS = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``python -m rgt_train``."""
     result = argparse.ArgumentParser(
         prog="python -m rgt_train",
@@ -71,32 +71,32 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         from rgt_train import export
 
         return int(export.main(words[1:]))
-    options = parser().parse_args(words)
+    options = build_parser().parse_args(words)
     stop = StopRequest()
     try:
-        return _run(options, stop)
+        return _run_training(options, stop)
     except exits.UsageError as error:
         exits.NotStarted.of(error)  # prints it
         return exits.USAGE
-    except exits.Stop as error:
+    except exits.TrainingStop as error:
         return int(error.code or 0)
     except RanksError as error:
         print(f"rgt_train: {error}", file=sys.stderr, flush=True)
         return exits.FAILED
     except KeyboardInterrupt:
-        say("interrupted again: leaving without a save")
+        print_line("interrupted again: leaving without a save")
         return 130
     except OSError as error:
         traceback.print_exc()
-        say(f"rgt_train: {type(error).__name__}: {error}")
+        print_line(f"rgt_train: {type(error).__name__}: {error}")
         return exits.FAILED
     finally:
         stop.close()
 
 
-def _run(options: argparse.Namespace, stop: StopRequest) -> int:
+def _run_training(options: argparse.Namespace, stop: StopRequest) -> int:
     given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
-    config = merge(options.config, given, _fields_of_own_task, _pairs(options.set))
+    config = merge_config(options.config, given, _fields_of_own_task, _parse_pairs(options.set))
     check_names(config.names("loggers"))
     if options.smoke is not None and options.smoke < 1:
         raise exits.UsageError(f"--smoke {options.smoke}: at least 1 step")
@@ -106,7 +106,7 @@ def _run(options: argparse.Namespace, stop: StopRequest) -> int:
     from rgt_train import loop
 
     if options.smoke is not None:
-        return loop.smoke(config, options.smoke)
+        return loop.run_smoke_test(config, options.smoke)
     return loop.train(config, os.path.abspath(options.out), stop)
 
 
@@ -127,7 +127,7 @@ def _import_torch() -> None:
         ) from error
 
 
-def _pairs(texts: List[str]) -> Dict[str, str]:
+def _parse_pairs(texts: List[str]) -> Dict[str, str]:
     result: Dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")

@@ -71,13 +71,13 @@ class Field:
     section: str = MODEL
 
 
-def _section(name: str, *fields: Field) -> Tuple[Field, ...]:
+def _in_section(name: str, *fields: Field) -> Tuple[Field, ...]:
     return tuple(replace(field, section=name) for field in fields)
 
 
 # fmt: off
 COMMON: Tuple[Field, ...] = (
-    *_section(
+    *_in_section(
         "run",
         Field("task", "str", "char_lm", "what to train: char_lm, image_classifier, diffusion, or module:Class"),
         Field("epochs", "int", 4, "epochs in all", 1),
@@ -93,7 +93,7 @@ COMMON: Tuple[Field, ...] = (
         Field("threads", "int", 1, "CPU threads of torch; another number may change the last bits", 1),
         Field("pace_ms", "float", 0.0, "least milliseconds of a step; for demos and tests: leaves the CPU to others"),
     ),
-    *_section(
+    *_in_section(
         "optimizer",
         Field("batch", "int", 16, "samples of a batch, over all ranks", 1),
         Field("accumulate", "int", 1, "batches that make one optimizer step", 1),
@@ -102,13 +102,13 @@ COMMON: Tuple[Field, ...] = (
         Field("weight_decay", "float", 0.01, "AdamW's weight decay"),
         Field("clip", "float", 1.0, "largest gradient norm; 0 does not clip"),
     ),
-    *_section(
+    *_in_section(
         "log",
         Field("log_every", "int", 1, "steps between log lines; 0 logs nothing"),
         Field("loggers", "names", "", "further logs besides metrics.jsonl: tensorboard, wandb, trackio"),
         Field("project", "str", "rgt", "the project's name at W&B or trackio"),
     ),
-    *_section(
+    *_in_section(
         "save",
         Field("save_every", "int", 0, "steps between checkpoints; 0 chooses them from the measured cost of a save"),
         Field("keep", "int", 2, "step checkpoints that stay (best is kept as well)", 1),
@@ -121,7 +121,7 @@ COMMON: Tuple[Field, ...] = (
         Field("prove", "int", 0, "steps that a second process repeats from a checkpoint, to prove a resume; 0: none"),
         Field("hold_limit", "float", 1800.0, "seconds to wait for the disk before exit code 74"),
     ),
-    *_section(
+    *_in_section(
         "guard",
         Field("max_bad_steps", "int", 5, "NaN or infinite steps in a row before exit code 1", 1),
         Field("spike", "str", "warn",
@@ -199,29 +199,31 @@ def fields_of(task: str, own: Sequence[Field] = ()) -> Dict[str, Field]:
     return {field.name: field for field in (*common, *TASKS.get(task, ()), *own)}
 
 
-def tables() -> str:
+def config_tables() -> str:
     """Return a table for each section of the common keys, and one for each task."""
     parts: List[str] = []
     for section in dict.fromkeys(field.section for field in COMMON):
         parts.append(
-            f"Section `{section}`:\n\n" + _table(f for f in COMMON if f.section == section)
+            f"Section `{section}`:\n\n" + _fields_table(f for f in COMMON if f.section == section)
         )
     for task, fields in TASKS.items():
         own = TASK_DEFAULTS.get(task, {})
-        changed = ", ".join(f"`{name}` {_shown(value)}" for name, value in own.items())
+        changed = ", ".join(f"`{name}` {_default_text(value)}" for name, value in own.items())
         title = f"Section `model` of `{task}`" + (
             f" (other defaults: {changed})" if changed else ""
         )
-        parts.append(f"{title}:\n\n" + _table(fields))
+        parts.append(f"{title}:\n\n" + _fields_table(fields))
     return "\n\n".join(parts) + "\n"
 
 
-def _table(fields: Iterable[Field]) -> str:
-    rows = [f"| `{field.name}` | {_shown(field.default)} | {field.help} |" for field in fields]
+def _fields_table(fields: Iterable[Field]) -> str:
+    rows = [
+        f"| `{field.name}` | {_default_text(field.default)} | {field.help} |" for field in fields
+    ]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
 
 
-def _shown(value: Value) -> str:
+def _default_text(value: Value) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if value != "":
@@ -230,14 +232,14 @@ def _shown(value: Value) -> str:
 
 
 if __name__ == "__main__":
-    print(tables(), end="")
+    print(config_tables(), end="")
 
 
 # Reads config files: YAML if PyYAML is installed, always JSON, and the shipped configs.
 
 
 @dataclass(frozen=True)
-class Scalar:
+class WrittenScalar:
     """A value as written in the file.
 
     Attributes:
@@ -255,7 +257,7 @@ class Scalar:
     items: bool = False
 
 
-def read(path: StrPath) -> Dict[str, Scalar]:
+def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
     """Return the keys and values of the file at `path`, or of a shipped config, in its order.
 
     Raises:
@@ -264,10 +266,10 @@ def read(path: StrPath) -> Dict[str, Scalar]:
     """
     shipped = SHIPPED.get(str(path))
     if shipped is not None:
-        sections = _Object(
-            (section, _Object(values.items())) for section, values in shipped.items()
+        sections = _JsonPairs(
+            (section, _JsonPairs(values.items())) for section, values in shipped.items()
         )
-        return _flatten(sections, f"{path} (shipped)")
+        return _flatten_sections(sections, f"{path} (shipped)")
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -290,7 +292,7 @@ def read(path: StrPath) -> Dict[str, Scalar]:
         raise UsageError(f"{where}: not YAML: {why or error}") from None
 
 
-def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
+def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, WrittenScalar]:
     """Return the keys and values of a YAML text.
 
     Args:
@@ -302,12 +304,12 @@ def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
         UsageError: It is YAML, but not keys with plain values, below headings at most; names file
             and line.
     """
-    found: Dict[str, Scalar] = {}
+    found: Dict[str, WrittenScalar] = {}
 
     def line_of(node: Any) -> str:
         return f"{name}:{node.start_mark.line + 1}"
 
-    def pairs(node: Any) -> Iterable[Tuple[Any, Any]]:
+    def iterate_pairs(node: Any) -> Iterable[Tuple[Any, Any]]:
         if not isinstance(node, yaml.MappingNode):
             raise UsageError(f"{line_of(node)}: expected 'key: value'")
         for key, value in node.value:
@@ -315,55 +317,61 @@ def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, Scalar]:
                 raise UsageError(f"{line_of(key)}: a key must be a word")
             yield key, value
 
-    def add(key: Any, value: Any, section: str) -> None:
+    def add_value(key: Any, value: Any, section: str) -> None:
         if isinstance(value, yaml.SequenceNode):
             for item in value.value:
                 if not isinstance(item, yaml.ScalarNode) or "," in item.value or not item.value:
                     raise UsageError(f"{line_of(item)}: this cannot be an item of a list here")
             text = ",".join(item.value for item in value.value)
-            _add(found, key.value, Scalar(text, False, line_of(key), section, items=True))
+            _add_once(
+                found, key.value, WrittenScalar(text, False, line_of(key), section, items=True)
+            )
         elif isinstance(value, yaml.ScalarNode):
             nothing = value.tag.endswith(":null")
             text = "" if nothing else value.value
-            _add(found, key.value, Scalar(text, value.style in ("'", '"'), line_of(key), section))
+            _add_once(
+                found,
+                key.value,
+                WrittenScalar(text, value.style in ("'", '"'), line_of(key), section),
+            )
         else:
             raise UsageError(
                 f"{line_of(key)}: {key.value!r} takes a plain value or a list, nothing deeper"
             )
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    for key, value in pairs(root) if root is not None else ():
+    for key, value in iterate_pairs(root) if root is not None else ():
         if isinstance(value, yaml.MappingNode):
-            for inner, plain in pairs(value):
-                add(inner, plain, key.value)
+            for inner, plain in iterate_pairs(value):
+                add_value(inner, plain, key.value)
         else:
-            add(key, value, "")
+            add_value(key, value, "")
     return found
 
 
-class _Object(List[Tuple[str, Any]]):
+class _JsonPairs(List[Tuple[str, Any]]):
     """A JSON object as its (key, value) pairs, so that a duplicate key is detected."""
 
 
-def _read_json(text: str, name: str) -> Dict[str, Scalar]:
+def _read_json(text: str, name: str) -> Dict[str, WrittenScalar]:
     """Return the keys and values of a JSON text."""
     try:
-        found = json.loads(text, object_pairs_hook=_Object)
+        found = json.loads(text, object_pairs_hook=_JsonPairs)
     except ValueError as error:
         raise UsageError(
             f"{name}: PyYAML is not installed here, and this is not JSON ({error}): "
             "pip install pyyaml, or write the config as JSON"
         ) from None
-    if not isinstance(found, _Object):
+    if not isinstance(found, _JsonPairs):
         raise UsageError(f"{name}: expected an object of keys and values")
-    return _flatten(found, name)
+    return _flatten_sections(found, name)
 
 
-def _flatten(pairs: _Object, name: str) -> Dict[str, Scalar]:
+def _flatten_sections(pairs: _JsonPairs, name: str) -> Dict[str, WrittenScalar]:
     """Return the keys and values of a config, with its sections; `name` is for messages."""
-    found: Dict[str, Scalar] = {}
+    found: Dict[str, WrittenScalar] = {}
     for key, value in pairs:
-        is_section = isinstance(value, _Object)
+        is_section = isinstance(value, _JsonPairs)
         for inner, plain in value if is_section else [(key, value)]:
             items = isinstance(plain, list)
             texts = [_text_of(item, f"{name}: {inner!r}") for item in (plain if items else [plain])]
@@ -372,10 +380,10 @@ def _flatten(pairs: _Object, name: str) -> Dict[str, Scalar]:
                     f"{name}: {inner!r} has an item that cannot be an item of a list here"
                 )
             quoted = isinstance(plain, str)
-            _add(
+            _add_once(
                 found,
                 inner,
-                Scalar(",".join(texts), quoted, name, key if is_section else "", items),
+                WrittenScalar(",".join(texts), quoted, name, key if is_section else "", items),
             )
     return found
 
@@ -391,7 +399,7 @@ def _text_of(value: Any, where: str) -> str:
     raise UsageError(f"{where} takes a plain value or a list, nothing deeper")
 
 
-def _add(found: Dict[str, Scalar], key: str, scalar: Scalar) -> None:
+def _add_once(found: Dict[str, WrittenScalar], key: str, scalar: WrittenScalar) -> None:
     if key in found:
         raise UsageError(f"{scalar.where}: {key!r} is given twice, first at {found[key].where}")
     found[key] = scalar
@@ -441,7 +449,7 @@ class Config:
         return tuple(word.strip() for word in str(self.values[name]).split(",") if word.strip())
 
 
-def merge(
+def merge_config(
     files: Sequence[StrPath],
     given: Mapping[str, Optional[str]],
     fields_of_other: Optional[FieldsOf] = None,
@@ -459,40 +467,43 @@ def merge(
         UsageError: An unknown task or key (with the nearest known name), or a value of the wrong
             kind.
     """
-    lines: Dict[str, Scalar] = {}
+    lines: Dict[str, WrittenScalar] = {}
     for file in files:
-        lines.update(read(file))
+        lines.update(read_config(file))
     lines.update(
-        {key: Scalar(word, False, f"--set {key}") for key, word in (settings or {}).items()}
+        {key: WrittenScalar(word, False, f"--set {key}") for key, word in (settings or {}).items()}
     )
     for name, text in given.items():
         if text is not None:
-            lines[name] = Scalar(text, False, f"--{name.replace('_', '-')}")
+            lines[name] = WrittenScalar(text, False, f"--{name.replace('_', '-')}")
     task = lines["task"].text if "task" in lines else "char_lm"
     own: Sequence[Field] = ()
     if ":" in task and fields_of_other is not None:
         own = fields_of_other(task)
     elif task not in TASKS:
         raise UsageError(
-            f"{lines['task'].where}: unknown task {task!r}{_nearest(task, TASKS)}; a task of your own is module:Class"
+            f"{lines['task'].where}: unknown task {task!r}{_suggestion_text(task, TASKS)}; a "
+            "task of your own is module:Class"
         )
     fields = fields_of(task, own)
     values: Dict[str, Value] = {name: field.default for name, field in fields.items()}
     chosen: Dict[str, Value] = {}
     for name, scalar in lines.items():
-        chosen[name] = values[name] = _convert(_known(name, scalar, fields, task), scalar)
+        chosen[name] = values[name] = _convert_scalar(
+            _find_field(name, scalar, fields, task), scalar
+        )
     return Config(values, chosen)
 
 
-def _known(name: str, scalar: Scalar, fields: Mapping[str, Field], task: str) -> Field:
+def _find_field(name: str, scalar: WrittenScalar, fields: Mapping[str, Field], task: str) -> Field:
     sections = {field.section for field in fields.values()}
     if scalar.section and scalar.section not in sections:
         raise UsageError(
-            f"{scalar.where}: unknown section {scalar.section!r}{_nearest(scalar.section, sections)}"
+            f"{scalar.where}: unknown section {scalar.section!r}{_suggestion_text(scalar.section, sections)}"
         )
     if name not in fields:
         raise UsageError(
-            f"{scalar.where}: unknown key {name!r} for task {task}{_nearest(name, fields)}"
+            f"{scalar.where}: unknown key {name!r} for task {task}{_suggestion_text(name, fields)}"
         )
     field = fields[name]
     if scalar.section and scalar.section != field.section:
@@ -502,7 +513,7 @@ def _known(name: str, scalar: Scalar, fields: Mapping[str, Field], task: str) ->
     return field
 
 
-def _convert(field: Field, scalar: Scalar) -> Value:
+def _convert_scalar(field: Field, scalar: WrittenScalar) -> Value:
     if scalar.items and field.kind != "names":
         raise UsageError(f"{scalar.where}: {field.name} takes one value, not a list")
     if field.kind == "bool":
@@ -513,13 +524,13 @@ def _convert(field: Field, scalar: Scalar) -> Value:
         return scalar.text == "true"
     if field.kind in ("str", "names"):
         if field.choices and scalar.text not in field.choices:
-            near = _nearest(scalar.text, field.choices)
+            near = _suggestion_text(scalar.text, field.choices)
             raise UsageError(f"{scalar.where}: {field.name} cannot be {scalar.text!r}{near}")
         return scalar.text
-    return _number(field, scalar)
+    return _parse_number(field, scalar)
 
 
-def _number(field: Field, scalar: Scalar) -> Value:
+def _parse_number(field: Field, scalar: WrittenScalar) -> Value:
     try:
         if scalar.quoted:
             raise ValueError
@@ -536,7 +547,7 @@ def _number(field: Field, scalar: Scalar) -> Value:
     return value
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _suggestion_text(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(name.lower().replace("-", "_"), names, n=1, cutoff=0.5)
     if close:

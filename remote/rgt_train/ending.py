@@ -27,7 +27,7 @@ _LOADER = "torch/utils/data/dataloader.py"
 
 
 @dataclass(frozen=True)
-class Ending:
+class RunEnding:
     """Ends a run.
 
     Attributes:
@@ -54,7 +54,7 @@ class Ending:
     spoilt: Callable[[], str]
     random_at_end: Optional[Dict[str, Any]] = None
 
-    def finish(self) -> None:
+    def finish_run(self) -> None:
         """Save the last state and write the result; wait for the disk if necessary. For the writer.
 
         Raises:
@@ -66,7 +66,7 @@ class Ending:
             if not self._is_spoilt():
                 self.files.saver.save(p.step)
             self._note_end("left early")
-            self.files.report.say(
+            self.files.report.print_line(
                 f"left early at step {p.step} of {self.files.data.total}: the same command trains on. Where this is "
                 "meant as the end, call run.finish() before leaving the loop"
             )
@@ -77,37 +77,37 @@ class Ending:
         path = resume.result_path(self.files.out)
         random = {"step": p.step, "rng": self.random_at_end}
 
-        def kept() -> bool:
+        def is_saved() -> bool:
             return bool(
                 self.files.saver.save(p.step, loud=False)
-                and self.files.saver.write(p.step, resume.random_path(self.files.out), random)
-                and self.files.saver.write(p.step, path, result)
+                and self.files.saver.write_json(p.step, resume.random_path(self.files.out), random)
+                and self.files.saver.write_json(p.step, path, result)
             )
 
-        if self.files.saver.save(p.step) and not self._mirrored(
-            self.hold_limit_s, self._asked_within
+        if self.files.saver.save(p.step) and not self._wait_for_mirror(
+            self.hold_limit_s, self._wait_for_stop
         ):
-            self._give_up(p.step)
-        if not kept() and not self.files.saver.hold(p.step, kept):
-            self._give_way()
-        self.files.report.event("done", p.step)
+            self._end_without_result(p.step)
+        if not is_saved() and not self.files.saver.hold_training(p.step, is_saved):
+            self._leave_by_signal()
+        self.files.report.append_event("done", p.step)
         self._note_end("done")
         loss = f"  loss {p.loss:.4f}" if p.loss is not None else ""
         best = f"  best {p.best:.4f} of step {p.best_step}" if p.best is not None else ""
-        self.files.report.say(f"done: step {p.step}{loss}{best}")
+        self.files.report.print_line(f"done: step {p.step}{loss}{best}")
 
-    def leave(self, stop: exits.Stop) -> None:
+    def save_and_leave(self, stop: exits.TrainingStop) -> None:
         """Save if that is useful, and record why the run ends. On every rank."""
         p = self.progress
         if stop.code == exits.PREEMPTED and stop.saves:
             self.restore_rng()
-            self.coordinator.do(lambda: self._save(stop))
-        self.files.report.event("stop", p.step, reason=stop.cause)
+            self.coordinator.run_on_leader(lambda: self._save_before_stop(stop))
+        self.files.report.append_event("stop", p.step, reason=stop.cause)
         self._note_end(stop.cause)
 
-    def fail(
+    def end_by_error(
         self, error: BaseException, trace: Optional[TracebackType], *, whole: bool
-    ) -> Optional[exits.Stop]:
+    ) -> Optional[exits.TrainingStop]:
         """Handle an error that ends the training; return the `Stop` if a signal caused it.
 
         A signal often goes to all processes of a job. Then loader workers die too, or a pipe
@@ -120,97 +120,99 @@ class Ending:
                 saved.
         """
         p = self.progress
-        blamed = self.coordinator.blame(error)
+        blamed = self.coordinator.name_missing_ranks(error)
         if blamed:
             print(f"rgt_train: {blamed}", file=sys.stderr, flush=True)
-        if not isinstance(error, Exception) or not self._asked(error):
+        if not isinstance(error, Exception) or not self._was_stop_requested(error):
             self._note_end(f"{type(error).__name__}: {blamed or error}"[:200])
             return None
-        stop = exits.Stop(exits.PREEMPTED, str(self.stop.name))
+        stop = exits.TrainingStop(exits.PREEMPTED, str(self.stop.name))
         told = f"{stop.cause} at step {p.step}, and then {type(error).__name__}: {str(error)[:200]}"
         if "DataLoader worker" not in str(error):
             traceback.print_exception(type(error), error, trace, file=sys.stderr)
-        if whole and _fetching(trace):
-            self.files.report.say(told)
-            self.leave(stop)
+        if whole and _is_fetching_batch(trace):
+            self.files.report.print_line(told)
+            self.save_and_leave(stop)
             return stop
-        self.files.report.say(
+        self.files.report.print_line(
             f"{told}; step {p.step + 1} was not over: a relaunch resumes from the last good checkpoint"
         )
-        self.files.report.event("stop", p.step, reason=stop.cause)
+        self.files.report.append_event("stop", p.step, reason=stop.cause)
         self._note_end(stop.cause)
         return stop
 
     def _note_end(self, cause: str) -> None:
         """Record in the run log how this attempt ends, and copy the logs to the mirror again."""
-        self.files.run_log.end(self.progress.step, cause)
+        self.files.run_log.record_end(self.progress.step, cause)
         if self.files.mirror is not None:
-            self.files.mirror.offer_logs(self.progress.step)
-            self.files.mirror.finish(LOGS_GRACE_S, _pause)
+            self.files.mirror.queue_logs(self.progress.step)
+            self.files.mirror.finish_copies(LOGS_GRACE_S, _pause)
 
-    def _asked(self, error: Exception) -> bool:
+    def _was_stop_requested(self, error: Exception) -> bool:
         if "DataLoader worker" in str(error):
             self.stop.wait(LATE_S)
         return self.stop.requested
 
-    def _save(self, stop: exits.Stop) -> None:
+    def _save_before_stop(self, stop: exits.TrainingStop) -> None:
         p = self.progress
-        self.files.report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
+        self.files.report.print_line(
+            f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}"
+        )
         if p.step == 0 and not p.micro:
-            self.files.report.say("nothing to save yet")
+            self.files.report.print_line("nothing to save yet")
         elif self._is_spoilt():
             pass  # already reported
         elif not self._saved(p):
-            self.files.report.say(
+            self.files.report.print_line(
                 f"step {p.step} could not be saved; a relaunch resumes from the last good checkpoint"
             )
-        self._mirrored(MIRROR_GRACE_S, self._sleep)
+        self._wait_for_mirror(MIRROR_GRACE_S, self._sleep_alive)
 
     def _saved(self, p: Progress) -> bool:
         try:
             return bool(self.files.saver.save(p.step, force=p.micro > 0))
         except exits.UsageError as error:
-            self.files.report.say(str(error))
+            self.files.report.print_line(str(error))
             return False
 
     def _is_spoilt(self) -> bool:
         """Return whether the unsaved state is of no step, and report it."""
-        self.files.saver.finish()
+        self.files.saver.wait_for_save()
         spoilt = self.spoilt() if self.files.saver.last_good != self.progress.step else ""
         if spoilt:
-            self.files.report.say(
+            self.files.report.print_line(
                 f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint on"
             )
         return bool(spoilt)
 
-    def _give_way(self) -> None:
+    def _leave_by_signal(self) -> None:
         """End here if a signal to any rank asked for it while the end of the run was saved."""
-        stop = exits.Stop(exits.PREEMPTED, self.stop.name or "a signal to another rank")
-        self.leave(stop)
+        stop = exits.TrainingStop(exits.PREEMPTED, self.stop.name or "a signal to another rank")
+        self.save_and_leave(stop)
         raise stop
 
-    def _give_up(self, step: int) -> None:
+    def _end_without_result(self, step: int) -> None:
         """End without a result: the mirror has not accepted the last checkpoint.
 
         A relaunch tries again.
         """
-        if self.coordinator.alive():
-            self._give_way()
-        self.files.run_log.end(step, "mirror")
-        self.files.report.event("stop", step, reason="mirror")
-        raise exits.Stop(exits.NO_SPACE, "mirror")
+        if self.coordinator.signal_alive():
+            self._leave_by_signal()
+        self.files.run_log.record_end(step, "mirror")
+        self.files.report.append_event("stop", step, reason="mirror")
+        raise exits.TrainingStop(exits.NO_SPACE, "mirror")
 
-    def _mirrored(self, seconds: float, wait: Callable[[float], bool]) -> bool:
-        return self.files.mirror is None or self.files.mirror.finish(seconds, wait)
+    def _wait_for_mirror(self, seconds: float, wait: Callable[[float], bool]) -> bool:
+        return self.files.mirror is None or self.files.mirror.finish_copies(seconds, wait)
 
-    def _asked_within(self, seconds: float) -> bool:
+    def _wait_for_stop(self, seconds: float) -> bool:
         """Wait; return whether any rank was asked to stop."""
-        return self.stop.wait(seconds) or self.coordinator.alive()
+        return self.stop.wait(seconds) or self.coordinator.signal_alive()
 
-    def _sleep(self, seconds: float) -> bool:
+    def _sleep_alive(self, seconds: float) -> bool:
         """Wait in any case: a signal has already asked for the end."""
         time.sleep(seconds)
-        self.coordinator.alive()
+        self.coordinator.signal_alive()
         return False
 
 
@@ -220,7 +222,7 @@ def _pause(seconds: float) -> bool:
     return False
 
 
-def _fetching(trace: Optional[TracebackType]) -> bool:
+def _is_fetching_batch(trace: Optional[TracebackType]) -> bool:
     """Return whether an error was raised while the loader was fetching a batch."""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.replace("\\", "/").endswith(_LOADER):

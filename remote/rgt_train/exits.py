@@ -27,7 +27,7 @@ PREEMPTED = 75
 """Asked to stop by a signal; the same command continues it (`EX_TEMPFAIL`)."""
 
 
-class Stop(SystemExit):
+class TrainingStop(SystemExit):
     """Ends the process from inside a training loop with one of the codes above.
 
     It is a `SystemExit`, so that a person's own loop needs no handling for it: `with run:` unwinds,
@@ -96,17 +96,17 @@ def explain_error(error: BaseException) -> Optional[BaseException]:
     return None
 
 
-def starts(work: Work) -> Work:
+def raises_not_started(work: Work) -> Work:
     """Make a function of the start of a training raise `NotStarted` instead of `UsageError`."""
 
     @functools.wraps(work)
-    def started(*args: Any, **kwargs: Any) -> Any:
+    def call_work(*args: Any, **kwargs: Any) -> Any:
         try:
             return work(*args, **kwargs)
         except UsageError as error:
             raise NotStarted.of(error) from error
 
-    found: Any = started
+    found: Any = call_work
     return found  # type: ignore[no-any-return]
 
 
@@ -146,8 +146,10 @@ class StopRequest:
             os.set_blocking(self._write, False)
             self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
             for number in signals:
-                self._old[number] = signal.signal(number, self._note)
-            self._thread = threading.Thread(target=self._listen, name="rgt-signals", daemon=True)
+                self._old[number] = signal.signal(number, self._note_signal)
+            self._thread = threading.Thread(
+                target=self._read_signals, name="rgt-signals", daemon=True
+            )
             self._thread.start()
             _part_in_children(self)
 
@@ -176,7 +178,7 @@ class StopRequest:
         for fd in (self._read, self._write):
             os.close(fd)
 
-    def _listen(self) -> None:
+    def _read_signals(self) -> None:
         """Read signals.
 
         The interpreter writes their numbers into the pipe at any point of its work.
@@ -193,7 +195,7 @@ class StopRequest:
                         with suppress(Exception):
                             self.tell(name)
 
-    def _note(self, number: int, frame: Optional[FrameType]) -> None:
+    def _note_signal(self, number: int, frame: Optional[FrameType]) -> None:
         if os.getpid() != self._pid:
             if number == signal.SIGTERM or os.getppid() != self._pid or not _is_loader_worker():
                 signal.signal(
@@ -205,9 +207,9 @@ class StopRequest:
             raise KeyboardInterrupt
         self._interrupted = self._interrupted or number == signal.SIGINT
         self.name = signal.Signals(number).name
-        self._calm()
+        self._tolerate_dead_workers()
 
-    def _calm(self) -> None:
+    def _tolerate_dead_workers(self) -> None:
         """Prevent an error in the middle of a step for a dead worker: its signal also came to us.
 
         The loader itself detects the missing batch at the next fetch.
@@ -218,11 +220,11 @@ class StopRequest:
         ):
             self._old[signal.SIGCHLD] = raising
 
-            def calmed(number: int, frame: Optional[FrameType]) -> None:
+            def call_suppressed(number: int, frame: Optional[FrameType]) -> None:
                 with suppress(RuntimeError):
                     raising(number, frame)
 
-            signal.signal(signal.SIGCHLD, calmed)
+            signal.signal(signal.SIGCHLD, call_suppressed)
 
 
 def _is_loader_worker() -> bool:

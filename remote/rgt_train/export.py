@@ -10,11 +10,11 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from rgt_train import exits
 from rgt_train.checkpoint import diskio
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.tracking.report import say
+from rgt_train.checkpoint.manifest import CheckpointDamaged
+from rgt_train.tracking.report import print_line
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     result = argparse.ArgumentParser(
         prog="python -m rgt_train export",
@@ -42,20 +42,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit code."""
-    options = parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     try:
-        line = export(options.out, options.to, best=options.best, raw=options.raw)
+        line = export_weights(options.out, options.to, best=options.best, raw=options.raw)
     except exits.UsageError as error:
         print(f"rgt_train: {error}", file=sys.stderr, flush=True)
         return exits.USAGE
-    except (Damaged, OSError, ValueError) as error:
+    except (CheckpointDamaged, OSError, ValueError) as error:
         print(f"rgt_train: not exported: {error}", file=sys.stderr, flush=True)
         return exits.FAILED
-    say(line)
+    print_line(line)
     return exits.DONE
 
 
-def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
+def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
     """Write the weights of the run in `out` to the file `to`; return a summary.
 
     A damaged checkpoint is skipped for the previous one, with a line that reports it; nothing in
@@ -71,9 +71,9 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
 
     if not os.path.isdir(out):
         raise exits.UsageError(f"{out} is not a run directory")
-    path, loaded = _newest(out, best)
+    path, loaded = _open_newest(out, best)
     try:
-        tensors, kind, others = _weights(loaded, raw)
+        tensors, kind, others = _select_weights(loaded, raw)
         step = int(loaded.manifest["step"])
         about = {
             "format": "pt",
@@ -81,10 +81,10 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
             "run": os.path.basename(os.path.abspath(out)),
             "weights": kind,
         }
-        count, size = safetensors.write(to, tensors, about)
+        count, size = safetensors.write_tensors(to, tensors, about)
     finally:
         loaded.close()
-    state = "the run had finished" if _finished(out, step) else "the run had not finished then"
+    state = "the run had finished" if _is_finished(out, step) else "the run had not finished then"
     which = "best" if best else "newest"
     left = f"; left out, being no tensors: {', '.join(others)}" if others else ""
     return (
@@ -93,26 +93,28 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
     )
 
 
-def _newest(out: str, best: bool) -> Tuple[str, Any]:
-    from rgt_train.checkpoint.safetensors import Loaded
-    from rgt_train.checkpoint.store import Store
+def _open_newest(out: str, best: bool) -> Tuple[str, Any]:
+    from rgt_train.checkpoint.safetensors import LoadedCheckpoint
+    from rgt_train.checkpoint.store import CheckpointStore
 
-    store = Store(out, 0)
-    places = [store.best] if best else [path for _, path in reversed(store.places())] + [store.best]
+    store = CheckpointStore(out, 0)
+    places = (
+        [store.best] if best else [path for _, path in reversed(store.list_paths())] + [store.best]
+    )
     complaints: List[str] = []
     for path in places:
         if not diskio.is_dir(path):
             continue
         try:
-            return path, Loaded(path)
-        except Damaged as damage:
+            return path, LoadedCheckpoint(path)
+        except CheckpointDamaged as damage:
             complaints.append(f"{path} is damaged: {damage}")
-            say(f"passed over: {complaints[-1]}")
+            print_line(f"passed over: {complaints[-1]}")
     what = "best checkpoint" if best else "checkpoint"
-    raise Damaged("; ".join(complaints) or f"{out} has no {what} yet")
+    raise CheckpointDamaged("; ".join(complaints) or f"{out} has no {what} yet")
 
 
-def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
+def _select_weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
     """Return name → tensor, the kind of weights, and the names of values that are not tensors.
 
     A module's extra state may be anything.
@@ -121,25 +123,28 @@ def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
     from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE
 
     document: Mapping[str, Any] = loaded.document
-    names = [] if raw else matching.parts(document["objects"])
+    names = [] if raw else matching.average_parts(document["objects"])
     if document.get("layout") == "sharded":
         from rgt_train.ranks import dcp_reader
 
-        found = dcp_reader.weights(loaded.directory, document)
-        states = dcp_reader.objects(loaded.directory, document, names)
+        found = dcp_reader.read_weights(loaded.directory, document)
+        states = dcp_reader.read_objects(loaded.directory, document, names)
     else:
         found = {
-            name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()
+            name: loaded.decode_part(encoded, MODEL_FILE)
+            for name, encoded in document["models"].items()
         }
-        states = {name: loaded.value(document["objects"][name], TRAINER_FILE) for name in names}
+        states = {
+            name: loaded.decode_part(document["objects"][name], TRAINER_FILE) for name in names
+        }
     models = {
         name: {k: v for k, v in state.items() if _is_tensor(v)} for name, state in found.items()
     }
-    others = sorted(set(_flat(found)) - set(_flat(models)))
+    others = sorted(set(_flatten_models(found)) - set(_flatten_models(models)))
     if not states:
-        return _flat(models), "weights", others
-    averaged, kind = matching.replaced(models, states)
-    return _flat(averaged), kind, others
+        return _flatten_models(models), "weights", others
+    averaged, kind = matching.replace_with_averages(models, states)
+    return _flatten_models(averaged), kind, others
 
 
 def _is_tensor(value: Any) -> bool:
@@ -148,7 +153,7 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+def _flatten_models(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
     """Return the tensors of all models; those of a single one keep their names."""
     if len(models) == 1:
         return dict(next(iter(models.values())))
@@ -157,7 +162,7 @@ def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
     }
 
 
-def _finished(out: str, step: int) -> bool:
+def _is_finished(out: str, step: int) -> bool:
     from rgt_train.checkpoint.resume import result_path
 
     try:

@@ -16,9 +16,9 @@ from typing import Any, Callable, Deque, List, Mapping, Optional, Sequence, Tupl
 import torch
 
 from rgt_train import exits
-from rgt_train.checkpoint.diskio import StrPath, fsync_dir, remove, replace_file
+from rgt_train.checkpoint.diskio import StrPath, fsync_dir, remove_path, replace_file
 from rgt_train.data.position import Progress
-from rgt_train.tracking.report import Report, say
+from rgt_train.tracking.report import RunReport, print_line
 
 HISTORY = 64
 """Number of remembered losses."""
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Spike:
+class LossSpike:
     """A loss that is an outlier.
 
     Attributes:
@@ -55,7 +55,7 @@ class Spike:
         return f"loss {self.loss:.4f} is {factor:.1f} spreads above {usual}"
 
 
-def find(losses: Sequence[float], loss: float, factor: float) -> Optional[Spike]:
+def find_spike(losses: Sequence[float], loss: float, factor: float) -> Optional[LossSpike]:
     """Return the spike that `loss` is after `losses`, or None.
 
     Args:
@@ -72,7 +72,7 @@ def find(losses: Sequence[float], loss: float, factor: float) -> Optional[Spike]
         1e-12,
     )
     if loss > middle + factor * spread:
-        return Spike(loss, middle, spread)
+        return LossSpike(loss, middle, spread)
     return None
 
 
@@ -90,7 +90,7 @@ NEW_LEVEL = 8
 
 
 @dataclass(frozen=True)
-class Rules:
+class GuardRules:
     """Limits of the guard.
 
     Attributes:
@@ -117,7 +117,7 @@ class Rules:
             raise exits.UsageError(f"spike is {self.spike!r}: use {', '.join(SPIKE_ACTIONS)}")
 
 
-class Guard:
+class StepGuard:
     """Judges a step before it is applied.
 
     Its whole memory is in `progress`, so that a resume judges as the uninterrupted run would.
@@ -133,9 +133,9 @@ class Guard:
 
     def __init__(
         self,
-        report: Report,
+        report: RunReport,
         progress: Progress,
-        rules: Rules,
+        rules: GuardRules,
         named: Callable[[], str] = lambda: "",
         go_back: Callable[[int, int], bool] = lambda first, last: False,
     ) -> None:
@@ -143,7 +143,7 @@ class Guard:
         self._report, self._progress, self._rules, self._named = report, progress, rules, named
         self.go_back = go_back
 
-    def healthy(self, loss: float, grad_norm: float) -> bool:
+    def is_healthy(self, loss: float, grad_norm: float) -> bool:
         """Return whether the step may be applied; otherwise count it as skipped.
 
         Raises:
@@ -154,19 +154,19 @@ class Guard:
             self._nonfinite(loss, grad_norm)
             return False
         self._progress.bad_row = 0
-        return self._spiked(loss)
+        return self._passes_spike_rule(loss)
 
     def _nonfinite(self, loss: float, grad_norm: float) -> None:
         p = self._progress
         p.bad_row += 1
         p.bad_total += 1
-        step, where, found = p.step + 1, self._where(), self._named()
-        self._report.say(
+        step, where, found = p.step + 1, self._position_text(), self._named()
+        self._report.print_line(
             f"step {step} skipped: loss {loss}, gradient norm {grad_norm} "
             f"({where}; {p.bad_row} in a row, {p.bad_total} in all)"
             + (f"; {found}" if found else "")
         )
-        self._report.event(
+        self._report.append_event(
             "nonfinite",
             step,
             loss=loss,
@@ -176,64 +176,66 @@ class Guard:
             where=found,
         )
         if p.bad_row >= self._rules.max_bad_steps:
-            self._report.say(
+            self._report.print_line(
                 f"stopping: {p.bad_row} steps in a row were not finite, the last is step {step} ({where})"
                 + (f"; {found}" if found else "")
             )
-            raise exits.Stop(exits.FAILED, "nonfinite")
+            raise exits.TrainingStop(exits.FAILED, "nonfinite")
 
-    def _spiked(self, loss: float) -> bool:
+    def _passes_spike_rule(self, loss: float) -> bool:
         p, rules = self._progress, self._rules
         if rules.spike == "ignore":
             return True
-        found = find(p.recent, loss, rules.spike_factor)
+        found = find_spike(p.recent, loss, rules.spike_factor)
         if found is None:
             p.spike_row = 0
-            self._remember(loss)
+            self._remember_loss(loss)
             return True
-        step, where, action = p.step + 1, self._where(), rules.spike
+        step, where, action = p.step + 1, self._position_text(), rules.spike
         p.spike_row += 1
         if p.spike_row >= NEW_LEVEL:
-            self._report.say(
+            self._report.print_line(
                 f"step {step}: {found} ({where}), {p.spike_row} in a row: taken as the new level"
             )
-            self._report.event("spike", step, loss=loss, median=found.median, action="accepted")
+            self._report.append_event(
+                "spike", step, loss=loss, median=found.median, action="accepted"
+            )
             p.recent, p.spike_row = [loss], 0
             return True
         if action == "rollback":
-            action = self._back(step, found, where)
-        self._report.say(f"step {step}: {found} ({where}); {_DONE[action]}")
-        self._report.event(
+            action = self._roll_back(step, found, where)
+        self._report.print_line(f"step {step}: {found} ({where}); {_DONE[action]}")
+        self._report.append_event(
             "spike", step, loss=loss, median=found.median, spread=found.spread, action=action
         )
         if action == "warn":
-            self._remember(loss)
+            self._remember_loss(loss)
             return True
         return False
 
-    def _back(self, step: int, found: Spike, where: str) -> str:
+    def _roll_back(self, step: int, found: LossSpike, where: str) -> str:
         p, rules = self._progress, self._rules
         if len(p.left_out) >= rules.max_rollbacks:
-            self._report.say(
+            self._report.print_line(
                 f"stopping: step {step}: {found} ({where}), after {len(p.left_out)} rollbacks; look at the data there, "
                 "lower the learning rate, or set spike to skip"
             )
-            raise exits.Stop(exits.FAILED, "spike")
+            raise exits.TrainingStop(exits.FAILED, "spike")
         first = max(1, step - rules.spike_window + 1)
         if not self.go_back(first, step):
             return "skip"
-        self._report.say(
+        self._report.print_line(
             f"step {step}: {found} ({where}); going back, leaving out steps {first} to {step}"
         )
-        self._report.event(
+        self._report.append_event(
             "spike", step, loss=found.loss, median=found.median, action="rollback", first=first
         )
-        raise Rollback(first, step)
+        raise RollbackStop(first, step)
 
-    def _remember(self, loss: float) -> None:
+    def _remember_loss(self, loss: float) -> None:
         self._progress.recent = [*self._progress.recent, loss][-HISTORY:]
 
-    def _where(self) -> str:
+    def _position_text(self) -> str:
         p = self._progress
         return f"epoch {p.epoch + 1}, step {p.done_steps + 1} of it"
 
@@ -257,16 +259,16 @@ def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> s
         for model, module in models.items()
         for name, parameter in module.named_parameters()
     ]
-    weights = [(name, p) for name, p in named if not _finite(p)]
+    weights = [(name, p) for name, p in named if not _is_finite(p)]
     if weights:
         name, parameter = weights[0]
         return (
             f"{len(weights)} of {len(named)} weights are not finite, the first is {name}"
-            f"{_group(parameter, optimizer)} ({_count(parameter)})"
+            f"{_group_text(parameter, optimizer)} ({_nonfinite_text(parameter)})"
         )
     grads = [(name, p) for name, p in named if p.grad is not None]
     bad: List[Tuple[str, Any]] = [
-        (name, p) for name, p in grads if p.grad is not None and not _finite(p.grad)
+        (name, p) for name, p in grads if p.grad is not None and not _is_finite(p.grad)
     ]
     if not bad:
         return ""
@@ -274,26 +276,26 @@ def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> s
         name, parameter = bad[-1]
         return (
             f"all {len(grads)} gradients are not finite (from the loss on, or clipped before this was asked), "
-            f"the last is {name}{_group(parameter, optimizer)} ({_count(parameter.grad)})"
+            f"the last is {name}{_group_text(parameter, optimizer)} ({_nonfinite_text(parameter.grad)})"
         )
     name, parameter = bad[-1]
     return (
         f"{len(bad)} of {len(grads)} gradients are not finite, nearest to the loss is {name}"
-        f"{_group(parameter, optimizer)} ({_count(parameter.grad)})"
+        f"{_group_text(parameter, optimizer)} ({_nonfinite_text(parameter.grad)})"
     )
 
 
-def _finite(tensor: torch.Tensor) -> bool:
+def _is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor.detach()).all())
 
 
-def _count(tensor: torch.Tensor) -> str:
+def _nonfinite_text(tensor: torch.Tensor) -> str:
     values = tensor.detach()
     nan, bad = int(torch.isnan(values).sum()), int((~torch.isfinite(values)).sum())
     return f"{nan} NaN and {bad - nan} infinite of {values.numel()}"
 
 
-def _group(parameter: Any, optimizer: Any) -> str:
+def _group_text(parameter: Any, optimizer: Any) -> str:
     for number, group in enumerate(getattr(optimizer, "param_groups", ())):
         if any(entry is parameter for entry in group["params"]):
             label = group.get("name")
@@ -321,7 +323,7 @@ class StallRules:
     exit_code: int = 0
 
 
-class Telltale:
+class StallReporter:
     """Reports a stall to the log, to the metrics and, if the process will exit, to the run log.
 
     Args:
@@ -331,7 +333,7 @@ class Telltale:
         exit_code: The exit code; 0 if the process continues.
     """
 
-    def __init__(self, report: Report, progress: Progress, run_log: Any, exit_code: int) -> None:
+    def __init__(self, report: RunReport, progress: Progress, run_log: Any, exit_code: int) -> None:
         self._report, self._progress, self._run_log, self._exit = (
             report,
             progress,
@@ -342,15 +344,15 @@ class Telltale:
     def __call__(self, spent: float, limit: float, path: str) -> None:
         """Report that there was no step for `spent` seconds; the stacks are in `path`."""
         step = self._progress.step
-        self._report.say(
+        self._report.print_line(
             f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {step}; "
             f"the stacks of all threads are in {path}"
         )
-        self._report.event(
+        self._report.append_event(
             "stalled", step, seconds=round(spent, 1), limit=round(limit, 1), path=path
         )
         if self._exit:
-            self._run_log.end(step, "stalled")
+            self._run_log.record_end(step, "stalled")
 
 
 class Watchdog:
@@ -377,16 +379,18 @@ class Watchdog:
         self._closing = threading.Event()
         self._thread: Optional[threading.Thread] = None
         if rules.factor > 0:
-            self._thread = threading.Thread(target=self._watch, name="rgt-watchdog", daemon=True)
+            self._thread = threading.Thread(
+                target=self._watch_steps, name="rgt-watchdog", daemon=True
+            )
             self._thread.start()
 
-    def beat(self) -> None:
+    def note_step(self) -> None:
         """Note that a step has ended."""
         now = time.monotonic()
         self._times.append(now - self._last)
         self._last, self._told = now, False
 
-    def alive(self) -> None:
+    def note_alive(self) -> None:
         """Note a sign of life other than a step (a validation batch, a save)."""
         self._last, self._told = time.monotonic(), False
 
@@ -402,7 +406,7 @@ class Watchdog:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _watch(self) -> None:
+    def _watch_steps(self) -> None:
         try:
             while not self._closing.wait(min(5.0, max(0.02, self.limit_s() / 8))):
                 limit = self.limit_s()
@@ -413,11 +417,11 @@ class Watchdog:
                 spent = time.monotonic() - self._last
                 if spent > limit and not self._told:
                     self._told = True
-                    self._stalled(spent, limit)
+                    self._report_stall(spent, limit)
         finally:
             faulthandler.cancel_dump_traceback_later()
 
-    def _stalled(self, spent: float, limit: float) -> None:
+    def _report_stall(self, spent: float, limit: float) -> None:
         faulthandler.dump_traceback(2, all_threads=True)
         self._tell(spent, limit, self.path if self._keep_dump(spent, limit) else "stderr")
         if self._rules.exit_code:
@@ -444,7 +448,7 @@ class Watchdog:
 # was not killed.
 
 
-class Rollback(exits.Stop):
+class RollbackStop(exits.TrainingStop):
     """Ends this attempt so that the next one goes back; the next launch does so automatically."""
 
     saves = False
@@ -454,7 +458,7 @@ class Rollback(exits.Stop):
 
 
 @dataclass(frozen=True)
-class Decision:
+class RollbackDecision:
     """The decision stored in the run directory.
 
     Attributes:
@@ -466,7 +470,7 @@ class Decision:
     before: int = 0
 
 
-def read_left_out(out: StrPath) -> Decision:
+def read_left_out(out: StrPath) -> RollbackDecision:
     """Return the decision in `out`; an empty one if there is none.
 
     Raises:
@@ -476,16 +480,18 @@ def read_left_out(out: StrPath) -> Decision:
     try:
         with open(path, encoding="utf-8") as file:
             body = json.load(file)
-        return Decision(tuple((int(a), int(b)) for a, b in body["steps"]), int(body["before"]))
+        return RollbackDecision(
+            tuple((int(a), int(b)) for a, b in body["steps"]), int(body["before"])
+        )
     except FileNotFoundError:
-        return Decision()
+        return RollbackDecision()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise exits.UsageError(
             f"{path} cannot be read ({error}): it lists the steps that are left out; restore or remove it"
         ) from error
 
 
-def write_left_out(out: StrPath, decision: Decision) -> None:
+def write_left_out(out: StrPath, decision: RollbackDecision) -> None:
     """Make `decision` durable.
 
     Raises:
@@ -518,13 +524,13 @@ def remove_rolled_back(out: StrPath, root: StrPath, places: Sequence[Tuple[int, 
             continue
         gone.append(step)
         aside = os.path.join(os.fspath(root), f".old-{os.path.basename(path)}-rollback")
-        remove(aside)
+        remove_path(aside)
         os.rename(path, aside)  # never a half-deleted directory under a published name
-        remove(aside)
+        remove_path(aside)
     try:
         if gone:
             fsync_dir(root)
-        write_left_out(out, Decision(decision.steps, 0))
+        write_left_out(out, RollbackDecision(decision.steps, 0))
     except OSError as error:
         raise exits.UsageError(
             f"cannot note the rollback in {out}: {error}; free space and launch again"
@@ -549,7 +555,7 @@ def decide_rollback(
         return False
     decision = read_left_out(out)
     try:
-        write_left_out(out, Decision((*decision.steps, (first, last)), first))
+        write_left_out(out, RollbackDecision((*decision.steps, (first, last)), first))
     except OSError as error:
         say(f"no rollback, the decision could not be kept: {error}")
         return False
@@ -565,5 +571,5 @@ def until_done(main: Callable[[], T]) -> T:
     while True:
         try:
             return main()
-        except Rollback as back:
-            say(f"going back: {back.cause}")
+        except RollbackStop as back:
+            print_line(f"going back: {back.cause}")

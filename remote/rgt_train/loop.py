@@ -21,12 +21,12 @@ from rgt_train.cadence import Options
 from rgt_train.config import Config
 from rgt_train.data import rng
 from rgt_train.exits import StopRequest, UsageError
-from rgt_train.guards import Rollback
+from rgt_train.guards import RollbackStop
 from rgt_train.proof import StepReplay
-from rgt_train.ranks.launch import Alone, Ranks
+from rgt_train.ranks.launch import Ranks, SingleRank
 from rgt_train.run import Run
 from rgt_train.tasks import Task, ema_decay_of, per_sample_of, scores_of, unit_of
-from rgt_train.tracking.report import say
+from rgt_train.tracking.report import print_line
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _LEAST_SCALE = 1.0
@@ -67,11 +67,11 @@ class Precision:
             return nullcontext()
         return torch.autocast(self._device, dtype=self.dtype)
 
-    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+    def scaled_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the start value of the backward pass."""
         return loss if self.scaler is None else self.scaler.scale(loss)
 
-    def unscale(self, optimizer: Any) -> None:
+    def unscale_gradients(self, optimizer: Any) -> None:
         """Divide the gradients by the scale, once a step, before they are examined."""
         if self.scaler is not None:
             self.scaler.unscale_(optimizer)
@@ -84,14 +84,14 @@ class Precision:
             and self.scaler.get_scale() > _LEAST_SCALE
         )
 
-    def step(self, optimizer: Any, lr: float) -> None:
+    def take_step(self, optimizer: Any, lr: float) -> None:
         """Take the step, unless a gradient is infinite."""
         if self.scaler is None:
             optimizer.step(lr)
         else:
             self.scaler.step(optimizer, lr)
 
-    def update(self) -> None:
+    def update_scale(self) -> None:
         """Update the scale; once a step, whether it was taken or not."""
         if self.scaler is not None:
             self.scaler.update()
@@ -116,7 +116,7 @@ class AdamW(torch.optim.AdamW):
     _step = _uncompiled(torch.optim.AdamW.step)
 
     def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
-        """Apply the gradients with learning rate `lr`.
+        """Apply the gradients with learning rate `learning_rate`.
 
         Torch passes ``closure=None`` before a load.
         """
@@ -155,12 +155,12 @@ class Ema(AveragedModel):
     """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
-        def mixed(average: torch.Tensor, new: torch.Tensor, updates: Any) -> torch.Tensor:
+        def mix_average(average: torch.Tensor, new: torch.Tensor, updates: Any) -> torch.Tensor:
             if not average.is_floating_point():
                 return new  # counters, such as batch norm's
             return average.lerp(new, 1 - min(decay, (1 + int(updates)) / (10 + int(updates))))
 
-        super().__init__(model, avg_fn=mixed, use_buffers=True)
+        super().__init__(model, avg_fn=mix_average, use_buffers=True)
         self.eval().requires_grad_(False)
         self.n_averaged.fill_(1)  # the initial weights count, or the first update would only copy
 
@@ -172,7 +172,7 @@ class Ema(AveragedModel):
         return {"n_averaged": torch.tensor(saved["updates"] + 1), **weights}
 
 
-class Setup:
+class TrainingSetup:
     """Task, model, optimizer, averaged weights and learning rates of a config, freshly seeded.
 
     Args:
@@ -192,14 +192,14 @@ class Setup:
         own: Any = getattr(ranks, "device", None) if config.str("device") == "auto" else None
         self.device: torch.device = own or device_of(config.str("device"))
         self.task = task
-        self.tell = say if ranks is None or ranks.is_writer else _silent
+        self.tell = print_line if ranks is None or ranks.is_writer else _print_nothing
         self._whole = task.model().to(self.device)
         decay = ema_decay_of(task)
         self.ema = Ema(self._whole, decay) if decay > 0 else None
         kind = config.str("parallel") if ranks is not None else "none"
         self._sharded = kind in ("fsdp", "hsdp")
         self.precision = Precision(config.str("precision"), self.device, sharded=self._sharded)
-        self._ranks: Ranks = ranks or Alone()
+        self._ranks: Ranks = ranks or SingleRank()
         self.model = self._whole
         if kind != "none":
             from rgt_train.ranks import choose
@@ -209,7 +209,7 @@ class Setup:
                     f"parallel is {kind}: averaged weights are not sharded, set ema to 0"
                 )
             assert ranks is not None, "asked above"
-            self.model = choose.wrap(self._whole, kind, ranks, self.precision.dtype)
+            self.model = choose.wrap_model(self._whole, kind, ranks, self.precision.dtype)
         self.optimizer = AdamW(self.model.parameters(), weight_decay=config.float("weight_decay"))
         self._peak, self._warmup, self._total = (
             config.float("lr"),
@@ -219,29 +219,29 @@ class Setup:
         self._clip = config.float("clip") or math.inf
         self.accumulate = config.int("accumulate")
 
-    def lr(self, step: int) -> float:
-        """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5%."""
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of the step after `take_step` steps: linear warm-up, then a cosine down to 5%."""
         if step < self._warmup:
             return self._peak * (step + 1) / (self._warmup + 1)
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))
         return self._peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
 
-    def loss(self, indices: List[int], seed_of: Callable[[int], int]) -> torch.Tensor:
+    def compute_loss(self, indices: List[int], seed_of: Callable[[int], int]) -> torch.Tensor:
         """Return the mean loss of the samples `indices`."""
         with self.precision.autocast():
             return self.task.loss(self.model, indices, seed_of, self.device)
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def add_gradients(self, loss: torch.Tensor) -> None:
         """Add the gradients of one batch of the step."""
-        self.precision.scaled(loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
+        self.precision.scaled_loss(loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
 
     def grad_norm(self) -> float:
         """Return the norm of all gradients, unscaled from here on; once a step."""
-        self.precision.unscale(self.optimizer)
+        self.precision.unscale_gradients(self.optimizer)
         if self._sharded:
-            from rgt_train.ranks.choose import norm_of
+            from rgt_train.ranks.choose import sharded_grad_norm
 
-            return norm_of(self.model)
+            return sharded_grad_norm(self.model)
         norms = [
             torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None
         ]
@@ -250,13 +250,13 @@ class Setup:
         return 0.0
 
     @torch.no_grad()
-    def apply(self, lr: float, norm: float) -> None:
+    def apply_gradients(self, lr: float, norm: float) -> None:
         """Clip gradients of this `norm`, and take the step."""
         if norm > self._clip:
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._clip / (norm + 1e-6))
-        self.precision.step(self.optimizer, lr)
+        self.precision.take_step(self.optimizer, lr)
         if self.ema is not None:
             self.ema.update_parameters(self._whole)
 
@@ -265,10 +265,12 @@ class Setup:
 
         Same on all ranks.
         """
-        return self.precision.overflowed(norm) and math.isfinite(self._ranks.mean([loss])[0])
+        return self.precision.overflowed(norm) and math.isfinite(
+            self._ranks.mean_over_ranks([loss])[0]
+        )
 
     @property
-    def judged(self) -> torch.nn.Module:
+    def validated_model(self) -> torch.nn.Module:
         """The validated model: the one with the averaged weights, if there is one."""
         if self.ema is not None:
             return self.ema.module
@@ -287,21 +289,21 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
     torch.set_num_threads(config.int("threads"))
     while True:
         try:
-            return _train(config, out, stop)
-        except Rollback as back:
-            say(f"starting again: {back.cause}")
+            return _train_attempt(config, out, stop)
+        except RollbackStop as back:
+            print_line(f"starting again: {back.cause}")
             stop = None  # the first attempt's is closed
 
 
-def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
-    ranks = _join(config)
-    task = tasks.make(config)
+def _train_attempt(config: Config, out: str, stop: Optional[StopRequest]) -> int:
+    ranks = _join_launch(config)
+    task = tasks.make_task(config)
     accumulate = config.int("accumulate")
     per_epoch = config.int("steps_per_epoch") or max(
         1, -(-task.samples // config.int("batch")) // accumulate
     )
     total = config.int("epochs") * per_epoch
-    setup = Setup(config, task, total, ranks)
+    setup = TrainingSetup(config, task, total, ranks)
     weights = sum(p.numel() for p in setup.model.parameters())
     setup.tell(
         f"{config.str('task')} on {setup.device}: torch {torch.__version__}, "
@@ -322,7 +324,7 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
             steps_per_epoch=per_epoch,
             accumulate=accumulate,
             seed=config.int("seed"),
-            options=_options(config, task),
+            options=_run_options(config, task),
             stop=stop,
             ranks=ranks,
         )
@@ -330,60 +332,64 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
         raise exits.UsageError(str(error)) from error
     with run:
         for _ in run.epochs():
-            _epoch(run, setup)
+            _train_epoch(run, setup)
             validate(run, setup)
     return exits.DONE
 
 
-def _epoch(run: Run, setup: Setup) -> None:
+def _train_epoch(run: Run, setup: TrainingSetup) -> None:
     p = run.progress
     setup.optimizer.zero_grad()
     for indices, part in run.parts(run.batches()):
         run.phase("forward")
-        loss = setup.loss(indices[: part.real], run.sample_seed)
+        loss = setup.compute_loss(indices[: part.real], run.sample_seed)
         if part.share != 1:
             loss = loss * part.share
         run.phase("backward")
-        setup.backward(loss)
+        setup.add_gradients(loss)
         p.micro_loss += loss.item()
         if not run.micro():
             continue
-        mean, norm, lr = p.micro_loss / p.micro, setup.grad_norm(), setup.lr(run.step_now)
+        mean, norm, lr = (
+            p.micro_loss / p.micro,
+            setup.grad_norm(),
+            setup.learning_rate(run.step_now),
+        )
         if not setup.overflowed(mean, norm) and run.healthy(mean, norm):
-            setup.apply(lr, norm)
-        setup.precision.update()
+            setup.apply_gradients(lr, norm)
+        setup.precision.update_scale()
         setup.optimizer.zero_grad()
         run.step(mean, lr=lr, grad_norm=norm)
 
 
-def _join(config: Config) -> Optional[Ranks]:
+def _join_launch(config: Config) -> Optional[Ranks]:
     """Return the ranks of a launch of several; None for a single process, without any import."""
     if config.str("parallel") == "none" and os.environ.get("WORLD_SIZE", "") in ("", "1"):
         return None
     from rgt_train.ranks import choose
 
-    return choose.join(config.str("parallel"))
+    return choose.join_ranks(config.str("parallel"))
 
 
-def _silent(line: str) -> None:
+def _print_nothing(line: str) -> None:
     """Print nothing: rank 0 prints for all."""
 
 
-def validate(run: Run, setup: Setup) -> None:
+def validate(run: Run, setup: TrainingSetup) -> None:
     """Measure the validation loss, ready to stop between two batches."""
     total = count = 0.0
     with run.evaluating(), setup.precision.autocast():
-        for losses, number in setup.task.validation(setup.judged, setup.device):
+        for losses, number in setup.task.validation(setup.validated_model, setup.device):
             total, count = total + losses, count + number
             run.check()
-        scores = scores_of(setup.task, setup.judged, setup.device) if count else {}
+        scores = scores_of(setup.task, setup.validated_model, setup.device) if count else {}
     if count:
         run.validated(total / count, scores=scores)
     else:  # not an error, but a reason to report that the model is not validated
         setup.tell(f"nothing is validated, and there is no best: {_NOTHING_TO_JUDGE}")
 
 
-def smoke(config: Config, steps: int) -> int:
+def run_smoke_test(config: Config, steps: int) -> int:
     """Run `steps` steps and a validation on the CPU without writing anything, as a smoke test.
 
     Returns:
@@ -393,41 +399,45 @@ def smoke(config: Config, steps: int) -> int:
     config.values.update(device="cpu", accumulate=1)
     replay = StepReplay.of_process()
     if replay is not None:
-        return _train(_proving(config, steps), replay.out, None)
-    setup = Setup(config, tasks.make(config), steps)
+        return _train_attempt(_proving(config, steps), replay.out, None)
+    setup = TrainingSetup(config, tasks.make_task(config), steps)
     batch = min(config.int("batch"), setup.task.samples)
     for step in range(steps):
         indices = [(step * batch + i) % setup.task.samples for i in range(batch)]
         setup.optimizer.zero_grad()
-        loss = setup.loss(indices, lambda index: index)
-        setup.backward(loss)
+        loss = setup.compute_loss(indices, lambda index: index)
+        setup.add_gradients(loss)
         norm = setup.grad_norm()
         if not (
             math.isfinite(loss.item())
             and (math.isfinite(norm) or setup.overflowed(loss.item(), norm))
         ):
-            say(f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}")
+            print_line(
+                f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}"
+            )
             return exits.FAILED
-        setup.apply(setup.lr(step), norm)
-        setup.precision.update()
+        setup.apply_gradients(setup.learning_rate(step), norm)
+        setup.precision.update_scale()
     setup.model.eval()
     with torch.no_grad(), setup.precision.autocast():
-        judged, count = next(iter(setup.task.validation(setup.judged, setup.device)), (0.0, 0.0))
+        judged, count = next(
+            iter(setup.task.validation(setup.validated_model, setup.device)), (0.0, 0.0)
+        )
     if not count:
-        say(f"smoke: {_NOTHING_TO_JUDGE}")
+        print_line(f"smoke: {_NOTHING_TO_JUDGE}")
         return exits.FAILED
     if not (math.isfinite(judged) and count > 0):
-        say(f"smoke: the validation is not finite: {judged} over {count}")
+        print_line(f"smoke: the validation is not finite: {judged} over {count}")
         return exits.FAILED
     if os.environ.get("WORLD_SIZE", "") in ("", "1"):
         lines = io.StringIO()
         with tempfile.TemporaryDirectory() as place, redirect_stdout(lines):
-            _train(_proving(config, steps), place, None)
+            _train_attempt(_proving(config, steps), place, None)
         (proof,) = [line for line in lines.getvalue().splitlines() if "prove" in line]
-        say(f"smoke: {proof}")
+        print_line(f"smoke: {proof}")
         if "not proved" in proof:
             return exits.FAILED
-    say(
+    print_line(
         f"smoke: {steps} steps ok, loss {loss.item():.4f}, validation {judged / count:.4f}; nothing was written"
     )
     return exits.DONE
@@ -435,7 +445,7 @@ def smoke(config: Config, steps: int) -> int:
 
 def _proving(config: Config, steps: int) -> Config:
     """Set `config` to `steps` steps before a checkpoint, and as many after it, which a replay proves."""
-    batches = max(1, tasks.make(config).samples // config.int("batch"))
+    batches = max(1, tasks.make_task(config).samples // config.int("batch"))
     per_epoch = min(2 * steps, batches)
     config.values.update(
         steps_per_epoch=per_epoch,
@@ -468,7 +478,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _options(config: Config, task: Task) -> Options:
+def _run_options(config: Config, task: Task) -> Options:
     same: Dict[str, Any] = {name: config.int(name) for name in _WHOLE}
     return Options(
         hold_limit_s=config.float("hold_limit"),

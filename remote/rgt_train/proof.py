@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 
-from rgt_train.checkpoint.diskio import remove, replace_file
+from rgt_train.checkpoint.diskio import remove_path, replace_file
 from rgt_train.checkpoint.store import Checkpoint
 from rgt_train.exits import UsageError
 
@@ -214,7 +214,7 @@ class StepProof:
         self._active = False
         self.result = dict(result)
         if self._copy:
-            remove(self._copy)
+            remove_path(self._copy)
         self._say(told)
 
 

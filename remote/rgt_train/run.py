@@ -25,26 +25,33 @@ import torch
 
 from rgt_train import exits
 from rgt_train.boundary import StepBoundary, StepGap
-from rgt_train.cadence import Number, Options, number
+from rgt_train.cadence import Number, Options, plain_number
 from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.diskio import StrPath
-from rgt_train.checkpoint.resume import Pending
+from rgt_train.checkpoint.resume import PendingRestore
 from rgt_train.checkpoint.state import Parts, RunState
 from rgt_train.data import rng
-from rgt_train.data.position import DataPosition, Part, Progress, Stream, is_better, steps_of
+from rgt_train.data.position import (
+    BatchPart,
+    DataPosition,
+    Progress,
+    Stream,
+    is_better,
+    steps_per_pass,
+)
 from rgt_train.data.sampler import (
     BatchPlan,
     Order,
     SampleIndex,
-    Seeded,
-    lengths,
-    mix,
-    order_of,
+    SeededDataset,
+    build_order,
+    mix_bits,
     sample_seed,
+    total_lengths,
 )
-from rgt_train.ending import Ending
+from rgt_train.ending import RunEnding
 from rgt_train.exits import StopRequest
-from rgt_train.guards import Guard, Rules, StallRules, Telltale, Watchdog, nonfinite
+from rgt_train.guards import GuardRules, StallReporter, StallRules, StepGuard, Watchdog, nonfinite
 from rgt_train.proof import StepProof, StepReplay, refuse_training
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.heartbeat import (
@@ -113,7 +120,7 @@ class Run:
             something else. It is a `UsageError`, and a `SystemExit` with exit code 2.
     """
 
-    @exits.starts
+    @exits.raises_not_started
     def __init__(
         self,
         out: StrPath,
@@ -155,35 +162,37 @@ class Run:
             self._replay = None
         streamed = Stream(stream) if stream is not None else None
         if stream is not None:
-            steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
+            steps_per_epoch = steps_per_epoch or steps_per_pass(stream, accumulate)
             samples = steps_per_epoch * accumulate * batch_size
-        self.sampler = order_of(
+        self.sampler = build_order(
             sampler, samples, batch_size, seed, steps_per_epoch, accumulate, max_steps
         )
-        self.epochs_total, self.total_steps = lengths(
+        self.epochs_total, self.total_steps = total_lengths(
             epochs, max_steps, self.sampler.steps_per_epoch
         )
-        self._ranks: Ranks = choose.ranks_of(ranks)
+        self._ranks: Ranks = choose.choose_ranks(ranks)
         self._beat = self._ranks.beat
         self._data = DataPosition(
             self.sampler, epochs, max_steps, self.progress, streamed, self._ranks.rank, self._ranks.world,
-            lambda: self._pending.first_batch(over=self._data.is_over),
+            lambda: self._pending.restore_before_batch(over=self._data.is_over),
         )  # fmt: skip
-        order = self.sampler.state()
+        order = self.sampler.fixed_values()
         if not ordered:
             order["samples"] = 0  # they follow from the other sizes
-        self._state = RunState.of(
+        self._state = RunState.from_parts(
             model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}, extra, streamed,
             progress=self.progress, sampler=order, settings=self.options.settings,
-            world=self._ranks.world, rank=self._ranks.rank, override=self.options.override, data=self._data.facts,
+            world=self._ranks.world, rank=self._ranks.rank, override=self.options.override, data=self._data.loading_facts,
         )  # fmt: skip
         # The gradients of several ranks differ before they are reduced: none can represent all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._state.models)
         self._over = self._inside = False
         self._random_at_end: Optional[Dict[str, Any]] = None
         self._watchdog: Optional[Watchdog] = None
-        self._coordinator = Coordinator(self._ranks, self._heard, lambda: self._stop.requested)
-        result = self._coordinator.do(lambda: resume.finished(self.out, self.total_steps))
+        self._coordinator = Coordinator(self._ranks, self._note_alive, lambda: self._stop.requested)
+        result = self._coordinator.run_on_leader(
+            lambda: resume.read_finished_result(self.out, self.total_steps)
+        )
         self.finished = result is not None
         self._stop: Any = stop or (StandIn(requested=False) if self.finished else StopRequest())
         self._files = RunFiles(
@@ -193,12 +202,12 @@ class Run:
         if result is None:
             if self._replay is None:
                 refuse_training(self.out)
-            self._open()
+            self._open_run()
         else:
             self._files.show_finished(result)
-            self._pending = Pending(self._state, self._files.restored)
+            self._pending = PendingRestore(self._state, self._files.restored)
             if self._pending.rng is not None:
-                rng.restore(self._pending.rng)  # again in `epochs`, if they are looped over
+                rng.restore_states(self._pending.rng)  # again in `epochs`, if they are looped over
             self.progress.step = int(result["step"])
 
     @property
@@ -214,28 +223,28 @@ class Run:
         """
         if not self.finished:
             self._data.entered = True
-            self._pending.rewind()
-            self._data.pass_over(self._files.report)
+            self._pending.undo_restore()
+            self._data.skip_left_out(self._files.report)
             self.check()
         try:
             while not self.finished and not self._is_over():
-                self._boundary.look(self._pending.rng)
+                self._boundary.keep_epoch_end(self._pending.rng)
                 self._data.begin_epoch()
                 self._search.next_epoch()
-                self._beat.enter(LOOP)
+                self._beat.enter_phase(LOOP)
                 yield self.progress.epoch
                 if self._over:
                     return
-                self._data.account()
+                self._data.check_epoch_trained()
                 self._boundary.next_epoch()
                 if self._data.is_cut:
                     self._over = True
                     break
                 self.progress.next_epoch()
-                self._data.pass_over(self._files.report)
+                self._data.skip_left_out(self._files.report)
             self.restore_rng()  # no batch was requested if the checkpoint is of the very end
         finally:  # also left by a break
-            self._random_at_end = rng.capture()
+            self._random_at_end = rng.capture_states()
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
         """Return the rest of the epoch as a batch sampler of this rank's lists of sample indices.
@@ -249,16 +258,16 @@ class Run:
                 sample, and some ranks get nothing of a last batch with fewer samples than ranks:
                 for validation, where no rank waits for another.
         """
-        return self._data.batches(pad)
+        return self._data.plan_batches(pad)
 
-    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
+    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, BatchPart]]:
         """Yield each batch of a `loader` of ``run.batches()`` with the size of this rank's part.
 
         The mean loss over the first ``part.real`` samples, times ``part.share``, gives the
         gradients of the whole batch when the ranks' gradients are averaged, for every way of
         sharing the batch.
         """
-        return self._beat.timed(self._data.parts(loader))
+        return self._beat.timed_batches(self._data.iterate_parts(loader))
 
     def loading(self, loader: Iterable[T]) -> Iterator[T]:
         """Yield the batches of a `loader`, and measure the waits (``data_time`` of the metrics).
@@ -266,7 +275,7 @@ class Run:
         If a rank hangs, it is also known at once whether it waits for its data. `parts` and
         `stream` do the same.
         """
-        return self._beat.timed(loader)
+        return self._beat.timed_batches(loader)
 
     def enumerate(self, loader: Iterable[T]) -> Iterator[Tuple[int, T]]:
         """Yield the number of each batch in its epoch, from 0, and the batch.
@@ -274,7 +283,7 @@ class Run:
         Python's own ``enumerate`` counts from 0 again after a resume in the middle of an epoch.
         The waits are measured as by `loading`.
         """
-        return self._beat.timed(self._data.number_batches(loader))
+        return self._beat.timed_batches(self._data.number_batches(loader))
 
     def phase(self, name: str) -> None:
         """Set the next phase: ``data``, ``forward``, ``backward`` or ``loop`` (anything else).
@@ -287,15 +296,15 @@ class Run:
         """
         if name not in _NAMED:
             raise exits.UsageError(f"run.phase({name!r}): it is one of {', '.join(_NAMED)}")
-        self._beat.go(_NAMED.index(name))
+        self._beat.enter_step_phase(_NAMED.index(name))
 
-    def seeded(self, dataset: Any) -> Seeded:
+    def seeded(self, dataset: Any) -> SeededDataset:
         """Return `dataset` with separate random state for every sample, for ``run.batches()``.
 
         Random transforms then give the same bits after a resume in the middle of an epoch, for any
         number of workers.
         """
-        return self._data.seed(dataset)
+        return self._data.seed_samples(dataset)
 
     def steps(self) -> Iterator[int]:
         """Yield the rest of the epoch's steps, from 0 over the run, for a loop without data.
@@ -303,7 +312,7 @@ class Run:
         Raises:
             UsageError: `step` was not called in one, or this is not inside a loop over `epochs`.
         """
-        return self._data.steps()
+        return self._data.iterate_steps()
 
     def draw_ahead(self, make: Callable[..., T], *given: Any, **named: Any) -> T:
         """Return ``make(*given, **named)``: a random batch, drawn before the step that uses it.
@@ -320,7 +329,7 @@ class Run:
         Raises:
             UsageError: The run was made without `stream`, or it ended too early.
         """
-        return self._beat.timed(self._data.streamed())
+        return self._beat.timed_batches(self._data.stream_batches())
 
     def sample_seed(self, index: int) -> int:
         """Return the seed for augmenting sample `index` in this epoch, for any number of workers.
@@ -343,7 +352,7 @@ class Run:
 
         `batches` calls it before its first batch.
         """
-        self._pending.put_back()
+        self._pending.restore_now()
 
     def healthy(self, loss: Number, grad_norm: Number = 0.0) -> bool:
         """Return whether to apply this step; call it before clipping, on every rank.
@@ -355,8 +364,10 @@ class Run:
             Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch
                 goes back (75).
         """
-        means = self._ranks.mean([number("loss", loss), number("grad_norm", grad_norm)])
-        return self._guard.healthy(*means)
+        means = self._ranks.mean_over_ranks(
+            [plain_number("loss", loss), plain_number("grad_norm", grad_norm)]
+        )
+        return self._guard.is_healthy(*means)
 
     def micro(self) -> bool:
         """End one batch of a gradient accumulation; return True if the optimizer must step now.
@@ -398,37 +409,37 @@ class Run:
                 )
             )
         shown, plain = (
-            number("loss", loss),
-            {name: number(name, value) for name, value in values.items()},
+            plain_number("loss", loss),
+            {name: plain_number(name, value) for name, value in values.items()},
         )
-        self._data.see_room()
+        self._data.require_steps_left()
         self.progress.advance()
-        self._beat.stepped(self.progress.step)
-        self._pending.stepped()
-        self.progress.loss = self._ranks.mean([shown])[0]
+        self._beat.record_step(self.progress.step)
+        self._pending.note_step()
+        self.progress.loss = self._ranks.mean_over_ranks([shown])[0]
         self.progress.add_loss(self.progress.loss)
         self._files.pace.end_of_step(self.progress, plain)
         if self._watchdog is not None:
-            self._watchdog.beat()
+            self._watchdog.note_step()
         self._search.after_step()
         self._proof.after_step(self.progress.step, shown)
         if self._replay is not None:
             self._replay.after_step(self.progress.step, shown, self._state.models)
         stop = launch.STOP if self._stop.requested else 0
-        agreed = self._ranks.agree(stop | self._files.saver.wishes(self.progress.step))
+        agreed = self._ranks.agree_on_flags(stop | self._files.saver.wishes(self.progress.step))
         if not agreed & launch.STOP:
-            with self._beat.within(CHECKPOINT):
-                self._files.boundary(self.progress.step, agreed)
+            with self._beat.within_phase(CHECKPOINT):
+                self._files.save_at_boundary(self.progress.step, agreed)
             self._files.pace.begin_step()
-        self._data.pass_over(self._files.report)
+        self._data.skip_left_out(self._files.report)
         self._gap.stepped(saving=bool(agreed & launch.SAVE))
-        self._boundary.stepped()
+        self._boundary.note_step()
         if self._files.mirror is not None:
-            self._files.mirror.poll()
-        self._obey(agreed)
+            self._files.mirror.poll_copy()
+        self._stop_if_agreed(agreed)
         if self._ranks.world == 1:
             # a signal that arrived during the hold
-            self._obey(launch.STOP if self._stop.requested else 0)
+            self._stop_if_agreed(launch.STOP if self._stop.requested else 0)
 
     def check(self) -> None:
         """Stop here if a signal asked for it; for long work without a `step`, such as a validation.
@@ -439,15 +450,17 @@ class Run:
         Raises:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
-        self._heard()
+        self._note_alive()
         if self.progress.micro and not (self._midway and self._can_stop_midway()):
             return
         # the copy is known to be good: it need not wait for the next step
         self._files.persister.before_change()
         stop = launch.STOP if self._stop.requested else 0
-        agreed = self._ranks.agree(stop | (launch.MIDSTEP if self._boundary.touched else 0))
+        agreed = self._ranks.agree_on_flags(
+            stop | (launch.MIDSTEP if self._boundary.is_touched else 0)
+        )
         if not agreed & launch.MIDSTEP:
-            self._obey(agreed)
+            self._stop_if_agreed(agreed)
 
     def finish(self) -> None:
         """End the training with the present state as its result (early stopping).
@@ -461,7 +474,7 @@ class Run:
             UsageError: Weights have changed since the last `step`.
         """
         if not self.finished:
-            if self._boundary.touched:
+            if self._boundary.is_touched:
                 raise exits.UsageError(
                     "run.finish() comes between optimizer.step() and run.step: call run.step first"
                 )
@@ -474,7 +487,7 @@ class Run:
         self.restore_rng()
         self._files.persister.before_change()
         try:
-            with self._beat.within(EVALUATION), rng.evaluation(self._state.models.values()):
+            with self._beat.within_phase(EVALUATION), rng.evaluation(self._state.models.values()):
                 yield
         finally:
             self._files.pace.begin_step()
@@ -501,20 +514,22 @@ class Run:
             mode: ``min`` if lower is better, ``max`` if higher is. The same in all calls.
         """
         p = self.progress
-        reached = self._ranks.share(number(metric, value))
-        self._files.report.point(p.step, self._files.epoch(), **{metric: reached, **(scores or {})})
+        reached = self._ranks.share_from_writer(plain_number(metric, value))
+        self._files.report.record_point(
+            p.step, self._files.epoch_with_fraction(), **{metric: reached, **(scores or {})}
+        )
         better = is_better(reached, p.best, mode)
         if better:
             former, p.best, p.best_step = (p.best, p.best_step), reached, p.step
-            with self._beat.within(CHECKPOINT):
-                published = self._coordinator.do(
+            with self._beat.within_phase(CHECKPOINT):
+                published = self._coordinator.run_on_leader(
                     lambda: self._files.saver.offer_best(p.step, reached, metric)
                 )
             if not published:
                 p.best, p.best_step = former
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
-        self._files.report.say(
+        self._files.report.print_line(
             f"epoch {p.epoch + 1} of {max(p.epoch + 1, self.epochs_total)}  {metric} {reached:.4f}{shown}  {best}"
         )
         return better
@@ -527,13 +542,13 @@ class Run:
         the run: call `step` once after it, on every rank. Optimizers, schedulers and averages are
         the same on all ranks afterwards.
         """
-        from rgt_train.ranks.torch_ranks import joined
+        from rgt_train.ranks.torch_ranks import uneven_steps
 
         self._data.asked = True  # its data is a person's own
 
         kinds = ("optimizer", "scheduler", "scaler", "ema")
         names = [name for name in self._state.others if name.startswith(kinds)]
-        with joined(model, {name: self._state.others[name] for name in names}):
+        with uneven_steps(model, {name: self._state.others[name] for name in names}):
             yield
 
     def total(self, *numbers: float) -> List[float]:
@@ -552,17 +567,19 @@ class Run:
     ) -> None:
         if self.finished:
             return
-        self._beat.enter(END)
+        self._beat.enter_phase(END)
         try:
             if error is None:
-                self._data.see_entered()
+                self._data.require_epoch_entered()
                 self._proof.wait_result(self._stop.wait)
-                self._coordinator.do(self._ending().finish)
+                self._coordinator.run_on_leader(self._build_ending().finish_run)
                 self.finished = self._is_over()
-            elif isinstance(error, exits.Stop):
-                self._ending().leave(error)
+            elif isinstance(error, exits.TrainingStop):
+                self._build_ending().save_and_leave(error)
             else:
-                stop = self._ending().fail(error, trace, whole=self._boundary.whole)
+                stop = self._build_ending().end_by_error(
+                    error, trace, whole=self._boundary.is_complete
+                )
                 if stop is not None:
                     raise stop from error
                 explained = exits.explain_error(error)
@@ -581,29 +598,29 @@ class Run:
             self._files.close()
             self._stop.close()
 
-    def _open(self) -> None:
+    def _open_run(self) -> None:
         """Take the directory, resume from its newest good checkpoint, and start the guards."""
         try:
-            self._files.open()
-            self._watch()
+            self._files.open_directory()
+            self._start_guards()
         except BaseException:
-            self._files.abandon()
+            self._files.release_unopened()
             self._stop.close()
             raise
 
-    def _watch(self) -> None:
+    def _start_guards(self) -> None:
         """Start the parts of every rank once the state is loaded."""
         o, p, files, state = self.options, self.progress, self._files, self._state
         optimizers = [state.others[name] for name in state.others if name in state.optimizers]
         self._boundary = StepBoundary(
             state, self.sampler.window, lambda: self._data.is_over, optimizers, files.persister.before_change,
-            files.report.say,
+            files.report.print_line,
         )  # fmt: skip
         found: Mapping[str, List[str]] = {}
         if files.restored is not None:
             found = files.restored.found
         self._search = StateSearch(
-            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.say, found
+            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.print_line, found
         )  # fmt: skip
         proof: Mapping[str, Any] = {}
         if files.restored is not None:
@@ -612,52 +629,54 @@ class Run:
         if self._ranks.world == 1:
             steps = o.prove
         self._proof = files.proof = StepProof(
-            self.out, steps, state.models, files.report.say, proof
+            self.out, steps, state.models, files.report.print_line, proof
         )
         state.data = self._facts
         self._data.gap = self._gap = StepGap(
             state,
-            lambda: self._boundary.touched,
-            files.report.say,
+            lambda: self._boundary.is_touched,
+            files.report.print_line,
             resumed=files.restored is not None,
         )
         fresh = files.restored is None and self._ranks.world == 1
-        seed = None if fresh else mix(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
+        seed = None if fresh else mix_bits(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
         self._unhook = optimizer_hooks(self._beat, optimizers)
-        self._pending = Pending(state, files.restored, seed)
-        rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
+        self._pending = PendingRestore(state, files.restored, seed)
+        rules = GuardRules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
         stepped = optimizers[0] if optimizers else None
-        self._guard = Guard(
+        self._guard = StepGuard(
             files.report, p, rules, lambda: nonfinite(state.models, stepped), files.leave_out
         )
         stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
         self._watchdog = Watchdog(
-            self.out, stall, Telltale(files.report, p, files.run_log, o.stall_exit)
+            self.out, stall, StallReporter(files.report, p, files.run_log, o.stall_exit)
         )
 
     def _facts(self) -> Dict[str, Any]:
         """Return what a checkpoint says about data, about state that was not given, and a proof."""
         self._proof.begin_save(self.progress.step)
         found = self._search.at_save()
-        return {**self._data.facts(), "not_given": found, "proof": self._proof.result}
+        return {**self._data.loading_facts(), "not_given": found, "proof": self._proof.result}
 
-    def _heard(self) -> None:
+    def _note_alive(self) -> None:
         if self._watchdog is not None:
-            self._watchdog.alive()  # a wait for another rank is not a stall
+            self._watchdog.note_alive()  # a wait for another rank is not a stall
 
     def _can_stop_midway(self) -> bool:
         """Return whether a signal may end the run between two batches of a step."""
         return not self._stop.requested or self._state.can_store_grads()
 
-    def _obey(self, agreed: int) -> None:
+    def _stop_if_agreed(self, agreed: int) -> None:
         if agreed & launch.STOP:
-            raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
+            raise exits.TrainingStop(
+                exits.PREEMPTED, str(self._stop.name or "a signal to another rank")
+            )
 
     def _is_over(self) -> bool:
         return self._over or self._data.is_finished
 
-    def _ending(self) -> Ending:
-        return Ending(
+    def _build_ending(self) -> RunEnding:
+        return RunEnding(
             self._files, self.progress, self.total_steps, self._is_over(), self.options.hold_limit_s, self._stop,
-            self._coordinator, self.restore_rng, self._boundary.spoilt, self._random_at_end,
+            self._coordinator, self.restore_rng, self._boundary.why_spoilt, self._random_at_end,
         )  # fmt: skip

@@ -10,25 +10,31 @@ from typing import Any, Dict, Mapping, Optional
 import torch
 
 from rgt_train import exits, guards
-from rgt_train.cadence import Cadence, Failures, Options, Pace, assumed_mtbf
+from rgt_train.cadence import FailureRate, Options, SaveCadence, StepPace, assumed_mtbf
 from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.async_saver import BACKGROUND, AsyncSaver, Persister
 from rgt_train.checkpoint.diskio import make_dirs
 from rgt_train.checkpoint.lock import RunLock
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.mirror import Mirror
-from rgt_train.checkpoint.saver import Limits, Saver
-from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.checkpoint.store import Checkpoint, Policy, Store
+from rgt_train.checkpoint.manifest import CheckpointDamaged
+from rgt_train.checkpoint.mirror import CheckpointMirror
+from rgt_train.checkpoint.saver import CheckpointSaver, LossLimits
+from rgt_train.checkpoint.state import RestoredState, RunState
+from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, KeepPolicy
 from rgt_train.data.position import DataPosition, merged
 from rgt_train.proof import StepProof
 from rgt_train.ranks import choose, launch
 from rgt_train.ranks.heartbeat import StepTimes
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
-from rgt_train.ranks.replicated import Checks
+from rgt_train.ranks.replicated import DesyncChecks
 from rgt_train.tracking import run_log
-from rgt_train.tracking.report import Launch, Report, last_seen, open_sinks, say
-from rgt_train.tracking.run_log import Past, RunLog
+from rgt_train.tracking.report import (
+    RunReport,
+    SinkLaunch,
+    last_logged_point,
+    open_sinks,
+    print_line,
+)
+from rgt_train.tracking.run_log import AttemptHistory, RunLog
 
 
 class RunFiles:
@@ -69,15 +75,15 @@ class RunFiles:
         self._sampler = data.sampler
         self._ranks, self._coordinator, self._stop = ranks, coordinator, stop
         self._lock: Any = StandIn(fd=-1)
-        self.report: Report = StandIn()  # type: ignore[assignment]
-        self.run_log: Any = StandIn(attempt=0, past=Past())
+        self.report: RunReport = StandIn()  # type: ignore[assignment]
+        self.run_log: Any = StandIn(attempt=0, past=AttemptHistory())
         self.saver: Any = StandIn(busy=False, wishes=lambda step: 0)
         self.persister: Persister = StandIn()
-        self.mirror: Optional[Mirror] = None
-        self.restored: Optional[Restored] = None
+        self.mirror: Optional[CheckpointMirror] = None
+        self.restored: Optional[RestoredState] = None
         self.proof: Optional[StepProof] = None
 
-    def open(self) -> None:
+    def open_directory(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
 
         Raises:
@@ -85,22 +91,22 @@ class RunFiles:
                 something else.
         """
         if not self._ranks.is_writer:
-            self._follow()
-        told = self._coordinator.do(self._start)
+            self._prepare_follower()
+        told = self._coordinator.run_on_leader(self._start_on_writer)
         if not self._ranks.is_writer:
             self.run_log.attempt = told["attempt"]
             self._state.progress.load(told["progress"])
-            self._begin_clock(Cadence(1, Failures(1.0)))
+            self._begin_clock(SaveCadence(1, FailureRate(1.0)))
 
     def show_finished(self, result: Mapping[str, Any]) -> None:
         """Load the final state of a finished run: the code after the loop uses its weights."""
-        store = Store(self.out, 0)
+        store = CheckpointStore(self.out, 0)
         self.persister = self._persisting(store)
         if not self._ranks.is_writer:
-            self._follow()
+            self._prepare_follower()
 
-        def load() -> None:
-            say(
+        def load_result() -> None:
+            print_line(
                 "already finished: step {step}, loss {loss}, best {best}; nothing to do".format_map(
                     result
                 )
@@ -110,14 +116,14 @@ class RunFiles:
             )
 
         try:
-            self._coordinator.do(load)
+            self._coordinator.run_on_leader(load_result)
         finally:
             self.persister.close()
 
-    def boundary(self, step: int, agreed: int) -> None:
+    def save_at_boundary(self, step: int, agreed: int) -> None:
         """Let the writer save at a step boundary, if that needs the other ranks or it is alone."""
         if self._ranks.world == 1 or agreed & (launch.SAVE | launch.HOLD):
-            self._coordinator.do(lambda: self.saver.boundary(step, agreed))
+            self._coordinator.run_on_leader(lambda: self.saver.perform_agreed(step, agreed))
         elif self._ranks.is_writer:
             self.saver.prepare()
 
@@ -127,21 +133,21 @@ class RunFiles:
         False if impossible.
         """
 
-        def decide() -> bool:
+        def decide_steps() -> bool:
             return guards.decide_rollback(
-                self.out, self._store.steps(), first, last, self.report.say
+                self.out, self._store.list_steps(), first, last, self.report.print_line
             )
 
-        return bool(self._coordinator.do(decide))
+        return bool(self._coordinator.run_on_leader(decide_steps))
 
-    def epoch(self) -> float:
+    def epoch_with_fraction(self) -> float:
         """Return the epoch, with a fraction."""
         return self.data.fraction
 
     def close(self) -> None:
         """Release the directory without saving."""
         try:
-            self.saver.finish()
+            self.saver.wait_for_save()
         finally:
             self.persister.close()
         if self.mirror is not None:
@@ -150,43 +156,45 @@ class RunFiles:
         self.run_log.close()
         self._lock.close()
 
-    def abandon(self) -> None:
+    def release_unopened(self) -> None:
         """Release the directory of a run that could not be opened."""
         self.persister.close()
         self._lock.close()
 
-    def _follow(self) -> None:
+    def _prepare_follower(self) -> None:
         """Prepare a rank that is not the writer for the writer's orders."""
-        self.persister = self._persisting(Store(self.out, 0))
-        self._coordinator.orders["see"] = lambda path, content: choose.see(
+        self.persister = self._persisting(CheckpointStore(self.out, 0))
+        self._coordinator.orders["see"] = lambda path, content: choose.check_shared_folder(
             self._ranks, path, content
         )
-        self._coordinator.orders["load"] = self._load_as_told
+        self._coordinator.orders["load"] = self._load_ordered
 
-    def _load_as_told(self, directory: str) -> None:
+    def _load_ordered(self, directory: str) -> None:
         self.restored = None
         try:
-            self.restored = self.persister.load(directory, self._state)
-        except Damaged:
+            self.restored = self.persister.restore_checkpoint(directory, self._state)
+        except CheckpointDamaged:
             return  # the writer knows it too, and tries an older one
 
-    def _start(self) -> Dict[str, Any]:
+    def _start_on_writer(self) -> Dict[str, Any]:
         """Take the directory and find the starting point, on the writer.
 
         Returns the facts that the other ranks need.
         """
-        self._take()
+        self._lock_directory()
         o, p = self._options, self._state.progress
-        self.report = Report(self.out)
-        logged, at = last_seen(self.out)
+        self.report = RunReport(self.out)
+        logged, at = last_logged_point(self.out)
         self.run_log = RunLog(self.out, at)
         try:
             assumed = assumed_mtbf(o.platform)
         except ValueError as error:
             raise exits.UsageError(str(error)) from error
         for pid in self._lock.fenced:
-            self.report.say(f"ended the writer process of a killed attempt (pid {pid})")
-        store = self._store = Store(self.out, self.run_log.attempt, Policy(o.keep, o.keep_hours))
+            self.report.print_line(f"ended the writer process of a killed attempt (pid {pid})")
+        store = self._store = CheckpointStore(
+            self.out, self.run_log.attempt, KeepPolicy(o.keep, o.keep_hours)
+        )
         self.persister = self._persisting(store)
         self._open_mirror(store)
         loaded, self.restored = resume.load_latest(
@@ -195,42 +203,44 @@ class RunFiles:
         if (
             self.mirror is not None and self.mirror.logs
         ):  # a wiped disk: the history of the run is known only now
-            self.report.reopen()
+            self.report.reopen_file()
             self.run_log.close()
-            logged, at = last_seen(self.out)
+            logged, at = last_logged_point(self.out)
             self.run_log = RunLog(self.out, at)
             self.run_log.past = replace(self.run_log.past, copied_at=at)
             store.attempt = max(store.attempt, self.run_log.attempt)
         if loaded is not None:
-            store.after(loaded)
+            store.continue_attempts(loaded)
             self.run_log.attempt = store.attempt
         p.left_out = merged(p.left_out, guards.read_left_out(self.out).steps)
-        resume.announce(
+        resume.report_resume(
             self.report, self.run_log, p, loaded, self.restored, logged, self.data.total
         )
-        resume.mend_best(store, p, self.report)
-        cadence = Cadence(o.save_every, self.run_log.past.expect(assumed, self._ranks.nodes))
+        resume.reconcile_best(store, p, self.report)
+        cadence = SaveCadence(
+            o.save_every, self.run_log.past.expected_failures(assumed, self._ranks.nodes)
+        )
         self._begin_clock(cadence)
         self._note_launch()
-        self.saver = Saver(
-            self.persister, self._state, store, self._about, self.report, cadence, self._stop,
-            Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
-            only_best=loaded is not None and loaded.path == store.best, on_saved=self._saved,
-            on_wait=self._coordinator.alive,
+        self.saver = CheckpointSaver(
+            self.persister, self._state, store, self._manifest_facts, self.report, cadence, self._stop,
+            LossLimits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
+            only_best=loaded is not None and loaded.path == store.best, on_saved=self._note_saved,
+            on_wait=self._coordinator.signal_alive,
         )  # fmt: skip
         if self.mirror is not None:
-            self.mirror.offer_all(loaded)
-        self._stop.tell = lambda name: self.report.say(
+            self.mirror.queue_all(loaded)
+        self._stop.tell = lambda name: self.report.print_line(
             f"{name}: stopping as soon as the step is over"
         )
-        self.run_log.start(p.step, self._ranks.nodes, o.log_every)
+        self.run_log.record_start(p.step, self._ranks.nodes, o.log_every)
         if not self._lock.exclusive:
-            self.report.say(
+            self.report.print_line(
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"
             )
         return {"attempt": self.run_log.attempt, "progress": p.state()}
 
-    def _take(self) -> None:
+    def _lock_directory(self) -> None:
         """Take the run directory; the other ranks must see it."""
         try:
             make_dirs(self.out)
@@ -248,43 +258,45 @@ class RunFiles:
         if self._ranks.world > 1:
             with open(self._lock.path, "rb") as file:
                 content = file.read()
-            self._coordinator.orders["see"] = lambda path, content: choose.see(
+            self._coordinator.orders["see"] = lambda path, content: choose.check_shared_folder(
                 self._ranks, path, content
             )
-            self._coordinator.order("see", self._lock.path, content)
+            self._coordinator.order_all("see", self._lock.path, content)
 
-    def _open_mirror(self, store: Store) -> None:
+    def _open_mirror(self, store: CheckpointStore) -> None:
         """Open the mirror, if there is one, and carry out a decided rollback, here and there."""
         if self._options.mirror:
-            self.mirror = Mirror(
+            self.mirror = CheckpointMirror(
                 self._options.mirror,
                 store,
                 self.report,
                 self._lock.note_helper,
-                self._coordinator.alive,
+                self._coordinator.signal_alive,
             )
             before = guards.read_left_out(self.out).before
             if before:
-                self.mirror.forget(before)
-        gone = guards.remove_rolled_back(self.out, store.root, store.places())
+                self.mirror.delete_from(before)
+        gone = guards.remove_rolled_back(self.out, store.root, store.list_paths())
         if gone:
-            self.report.say(f"going back: checkpoints of the steps {gone} are given up")
+            self.report.print_line(f"going back: checkpoints of the steps {gone} are given up")
 
     def _note_launch(self) -> None:
         """Open the further logs, and record the launch."""
         o, step, settings = self._options, self._state.progress.step, self._state.settings
-        self.report.add(
-            open_sinks(o.loggers, Launch(self.out, step, settings, o.project), self.report.say)
+        self.report.add_sinks(
+            open_sinks(
+                o.loggers, SinkLaunch(self.out, step, settings, o.project), self.report.print_line
+            )
         )
-        facts = run_log.facts(
+        facts = run_log.launch_facts(
             seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
             world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings, overrides=o.overrides,
         )  # fmt: skip
-        complaint = run_log.write(self.out, facts)
+        complaint = run_log.write_launch_record(self.out, facts)
         if complaint:
-            self.report.say(complaint)
+            self.report.print_line(complaint)
 
-    def _begin_clock(self, cadence: Cadence) -> None:
+    def _begin_clock(self, cadence: SaveCadence) -> None:
         samples = self._sampler.batch_size * self._sampler.accumulate
         saving = lambda: bool(self.saver.busy)  # noqa: E731
         times = StepTimes(
@@ -293,36 +305,36 @@ class RunFiles:
             self._ranks.world,
             self._sampler.accumulate,
         )
-        self.pace = Pace(
+        self.pace = StepPace(
             self.report,
             self._stop,
             cadence,
             self._options,
             samples,
-            self.epoch,
+            self.epoch_with_fraction,
             saving,
-            times.of_steps,
+            times.mean_step_times,
         )
 
-    def _persisting(self, store: Store) -> Persister:
+    def _persisting(self, store: CheckpointStore) -> Persister:
         background = self._options.background and os.environ.get(BACKGROUND) != "0"
         return choose.persister(
             self._state.models, store, self._ranks, self._coordinator, self._state,
-            Checks(self._ranks, self._options.desync_every, self.report.say),
+            DesyncChecks(self._ranks, self._options.desync_every, self.report.print_line),
             lambda: AsyncSaver(store, [self._lock.fd], self._lock.note_helper, background=background),
             background=background,
         )  # fmt: skip
 
-    def _saved(self, saved: Checkpoint) -> None:
-        self.run_log.alive(saved.step)
+    def _note_saved(self, saved: Checkpoint) -> None:
+        self.run_log.record_alive(saved.step)
         if self.proof is not None:
             self.proof.keep_checkpoint(saved)
         if self.mirror is not None:
-            self.mirror.offer(saved)
+            self.mirror.queue_copy(saved)
 
-    def _about(self) -> Dict[str, Any]:
+    def _manifest_facts(self) -> Dict[str, Any]:
         return {
-            "epoch": self.epoch(),
+            "epoch": self.epoch_with_fraction(),
             "total_steps": self.data.total,
             "attempt": self.run_log.attempt,
             "torch": str(torch.__version__),

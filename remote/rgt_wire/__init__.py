@@ -39,9 +39,9 @@ def imported_later(package: str, homes: "Mapping[str, str]") -> "Callable[[str],
         name: f"{package}.{module}" for module, names in homes.items() for name in names.split()
     }
 
-    def load(name: str) -> "Any":
+    def load_name(name: str) -> "Any":
         if name not in found:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(found[name]), name)
 
-    return load
+    return load_name

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
 
-    class Content(NamedTuple):
+    class FileContent(NamedTuple):
         """What the bytes of one file show."""
 
         weights: "Optional[bool]" = None
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Content = namedtuple(
-        "Content", "weights step epoch cut text", defaults=(None, None, None, False, "")
+    FileContent = namedtuple(
+        "FileContent", "weights step epoch cut text", defaults=(None, None, None, False, "")
     )
     Checkpoint = namedtuple(
         "Checkpoint",
@@ -55,7 +55,7 @@ else:
         defaults=(None, None, False, ""),
     )
 
-NOTHING = Content()
+NOTHING = FileContent()
 MARKS = frozenset(
     (
         ".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb", "rllib_checkpoint.json",
@@ -103,31 +103,31 @@ _DEPTH = 4
 """Levels below a checkpoint's directory that are searched for weights."""
 
 
-class _Folder:
+class _FolderNode:
     __slots__ = ("files", "folders", "name", "path")
 
     def __init__(self, path: str) -> None:
         self.path, self.name = path, path.rpartition("/")[2]
         self.files: List[str] = []
-        self.folders: Dict[str, _Folder] = {}
+        self.folders: Dict[str, _FolderNode] = {}
 
-    def below(self) -> List[str]:
+    def list_below(self) -> List[str]:
         """Return the paths of all files."""
-        found = [_join(self.path, name) for name in self.files]
+        found = [_join_path(self.path, name) for name in self.files]
         for folder in self.folders.values():
-            found += folder.below()
+            found += folder.list_below()
         return found
 
-    def names(self, depth: int = _DEPTH) -> List[str]:
+    def list_names(self, depth: int = _DEPTH) -> List[str]:
         """Return the names of the files down to some depth."""
         found = list(self.files)
         for folder in self.folders.values() if depth else ():
-            found += folder.names(depth - 1)
+            found += folder.list_names(depth - 1)
         return found
 
 
 def find_checkpoints(
-    paths: Iterable[str], content: Callable[[str], Content] = lambda path: NOTHING
+    paths: Iterable[str], content: Callable[[str], FileContent] = lambda path: NOTHING
 ) -> List[Checkpoint]:
     """Return the checkpoints among files, including those being written.
 
@@ -135,40 +135,40 @@ def find_checkpoints(
         paths: Files, relative to the searched directory; no links.
         content: Returns what the bytes of a file show; called only if its name is ambiguous.
     """
-    top = _tree(paths)
+    top = _build_tree(paths)
     found: List[Checkpoint] = []
     unsure: List[Checkpoint] = []
-    _search(top, "", found, unsure, content)
+    _search_folder(top, "", found, unsure, content)
     # A file with a neutral name counts only if there is nothing better: otherwise it is a
     # downloaded model.
     return sorted(found or unsure, key=lambda one: one.path)
 
 
-def _tree(paths: Iterable[str]) -> _Folder:
-    top = _Folder("")
+def _build_tree(paths: Iterable[str]) -> _FolderNode:
+    top = _FolderNode("")
     for path in paths:
         folder = top
         *above, name = path.split("/")
         for part in above:
             if part not in folder.folders:
-                folder.folders[part] = _Folder(_join(folder.path, part))
+                folder.folders[part] = _FolderNode(_join_path(folder.path, part))
             folder = folder.folders[part]
         folder.files.append(name)
     return top
 
 
-def _join(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     if folder:
         return f"{folder}/{name}"
     return name
 
 
-def _search(
-    folder: _Folder,
+def _search_folder(
+    folder: _FolderNode,
     kind: str,
     found: List[Checkpoint],
     unsure: List[Checkpoint],
-    content: Callable[[str], Content],
+    content: Callable[[str], FileContent],
 ) -> None:
     """Add the checkpoints of a directory.
 
@@ -180,30 +180,30 @@ def _search(
         content: See `find_checkpoints`.
     """
     units = [each for each in folder.folders.values() if not _is_left_out(each.name)]
-    below: List[_Folder] = []
+    below: List[_FolderNode] = []
     for each in units:
         name = read_name(each.name)
         if (kind != "data" and _is_unit(each, name, folder)) or (
             _is_marked(each)
             and kind != "data"
-            and _kind(each.name, kind) != "data"
+            and _folder_kind(each.name, kind) != "data"
             and not _has_units(each)
         ):
-            found.append(_of_folder(each, name, content))
+            found.append(_checkpoint_of_folder(each, name, content))
         else:
             below.append(each)
     if kind != "data":
-        _of_files(folder, kind, found, unsure, content)
+        _add_file_checkpoints(folder, kind, found, unsure, content)
         _apply_trackers(folder, found, content)
     for each in below:
-        _search(each, _kind(each.name, kind), found, unsure, content)
+        _search_folder(each, _folder_kind(each.name, kind), found, unsure, content)
 
 
 def _is_left_out(name: str) -> bool:
     return name in SKIPPED or name.startswith(SET_ASIDE)
 
 
-def _kind(name: str, above: str) -> str:
+def _folder_kind(name: str, above: str) -> str:
     words = read_name(name).words
     if "pretrained" in words:
         return "data"
@@ -214,10 +214,10 @@ def _kind(name: str, above: str) -> str:
     return above
 
 
-def _is_unit(folder: _Folder, name: Name, above: _Folder) -> bool:
+def _is_unit(folder: _FolderNode, name: Name, above: _FolderNode) -> bool:
     """Return whether a directory is one checkpoint by its name."""
     words = name.words
-    if name.temporary and name.progress is not None and folder.names():
+    if name.temporary and name.progress is not None and folder.list_names():
         return True
     if (
         name.step is not None
@@ -237,12 +237,12 @@ def _is_unit(folder: _Folder, name: Name, above: _Folder) -> bool:
     return named and (_has_weights(folder) or (in_series and _has_content(folder)))
 
 
-def _marks_below(folder: _Folder) -> bool:
-    return any(name in MARKS for name in folder.names(2))
+def _marks_below(folder: _FolderNode) -> bool:
+    return any(name in MARKS for name in folder.list_names(2))
 
 
-def _has_weights(folder: _Folder) -> bool:
-    for name in folder.names():
+def _has_weights(folder: _FolderNode) -> bool:
+    for name in folder.list_names():
         if name in ALONE or name == "model":  # spaCy
             return True
         read = read_name(name)
@@ -253,12 +253,12 @@ def _has_weights(folder: _Folder) -> bool:
     return False
 
 
-def _has_content(folder: _Folder) -> bool:
+def _has_content(folder: _FolderNode) -> bool:
     """Return whether a directory has more files than texts and pictures about a checkpoint."""
-    return any(not name.lower().endswith(_ABOUT) for name in folder.names())
+    return any(not name.lower().endswith(_ABOUT) for name in folder.list_names())
 
 
-def _is_marked(folder: _Folder) -> bool:
+def _is_marked(folder: _FolderNode) -> bool:
     names = set(folder.files)
     if names & ALONE or any(name.endswith(".distcp") for name in names):
         return True
@@ -268,15 +268,17 @@ def _is_marked(folder: _Folder) -> bool:
     )
 
 
-def _has_units(folder: _Folder) -> bool:
+def _has_units(folder: _FolderNode) -> bool:
     return any(
         _is_unit(each, read_name(each.name), folder) or _has_units(each)
         for each in folder.folders.values()
     )
 
 
-def _of_folder(folder: _Folder, name: Name, content: Callable[[str], Content]) -> Checkpoint:
-    files = tuple(folder.below())
+def _checkpoint_of_folder(
+    folder: _FolderNode, name: Name, content: Callable[[str], FileContent]
+) -> Checkpoint:
+    files = tuple(folder.list_below())
     step, epoch = name.step, name.epoch
     if step is None and epoch is None:
         step = name.number
@@ -295,7 +297,7 @@ def _of_folder(folder: _Folder, name: Name, content: Callable[[str], Content]) -
     return Checkpoint(
         folder.path,
         files,
-        _group(folder.path),
+        _group_pattern(folder.path),
         step,
         epoch,
         checkpoint_names.is_best(name),
@@ -303,7 +305,7 @@ def _of_folder(folder: _Folder, name: Name, content: Callable[[str], Content]) -
     )
 
 
-def _why_unfinished(files: tuple[str, ...], content: Callable[[str], Content]) -> str:
+def _why_unfinished(files: tuple[str, ...], content: Callable[[str], FileContent]) -> str:
     names = {path.rpartition("/")[2]: path for path in files}
     if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
         return "its .metadata, which is written last, is missing"
@@ -324,16 +326,16 @@ def _why_unfinished(files: tuple[str, ...], content: Callable[[str], Content]) -
     return ""
 
 
-def _group(path: str) -> str:
+def _group_pattern(path: str) -> str:
     return re.sub(r"\d+", "#", path)
 
 
-def _of_files(
-    folder: _Folder,
+def _add_file_checkpoints(
+    folder: _FolderNode,
     kind: str,
     found: List[Checkpoint],
     unsure: List[Checkpoint],
-    content: Callable[[str], Content],
+    content: Callable[[str], FileContent],
 ) -> None:
     """Add the checkpoints that are files of a directory."""
     series: Dict[object, List[tuple[str, Name]]] = {}
@@ -343,7 +345,7 @@ def _of_files(
     marked = _is_marked(folder) and not folder.path
     for text in sorted(folder.files):
         name = read_name(text)
-        path = _join(folder.path, text)
+        path = _join_path(folder.path, text)
         if marked and _HF.fullmatch(text):
             whole.append(path)
         elif checkpoint_names.is_downloaded(text):
@@ -367,30 +369,30 @@ def _of_files(
             plain.append((path, name))
     if whole:
         names = {
-            _join(folder.path, mark)
+            _join_path(folder.path, mark)
             for mark in folder.files
             if mark in MARKS or mark == "config.json"
         }
         files = tuple(dict.fromkeys([*whole, *with_it, *sorted(names)]))
         found.append(_marked_root(whole, files, content))
     elif marked:
-        files = tuple(_join(folder.path, name) for name in folder.files)
+        files = tuple(_join_path(folder.path, name) for name in folder.files)
         found.append(Checkpoint(".", files, ".", unfinished=_why_unfinished(files, content)))
     for rows in series.values():
         _add_series(rows, kind, found, unsure, content)
     for path, name in plain:
         files = (path, *with_it) if len(plain) == 1 and not series else (path,)
-        _add(path, name, files, kind, found, unsure, content)
+        _add_file(path, name, files, kind, found, unsure, content)
 
 
 def _marked_root(
-    whole: List[str], files: tuple[str, ...], content: Callable[[str], Content]
+    whole: List[str], files: tuple[str, ...], content: Callable[[str], FileContent]
 ) -> Checkpoint:
     inside = content(whole[0])
     return Checkpoint(
         whole[0],
         files,
-        _group(whole[0]),
+        _group_pattern(whole[0]),
         inside.step,
         inside.epoch,
         unfinished=_why_unfinished(files, content),
@@ -402,14 +404,14 @@ def _add_series(
     kind: str,
     found: List[Checkpoint],
     unsure: List[Checkpoint],
-    content: Callable[[str], Content],
+    content: Callable[[str], FileContent],
 ) -> None:
     """Add the checkpoint of files that share a number or an alias."""
     weights = [(path, name) for path, name in rows if checkpoint_names.is_weights(name)]
     main = [(path, name) for path, name in weights if not checkpoint_names.is_companion(name)]
     if not main:
         return
-    path, name = min(main, key=lambda row: (_rank(row[1]), row[0]))
+    path, name = min(main, key=lambda row: (_file_rank(row[1]), row[0]))
     known = read_words(name)
     files = [path]
     for other, read in rows:
@@ -420,7 +422,7 @@ def _add_series(
             or read_words(read) <= known
         ):
             files.append(other)
-    _add(path, name, tuple(files), kind, found, unsure, content)
+    _add_file(path, name, tuple(files), kind, found, unsure, content)
 
 
 def read_words(name: Name) -> "frozenset[str]":
@@ -428,7 +430,7 @@ def read_words(name: Name) -> "frozenset[str]":
     return name.words - checkpoint_names.COMPANIONS
 
 
-def _rank(name: Name) -> int:
+def _file_rank(name: Name) -> int:
     """Return a file's rank among those of one checkpoint; the lowest is the model itself."""
     if "model" in name.words or name.ending == ".index":
         return 0
@@ -437,16 +439,16 @@ def _rank(name: Name) -> int:
     return 1
 
 
-def _add(
+def _add_file(
     path: str,
     name: Name,
     files: tuple[str, ...],
     kind: str,
     found: List[Checkpoint],
     unsure: List[Checkpoint],
-    content: Callable[[str], Content],
+    content: Callable[[str], FileContent],
 ) -> None:
-    said = checkpoint_names.says_checkpoint(name) or kind == "models"
+    said = checkpoint_names.shows_checkpoint(name) or kind == "models"
     inside = content(path)
     if inside.weights is False and not (said and name.ending in checkpoint_names.WEIGHTS):
         return
@@ -457,19 +459,19 @@ def _add(
             step = name.number
     unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
     one = Checkpoint(
-        path, files, _group(path), step, epoch, checkpoint_names.is_best(name), unfinished
+        path, files, _group_pattern(path), step, epoch, checkpoint_names.is_best(name), unfinished
     )
     (found if said else unsure).append(one)
 
 
 def _apply_trackers(
-    folder: _Folder, found: List[Checkpoint], content: Callable[[str], Content]
+    folder: _FolderNode, found: List[Checkpoint], content: Callable[[str], FileContent]
 ) -> None:
     """Mark checkpoints newer than the newest complete one in the trainer's tracker file."""
     for tracker in TRACKERS:
         if tracker not in folder.files:
             continue
-        newest = _tracked_step(content(_join(folder.path, tracker)).text.strip())
+        newest = _tracked_step(content(_join_path(folder.path, tracker)).text.strip())
         if newest is None:
             continue
         for place, one in enumerate(found):

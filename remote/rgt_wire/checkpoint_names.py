@@ -172,13 +172,15 @@ def read_name(name: str) -> Name:
     stem = bare[: len(bare) - len(ending)]
     if ending == ".index" and stem.lower().endswith(".ckpt"):  # cp-0005.ckpt.index
         stem = stem[:-5]
-    step, epoch, number, words = _progress(stem)
+    step, epoch, number, words = _parse_progress(stem)
     if ending in CHECKPOINT_ENDINGS:
         words |= {"ckpt"}
     return Name(stem, ending, words, step, epoch, number, temporary, shard)
 
 
-def _progress(stem: str) -> "tuple[Optional[int], Optional[int], Optional[int], frozenset[str]]":
+def _parse_progress(
+    stem: str,
+) -> "tuple[Optional[int], Optional[int], Optional[int], frozenset[str]]":
     text = _DATE.sub("", stem.lower())
     parts = [
         "" if _HASH.fullmatch(part) and not _WORD_AND_NUMBER.fullmatch(part) else part
@@ -247,7 +249,7 @@ def is_downloaded(name: str) -> bool:
     return _HUB.fullmatch(name) is not None
 
 
-def says_checkpoint(name: Name) -> bool:
+def shows_checkpoint(name: Name) -> bool:
     """Return whether the name alone shows that a tensor file is a checkpoint."""
     if name.step is not None or name.epoch is not None:
         return True

@@ -20,7 +20,7 @@ _ONES = 0xFFFFFFFF
 _LENGTH_AND_CRC = struct.Struct("<QI")
 
 
-def _table() -> "tuple[int, ...]":
+def _build_crc_table() -> "tuple[int, ...]":
     table = []
     for byte in range(256):
         value = byte
@@ -30,7 +30,7 @@ def _table() -> "tuple[int, ...]":
     return tuple(table)
 
 
-TABLE = _table()
+TABLE = _build_crc_table()
 """Contribution of each byte value; the polynomial is reflected."""
 
 
@@ -52,7 +52,7 @@ def mask_crc(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 
-def masked(data: bytes) -> int:
+def masked_crc(data: bytes) -> int:
     """Return the checksum of `data` in its stored form."""
     return mask_crc(crc32c(data))
 
@@ -63,15 +63,15 @@ def data_length(header: bytes) -> "Optional[int]":
     Return None if its checksum is wrong.
     """
     length, crc = _LENGTH_AND_CRC.unpack(header)
-    return length if masked(header[:8]) == crc else None
+    return length if masked_crc(header[:8]) == crc else None
 
 
-def header_of(length: int) -> bytes:
+def encode_header(length: int) -> bytes:
     """Return the header of a record with this many bytes of data."""
     head = length.to_bytes(8, "little")
-    return head + masked(head).to_bytes(4, "little")
+    return head + masked_crc(head).to_bytes(4, "little")
 
 
-def record_of(data: bytes) -> bytes:
+def encode_record(data: bytes) -> bytes:
     """Return a complete record."""
-    return header_of(len(data)) + data + masked(data).to_bytes(4, "little")
+    return encode_header(len(data)) + data + masked_crc(data).to_bytes(4, "little")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.cli.arguments import duration, gpu_wish
+    from rgt_tui.cli.arguments import gpu_wish, parse_duration
     from rgt_tui.cli.commands import (
         COMMANDS,
         FAILED,
@@ -17,23 +17,37 @@ if TYPE_CHECKING:
         UNREACHABLE,
         USAGE,
     )
-    from rgt_tui.cli.curves import chosen_run, chosen_series, for_output, plot
-    from rgt_tui.cli.dashboard import Met, ask_tmux
+    from rgt_tui.cli.curves import chosen_run, chosen_series, draw_plot, for_output
+    from rgt_tui.cli.dashboard import SeenPlatformFile, choose_ascii_in_tmux
     from rgt_tui.cli.demo import HINT
-    from rgt_tui.cli.entry import main, parse
+    from rgt_tui.cli.entry import main, parse_command_line
     from rgt_tui.cli.gathering import (
         FIRST_LOOK_SECONDS,
         LONGEST_SECONDS,
         QUIET_SECONDS,
-        Settling,
-        gather,
+        SettleTracker,
+        gather_state,
     )
-    from rgt_tui.cli.logs import TerminalOutput, is_path, known, of_run, one_row, unknown, width
-    from rgt_tui.cli.metrics import FAMILIES, exposition, series
-    from rgt_tui.cli.printing import columns, complain, json_line, waiting
+    from rgt_tui.cli.logs import (
+        TerminalOutput,
+        count_columns,
+        describe_unknown_log,
+        is_path,
+        list_log_paths,
+        of_run,
+        one_row,
+    )
+    from rgt_tui.cli.metrics import FAMILIES, format_exposition, iterate_series
+    from rgt_tui.cli.printing import format_row, json_line, print_error, wait_indicator
     from rgt_tui.cli.serving import command_of
     from rgt_tui.cli.status import account_line, account_text, exit_code, patrol_code
-    from rgt_tui.cli.status_line import StatusLine, Verdict, encode, text_line, verdict
+    from rgt_tui.cli.status_line import (
+        StatusLine,
+        StatusVerdict,
+        choose_verdict,
+        encode_line,
+        text_line,
+    )
 
 __all__ = [
     "COMMANDS",
@@ -48,67 +62,67 @@ __all__ = [
     "UNCONFIRMED",
     "UNREACHABLE",
     "USAGE",
-    "Met",
-    "Settling",
+    "SeenPlatformFile",
+    "SettleTracker",
     "StatusLine",
+    "StatusVerdict",
     "TerminalOutput",
-    "Verdict",
     "account_line",
     "account_text",
     "arguments",
-    "ask_tmux",
+    "choose_ascii_in_tmux",
+    "choose_verdict",
     "chosen_run",
     "chosen_series",
-    "columns",
     "command_of",
     "commands",
-    "complain",
+    "count_columns",
     "dashboard",
-    "duration",
-    "encode",
+    "describe_unknown_log",
+    "draw_plot",
+    "encode_line",
     "entry",
     "exit_code",
-    "exposition",
     "for_output",
-    "gather",
+    "format_exposition",
+    "format_row",
+    "gather_state",
     "gathering",
     "gpu_wish",
     "is_path",
+    "iterate_series",
     "json_line",
-    "known",
+    "list_log_paths",
     "main",
     "of_run",
     "one_row",
     "opening",
-    "parse",
+    "parse_command_line",
+    "parse_duration",
     "patrol_code",
-    "plot",
+    "print_error",
     "printing",
     "running",
-    "series",
     "status_line",
     "text_line",
-    "unknown",
-    "verdict",
-    "waiting",
-    "width",
+    "wait_indicator",
 ]
 
 __getattr__ = imported_later(
     __name__,
     {
-        "arguments": "duration gpu_wish",
+        "arguments": "parse_duration gpu_wish",
         "commands": "COMMANDS FAILED INTERRUPTED OK UNCONFIRMED UNREACHABLE USAGE",
-        "curves": "chosen_run chosen_series for_output plot",
-        "dashboard": "Met ask_tmux",
+        "curves": "chosen_run chosen_series for_output draw_plot",
+        "dashboard": "SeenPlatformFile choose_ascii_in_tmux",
         "demo": "HINT",
-        "entry": "main parse",
-        "gathering": "FIRST_LOOK_SECONDS LONGEST_SECONDS QUIET_SECONDS Settling gather",
-        "logs": "TerminalOutput is_path known of_run one_row unknown width",
-        "metrics": "FAMILIES exposition series",
-        "printing": "columns complain json_line waiting",
+        "entry": "main parse_command_line",
+        "gathering": "FIRST_LOOK_SECONDS LONGEST_SECONDS QUIET_SECONDS SettleTracker gather_state",
+        "logs": "TerminalOutput is_path list_log_paths of_run one_row describe_unknown_log count_columns",
+        "metrics": "FAMILIES format_exposition iterate_series",
+        "printing": "format_row print_error json_line wait_indicator",
         "serving": "command_of",
         "status": "account_line account_text exit_code patrol_code",
-        "status_line": "StatusLine Verdict encode text_line verdict",
+        "status_line": "StatusLine StatusVerdict encode_line text_line choose_verdict",
     },
 )

@@ -14,8 +14,8 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import chosen, open_fleet
-from rgt_tui.cli.printing import complain, print_json, print_lines
+from rgt_tui.cli.opening import choose_boxes, open_fleet
+from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.watch_arguments import AlertsArguments, MuteArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.fleet.history.spoken_times import coming_time
@@ -23,8 +23,8 @@ from rgt_tui.health import (
     BY_ID,
     EVERYTHING,
     MARGIN_S,
-    Mute,
-    Stored,
+    AlertMute,
+    StoredAlerts,
     alerts_path,
     build_sink,
     failure_reason,
@@ -36,8 +36,8 @@ from rgt_tui.health import (
     update_alerts,
 )
 from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings
-from rgt_tui.profiles import age
-from rgt_tui.store import FLEET, History, Told, history_path
+from rgt_tui.profiles import format_duration
+from rgt_tui.store import FLEET, BoxWrites, FleetHistory, history_path
 
 
 def run_alerts(arguments: AlertsArguments) -> int:
@@ -55,16 +55,16 @@ def run_alerts(arguments: AlertsArguments) -> int:
                 hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(named)}"
                 raise FleetFileError(f"{config.path} has no sink {name!r}; {hint}")
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     chosen = [
         sink for name, sink in named.items() if not arguments.sinks or name in arguments.sinks
     ]
-    return running.run(_send(chosen, as_json=arguments.json))
+    return running.run_coroutine(_test_sinks(chosen, as_json=arguments.json))
 
 
-async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
-    problems = await asyncio.gather(*(_one(sink) for sink in sinks))
+async def _test_sinks(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
+    problems = await asyncio.gather(*(_test_sink(sink) for sink in sinks))
     for sink, problem in zip(sinks, problems, strict=True):
         if as_json:
             body = {
@@ -81,7 +81,7 @@ async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
     return FAILED
 
 
-async def _one(settings: SinkSettings) -> str | None:
+async def _test_sink(settings: SinkSettings) -> str | None:
     """Send one message; return why it was not delivered, or None."""
     text = f"a test of the sink {settings.name} from {socket.gethostname()}: nothing is wrong"
     event = AlertEvent(what="test", at=time.time(), level="info", title="rgt: test", text=text)
@@ -106,15 +106,15 @@ def run_mute(arguments: MuteArguments) -> int:
         config = open_fleet(arguments, trusted=True)
         if arguments.box is None and not arguments.list_only:
             raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
-        specs = chosen(config, [arguments.box] if arguments.box else [])
-        what = EVERYTHING if arguments.what is None else _known(arguments.what)
+        specs = choose_boxes(config, [arguments.box] if arguments.box else [])
+        what = EVERYTHING if arguments.what is None else _check_alert_name(arguments.what)
         until = None if arguments.until is None else coming_time(arguments.until, now)
     except (FleetFileError, ValueError) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     try:
         if arguments.list_only:
-            _show(specs, load_alerts(path).mutes, now, as_json=arguments.json)
+            _print_mutes(specs, load_alerts(path).mutes, now, as_json=arguments.json)
             return OK
         if arguments.off:
             seconds = 0.0
@@ -126,20 +126,20 @@ def run_mute(arguments: MuteArguments) -> int:
             seconds = until - now
         key = key_of(specs[0])
         before = load_alerts(path).mutes
-        stored = _changed(path, lambda mutes: put_mute(mutes, key, what, seconds, now), now)
+        stored = _change_mutes(path, lambda mutes: put_mute(mutes, key, what, seconds, now), now)
     except OSError as error:
-        complain(f"cannot write {path}: {error.strerror or error}")
+        print_error(f"cannot write {path}: {error.strerror or error}")
         return FAILED
-    _keep(config, specs[0], before, stored.mutes, now)
-    _tell(specs[0], what, before, stored.mutes, now, as_json=arguments.json)
+    _record_mutes(config, specs[0], before, stored.mutes, now)
+    _print_mute_change(specs[0], what, before, stored.mutes, now, as_json=arguments.json)
     return OK
 
 
-def _keep(
+def _record_mutes(
     config: FleetConfig,
     spec: BoxSpec,
-    before: tuple[Mute, ...],
-    after: tuple[Mute, ...],
+    before: tuple[AlertMute, ...],
+    after: tuple[AlertMute, ...],
     now: float,
 ) -> None:
     """Record changed mutes in the journal.
@@ -153,20 +153,20 @@ def _keep(
     ]
     path = history_path(os.environ)
     if said and path is not None:
-        history = History(path, fleet=str(config.path.absolute()))
-        history.adopt([spec])
-        history.put({FLEET: Told(events=tuple(said))})
-        running.run(_written(history))
+        history = FleetHistory(path, fleet=str(config.path.absolute()))
+        history.adopt_boxes([spec])
+        history.put_batch({FLEET: BoxWrites(events=tuple(said))})
+        running.run_coroutine(_close_history(history))
 
 
-async def _written(history: History) -> int:
+async def _close_history(history: FleetHistory) -> int:
     await history.close()
-    for trouble in history.news():
-        complain(f"not in the journal: {trouble.text}")
+    for trouble in history.take_events():
+        print_error(f"not in the journal: {trouble.text}")
     return OK
 
 
-def _known(what: str) -> str:
+def _check_alert_name(what: str) -> str:
     """Return `what`, checked to be an alert id or a kind of alert.
 
     Raises:
@@ -180,19 +180,19 @@ def _known(what: str) -> str:
     return what
 
 
-def _changed(
-    path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float
-) -> Stored:
+def _change_mutes(
+    path: Path, change: Callable[[tuple[AlertMute, ...]], tuple[AlertMute, ...]], now: float
+) -> StoredAlerts:
     return update_alerts(
         path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now
     )
 
 
-def _tell(
+def _print_mute_change(
     spec: BoxSpec,
     what: str,
-    before: tuple[Mute, ...],
-    after: tuple[Mute, ...],
+    before: tuple[AlertMute, ...],
+    after: tuple[AlertMute, ...],
     now: float,
     *,
     as_json: bool,
@@ -201,31 +201,33 @@ def _tell(
     key = key_of(spec)
     made = [mute for mute in after if (mute.box, mute.what, mute.at) == (key, what, now)]
     if made:
-        _show([spec], tuple(made), now, as_json=as_json)
+        _print_mutes([spec], tuple(made), now, as_json=as_json)
         return
     if as_json:
         return
     ended = [
-        mute.what for mute in before if mute.box == key and mute not in after and _holds(mute, now)
+        mute.what
+        for mute in before
+        if mute.box == key and mute not in after and _is_active(mute, now)
     ]
     names = ", ".join("everything" if name == EVERYTHING else name for name in ended)
     print_lines(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}")
 
 
-def _holds(mute: Mute, now: float) -> bool:
+def _is_active(mute: AlertMute, now: float) -> bool:
     return mute.until is None or now < mute.until
 
 
-def _show(
+def _print_mutes(
     specs: tuple[BoxSpec, ...] | list[BoxSpec],
-    mutes: tuple[Mute, ...],
+    mutes: tuple[AlertMute, ...],
     now: float,
     *,
     as_json: bool,
 ) -> None:
     names = {key_of(spec): spec.name for spec in specs}
     for mute in mutes:
-        if mute.box not in names or not _holds(mute, now):
+        if mute.box not in names or not _is_active(mute, now):
             continue
         if as_json:
             body = {
@@ -240,5 +242,5 @@ def _show(
         end = "until it is over"
         if mute.until is not None:
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(mute.until))
-            end = f"for {age(mute.until - now)}, until {clock}"
+            end = f"for {format_duration(mute.until - now)}, until {clock}"
         print_lines(f"{names[mute.box]}: {what} is muted {end}")

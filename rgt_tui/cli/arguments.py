@@ -16,7 +16,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
-from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, epilog
+from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
 
 LONGEST_S = 1e7
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -26,7 +26,7 @@ Completer: TypeAlias = Callable[..., list[str]] | None
 """What argcomplete calls for words that a shell may complete."""
 
 
-class Declared(NamedTuple):
+class DeclaredArgument(NamedTuple):
     """An option or a positional argument, as passed to argparse's ``add_argument``."""
 
     initial: Any
@@ -76,15 +76,19 @@ class Arguments:
     """The words after ``--``, for a command that sends them to a box."""
 
     def __init__(self, **values: Any) -> None:
-        initial = {name: declared.initial for name, declared in self.declared().items()}
+        initial = {name: declared.initial for name, declared in self.list_declared().items()}
         vars(self).update({"words": []} | initial | values)
 
     @classmethod
-    def declared(cls) -> dict[str, Declared]:
+    def list_declared(cls) -> dict[str, DeclaredArgument]:
         """Return the arguments by their attributes, in the order of the help."""
-        rows: dict[str, Declared] = {}
+        rows: dict[str, DeclaredArgument] = {}
         for base in reversed(cls.__mro__):
-            own = {name: value for name, value in vars(base).items() if isinstance(value, Declared)}
+            own = {
+                name: value
+                for name, value in vars(base).items()
+                if isinstance(value, DeclaredArgument)
+            }
             first = {name: value for name, value in rows.items() if value.positional}
             rows = first | own | rows | own
         return rows
@@ -93,43 +97,47 @@ class Arguments:
     def add_to(cls, subparsers: Subparsers, name: str) -> None:
         """Add a command of the table with these arguments to the parser."""
 
-        def add(parsers: Subparsers, word: str, brief: str, about: str) -> argparse.ArgumentParser:
+        def add_subparser(
+            parsers: Subparsers, word: str, brief: str, about: str
+        ) -> argparse.ArgumentParser:
             return parsers.add_parser(
                 word,
                 help=brief,
                 description=textwrap.dedent(about).strip() or None,
-                epilog=epilog(name, *cls.examples),
+                epilog=build_epilog(name, *cls.examples),
                 formatter_class=argparse.RawDescriptionHelpFormatter,
             )
 
-        parser = add(subparsers, name, COMMANDS[name].brief, cls.about)
+        parser = add_subparser(subparsers, name, COMMANDS[name].brief, cls.about)
         if cls.subcommand:
             inherited: Any = cls.__base__
             inherited.fill(parser)
             verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-            parser = add(verbs, cls.subcommand, cls.subcommand_brief, cls.subcommand_about)
-        cls.fill(parser)
+            parser = add_subparser(
+                verbs, cls.subcommand, cls.subcommand_brief, cls.subcommand_about
+            )
+        cls.fill_parser(parser)
 
     @classmethod
-    def fill(cls, parser: argparse.ArgumentParser) -> None:
+    def fill_parser(cls, parser: argparse.ArgumentParser) -> None:
         """Add the arguments to a parser."""
         groups: dict[str, argparse._ActionsContainer] = {}
         for members in cls.one_of:
             group = parser.add_mutually_exclusive_group(required=cls.one_is_required and not groups)
             groups |= dict.fromkeys(members.split(), group)
-        for attribute, declared in cls.declared().items():
+        for attribute, declared in cls.list_declared().items():
             declared.add_to(groups.get(attribute, parser), attribute)
 
 
 def flag(text: str, *names: str, initial: bool = False) -> bool:
     """Declare an option without a value, which sets the attribute to the opposite of `initial`."""
     action = "store_false" if initial else "store_true"
-    return cast(bool, Declared(initial, {names: {"help": text, "action": action}}))
+    return cast(bool, DeclaredArgument(initial, {names: {"help": text, "action": action}}))
 
 
-def choose(default: str | None = None, **texts: str) -> Any:
+def flag_choice(default: str | None = None, **texts: str) -> Any:
     """Declare flags that set the attribute to their own name; the values are their help."""
-    return Declared(
+    return DeclaredArgument(
         default,
         {
             (f"--{name}",): {"help": text, "action": "store_const", "const": name}
@@ -143,7 +151,7 @@ def text_option(
 ) -> str | None:
     """Declare an option with a text value."""
     settings |= {"help": text, "metavar": metavar}
-    return cast(str | None, Declared(None, {names: settings}, complete))
+    return cast(str | None, DeclaredArgument(None, {names: settings}, complete))
 
 
 @overload
@@ -170,13 +178,13 @@ def option(
 ) -> Any:
     """Declare an option whose value is parsed."""
     settings = {"help": text, "metavar": metavar, "type": parse, "required": required}
-    return Declared(default, {names: settings}, complete)
+    return DeclaredArgument(default, {names: settings}, complete)
 
 
 def list_option(metavar: str, text: str, *names: str, **settings: Any) -> list[str]:
     """Declare an option that may be repeated or, with ``nargs``, has several values."""
     settings = {"help": text, "metavar": metavar, "action": "append"} | settings
-    return cast(list[str], Declared([], {names: settings}))
+    return cast(list[str], DeclaredArgument([], {names: settings}))
 
 
 def positional(
@@ -184,7 +192,7 @@ def positional(
 ) -> Any:
     """Declare a positional argument: one, or as ``nargs`` says."""
     initial: Any = [] if settings.get("nargs") in ("*", "+") else None
-    return Declared(
+    return DeclaredArgument(
         initial, {(): {"help": text, "metavar": metavar, **settings}}, complete, positional=True
     )
 
@@ -193,7 +201,7 @@ _PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
 _BARE_MINUTES = re.compile(r".*h\d+", re.ASCII)
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Parse a duration such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``.
 
     A bare number is seconds.
@@ -217,7 +225,7 @@ def duration(text: str) -> float:
     return seconds
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Parse a count, 0 included.
 
     Raises:
@@ -276,7 +284,7 @@ def gpu_wish(text: str) -> tuple[str, int]:
     return wish, int(number)
 
 
-def price(text: str) -> float:
+def parse_price(text: str) -> float:
     """Parse an amount of money.
 
     Raises:
@@ -291,7 +299,7 @@ def price(text: str) -> float:
     return value
 
 
-def currency(text: str) -> str:
+def parse_currency(text: str) -> str:
     """Parse a currency of three letters.
 
     Raises:
@@ -309,7 +317,7 @@ def provider_kinds(**_: object) -> list[str]:
     return list(KINDS)
 
 
-def port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
+def parse_port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
     """Parse a port.
 
     Raises:
@@ -351,7 +359,7 @@ HOST_KEY = flag(
 def timeout_option(seconds: float) -> float:
     """Declare ``--timeout``."""
     text = f"wait at most this long for the boxes: 45, 90s, 5m (default {seconds:g}s)"
-    return option("TIME", duration, text, default=seconds)
+    return option("TIME", parse_duration, text, default=seconds)
 
 
 class FleetArguments(Arguments):

@@ -34,7 +34,7 @@ class NotOpened(Exception):
     """
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """One command. Its module has ``run_NAME(arguments)``, its group's module ``NameArguments``.
 
     A hyphen in the name is an underscore in ``run_NAME``, and left out of the class name.
@@ -82,8 +82,8 @@ DASHBOARD: tuple[Meaning, ...] = (
 )
 """Exit statuses of ``rgt`` without a command."""
 
-COMMANDS: dict[str, Command] = {
-    "demo": Command(
+COMMANDS: dict[str, CliCommand] = {
+    "demo": CliCommand(
         "demo", "Set up", "watch three boxes on this machine that really train",
         (
             (OK, "you quit, or every requested story happened"),
@@ -91,11 +91,11 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "it cannot run here; the reason is printed"),
         ),
     ),
-    "init": Command(
+    "init": CliCommand(
         "set_up.adding", "Set up", "create a starter fleet file",
         ((OK, "written"), (FAILED, "the file already exists, or cannot be written"), _LINE),
     ),
-    "add": Command(
+    "add": CliCommand(
         "set_up.adding", "Set up", "add a box to the fleet file",
         (
             (OK, "added"),
@@ -103,7 +103,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, a name that is taken, or a fleet file that cannot be used"),
         ),
     ),
-    "import": Command(
+    "import": CliCommand(
         "renting.account_import", "Set up", "add hosts from ssh_config, or machines of a provider, to the fleet file",
         (
             (OK, "listed, or written"),
@@ -112,7 +112,7 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "with --from: an account could not be listed; nothing was written"),
         ),
     ),
-    "trust": Command(
+    "trust": CliCommand(
         "set_up.trust", "Set up", "allow a fleet file in the working tree to act",
         (
             (OK, "trusted; with --revoke: no longer trusted; with --list: listed"),
@@ -120,11 +120,11 @@ COMMANDS: dict[str, Command] = {
             _CONFIG,
         ),
     ),
-    "doctor": Command(
+    "doctor": CliCommand(
         "set_up.doctor", "Set up", "check this machine, the fleet file and every box",
         ((OK, "no check failed; --record: written"), (FAILED, "a check failed; --record: no answer"), _LINE),
     ),
-    "remove": Command(
+    "remove": CliCommand(
         "set_up.box_files", "Set up", "remove rgt from a box",
         (
             (OK, "everything was removed; with --dry-run: would be removed"),
@@ -133,15 +133,15 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
-    "completion": Command(
+    "completion": CliCommand(
         "arguments", "Set up", "print the completion script of a shell",
         ((OK, "printed"), _LINE),
     ),
-    "agent": Command(
+    "agent": CliCommand(
         "set_up.box_files", "Set up", "build the agent that rgt puts on a box",
         ((OK, "written"), (FAILED, "it cannot be written"), _LINE),
     ),
-    "status": Command(
+    "status": CliCommand(
         "status", "Watch", "connect once and print a line per box",
         (
             (OK, "every box was reached and is fine"),
@@ -151,11 +151,11 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNREACHABLE,
     ),
-    "watch": Command(
+    "watch": CliCommand(
         "watch", "Watch", "print what happens, until Ctrl-C",
         ((OK, "stopped by Ctrl-C, SIGTERM or --for"), _TRUSTED),
     ),
-    "serve": Command(
+    "serve": CliCommand(
         "serving", "Watch", "show the dashboard in a browser on this machine, read-only",
         (
             (OK, "stopped by Ctrl-C or SIGTERM"),
@@ -163,7 +163,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, textual-serve is not installed, or a fleet file that is not trusted"),
         ),
     ),
-    "patrol": Command(
+    "patrol": CliCommand(
         "status", "Watch", "check every box once, read-only, for cron",
         (
             (OK, "healthy"),
@@ -172,7 +172,7 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNKNOWN,
     ),
-    "journal": Command(
+    "journal": CliCommand(
         "past_events", "Watch", "print what happened, and a report of the night",
         (
             (OK, "printed, even if nothing has happened"),
@@ -180,15 +180,15 @@ COMMANDS: dict[str, Command] = {
             _CONFIG,
         ),
     ),
-    "alerts": Command(
+    "alerts": CliCommand(
         "alert_commands", "Watch", "test the sinks that alerts go to",
         ((OK, "every sink accepted it"), (FAILED, "a sink did not accept it; the reason is printed"), _TRUSTED),
     ),
-    "mute": Command(
+    "mute": CliCommand(
         "alert_commands", "Watch", "silence the alerts of a box for a while",
         ((OK, "muted, unmuted, or listed"), (FAILED, "the state file cannot be written"), _TRUSTED),
     ),
-    "metrics": Command(
+    "metrics": CliCommand(
         "metrics", "Watch", "serve the fleet's figures to Prometheus",
         (
             (OK, "stopped by Ctrl-C or SIGTERM; with --once: printed"),
@@ -196,7 +196,7 @@ COMMANDS: dict[str, Command] = {
             _TRUSTED,
         ),
     ),
-    "record": Command(
+    "record": CliCommand(
         "watch", "Watch", "record what the boxes send, for rgt replay",
         (
             (OK, "stopped by Ctrl-C, SIGTERM or --for"),
@@ -205,7 +205,7 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "no box sent anything; the reasons are in the file"),
         ),
     ),
-    "replay": Command(
+    "replay": CliCommand(
         "demo", "Watch", "show what rgt record wrote",
         (
             (OK, "you quit, or the recording ended"),
@@ -213,7 +213,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, no usable terminal, or not a recording"),
         ),
     ),
-    "logs": Command(
+    "logs": CliCommand(
         "logs", "Logs", "print a log of a box, exactly",
         (
             (OK, "printed, or stopped by Ctrl-C"),
@@ -222,7 +222,7 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "the box could not be reached in time"),
         ),
     ),
-    "curves": Command(
+    "curves": CliCommand(
         "curves", "Logs", "plot the curves of a run as text",
         (
             (OK, "printed"),
@@ -231,11 +231,11 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
-    "scalars": Command(
+    "scalars": CliCommand(
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
-    "run": Command(
+    "run": CliCommand(
         "work.run_job", "Work", "start a command on a box, detached, and watch its start",
         (
             (OK, "running (a missing first step is reported), done, or waiting in Slurm's queue"),
@@ -246,7 +246,7 @@ COMMANDS: dict[str, Command] = {
         untold=UNREACHABLE,
         carries=True,
     ),
-    "queue": Command(
+    "queue": CliCommand(
         "work.queue_commands", "Work", "add to, run, check and reconcile the queue of one or more boxes",
         (
             (OK, "done; for run: running; for reconcile: every cell is present and complete"),
@@ -257,7 +257,7 @@ COMMANDS: dict[str, Command] = {
         untold=UNREACHABLE,
         carries=True,
     ),
-    "ssh": Command(
+    "ssh": CliCommand(
         "work.shells", "Work", "open a shell on a box, over the same SSH route as rgt",
         (
             (OK, "the shell exited with 0; otherwise its exit status, or 255 from ssh"),
@@ -267,7 +267,7 @@ COMMANDS: dict[str, Command] = {
         ),
         carries=True,
     ),
-    "exec": Command(
+    "exec": CliCommand(
         "work.shells", "Work", "run one command on a box and pass on its exit status",
         (
             (OK, "the command exited with 0; otherwise its exit status, or 128+N for a signal"),
@@ -276,7 +276,7 @@ COMMANDS: dict[str, Command] = {
         ),
         carries=True,
     ),
-    "tunnel": Command(
+    "tunnel": CliCommand(
         "work.shells", "Work", "forward local ports to a box, until Ctrl-C",
         (
             (OK, "stopped by Ctrl-C or SIGTERM"),
@@ -285,11 +285,11 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "the box could not be reached at first, or refuses the login now"),
         ),
     ),
-    "code": Command(
+    "code": CliCommand(
         "work.shells", "Work", "print what editors need to open a directory of a box",
         ((OK, "printed, or written"), (FAILED, "it cannot be written"), _WAY),
     ),
-    "stop": Command(
+    "stop": CliCommand(
         "work.box_tools", "Work", "stop a run so that it can save, and show what it saved",
         (
             (OK, "it has ended"),
@@ -298,7 +298,7 @@ COMMANDS: dict[str, Command] = {
             _LOST,
         ),
     ),
-    "gpu-health": Command(
+    "gpu-health": CliCommand(
         "work.box_tools", "Box tools", "check the GPUs before a run",
         (
             (OK, "nothing is wrong"),
@@ -307,7 +307,7 @@ COMMANDS: dict[str, Command] = {
             _LOST,
         ),
     ),
-    "reap": Command(
+    "reap": CliCommand(
         "work.box_tools", "Box tools", "list idle processes that occupy GPU memory, and end one",
         (
             (OK, "no orphan found, or it was ended"),
@@ -316,15 +316,15 @@ COMMANDS: dict[str, Command] = {
             _LOST,
         ),
     ),
-    "grep": Command(
+    "grep": CliCommand(
         "work.box_tools", "Box tools", "search logs on a box, the newest lines first",
         ((OK, "something matched"), (FAILED, "nothing matched"), _WAY, _LOST),
     ),
-    "manifest": Command(
+    "manifest": CliCommand(
         "work.box_tools", "Box tools", "list the files below a directory of a box with their SHA-256",
         ((OK, "everything is listed"), (FAILED, "some file is not listed; each is named"), _WAY, _LOST),
     ),
-    "mirror": Command(
+    "mirror": CliCommand(
         "work.box_tools", "Box tools", "copy a directory on a box to durable storage, read back and compared",
         (
             (OK, "every file was verified"),
@@ -334,7 +334,7 @@ COMMANDS: dict[str, Command] = {
             (NO_ROOM, "not enough space; needed and free space are printed"),
         ),
     ),
-    "triage": Command(
+    "triage": CliCommand(
         "triage_files", "Failures", "name what broke in a log, with proof and fix",
         (
             (OK, "no known failure found"),
@@ -342,7 +342,7 @@ COMMANDS: dict[str, Command] = {
             (UNKNOWN, "wrong command line, or a file that cannot be read"),
         ),
     ),
-    "handbook": Command(
+    "handbook": CliCommand(
         "handbook_command", "Failures", "search the handbook of known failures, or draft a page",
         (
             (OK, "found, listed, or drafted"),
@@ -350,7 +350,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, or a page of your own that cannot be used"),
         ),
     ),
-    "pull": Command(
+    "pull": CliCommand(
         "teardown.pull", "Results", "copy the results of a box here, verified",
         (
             (OK, "everything requested is here and verified; with --dry-run: can be pulled"),
@@ -359,7 +359,7 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "the box could not be reached, or the connection was lost; the next rgt pull resumes"),
         ),
     ),
-    "verify": Command(
+    "verify": CliCommand(
         "teardown.verifying", "Results", "prove that a directory of results is complete and loads",
         (
             (OK, "everything is complete, recorded in its PULL_VERIFIED.json"),
@@ -367,7 +367,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, or a directory that cannot be read"),
         ),
     ),
-    "down": Command(
+    "down": CliCommand(
         "teardown.down", "Money", "stop a box and its billing, after checking that no result is lost",
         (
             (OK, "the provider confirms it (charges that continue are listed); --dry-run: allowed; --done: recorded"),
@@ -378,7 +378,7 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNCONFIRMED,
     ),
-    "up": Command(
+    "up": CliCommand(
         "renting.up", "Money", "rent a machine and add it to the fleet file",
         (
             (OK, "rented as agreed, and SSH answers; with --dry-run: can be rented; with --written-off: noted"),
@@ -389,7 +389,7 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNCONFIRMED,
     ),
-    "bid": Command(
+    "bid": CliCommand(
         "renting.bid", "Money", "raise or lower the bid of a spot machine (Vast.ai)",
         (
             (OK, "the platform shows the new bid; with --dry-run: it would be sent"),
@@ -400,7 +400,7 @@ COMMANDS: dict[str, Command] = {
         ),
         untold=UNCONFIRMED,
     ),
-    "check-box": Command(
+    "check-box": CliCommand(
         "renting.box_check", "Money", "test a box before you spend money on it: GPUs, disk, network",
         (
             (OK, "no problem found; doubts are listed"),
@@ -409,7 +409,7 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
-    "autostop": Command(
+    "autostop": CliCommand(
         "autostop.arm_command", "Money", "arm a box to park itself when it is idle",
         (
             (OK, "armed; with --dry-run: can be armed; with --status: printed; with --disarm: disarmed"),
@@ -418,7 +418,7 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "the box could not be reached; or the outcome is unknown: check --status"),
         ),
     ),
-    "lease": Command(
+    "lease": CliCommand(
         "autostop.arm_command", "Money", "give a box a hard deadline that it enforces itself",
         (
             (OK, "armed; with --dry-run: can be armed"),
@@ -427,15 +427,15 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "the box could not be reached; or the outcome is unknown: check rgt autostop --status"),
         ),
     ),
-    "keep": Command(
+    "keep": CliCommand(
         "autostop.arm_command", "Money", "postpone the autostop or lease of a box",
         ((OK, "postponed"), (FAILED, "it is not armed, or the box could not save the change"), _WAY, _NO_BOX),
     ),
-    "notify": Command(
+    "notify": CliCommand(
         "autostop.notify", "Money", "give a box an address that it can notify on its own",
         ((OK, "done"), (FAILED, "the box refused; the reason is printed"), _WAY, _NO_BOX),
     ),
-    "audit": Command(
+    "audit": CliCommand(
         "teardown.auditing", "Money", "print the log of billing actions, and verify it",
         (
             (OK, "printed; with --verify: the log is complete"),
@@ -443,7 +443,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, or the log or the journal cannot be read"),
         ),
     ),
-    "profiles": Command(
+    "profiles": CliCommand(
         "teardown.platforms", "Money", "list the platforms, and what each does without you",
         (
             (OK, "printed; check: every fact about money or data has a source"),
@@ -451,7 +451,7 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, no such platform, or a profile that cannot be used"),
         ),
     ),
-    "mirrors": Command(
+    "mirrors": CliCommand(
         "bringing.secrets_and_mirrors", "Push", "turn a platform's mirrors and proxy on or off on a box",
         (
             (OK, "shown, or turned on or off"),
@@ -460,7 +460,7 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
-    "secret": Command(
+    "secret": CliCommand(
         "bringing.secrets_and_mirrors", "Push", "put a key or token on a box, readable only by you",
         (
             (OK, "stored; or listed, or removed"),
@@ -469,7 +469,7 @@ COMMANDS: dict[str, Command] = {
             _NO_BOX,
         ),
     ),
-    "push": Command(
+    "push": CliCommand(
         "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (
             (OK, "pushed and complete; with --list and --prune: listed, or removed"),
@@ -482,7 +482,7 @@ COMMANDS: dict[str, Command] = {
 """Keyed by name; within a group in the order of ``rgt --help``."""
 
 
-def statuses(command: str) -> tuple[Meaning, ...]:
+def list_statuses(command: str) -> tuple[Meaning, ...]:
     """Return the exit statuses of a command, or of ``rgt`` itself.
 
     Ctrl-C elsewhere exits with 130.
@@ -492,17 +492,17 @@ def statuses(command: str) -> tuple[Meaning, ...]:
     return COMMANDS[command].statuses
 
 
-def epilog(command: str, *examples: str) -> str:
+def build_epilog(command: str, *examples: str) -> str:
     """Return the end of a command's ``--help``: its examples and its exit statuses."""
     lines = [
         "examples:" if len(examples) > 1 else "example:",
         *(f"  {example}" for example in examples),
     ]
-    lines += ["", "exit status:", *(f"  {code}  {text}" for code, text in statuses(command))]
+    lines += ["", "exit status:", *(f"  {code}  {text}" for code, text in list_statuses(command))]
     return "\n".join(lines)
 
 
-def overview() -> str:
+def format_overview() -> str:
     """Return all commands by their groups, as ``rgt --help`` shows them."""
     lines = []
     for group in GROUPS:
@@ -515,7 +515,7 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def runner(name: str) -> Callable[[Any], int]:
+def find_runner(name: str) -> Callable[[Any], int]:
     """Return the function that runs a command and returns its exit status."""
     runs: Callable[[Any], int] = getattr(
         import_module(module_name(name)), f"run_{name.replace('-', '_')}"

@@ -13,11 +13,11 @@ import plotext
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE
-from rgt_tui.cli.gathering import gather
+from rgt_tui.cli.gathering import gather_state
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json
+from rgt_tui.cli.printing import print_error, print_json
 from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
-from rgt_tui.model import BoxSpec, BoxState, Link, RunState, clean
+from rgt_tui.model import BoxSpec, BoxState, LinkState, RunState, clean_text
 from rgt_tui.profiles import how_many
 from rgt_tui.ssh import remote_root
 
@@ -34,7 +34,7 @@ def run_scalars(arguments: ScalarsArguments) -> int:
     try:
         root = remote_root()
     except FileNotFoundError as error:
-        complain(error)
+        print_error(error)
         return FAILED
     path = arguments.path
     words = [f"./{path}" if path.startswith("-") else path]
@@ -51,31 +51,31 @@ def run_curves(arguments: CurvesArguments) -> int:
     """Plot; return the exit status."""
     spec = open_box(arguments)
 
-    return running.run(_plot(spec, arguments))
+    return running.run_coroutine(_print_plot(spec, arguments))
 
 
-async def _plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
-    state = await gather(
+async def _print_plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
+    state = await gather_state(
         [spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
     )
     box = state.boxes[0]
-    if box.link is not Link.LIVE:
-        complain(f"{spec.name}: {box.reason}")
+    if box.link is not LinkState.LIVE:
+        print_error(f"{spec.name}: {box.reason}")
         return UNREACHABLE
     try:
         run = chosen_run(box, arguments.run)
         names = chosen_series(run, arguments.metrics)
     except LookupError as error:
-        complain(f"{spec.name}: {error.args[0]}")
+        print_error(f"{spec.name}: {error.args[0]}")
         return FAILED
     if arguments.json:
         return _print_json(spec.name, run, names)
-    width = arguments.width or _width()
-    text, left_out = plot(run, names, width, arguments.height, log=arguments.log)
+    width = arguments.width or _plot_width()
+    text, left_out = draw_plot(run, names, width, arguments.height, log=arguments.log)
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
     if left_out:
-        complain(
+        print_error(
             f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, beyond ±1e300, or not positive)"
         )
     return OK
@@ -111,7 +111,7 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
     return list(wanted or [name for name in USUAL if name in run.metrics] or list(run.metrics)[:1])
 
 
-def plot(
+def draw_plot(
     run: RunState, names: Sequence[str], width: int, height: int, *, log: bool = False
 ) -> tuple[str, int]:
     """Return the coloured plot, and how many points could not be drawn.
@@ -127,7 +127,7 @@ def plot(
     plotext.theme("pro")
     plotext.limit_size(False, False)
     plotext.plotsize(max(20, width), max(8, height))
-    plotext.title(clean(f"{run.name}: {', '.join(names)}"))
+    plotext.title(clean_text(f"{run.name}: {', '.join(names)}"))
     plotext.xlabel("step")
     if log:
         plotext.yscale("log")
@@ -142,7 +142,10 @@ def plot(
         left_out += len(points) - len(drawn)
         if drawn:
             plotext.plot(
-                [x for x, _ in drawn], [y for _, y in drawn], label=clean(name), marker="braille"
+                [x for x, _ in drawn],
+                [y for _, y in drawn],
+                label=clean_text(name),
+                marker="braille",
             )
     return str(plotext.build()), left_out
 
@@ -173,7 +176,7 @@ def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
     return OK
 
 
-def _width() -> int:
+def _plot_width() -> int:
     if sys.stdout.isatty():
         return shutil.get_terminal_size((100, 24)).columns
     return 100

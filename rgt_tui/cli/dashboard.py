@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from rgt_tui.cli.arguments import DashboardArguments
 from rgt_tui.cli.commands import USAGE
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import print_error
 
 if TYPE_CHECKING:
     from rgt_tui.fleet import FirstSteps, FleetSource
     from rgt_tui.fleet.config import FleetConfig
-    from rgt_tui.fleet.config.following import Following
+    from rgt_tui.fleet.config.following import FleetFileFollower
     from rgt_tui.model import FleetState, Profile
     from rgt_tui.ui import Preferences
 
@@ -28,7 +28,7 @@ ENV = "RGT_TRACE_FILE"
 HEAVY = ("torch", "numpy", "asyncssh", "httpx", "cryptography")
 
 
-def mark(event: str) -> None:
+def trace_event(event: str) -> None:
     """Append an event to the trace file that the environment names, if any."""
     path = os.environ.get(ENV)
     if not path:
@@ -55,7 +55,7 @@ TMUX_SECONDS = 1.0
 """How long to wait for tmux's answer."""
 
 
-def ask_tmux(environ: MutableMapping[str, str]) -> None:
+def choose_ascii_in_tmux(environ: MutableMapping[str, str]) -> None:
     """Select ASCII if the terminal around tmux cannot show our characters.
 
     If the client's locale is not UTF-8 (as over ssh without LANG), tmux shows underscores, whatever
@@ -77,10 +77,10 @@ def ask_tmux(environ: MutableMapping[str, str]) -> None:
         environ["RGT_ASCII"] = "1"
 
 
-class Met:
+class SeenPlatformFile:
     """Platform pages that a person has seen, stored in the file that the checklist reads."""
 
-    async def knows(self, profile: Profile) -> bool:
+    async def has_seen(self, profile: Profile) -> bool:
         """Return whether the person has seen the current version of the page."""
         import asyncio
 
@@ -88,7 +88,7 @@ class Met:
 
         return await asyncio.to_thread(seen_at, profile) is not None
 
-    async def remember(self, profile: Profile) -> str | None:
+    async def record_seen(self, profile: Profile) -> str | None:
         """Record that the page was shown; return why that failed, or None."""
         import asyncio
 
@@ -106,7 +106,7 @@ def in_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def show(
+def run_dashboard(
     make_fleet: Callable[[], FleetSource],
     *,
     title: str,
@@ -117,7 +117,7 @@ def show(
     notice: tuple[str, str] | None = None,
     readonly: bool = False,
     first_steps: FirstSteps | None = None,
-    met: Met | None = None,
+    met: SeenPlatformFile | None = None,
 ) -> int:
     """Run the dashboard until the person leaves; return the exit code.
 
@@ -135,10 +135,10 @@ def show(
     """
     served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
     if served and not readonly:
-        complain("in a browser rgt is always read-only: rgt serve")
+        print_error("in a browser rgt is always read-only: rgt serve")
         return USAGE
     if not (served or in_terminal()):
-        complain(f"the dashboard needs a terminal; without one use {without}")
+        print_error(f"the dashboard needs a terminal; without one use {without}")
         return USAGE
     if not served and (kind := os.environ.get("TERM", "")) in DUMB:
         sys.stderr.write(
@@ -149,7 +149,7 @@ def show(
     # Objects made during the start stay alive: collecting garbage meanwhile takes a tenth of the
     # time until the first frame. After that, the app runs the collector.
     gc.disable()
-    ask_tmux(os.environ)
+    choose_ascii_in_tmux(os.environ)
     # Only after reading the fleet file, so that an error in that is printed at once.
     import asyncio
 
@@ -159,14 +159,14 @@ def show(
     try:
         preferences = read_preferences(chosen)
     except PreferencesError as error:
-        complain(error)
+        print_error(error)
         return USAGE
 
     from rgt_tui.fleet import new_loop
 
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
         return runner.run(
-            _run(
+            _run_app(
                 make_fleet,
                 title,
                 hint,
@@ -181,14 +181,14 @@ def show(
         )
 
 
-async def _run(
+async def _run_app(
     make_fleet: Callable[[], FleetSource],
     title: str,
     hint: str | None,
     farewell: str | None,
     notice: tuple[str, str] | None,
     readonly: bool,
-    met: Met | None,
+    met: SeenPlatformFile | None,
     preferences: Preferences,
     remember: Path,
     first_steps: FirstSteps | None,
@@ -199,22 +199,22 @@ async def _run(
 
     made: list[FleetSource] = []
 
-    def make() -> FleetSource:
-        mark("first-frame")
+    def make_traced_fleet() -> FleetSource:
+        trace_event("first-frame")
         fleet = make_fleet()
         made.append(fleet)
         unsubscribe: Callable[[], None] = lambda: None  # noqa: E731
 
         def first_sample(state: FleetState) -> None:
             if any(box.sample is not None for box in state.boxes):
-                mark("first-sample")
+                trace_event("first-sample")
                 unsubscribe()
 
         unsubscribe = fleet.subscribe(first_sample)
         return fleet
 
     app = RgtApp(
-        make,
+        make_traced_fleet,
         title=title,
         hint=hint,
         farewell=farewell,
@@ -235,7 +235,7 @@ async def _run(
         for fleet in made:
             await fleet.stop()
     if app.return_code == 0:
-        sys.stdout.write(app.farewell + "\n")
+        sys.stdout.write(app.farewell_line + "\n")
     return app.return_code or 0
 
 
@@ -244,11 +244,11 @@ NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only 
 
 
 def _fleet_of(
-    arguments: DashboardArguments, config: FleetConfig, following: Following | None
+    arguments: DashboardArguments, config: FleetConfig, following: FleetFileFollower | None
 ) -> FleetSource:
-    from rgt_tui.cli.gathering import make_kept_fleet
+    from rgt_tui.cli.gathering import make_recording_fleet
 
-    return make_kept_fleet(
+    return make_recording_fleet(
         config.boxes,
         config.alerts,
         fleet_file=config.path,
@@ -259,47 +259,49 @@ def _fleet_of(
     )
 
 
-def _welcome(arguments: DashboardArguments) -> int:
+def _open_welcome(arguments: DashboardArguments) -> int:
     """Open the dashboard without a fleet file: it offers choices for a first one."""
     from rgt_tui.cli.set_up.first_fleet import FirstFleet
-    from rgt_tui.fleet.config import Place
-    from rgt_tui.fleet.config.following import Following
+    from rgt_tui.fleet.config import FleetFilePlace
+    from rgt_tui.fleet.config.following import FleetFileFollower
 
-    def kept(config: FleetConfig) -> FleetSource:
-        return _fleet_of(arguments, config, Following(Place(config.path), config, names=()))
+    def build_kept_fleet(config: FleetConfig) -> FleetSource:
+        return _fleet_of(
+            arguments, config, FleetFileFollower(FleetFilePlace(config.path), config, names=())
+        )
 
-    steps = FirstFleet(kept)
-    return show(
-        steps.make,
+    steps = FirstFleet(build_kept_fleet)
+    return run_dashboard(
+        steps.make_chosen_fleet,
         title="rgt",
         hint=None,
         farewell=None,
         without="`rgt demo`, `rgt init` or `rgt import`",
         readonly=arguments.readonly,
         first_steps=steps,
-        met=Met(),
+        met=SeenPlatformFile(),
     )
 
 
-def run(arguments: DashboardArguments) -> int:
+def open_dashboard(arguments: DashboardArguments) -> int:
     """Open the dashboard; return the exit code."""
     # Not for a demo or a recording, which have no fleet file.
-    from rgt_tui.cli.opening import followed, meant, open_fleet
+    from rgt_tui.cli.opening import find_fleet_place, open_fleet, watch_fleet_file
     from rgt_tui.fleet.config import FleetFileError
 
-    place = meant(arguments)
+    place = find_fleet_place(arguments)
     if place is None and in_terminal():
-        return _welcome(arguments)
+        return _open_welcome(arguments)
     try:
         config = open_fleet(arguments)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
 
     readonly = arguments.readonly
-    following = followed(arguments, config)
+    following = watch_fleet_file(arguments, config)
 
-    return show(
+    return run_dashboard(
         lambda: _fleet_of(arguments, config, following),
         title=f"rgt {config.path.name}",
         hint=None,
@@ -308,5 +310,5 @@ def run(arguments: DashboardArguments) -> int:
         boxes=len(config.boxes),
         notice=None if config.doubt is None else (NOTICE, "rgt trust"),
         readonly=readonly,
-        met=Met(),
+        met=SeenPlatformFile(),
     )

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.set_up.set_up_arguments import DemoArguments
 from rgt_tui.cli.watch_arguments import ReplayArguments
 
@@ -29,7 +29,7 @@ def run_replay(arguments: ReplayArguments) -> int:
 
     headless = arguments.headless or arguments.json
     if headless and arguments.loop:
-        complain("--loop never ends, so it needs the dashboard")
+        print_error("--loop never ends, so it needs the dashboard")
         return USAGE
     try:
         # Fail before a screen is opened if it is not a recording.
@@ -39,10 +39,10 @@ def run_replay(arguments: ReplayArguments) -> int:
         if arguments.at is not None:
             skip = coming_time(arguments.at, started) - started
     except (RecordingError, ValueError) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     if headless:
-        return running.run(_play(arguments, skip))
+        return running.run_coroutine(_print_replay(arguments, skip))
     return _recording_screen(arguments, skip)
 
 
@@ -50,17 +50,17 @@ def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
     import shlex
     from pathlib import Path
 
-    from rgt_tui.cli.dashboard import show
+    from rgt_tui.cli.dashboard import run_dashboard
 
     path = Path(arguments.file)
 
-    def make() -> FleetSource:
+    def build_fleet() -> FleetSource:
         from rgt_tui.recordings import ReplayFleet
 
         return ReplayFleet(path, speed=arguments.speed or 1.0, skip=skip, loop=arguments.loop)
 
-    return show(
-        make,
+    return run_dashboard(
+        build_fleet,
         title=f"rgt replay {path.name}",
         hint=KEYS,
         farewell="rgt has closed the recording",
@@ -68,13 +68,13 @@ def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
     )
 
 
-async def _play(arguments: ReplayArguments, skip: float) -> int:
+async def _print_replay(arguments: ReplayArguments, skip: float) -> int:
     import asyncio
     from pathlib import Path
 
     from rgt_tui.cli import running
     from rgt_tui.cli.status import lines_of
-    from rgt_tui.cli.status_line import encode, text_line
+    from rgt_tui.cli.status_line import encode_line, text_line
     from rgt_tui.cli.watch import TextWatcher
     from rgt_tui.recordings import ReplayFleet
 
@@ -93,9 +93,9 @@ async def _play(arguments: ReplayArguments, skip: float) -> int:
             await running.first_of(over.wait(), fleet.over.wait(), told.run(fleet.now))
     finally:
         await fleet.stop()
-    told.look(fleet.now())
+    told.print_due(fleet.now())
     for line in lines_of(fleet.state, fleet.now()):
-        sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
+        sys.stdout.write(encode_line(line).decode() if arguments.json else text_line(line) + "\n")
     if fleet.faults or any(not item.torn for item in fleet.skipped):
         return FAILED
     return OK
@@ -115,22 +115,26 @@ def run_demo(arguments: DemoArguments) -> int:
         if arguments.fleet_only:
             return _fleet_only(arguments)
         if arguments.headless or arguments.until or arguments.json:
-            return _headless(arguments)
+            return _run_headless(arguments)
     except DemoError as error:
-        complain(f"demo: {error}")
+        print_error(f"demo: {error}")
         return USAGE
-    return _screen(arguments)
+    return _run_on_screen(arguments)
 
 
-def _headless(arguments: DemoArguments) -> int:
+def _run_headless(arguments: DemoArguments) -> int:
     from rgt_tui.demo import headless
 
     if arguments.until == "teardown":
-        return _finish(headless.run_teardown(as_json=arguments.json, port_base=arguments.port_base))
+        return _run_to_end(
+            headless.run_teardown(as_json=arguments.json, port_base=arguments.port_base)
+        )
     if arguments.until == "autostop":
-        return _finish(headless.run_autostop(as_json=arguments.json, port_base=arguments.port_base))
-    return _finish(
-        headless.run(
+        return _run_to_end(
+            headless.run_autostop(as_json=arguments.json, port_base=arguments.port_base)
+        )
+    return _run_to_end(
+        headless.run_headless(
             seconds=arguments.seconds,
             until_story=arguments.until == "story",
             as_json=arguments.json,
@@ -142,65 +146,65 @@ def _headless(arguments: DemoArguments) -> int:
 
 def _fleet_only(arguments: DemoArguments) -> int:
     if not arguments.write_fleet:
-        complain("demo: --fleet-only needs --write-fleet FILE")
+        print_error("demo: --fleet-only needs --write-fleet FILE")
         return USAGE
     from rgt_tui.demo import headless
 
-    return _finish(
-        headless.run_alone(
+    return _run_to_end(
+        headless.run_boxes_only(
             arguments.write_fleet, port_base=arguments.port_base, seconds=arguments.seconds
         )
     )
 
 
-def _screen(arguments: DemoArguments) -> int:
-    from rgt_tui.cli.dashboard import show
+def _run_on_screen(arguments: DemoArguments) -> int:
+    from rgt_tui.cli.dashboard import run_dashboard
     from rgt_tui.demo import DemoError, sandboxes
 
     try:
         sandboxes.check_torch()
-        sandboxes.check()
+        sandboxes.check_sandboxes()
     except DemoError as error:
-        return _replay(str(error))
+        return _replay_recording(str(error))
 
-    def make() -> FleetSource:
+    def build_fleet() -> FleetSource:
         from rgt_tui.demo.demo_fleet import DemoFleet
 
         return DemoFleet(port_base=arguments.port_base, follow_advice=arguments.follow_advice)
 
-    return show(
-        make, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`"
+    return run_dashboard(
+        build_fleet, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`"
     )
 
 
-def _replay(why: str) -> int:
+def _replay_recording(why: str) -> int:
     """Play the included recording, and show what the real demo needs."""
-    from rgt_tui.cli.dashboard import show
+    from rgt_tui.cli.dashboard import run_dashboard
 
-    def make() -> FleetSource:
+    def build_fleet() -> FleetSource:
         from rgt_tui.demo import RECORDING
         from rgt_tui.recordings import ReplayFleet
 
         return ReplayFleet(RECORDING, loop=True)
 
-    return show(
-        make,
+    return run_dashboard(
+        build_fleet,
         title="rgt demo (REPLAY)",
         hint="a recording of the demo; the real one trains on this machine",
         farewell=f"that was a REPLAY: {why}",
         without="`rgt demo --headless`",
-        notice=(REPLAY, _needs(why)),
+        notice=(REPLAY, _describe_needs(why)),
     )
 
 
-def _needs(why: str) -> str:
+def _describe_needs(why: str) -> str:
     """Return what the real demo needs, short enough for one line of a screen."""
     if "torch" in why:
         return "the real demo: pip install torch"
     return why.partition(";")[0]
 
 
-def _finish(work: Coroutine[None, None, int]) -> int:
+def _run_to_end(work: Coroutine[None, None, int]) -> int:
     import asyncio
 
     return asyncio.run(work)

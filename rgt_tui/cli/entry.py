@@ -18,9 +18,9 @@ from rgt_tui.cli.commands import (
     INTERRUPTED,
     USAGE,
     NotOpened,
-    epilog,
-    overview,
-    runner,
+    build_epilog,
+    find_runner,
+    format_overview,
 )
 from rgt_tui.cli.printing import drop_output, is_lost_output, open_standard_streams
 
@@ -32,7 +32,7 @@ VALUED = ("--fleet",)
 WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem for Linux: wsl --install\n"
 
 
-class Parser(argparse.ArgumentParser):
+class RgtParser(argparse.ArgumentParser):
     """An argument parser that raises an error if its help cannot be written."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
@@ -42,14 +42,14 @@ class Parser(argparse.ArgumentParser):
 
 def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Return the parser of these commands (all by default); only their modules are imported."""
-    parser: argparse.ArgumentParser = Parser(
+    parser: argparse.ArgumentParser = RgtParser(
         prog="rgt",
         usage="rgt [-h] [--version] [--fleet FILE] [--no-history] [--readonly] [COMMAND ...]",
         description="Watch training on rented GPU boxes, and stop the meter without losing a result.\n"
         "Without a command: the dashboard on the fleet file.",
-        epilog=overview()
+        epilog=format_overview()
         + "\n"
-        + epilog(
+        + build_epilog(
             "rgt",
             "rgt demo      three boxes on this machine that really train",
             "rgt init      create a starter fleet file",
@@ -58,7 +58,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rgt {__version__}")
-    DashboardArguments.fill(parser)
+    DashboardArguments.fill_parser(parser)
     # The overview lists the commands by group. Without prog, a subparser would use the usage above
     # as its name.
     subparsers = parser.add_subparsers(
@@ -83,7 +83,7 @@ def first_word(words: Sequence[str]) -> str | None:
     return None
 
 
-def parse(words: Sequence[str]) -> Any:
+def parse_command_line(words: Sequence[str]) -> Any:
     """Parse a command line; errors, ``--help`` and ``--version`` exit as in argparse."""
     word = first_word(words)
     if word is not None and word not in COMMANDS:
@@ -96,16 +96,16 @@ def parse(words: Sequence[str]) -> Any:
     parser = build_parser([word] if word else ())
     arguments = arguments_of(word)() if word else DashboardArguments()
     if word is None or not COMMANDS[word].carries or "--" not in words:
-        return _parsed(parser, words, arguments)
+        return _parse_words(parser, words, arguments)
     # Split by hand: argparse treats -- differently between versions of Python, and these words must
     # not change.
     at = list(words).index("--")
-    _parsed(parser, words[:at], arguments)
+    _parse_words(parser, words[:at], arguments)
     arguments.words = list(words[at + 1 :])
     return arguments
 
 
-def _parsed(
+def _parse_words(
     parser: argparse.ArgumentParser, words: Sequence[str], arguments: Arguments
 ) -> Arguments:
     """Parse; positional words after an option are added to those before it."""
@@ -114,7 +114,7 @@ def _parsed(
     parser = parser.get_default("parsers").get(arguments.command, parser)
     free = [
         (attribute, settings)
-        for attribute, declared in arguments.declared().items()
+        for attribute, declared in arguments.list_declared().items()
         for settings in declared.actions.values()
         if declared.positional and settings.get("nargs")
     ]
@@ -144,14 +144,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # imported modules stay alive: collecting garbage meanwhile would slow every start
         gc.disable()
         try:
-            arguments = parse(sys.argv[1:] if argv is None else argv)
+            arguments = parse_command_line(sys.argv[1:] if argv is None else argv)
             command = arguments.command
             if command is None:
                 from rgt_tui.cli import dashboard
 
-                run: Callable[[Any], int] = dashboard.run
+                run: Callable[[Any], int] = dashboard.open_dashboard
             else:
-                run = runner(command)
+                run = find_runner(command)
             if argv is None:
                 gc.freeze()  # speeds up the exit, too: the process runs only this command
         finally:

@@ -10,27 +10,35 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.cli.printing import waiting
+from rgt_tui.cli.printing import wait_indicator
 from rgt_tui.cli.watch_arguments import MetricsArguments, PatrolArguments, StatusArguments
 from rgt_tui.fleet import (
     FOR_ONE_QUESTION,
-    Alerting,
-    Budget,
     Fleet,
-    Memory,
-    Observer,
+    FleetAlerting,
+    FleetObserver,
+    HistoryRecorder,
+    MemoryBudget,
     Tap,
     endpoint_from,
     is_priced,
 )
 from rgt_tui.fleet.config import FleetConfig
-from rgt_tui.fleet.config.following import Following
+from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.gate import audit
 from rgt_tui.health import mutes
-from rgt_tui.model import AlertSettings, BoxSpec, BoxState, FleetState, Link, MeterKind, RunState
+from rgt_tui.model import (
+    AlertSettings,
+    BoxSpec,
+    BoxState,
+    FleetState,
+    LinkState,
+    MeterKind,
+    RunState,
+)
 from rgt_tui.profiles import how_many
-from rgt_tui.ssh import Policy
-from rgt_tui.store import History, history_path
+from rgt_tui.ssh import HostKeyPolicy
+from rgt_tui.store import FleetHistory, history_path
 
 NOISY = ("asyncssh", "httpx", "httpcore")
 """Loggers whose output would mix with the command's own."""
@@ -41,14 +49,14 @@ def make_fleet(
     *,
     accept_new_host_keys: bool = False,
     clock: Callable[[], float] = time.time,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[FleetObserver] = (),
     tap: Tap | None = None,
     alerts: AlertSettings | None = None,
     readonly: bool = False,
     whole: bool = False,
     asks: bool = False,
-    following: Following | None = None,
-    budget: Budget | None = None,
+    following: FleetFileFollower | None = None,
+    budget: MemoryBudget | None = None,
 ) -> Fleet:
     """Return a fleet for a command that only reads: no prompts, no history, no alerts sent.
 
@@ -72,7 +80,7 @@ def make_fleet(
     Raises:
         ProfileError: A box names a profile that does not exist.
     """
-    _hush()
+    _silence_loggers()
     kinds = AlertSettings(kinds=alerts.kinds) if alerts is not None else AlertSettings()
     return Fleet(
         specs,
@@ -80,17 +88,17 @@ def make_fleet(
         clock=clock,
         observers=observers,
         tap=tap,
-        policy=_policy(accept_new_host_keys),
+        policy=_host_key_policy(accept_new_host_keys),
         readonly=readonly,
         whole=whole,
         asks=asks,
         following=following,
         budget=budget,
-        alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
+        alerting=FleetAlerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
 
-def make_kept_fleet(
+def make_recording_fleet(
     specs: Sequence[BoxSpec],
     alerts: AlertSettings,
     *,
@@ -99,9 +107,9 @@ def make_kept_fleet(
     asks: bool = False,
     readonly: bool = False,
     accept_new_host_keys: bool = False,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[FleetObserver] = (),
     whole: bool = True,
-    following: Following | None = None,
+    following: FleetFileFollower | None = None,
 ) -> Fleet:
     """Return a fleet for a long-running command: with history on disk, and alerts sent to sinks.
 
@@ -121,23 +129,23 @@ def make_kept_fleet(
     Raises:
         ProfileError: A box names a profile that does not exist.
     """
-    _hush()
+    _silence_loggers()
     log = audit.default_path(os.environ)
     path = history_path(os.environ) if history and _is_trusted(specs) else None
     known_by = "" if fleet_file is None else str(fleet_file.absolute())
-    memory = None if path is None else Memory(History(path, fleet=known_by))
+    memory = None if path is None else HistoryRecorder(FleetHistory(path, fleet=known_by))
     return Fleet(
         specs,
         audit=log,
-        remember=None if memory is None else memory.remember,
+        remember=None if memory is None else memory.recall_states,
         observers=(*observers, *(() if memory is None else (memory,))),
         asks=asks,
         readonly=readonly,
         whole=whole,
         following=following,
         fleet_file=fleet_file,
-        policy=_policy(accept_new_host_keys),
-        alerting=Alerting(alerts, path=_alerts_file(specs), greets=True),
+        policy=_host_key_policy(accept_new_host_keys),
+        alerting=FleetAlerting(alerts, path=_alerts_file(specs), greets=True),
     )
 
 
@@ -152,13 +160,13 @@ def _alerts_file(specs: Sequence[BoxSpec]) -> Path | None:
     return None
 
 
-def _policy(accept_new_host_keys: bool) -> Policy:
+def _host_key_policy(accept_new_host_keys: bool) -> HostKeyPolicy:
     if accept_new_host_keys:
-        return Policy.ACCEPT_NEW
-    return Policy.ASK
+        return HostKeyPolicy.ACCEPT_NEW
+    return HostKeyPolicy.ASK
 
 
-def _hush() -> None:
+def _silence_loggers() -> None:
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -176,14 +184,14 @@ BEHIND_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 STOP_SECONDS = 8.0
 """Writing the history takes up to five seconds."""
-FAILED = (Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN)
+FAILED = (LinkState.UNREACHABLE, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN)
 """A first attempt that ends in one of these is final: a one-shot command does not wait for a
 retry."""
-ELSEWHERE = (Link.UNREACHABLE, Link.REFUSED_KEY)
+ELSEWHERE = (LinkState.UNREACHABLE, LinkState.REFUSED_KEY)
 """After these a session tries the address that the provider reports."""
 
 
-class Settling:
+class SettleTracker:
     """Follows the states of a fleet, and knows which boxes have sent all their initial data.
 
     Args:
@@ -206,7 +214,7 @@ class Settling:
         self._told: dict[str, int] = {}
         """Box → number of failed attempts when the provider reported another address."""
 
-    def look(self, state: FleetState) -> None:
+    def apply_state(self, state: FleetState) -> None:
         """Apply a new state."""
         now = self._now()
         for box in state.boxes:
@@ -226,9 +234,9 @@ class Settling:
                 a is not b for a, b in zip(before, told, strict=True)
             ):
                 self._news[name] = now
-                if any(_behind(run, box, state.at) for run in box.runs if run not in before):
+                if any(_is_behind(run, box, state.at) for run in box.runs if run not in before):
                     self._behind[name] = now
-            if box.link is Link.LIVE and box.sample is not None:
+            if box.link is LinkState.LIVE and box.sample is not None:
                 self._live.setdefault(name, now)
             if box.looked:
                 self._looked.setdefault(name, now)
@@ -237,16 +245,24 @@ class Settling:
             if _is_elsewhere(box):
                 self._told.setdefault(name, len(self._tries.get(name, ())))
 
-    def settled(self, box: BoxState) -> bool:
+    def is_settled(self, box: BoxState) -> bool:
         """Return whether there is nothing more to wait for."""
         name, now = box.spec.name, self._now()
-        if box.link is Link.PAUSED:
+        if box.link is LinkState.PAUSED:
             return True
         if box.spec.provider is not None and box.meter.at is None and box.meter.error is None:
             return False  # the provider knows why a connection fails: stopped, gone, moved
         if box.link in FAILED:
-            return box.link not in ELSEWHERE or not _is_elsewhere(box) or self._tried_there(name)
-        if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
+            return (
+                box.link not in ELSEWHERE
+                or not _is_elsewhere(box)
+                or self._has_tried_new_address(name)
+            )
+        if (
+            box.link is not LinkState.LIVE
+            or name not in self._live
+            or box.remembered_at is not None
+        ):
             return False
         if (not box.looked or _is_uncounted(box)) and now - self._live[name] < FIRST_LOOK_SECONDS:
             return False
@@ -255,7 +271,7 @@ class Settling:
         since = max(self._live[name], self._looked.get(name, 0.0), self._behind.get(name, 0.0))
         return now - since >= LONGEST_SECONDS
 
-    def _tried_there(self, name: str) -> bool:
+    def _has_tried_new_address(self, name: str) -> bool:
         """Return whether an attempt failed after the provider reported another address."""
         return len(self._tries.get(name, ())) > max(1, self._told.get(name, 0))
 
@@ -271,12 +287,12 @@ def _is_uncounted(box: BoxState) -> bool:
     return is_priced(box.spec) and box.meter.kind is MeterKind.UNKNOWN
 
 
-def _behind(run: RunState, box: BoxState, now: float) -> bool:
+def _is_behind(run: RunState, box: BoxState, now: float) -> bool:
     """Return whether the newest point of a run was written long ago."""
     return run.last_at is not None and now + (box.clock_skew or 0.0) - run.last_at > BEHIND_SECONDS
 
 
-async def settle(
+async def wait_until_settled(
     fleet: Fleet, seconds: float, each: Callable[[BoxState, float], None] | None = None
 ) -> FleetState:
     """Wait until every box of a started fleet has sent its initial data; return the newest state.
@@ -287,39 +303,39 @@ async def settle(
         each: Called once per box, with the time, as soon as its initial data is complete; for boxes
             that are not reached, at the end, when their own stop and open actions are known.
     """
-    settling = Settling()
+    settling = SettleTracker()
     waiting = {box.spec.name for box in fleet.state.boxes}
 
-    def report(*, all_of_them: bool = False) -> None:
+    def report_settled(*, all_of_them: bool = False) -> None:
         if each is not None:
             for box in fleet.state.boxes:
-                is_due = settling.settled(box) and box.link is Link.LIVE
+                is_due = settling.is_settled(box) and box.link is LinkState.LIVE
                 if box.spec.name in waiting and (all_of_them or is_due):
                     waiting.discard(box.spec.name)
                     each(box, fleet.now())
 
-    settling.look(fleet.state)
-    unsubscribe = fleet.subscribe(settling.look)
+    settling.apply_state(fleet.state)
+    unsubscribe = fleet.subscribe(settling.apply_state)
     try:
         async with asyncio.timeout(seconds):
             # Only the clock can detect silence: there is nothing to await for it.
-            while not all(settling.settled(box) for box in fleet.state.boxes):
-                report()
+            while not all(settling.is_settled(box) for box in fleet.state.boxes):
+                report_settled()
                 await asyncio.sleep(LOOK_SECONDS)
-            report()
+            report_settled()
             await fleet.self_stops_seen()
-            await fleet.open_actions_asked()
-            await fleet.accounts_asked()
+            await fleet.wait_for_open_actions()
+            await fleet.wait_for_accounts()
     except TimeoutError:
         pass
     finally:
         unsubscribe()
-    fleet.publish()
-    report(all_of_them=True)
+    fleet.publish_now()
+    report_settled(all_of_them=True)
     return fleet.state
 
 
-async def gather(
+async def gather_state(
     specs: Sequence[BoxSpec],
     seconds: float,
     *,
@@ -330,12 +346,12 @@ async def gather(
 ) -> FleetState:
     """Connect to boxes once and return what they sent within `seconds`, including unreached boxes.
 
-    `whole` as in `make_fleet`, `each` as in `settle`.
+    `whole` as in `make_fleet`, `each` as in `wait_until_settled`.
     """
     fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts, whole=whole)
     async with running_fleet(fleet):
-        with waiting(f"connecting to {how_many(len(specs), 'box', 'boxes')} …"):
-            return await settle(fleet, seconds, each)
+        with wait_indicator(f"connecting to {how_many(len(specs), 'box', 'boxes')} …"):
+            return await wait_until_settled(fleet, seconds, each)
 
 
 async def gather_named(
@@ -346,9 +362,9 @@ async def gather_named(
 ) -> FleetState:
     """Gather the state of the boxes that a command names, with its timeout and host-key policy.
 
-    `each` as in `settle`.
+    `each` as in `wait_until_settled`.
     """
-    return await gather(
+    return await gather_state(
         specs,
         arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
@@ -389,6 +405,6 @@ async def settled_fleet(
         budget=FOR_ONE_QUESTION,
     )
     async with running_fleet(fleet):
-        with waiting(doing):
-            await settle(fleet, seconds)
+        with wait_indicator(doing):
+            await wait_until_settled(fleet, seconds)
         yield fleet

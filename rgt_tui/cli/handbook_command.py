@@ -9,11 +9,18 @@ from collections.abc import Iterator
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain, json_line, print_lines
+from rgt_tui.cli.printing import json_line, print_error, print_lines
 from rgt_tui.cli.watch_arguments import HandbookArguments
-from rgt_tui.files import publish
-from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, own_directory
-from rgt_tui.health import told_by
+from rgt_tui.files import replace_file
+from rgt_tui.handbook import (
+    ACTION_WORDS,
+    HandbookError,
+    HandbookPage,
+    all_pages,
+    find_pages,
+    own_directory,
+)
+from rgt_tui.health import ids_referring_to
 from rgt_tui.model import Gotcha, Profile
 from rgt_tui.profiles import ProfileError, all_profiles
 
@@ -46,23 +53,23 @@ def run_handbook(arguments: HandbookArguments) -> int:
     """Search, show or draft; return the exit status."""
     words = arguments.term
     if words[:1] == ["new"]:
-        return _draft(words[1:])
+        return _write_draft(words[1:])
     term = " ".join(words)
     try:
         pages = all_pages()
     except HandbookError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     found = find_pages(term, pages.values()) if term else list(pages.values())
     traps: list[tuple[Profile, Gotcha]] = []
     try:
-        traps += () if term.upper() in pages else _traps(term)
+        traps += () if term.upper() in pages else _find_traps(term)
     except ProfileError as error:
-        complain(error)  # the pages are useful without the profiles
+        print_error(error)  # the pages are useful without the profiles
         if not found:
             return USAGE
     if not found and not traps:
-        complain(
+        print_error(
             f"no page matches {term!r}; rgt handbook lists all, rgt handbook new ID drafts one"
         )
         return FAILED
@@ -81,7 +88,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
     return OK
 
 
-def page_lines(page: Page) -> Iterator[str]:
+def page_lines(page: HandbookPage) -> Iterator[str]:
     """Yield a page as Markdown."""
     yield f"# {page.id}: {page.title}"
     yield ""
@@ -102,7 +109,7 @@ def page_lines(page: Page) -> Iterator[str]:
     if page.beats:
         yield ""
         yield f"More exact than {', '.join(page.beats)}."
-    alerts, checks = told_by(page.id)
+    alerts, checks = ids_referring_to(page.id)
     if alerts or checks:
         told = [f"alerts {', '.join(f'`{alert}`' for alert in alerts)}"] if alerts else []
         told += [f"checks {', '.join(checks)}"] if checks else []
@@ -113,7 +120,7 @@ def page_lines(page: Page) -> Iterator[str]:
         yield f"Sources: {', '.join(page.sources)}"
 
 
-def _traps(term: str) -> Iterator[tuple[Profile, Gotcha]]:
+def _find_traps(term: str) -> Iterator[tuple[Profile, Gotcha]]:
     """Yield the platform traps for a term: the one with that id, else those with all its words."""
     words = term.lower().split()
     if words:
@@ -143,27 +150,27 @@ def _trap_lines(profile: Profile, trap: Gotcha) -> Iterator[str]:
     yield f"All of the platform: `rgt profiles show {profile.id}`"
 
 
-def _draft(words: list[str]) -> int:
+def _write_draft(words: list[str]) -> int:
     """Write a draft; an existing file is never changed."""
     if len(words) != 1 or not re.fullmatch(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*", words[0]):
-        complain(
+        print_error(
             "rgt handbook new ID: the id begins with a capital letter and has letters, digits and hyphens, as LAB1"
         )
         return USAGE
     path = own_directory() / f"{words[0]}.toml"
     try:
         if words[0] in all_pages():
-            complain(f"page {words[0]} already exists: rgt handbook {words[0]} shows it")
+            print_error(f"page {words[0]} already exists: rgt handbook {words[0]} shows it")
             return FAILED
         # Explicit modes, because pages that others can write are not read.
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         if path.exists():
-            complain(f"{path} already exists; not overwritten")
+            print_error(f"{path} already exists; not overwritten")
             return FAILED
-        publish(path, DRAFT.format(id=words[0]).encode())
+        replace_file(path, DRAFT.format(id=words[0]).encode())
     except (OSError, HandbookError) as error:
-        complain(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+        print_error(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
         return FAILED
     print_lines(f"{path}: written; edit it, then: rgt handbook {words[0]}")
     return OK

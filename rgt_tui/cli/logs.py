@@ -19,14 +19,14 @@ from rgt_tui.cli.commands import OK
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import json_line, print_json, print_lines
 from rgt_tui.cli.watch_arguments import LogsArguments
-from rgt_tui.fleet import ExactLog, Request, reached
-from rgt_tui.model import BoxSpec, BoxState, Link, clean, moment
+from rgt_tui.fleet import ExactLog, ExactLogRequest, connected_agent
+from rgt_tui.model import BoxSpec, BoxState, LinkState, clean_text, moment
 from rgt_tui.ssh import (
     CatFailed,
     FileListed,
     Unreachable,
-    hops,
-    listed,
+    list_matching_files,
+    resolve_hops,
 )
 
 SHOWN = 5
@@ -36,7 +36,9 @@ PANE = "tmux:"
 """Prefix of the "path" of a tmux pane."""
 
 
-async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], None]) -> str | None:
+async def choose_log_path(
+    spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], None]
+) -> str | None:
     """Return the path on the box; None if only a list was requested, which is printed.
 
     Raises:
@@ -47,25 +49,29 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
     wanted = arguments.log
     if wanted is not None and is_path(wanted) and not arguments.list_only:
         return str(wanted)
-    from rgt_tui.cli.gathering import gather  # imported here, because reading a path needs no fleet
+    from rgt_tui.cli.gathering import (
+        gather_state,  # imported here, because reading a path needs no fleet
+    )
 
-    state = await gather(
+    state = await gather_state(
         [spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
     )
     box = state.boxes[0]
-    if box.link is not Link.LIVE:
+    if box.link is not LinkState.LIVE:
         await asyncio.to_thread(
-            hops, spec
+            resolve_hops, spec
         )  # a mistake in ssh_config is a local error, not an unreachable box
         raise Unreachable(box.reason)
     log = of_run(box, wanted) if wanted is not None and not arguments.list_only else None
     if log is not None:
         return log
-    async with reached(spec) as (connection, deployed):
-        found = await listed(connection, deployed, (wanted,) if wanted else tuple(known(box)))
+    async with connected_agent(spec) as (connection, deployed):
+        found = await list_matching_files(
+            connection, deployed, (wanted,) if wanted else tuple(list_log_paths(box))
+        )
     if wanted is not None and not arguments.list_only:
         if not found:
-            raise CatFailed(unknown(box, wanted))
+            raise CatFailed(describe_unknown_log(box, wanted))
         return str(wanted)
     if arguments.list_only:
         for file in found:
@@ -74,7 +80,7 @@ async def choose(spec: BoxSpec, arguments: LogsArguments, say: Callable[[str], N
                 continue
             print_lines(f"{moment(file.mtime)} {file.size:>14,} {file.path}")
         return None
-    return newest(found, spec.name, say)
+    return choose_newest_log(found, spec.name, say)
 
 
 def is_path(word: str) -> bool:
@@ -82,21 +88,21 @@ def is_path(word: str) -> bool:
     return word.startswith(("/", "~", "./", "../")) or any(char in word for char in "*?[")
 
 
-def known(box: BoxState) -> list[str]:
+def list_log_paths(box: BoxState) -> list[str]:
     """Return the paths of a box's logs: those that are followed, and those of its runs."""
-    logs = [log for logs in runs(box).values() for log in logs]
+    logs = [log for logs in list_run_logs(box).values() for log in logs]
     paths = dict.fromkeys([*logs, *(view.path for view in box.logs), *box.spec.logs])
     return [path for path in paths if not path.startswith(PANE)]
 
 
-def runs(box: BoxState) -> dict[str, tuple[str, ...]]:
+def list_run_logs(box: BoxState) -> dict[str, tuple[str, ...]]:
     """Return the runs of a box as in `rgt status`, each with its outputs, the best first."""
     cells = {
         cell.name: (cell.log,) if cell.log else () for queue in box.queues for cell in queue.cells
     }
     found = {run.name: (*((run.log,) if run.log else ()), *run.logs) for run in box.found}
     names = dict.fromkeys((*cells, *(run.name for run in box.runs), *found))
-    return {clean(name): cells.get(name) or found.get(name) or () for name in names}
+    return {clean_text(name): cells.get(name) or found.get(name) or () for name in names}
 
 
 def of_run(box: BoxState, name: str) -> str | None:
@@ -105,13 +111,13 @@ def of_run(box: BoxState, name: str) -> str | None:
     Raises:
         CatFailed: The run exists, but its output is in no file.
     """
-    logs = runs(box).get(clean(name))
+    logs = list_run_logs(box).get(clean_text(name))
     path = next((log for log in logs or () if not log.startswith(PANE)), None)
     if path is None:
         path = next(
             (
                 log
-                for log in known(box)
+                for log in list_log_paths(box)
                 if name in (PurePosixPath(log).name, PurePosixPath(log).stem)
             ),
             None,
@@ -125,28 +131,34 @@ def of_run(box: BoxState, name: str) -> str | None:
         )
     if path is None and logs is not None:
         raise CatFailed(
-            f"no log is known for {name}; if there is one, give its path{others(box, name)}"
+            f"no log is known for {name}; if there is one, give its path{describe_existing_names(box, name)}"
         )
     return path
 
 
-def unknown(box: BoxState, name: str) -> str:
+def describe_unknown_log(box: BoxState, name: str) -> str:
     """Return the message for a name that is no run, log or file."""
-    word = clean(name)
+    word = clean_text(name)
     return (
-        f"no run, log or file is called {word}{others(box, name)}; to wait for a file that does not exist "
+        f"no run, log or file is called {word}{describe_existing_names(box, name)}; to wait for "
+        "a file that does not exist "
         f"yet, use --follow with its path: {shlex.quote(f'./{word}')}"
     )
 
 
-def others(box: BoxState, name: str) -> str:
+def describe_existing_names(box: BoxState, name: str) -> str:
     """Return a text with the existing names, those most like `name` first."""
     there = list(
-        dict.fromkeys((*runs(box), *(clean(PurePosixPath(log).name) for log in known(box))))
+        dict.fromkeys(
+            (
+                *list_run_logs(box),
+                *(clean_text(PurePosixPath(log).name) for log in list_log_paths(box)),
+            )
+        )
     )
     if not there:
         return "; rgt knows of no runs and no logs there"
-    near = difflib.get_close_matches(clean(name), there, NAMED, 0.0)
+    near = difflib.get_close_matches(clean_text(name), there, NAMED, 0.0)
     more = (
         f" and {len(there) - NAMED} more (rgt status {box.spec.name} --json)"
         if len(there) > NAMED
@@ -155,7 +167,7 @@ def others(box: BoxState, name: str) -> str:
     return f"; there are: {', '.join(near)}{more}"
 
 
-def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None]) -> str:
+def choose_newest_log(found: tuple[FileListed, ...], name: str, say: Callable[[str], None]) -> str:
     """Return the log that was written last; if there are several, print which one.
 
     Raises:
@@ -166,7 +178,7 @@ def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None])
             f"no log was found; give a path (rgt logs {name} '~/exp/train.log'), or set logs = [\"~/exp/*.log\"]"
         )
     if len(found) > 1:
-        others = ", ".join(clean(file.path) for file in found[1 : 1 + SHOWN])
+        others = ", ".join(clean_text(file.path) for file in found[1 : 1 + SHOWN])
         more = f" and {len(found) - 1 - SHOWN} more" if len(found) - 1 > SHOWN else ""
         say(f"{found[0].path} is the newest of {len(found)} logs; also: {others}{more}")
     return found[0].path
@@ -225,16 +237,16 @@ class LineOutput(ExactOutput):
             lines.append(self._rest)
             self._rest = b""
         if lines:
-            await super().write(self._format(lines))
+            await super().write(self._format_lines(lines))
 
     async def close(self) -> None:
         """Write the rest of a last line."""
         if self._rest:
             lines, self._rest = [self._rest], b""
-            await super().write(self._format(lines))
+            await super().write(self._format_lines(lines))
 
-    def _format(self, lines: list[bytes]) -> bytes:
-        return b"".join(harmless(line) + b"\n" for line in lines)
+    def _format_lines(self, lines: list[bytes]) -> bytes:
+        return b"".join(clean_line(line) + b"\n" for line in lines)
 
 
 class TerminalOutput(LineOutput):
@@ -273,17 +285,17 @@ class TerminalOutput(LineOutput):
                 self._drawing.cancel()
             await super().close()
 
-    def _format(self, lines: list[bytes]) -> bytes:
-        return self._erase_drawn() + super()._format(lines)
+    def _format_lines(self, lines: list[bytes]) -> bytes:
+        return self._erase_drawn() + super()._format_lines(lines)
 
     async def _draw_soon(self) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
         async with self._turn:
             newest = self._rest.rstrip(b"\r").rpartition(b"\r")[2]
-            text = one_row(harmless(newest[:LONGEST_ROW]).decode(), self._columns() - 1)
+            text = one_row(clean_line(newest[:LONGEST_ROW]).decode(), self._columns() - 1)
             if text:
                 out = self._erase_drawn() + text.encode()
-                self._drawn = width(text)
+                self._drawn = count_columns(text)
                 await ExactOutput.write(self, out)
 
     def _erase_drawn(self) -> bytes:
@@ -318,7 +330,7 @@ class JsonOutput(LineOutput):
         self._end += len(data)
         await super().write(data)
 
-    def _format(self, lines: list[bytes]) -> bytes:
+    def _format_lines(self, lines: list[bytes]) -> bytes:
         out = []
         for line in lines:
             text = line.decode("utf-8", "replace")
@@ -332,13 +344,13 @@ class JsonOutput(LineOutput):
         return b"".join(out)
 
 
-def harmless(line: bytes) -> bytes:
+def clean_line(line: bytes) -> bytes:
     """Return a line of a log that is safe for a terminal."""
     shown = line.rstrip(b"\r").rpartition(b"\r")[2]
-    return clean(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
+    return clean_text(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
 
 
-def width(text: str) -> int:
+def count_columns(text: str) -> int:
     """Return the maximum number of columns of a text."""
     return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)
 
@@ -346,7 +358,7 @@ def width(text: str) -> int:
 def one_row(text: str, columns: int) -> str:
     """Return as much of a text as fits into `columns` columns."""
     text = text[: max(0, columns)]
-    while width(text) > columns > 0:
+    while count_columns(text) > columns > 0:
         text = text[:-1]
     return text
 
@@ -370,31 +382,31 @@ def run_logs(arguments: LogsArguments) -> int:
     """Print the log; return the exit code."""
     spec = open_box(arguments)
 
-    return running.run_on_box(spec.name, _print(spec, arguments))
+    return running.run_on_box(spec.name, _print_log(spec, arguments))
 
 
-async def _print(spec: BoxSpec, arguments: LogsArguments) -> int:
-    def say(text: str) -> None:
+async def _print_log(spec: BoxSpec, arguments: LogsArguments) -> int:
+    def print_note(text: str) -> None:
         print_lines(f"rgt: {spec.name}: {text}", out=sys.stderr)
         sys.stderr.flush()
 
-    async def work() -> int:
-        path = await choose(spec, arguments, say)
+    async def copy_log() -> int:
+        path = await choose_log_path(spec, arguments, print_note)
         if path is None:
             return OK
-        request = Request(
+        request = ExactLogRequest(
             path=path,
             follow=arguments.follow,
             lines=None if arguments.from_start else arguments.lines,
             patience=arguments.timeout,
             accept_new_host_keys=arguments.accept_new_host_key,
         )
-        log = ExactLog(spec, request, say)
+        log = ExactLog(spec, request, print_note)
         output = make_output(
             log, spec.name, raw=arguments.raw, as_json=arguments.json, plain=arguments.plain
         )
         try:
-            async for data in log.pieces():
+            async for data in log.stream_pieces():
                 await output.write(data)
         finally:
             await output.close()
@@ -402,7 +414,7 @@ async def _print(spec: BoxSpec, arguments: LogsArguments) -> int:
 
     over = asyncio.Event()
     running.until_signalled(over)
-    working, waiting = asyncio.create_task(work()), asyncio.create_task(over.wait())
+    working, waiting = asyncio.create_task(copy_log()), asyncio.create_task(over.wait())
     await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if not working.done():

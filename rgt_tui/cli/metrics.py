@@ -24,22 +24,22 @@ from prometheus_client.registry import Collector
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.gathering import gather_named, make_fleet, running_fleet
-from rgt_tui.cli.opening import chosen, followed, open_fleet
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.opening import choose_boxes, open_fleet, watch_fleet_file
+from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.watch_arguments import MetricsArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
-from rgt_tui.health import Assessment, assess
+from rgt_tui.health import Assessment, assess_box
 from rgt_tui.model import (
     AccountBill,
+    BoxHealth,
     BoxSpec,
     BoxState,
     FleetState,
-    Gpu,
-    Health,
-    Link,
+    GpuReading,
+    LinkState,
     Sample,
-    Unlisted,
-    clean,
+    UnlistedItem,
+    clean_text,
 )
 from rgt_tui.profiles import run_cost
 
@@ -49,7 +49,7 @@ _HEAD = re.compile(rb"^(# [A-Z]+ \w+_TOTAL)_total ", re.MULTILINE)
 Value = float | int | None
 
 
-class Seen(NamedTuple):
+class BoxReading(NamedTuple):
     """One box, as input of the families below."""
 
     box: BoxState
@@ -57,14 +57,14 @@ class Seen(NamedTuple):
     now: float
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         """Whether the box is connected and its figures are fresh."""
-        return self.box.link is Link.LIVE and not self.state.stale
+        return self.box.link is LinkState.LIVE and not self.state.stale
 
     @property
-    def sample(self) -> Sample | None:
+    def fresh_sample(self) -> Sample | None:
         """The newest sample; None if it is old, so that it is not exported as current."""
-        if self.up:
+        if self.is_up:
             return self.box.sample
         return None
 
@@ -72,18 +72,18 @@ class Seen(NamedTuple):
 Rows = Iterator[tuple[dict[str, str], Value]]
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """One metric."""
 
     name: str
     kind: str
     help: str
-    rows: Callable[[Seen], Rows]
+    rows: Callable[[BoxReading], Rows]
 
 
-def _gpu(read: Callable[[Gpu], Value]) -> Callable[[Seen], Rows]:
-    def rows(seen: Seen) -> Rows:
-        for gpu in seen.sample.gpus if seen.sample else ():
+def _rows_per_gpu(read: Callable[[GpuReading], Value]) -> Callable[[BoxReading], Rows]:
+    def read_rows(seen: BoxReading) -> Rows:
+        for gpu in seen.fresh_sample.gpus if seen.fresh_sample else ():
             labels = {
                 "gpu": str(gpu.index),
                 "UUID": (gpu.uuid or ""),
@@ -98,69 +98,69 @@ def _gpu(read: Callable[[Gpu], Value]) -> Callable[[Seen], Rows]:
                 labels["sim"] = "true"
             yield labels, read(gpu)
 
-    return rows
+    return read_rows
 
 
-def _mib(value: int | None) -> Value:
+def _to_mib(value: int | None) -> Value:
     if value is None:
         return None
     return value / MIB
 
 
-def _free(gpu: Gpu) -> Value:
+def _free_vram(gpu: GpuReading) -> Value:
     known = gpu.vram_used is not None and gpu.vram_total is not None
     if known:
-        return _mib((gpu.vram_total or 0) - (gpu.vram_used or 0))
+        return _to_mib((gpu.vram_total or 0) - (gpu.vram_used or 0))
     return None
 
 
-def _disk(field: str) -> Callable[[Seen], Rows]:
-    def rows(seen: Seen) -> Rows:
-        for disk in seen.sample.disks if seen.sample else ():
+def _rows_per_disk(field: str) -> Callable[[BoxReading], Rows]:
+    def read_rows(seen: BoxReading) -> Rows:
+        for disk in seen.fresh_sample.disks if seen.fresh_sample else ():
             if disk.error is None:
                 yield {"mount": disk.mount, "kind": disk.kind or ""}, getattr(disk, field)
 
-    return rows
+    return read_rows
 
 
-def _one(read: Callable[[Seen], Value]) -> Callable[[Seen], Rows]:
-    def rows(seen: Seen) -> Rows:
+def _single_row(read: Callable[[BoxReading], Value]) -> Callable[[BoxReading], Rows]:
+    def read_rows(seen: BoxReading) -> Rows:
         yield {}, read(seen)
 
-    return rows
+    return read_rows
 
 
-def _sampled(read: Callable[[Sample], Value]) -> Callable[[Seen], Rows]:
-    return _one(lambda seen: read(seen.sample) if seen.sample else None)
+def _sample_row(read: Callable[[Sample], Value]) -> Callable[[BoxReading], Rows]:
+    return _single_row(lambda seen: read(seen.fresh_sample) if seen.fresh_sample else None)
 
 
-def _run(field: str) -> Callable[[Seen], Rows]:
-    def rows(seen: Seen) -> Rows:
-        for run in seen.box.runs if seen.up else ():
+def _rows_per_run(field: str) -> Callable[[BoxReading], Rows]:
+    def read_rows(seen: BoxReading) -> Rows:
+        for run in seen.box.runs if seen.is_up else ():
             yield {"run": run.name}, getattr(run, field)
 
-    return rows
+    return read_rows
 
 
-def _progress(seen: Seen) -> Rows:
-    for run in seen.box.runs if seen.up else ():
+def _progress_rows(seen: BoxReading) -> Rows:
+    for run in seen.box.runs if seen.is_up else ():
         if run.progressed_at is not None:
             yield {"run": run.name}, max(0.0, seen.now - run.progressed_at)
 
 
-def _cells(seen: Seen) -> Rows:
-    for queue in seen.box.queues if seen.up else ():
+def _cell_rows(seen: BoxReading) -> Rows:
+    for queue in seen.box.queues if seen.is_up else ():
         states = [cell.state for cell in queue.cells]
         for state in ("waiting", "running", "done", "failed", "interrupted"):
             yield {"queue": queue.path, "state": state}, states.count(state)
 
 
-def _states(seen: Seen) -> Rows:
-    for health in Health:
+def _state_rows(seen: BoxReading) -> Rows:
+    for health in BoxHealth:
         yield {"state": health.value}, int(seen.state.health is health)
 
 
-def _alerts(seen: Seen) -> Rows:
+def _alert_rows(seen: BoxReading) -> Rows:
     for alert in seen.state.alerts:
         yield (
             {
@@ -173,19 +173,19 @@ def _alerts(seen: Seen) -> Rows:
         )
 
 
-def _meter(read: Callable[[Seen], Value]) -> Callable[[Seen], Rows]:
-    def rows(seen: Seen) -> Rows:
+def _meter_row(read: Callable[[BoxReading], Value]) -> Callable[[BoxReading], Rows]:
+    def read_rows(seen: BoxReading) -> Rows:
         meter = seen.box.meter
         yield (
             {"currency": meter.currency, "kind": meter.kind.value, "source": meter.source},
             read(seen),
         )
 
-    return rows
+    return read_rows
 
 
-def _run_costs(seen: Seen) -> Rows:
-    for run in seen.box.runs if seen.up else ():
+def _run_costs(seen: BoxReading) -> Rows:
+    for run in seen.box.runs if seen.is_up else ():
         cost = run_cost(seen.box, run.name, seen.now)
         if cost is not None:
             price = cost.per_1000_steps
@@ -197,7 +197,7 @@ def _run_costs(seen: Seen) -> Rows:
             yield labels, price.value
 
 
-def _meter_age(seen: Seen) -> Value:
+def _meter_age(seen: BoxReading) -> Value:
     at = seen.box.meter.at
     if at is None:
         return None
@@ -210,60 +210,69 @@ def _training_processes(sample: Sample) -> Value:
     return len(sample.procs)
 
 
-FAMILIES: tuple[Family, ...] = (
-    Family("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", _gpu(lambda gpu: gpu.util)),
-    Family("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).", _gpu(lambda gpu: _mib(gpu.vram_used))),
-    Family("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).", _gpu(_free)),
-    Family("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in MiB).", _gpu(lambda gpu: _mib(gpu.vram_total))),
-    Family("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", _gpu(lambda gpu: gpu.temp_c)),
-    Family("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", _gpu(lambda gpu: gpu.power_w)),
-    Family("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).", _gpu(lambda gpu: gpu.power_limit_w)),
-    Family("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", _gpu(lambda gpu: gpu.clock_mhz)),
-    Family("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _gpu(lambda gpu: gpu.xid)),
-    Family("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.", _gpu(lambda gpu: gpu.ecc_corrected)),
-    Family(
-        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected memory errors.", _gpu(lambda gpu: gpu.ecc_uncorrected)
+FAMILIES: tuple[MetricFamily, ...] = (
+    MetricFamily("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", _rows_per_gpu(lambda gpu: gpu.util)),
+    MetricFamily("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in "
+                                                 "MiB).", _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_used))),
+    MetricFamily("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).", _rows_per_gpu(_free_vram)),
+    MetricFamily("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in "
+                                                  "MiB).", _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_total))),
+    MetricFamily("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", _rows_per_gpu(lambda gpu: gpu.temp_c)),
+    MetricFamily("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", _rows_per_gpu(lambda gpu: gpu.power_w)),
+    MetricFamily("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).", _rows_per_gpu(lambda gpu: gpu.power_limit_w)),
+    MetricFamily("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in "
+                                                  "MHz).", _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
+    MetricFamily("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _rows_per_gpu(lambda gpu: gpu.xid)),
+    MetricFamily("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.", _rows_per_gpu(lambda gpu: gpu.ecc_corrected)),
+    MetricFamily(
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected memory errors.", _rows_per_gpu(lambda gpu: gpu.ecc_uncorrected)
     ),
-    Family("rgt_box_up", "gauge", "1 while a box is reached and its figures are fresh.", _one(lambda s: int(s.up))),
-    Family("rgt_box_state", "gauge", "1 for the state that a box is in.", _states),
-    Family("rgt_sample_age_seconds", "gauge", "Age of the newest sample.", _one(lambda s: s.state.sample_age)),
-    Family("rgt_alert", "gauge", "1 for each active alert.", _alerts),
-    Family("rgt_meter_per_hour", "gauge", "Current price per hour.", _meter(lambda seen: seen.box.meter.per_hour)),
-    Family("rgt_meter_spent", "gauge", "Cost of the box so far.", _meter(lambda seen: seen.box.meter.spent)),
-    Family(
+    MetricFamily("rgt_box_up", "gauge", "1 while a box is reached and its figures are "
+                                        "fresh.", _single_row(lambda s: int(s.is_up))),
+    MetricFamily("rgt_box_state", "gauge", "1 for the state that a box is in.", _state_rows),
+    MetricFamily("rgt_sample_age_seconds", "gauge", "Age of the newest "
+                                                    "sample.", _single_row(lambda s: s.state.sample_age)),
+    MetricFamily("rgt_alert", "gauge", "1 for each active alert.", _alert_rows),
+    MetricFamily("rgt_meter_per_hour", "gauge", "Current price per "
+                                                "hour.", _meter_row(lambda seen: seen.box.meter.per_hour)),
+    MetricFamily("rgt_meter_spent", "gauge", "Cost of the box so far.", _meter_row(lambda seen: seen.box.meter.spent)),
+    MetricFamily(
         "rgt_meter_per_hour_at_least", "gauge", "1 where a part of the price is not known.",
-        _meter(lambda seen: None if seen.box.meter.per_hour is None else int(seen.box.meter.at_least)),
+        _meter_row(lambda seen: None if seen.box.meter.per_hour is None else int(seen.box.meter.at_least)),
     ),
-    Family(
+    MetricFamily(
         "rgt_meter_spent_at_least", "gauge", "1 where rgt_meter_spent is a lower bound.",
-        _meter(lambda seen: None if seen.box.meter.spent is None else int(seen.box.meter.spent_at_least)),
+        _meter_row(lambda seen: None if seen.box.meter.spent is None else int(seen.box.meter.spent_at_least)),
     ),
-    Family(
+    MetricFamily(
         "rgt_meter_books_differ", "gauge", "The provider's charge minus rgt's own count, where the two differ.",
-        _meter(lambda seen: seen.box.meter.books_differ),
+        _meter_row(lambda seen: seen.box.meter.books_differ),
     ),
-    Family("rgt_run_cost_per_1000_steps", "gauge", "Cost of the box per 1,000 steps of a run.", _run_costs),
-    Family("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _one(_meter_age)),
-    Family("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.", _sampled(lambda s: s.mem.used)),
-    Family("rgt_memory_cache_bytes", "gauge", "Of that, inactive file cache.", _sampled(lambda s: s.mem.cache)),
-    Family("rgt_memory_limit_bytes", "gauge", "The container's limit.", _sampled(lambda s: s.mem.limit)),
-    Family("rgt_oom_kills", "gauge", "Processes killed for lack of memory.", _sampled(lambda s: s.mem.oom_kills)),
-    Family("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sampled(lambda s: s.cpu.usable)),
-    Family("rgt_cpu_throttled_percent", "gauge", "Throttled periods.", _sampled(lambda s: s.cpu.throttled_pct)),
-    Family("rgt_disk_total_bytes", "gauge", "Size of a file system.", _disk("bytes_total")),
-    Family("rgt_disk_used_bytes", "gauge", "Used of it.", _disk("bytes_used")),
-    Family("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _disk("bytes_free")),
-    Family("rgt_inodes_total", "gauge", "Inodes of a file system.", _disk("inodes_total")),
-    Family("rgt_inodes_used", "gauge", "Used of them.", _disk("inodes_used")),
-    Family("rgt_training_processes", "gauge", "Processes that train.", _sampled(_training_processes)),
-    Family("rgt_cells", "gauge", "Cells of a queue by their state.", _cells),
-    Family("rgt_run_step", "gauge", "Newest step of a run.", _run("step")),
-    Family("rgt_run_total_steps", "gauge", "Planned steps of a run.", _run("total_steps")),
-    Family("rgt_run_epoch", "gauge", "Newest epoch of a run.", _run("epoch")),
-    Family("rgt_run_loss", "gauge", "Newest training loss.", _run("loss")),
-    Family("rgt_run_best", "gauge", "Lowest validation loss.", _run("best")),
-    Family("rgt_run_throughput", "gauge", "Tokens, images or samples a second.", _run("throughput")),
-    Family("rgt_run_progress_age_seconds", "gauge", "Time since the step last advanced.", _progress),
+    MetricFamily("rgt_run_cost_per_1000_steps", "gauge", "Cost of the box per 1,000 steps of a run.", _run_costs),
+    MetricFamily("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _single_row(_meter_age)),
+    MetricFamily("rgt_memory_used_bytes", "gauge", "Charged to the container, with "
+                                                   "cache.", _sample_row(lambda s: s.mem.used)),
+    MetricFamily("rgt_memory_cache_bytes", "gauge", "Of that, inactive file "
+                                                    "cache.", _sample_row(lambda s: s.mem.cache)),
+    MetricFamily("rgt_memory_limit_bytes", "gauge", "The container's limit.", _sample_row(lambda s: s.mem.limit)),
+    MetricFamily("rgt_oom_kills", "gauge", "Processes killed for lack of "
+                                           "memory.", _sample_row(lambda s: s.mem.oom_kills)),
+    MetricFamily("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sample_row(lambda s: s.cpu.usable)),
+    MetricFamily("rgt_cpu_throttled_percent", "gauge", "Throttled periods.", _sample_row(lambda s: s.cpu.throttled_pct)),
+    MetricFamily("rgt_disk_total_bytes", "gauge", "Size of a file system.", _rows_per_disk("bytes_total")),
+    MetricFamily("rgt_disk_used_bytes", "gauge", "Used of it.", _rows_per_disk("bytes_used")),
+    MetricFamily("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _rows_per_disk("bytes_free")),
+    MetricFamily("rgt_inodes_total", "gauge", "Inodes of a file system.", _rows_per_disk("inodes_total")),
+    MetricFamily("rgt_inodes_used", "gauge", "Used of them.", _rows_per_disk("inodes_used")),
+    MetricFamily("rgt_training_processes", "gauge", "Processes that train.", _sample_row(_training_processes)),
+    MetricFamily("rgt_cells", "gauge", "Cells of a queue by their state.", _cell_rows),
+    MetricFamily("rgt_run_step", "gauge", "Newest step of a run.", _rows_per_run("step")),
+    MetricFamily("rgt_run_total_steps", "gauge", "Planned steps of a run.", _rows_per_run("total_steps")),
+    MetricFamily("rgt_run_epoch", "gauge", "Newest epoch of a run.", _rows_per_run("epoch")),
+    MetricFamily("rgt_run_loss", "gauge", "Newest training loss.", _rows_per_run("loss")),
+    MetricFamily("rgt_run_best", "gauge", "Lowest validation loss.", _rows_per_run("best")),
+    MetricFamily("rgt_run_throughput", "gauge", "Tokens, images or samples a second.", _rows_per_run("throughput")),
+    MetricFamily("rgt_run_progress_age_seconds", "gauge", "Time since the step last advanced.", _progress_rows),
 )  # fmt: skip
 """In the order of the output. A row without a value is left out: absent, never 0."""
 
@@ -276,8 +285,10 @@ class AccountFamily(NamedTuple):
     rows: Callable[[AccountBill, float], Rows]
 
 
-def _unlisted(read: Callable[[Unlisted], Value]) -> Callable[[AccountBill, float], Rows]:
-    def rows(bill: AccountBill, now: float) -> Rows:
+def _rows_per_unlisted(
+    read: Callable[[UnlistedItem], Value],
+) -> Callable[[AccountBill, float], Rows]:
+    def read_rows(bill: AccountBill, now: float) -> Rows:
         for thing in bill.things:
             named = {
                 "what": thing.what,
@@ -287,27 +298,27 @@ def _unlisted(read: Callable[[Unlisted], Value]) -> Callable[[AccountBill, float
             }
             yield named, read(thing)
 
-    return rows
+    return read_rows
 
 
 def _listed_age(
     what: str, read: Callable[[AccountBill], float | None]
 ) -> Callable[[AccountBill, float], Rows]:
-    def rows(bill: AccountBill, now: float) -> Rows:
+    def read_rows(bill: AccountBill, now: float) -> Rows:
         at = read(bill)
         yield {"what": what}, None if at is None else max(0.0, now - at)
 
-    return rows
+    return read_rows
 
 
 ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
     AccountFamily(
         "rgt_unlisted", "1 for each resource of an account that is in no box of the fleet; 0 if it costs nothing now.",
-        _unlisted(lambda thing: int(thing.bills)),
+        _rows_per_unlisted(lambda thing: int(thing.bills)),
     ),
     AccountFamily(
         "rgt_unlisted_per_hour", "Its price per hour; absent if unknown.",
-        _unlisted(lambda thing: thing.per_hour),
+        _rows_per_unlisted(lambda thing: thing.per_hour),
     ),
     AccountFamily(
         "rgt_account_machines_age_seconds", "Time since the account's machines were last listed completely.",
@@ -334,31 +345,32 @@ class Exposition(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family that has values."""
-        for family, rows in series(self._state, self._now):
+        for family, rows in iterate_series(self._state, self._now):
             metric = Metric(family.name, family.help, family.kind)
             for labels, value in rows:
                 metric.add_sample(family.name, labels, value)
             yield metric
 
 
-def exposition(state: FleetState, now: float) -> bytes:
+def format_exposition(state: FleetState, now: float) -> bytes:
     """Return the exposition text of a fleet at `now` (client clock)."""
     # dcgm-exporter's counters end in _TOTAL; the client library would append _total in their header
     # lines.
     return _HEAD.sub(rb"\1 ", generate_latest(Exposition(state, now)))
 
 
-def series(
+def iterate_series(
     state: FleetState, now: float
-) -> Iterator[tuple[Family, list[tuple[dict[str, str], float]]]]:
+) -> Iterator[tuple[MetricFamily, list[tuple[dict[str, str], float]]]]:
     """Yield every family that has values, with its labels and values; label texts are cleaned."""
-    boxes = [Seen(box, assess(box, now), now) for box in state.boxes]
+    boxes = [BoxReading(box, assess_box(box, now), now) for box in state.boxes]
     for family in FAMILIES:
         rows: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
         for seen in boxes:
             for labels, value in family.rows(seen):
                 named = {
-                    key: clean(text) for key, text in {"box": seen.box.spec.name, **labels}.items()
+                    key: clean_text(text)
+                    for key, text in {"box": seen.box.spec.name, **labels}.items()
                 }
                 if value is not None:
                     # A duplicate series would make Prometheus reject the whole scrape.
@@ -370,11 +382,14 @@ def series(
         for bill in state.accounts:
             for labels, value in each.rows(bill, now):
                 whole = {"provider": bill.kind, "account": bill.account, **labels}
-                named = {key: clean(text) for key, text in whole.items()}
+                named = {key: clean_text(text) for key, text in whole.items()}
                 if value is not None:
                     rows.setdefault(tuple(named.values()), (named, value))
         if rows:
-            yield Family(each.name, "gauge", each.help, lambda seen: iter(())), list(rows.values())
+            yield (
+                MetricFamily(each.name, "gauge", each.help, lambda seen: iter(())),
+                list(rows.values()),
+            )
 
 
 PATH = "/metrics"
@@ -393,10 +408,10 @@ class MetricsServer:
     """
 
     def __init__(self, host: str, port: int, text: Callable[[], bytes]) -> None:
-        class Handler(_Handler):
+        class BoundHandler(_MetricsHandler):
             make = staticmethod(text)
 
-        self._server = _Server((host, port), Handler, bind_and_activate=False)
+        self._server = _MetricsHttpServer((host, port), BoundHandler, bind_and_activate=False)
         self._server.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._server.socket = socket.socket(self._server.address_family, socket.SOCK_STREAM)
         try:
@@ -418,7 +433,7 @@ class MetricsServer:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
+class _MetricsHttpServer(ThreadingHTTPServer):
     block_on_close = False
 
     def server_bind(self) -> None:
@@ -429,7 +444,7 @@ class _Server(ThreadingHTTPServer):
         """Ignore errors: scrapers may hang up early, and our own errors were answered."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _MetricsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.1"
     timeout = 10.0
@@ -437,27 +452,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.request_version == "HTTP/1.1" and not self.headers.get("Host"):
-            self._answer(HTTPStatus.BAD_REQUEST, b"the Host header is missing\n")
+            self._send_answer(HTTPStatus.BAD_REQUEST, b"the Host header is missing\n")
         elif urlsplit(self.path).path != PATH:
-            self._answer(HTTPStatus.NOT_FOUND, f"there is only {PATH}\n".encode())
+            self._send_answer(HTTPStatus.NOT_FOUND, f"there is only {PATH}\n".encode())
         else:
             try:
                 text = self.make()
             # a reading that cannot be exported must not end the exporter
             except Exception as error:
-                self._answer(
+                self._send_answer(
                     HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}\n".encode()
                 )
             else:
-                self._answer(HTTPStatus.OK, text, CONTENT_TYPE_PLAIN_0_0_4)
+                self._send_answer(HTTPStatus.OK, text, CONTENT_TYPE_PLAIN_0_0_4)
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_POST(self) -> None:
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
+        self._send_answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET and HEAD\n")
 
-    def _answer(
+    def _send_answer(
         self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8"
     ) -> None:
         self.close_connection = True  # a request body is not read
@@ -484,23 +499,26 @@ def run_metrics(arguments: MetricsArguments) -> int:
         if arguments.json and not arguments.once:
             raise FleetFileError("--json needs --once; the server sends only Prometheus text")
         config = open_fleet(arguments, trusted=True)
-        specs = chosen(config, arguments.boxes)
+        specs = choose_boxes(config, arguments.boxes)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
 
-    return running.run(
-        (_once if arguments.once else _serve)(specs, config, arguments), boxes=len(specs)
+    return running.run_coroutine(
+        (_print_once if arguments.once else _serve_metrics)(specs, config, arguments),
+        boxes=len(specs),
     )
 
 
-async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments) -> int:
+async def _print_once(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments
+) -> int:
     state = await gather_named(specs, config, arguments)
     now = time.time()
     if not arguments.json:
-        sys.stdout.write(exposition(state, now).decode())
+        sys.stdout.write(format_exposition(state, now).decode())
         return OK
-    for family, rows in series(state, now):
+    for family, rows in iterate_series(state, now):
         for labels, value in rows:
             shown = value if math.isfinite(value) else str(value)
             sys.stdout.write(
@@ -509,7 +527,9 @@ async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Metric
     return OK
 
 
-async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments) -> int:
+async def _serve_metrics(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: MetricsArguments
+) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     fleet = make_fleet(
@@ -517,16 +537,18 @@ async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Metri
         accept_new_host_keys=arguments.accept_new_host_key,
         alerts=config.alerts,
         whole=len(specs) == len(config.boxes),
-        following=followed(arguments, config, arguments.boxes),
+        following=watch_fleet_file(arguments, config, arguments.boxes),
     )
     host, port = arguments.listen
     try:
-        server = MetricsServer(host, port, lambda: exposition(fleet.state, fleet.now()))
+        server = MetricsServer(host, port, lambda: format_exposition(fleet.state, fleet.now()))
     except OSError as error:
-        complain(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen")
+        print_error(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen"
+        )
         return FAILED
     shown = f"[{host}]" if ":" in host else host
-    complain(f"listening on http://{shown}:{server.port}{PATH}{_exposed(host)}")
+    print_error(f"listening on http://{shown}:{server.port}{PATH}{_exposure_warning(host)}")
     async with running_fleet(fleet):
         try:
             await over.wait()
@@ -535,7 +557,7 @@ async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Metri
     return OK
 
 
-def _exposed(host: str) -> str:
+def _exposure_warning(host: str) -> str:
     """Return a warning if other machines can read the figures at this address."""
     try:
         local = ipaddress.ip_address(host).is_loopback

@@ -9,16 +9,16 @@ from difflib import get_close_matches
 
 from rgt_tui.cli.arguments import BoxArguments, FleetArguments
 from rgt_tui.cli.commands import NotOpened
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import print_error
 from rgt_tui.fleet.config import (
     FleetConfig,
     FleetFileError,
-    Place,
+    FleetFilePlace,
     find_place,
     open_place,
     working_directory,
 )
-from rgt_tui.fleet.config.following import Following
+from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.model import BoxSpec
 
 NONE_FOUND = (
@@ -34,7 +34,7 @@ UNTRUSTED = (
 )
 
 
-def meant(arguments: FleetArguments) -> Place | None:
+def find_fleet_place(arguments: FleetArguments) -> FleetFilePlace | None:
     """Return the place of the fleet file to use, or None."""
     return find_place(arguments.fleet, os.environ, working_directory())
 
@@ -49,30 +49,30 @@ def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConf
     Raises:
         FleetFileError: There is none, or it cannot be used.
     """
-    place = meant(arguments)
+    place = find_fleet_place(arguments)
     if place is None:
         raise FleetFileError(NONE_FOUND)
     config = open_place(place)
     if config.doubt is not None:
         if trusted:
             raise FleetFileError(config.doubt)
-        complain(f"{config.doubt}\n     {UNTRUSTED}")
+        print_error(f"{config.doubt}\n     {UNTRUSTED}")
     for warning in config.warnings:
-        complain(warning)
+        print_error(warning)
     return config
 
 
-def followed(
+def watch_fleet_file(
     arguments: FleetArguments, config: FleetConfig, names: Sequence[str] = ()
-) -> Following | None:
+) -> FleetFileFollower | None:
     """Return a watcher that applies changes of the fleet file; None if the file is a pipe."""
-    place = meant(arguments)
+    place = find_fleet_place(arguments)
     if place is not None and place.path.is_file():
-        return Following(place, config, names=names)
+        return FleetFileFollower(place, config, names=names)
     return None
 
 
-def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
+def choose_boxes(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
     """Return the named boxes in the order of the file; all if no name is given.
 
     Raises:
@@ -97,9 +97,9 @@ def open_boxes(
     """
     try:
         config = open_fleet(arguments, trusted=trusted)
-        return config, chosen(config, names)
+        return config, choose_boxes(config, names)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         raise NotOpened from error
 
 

@@ -11,14 +11,19 @@ import time
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, print_json, print_lines
+from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.watch_arguments import JournalArguments
-from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
-from rgt_tui.fleet.history.spoken_times import night_began, said_time
+from rgt_tui.fleet.history.morning_report import (
+    NextClock,
+    NightReport,
+    morning_report,
+    report_words,
+)
+from rgt_tui.fleet.history.spoken_times import night_began, parse_past_time
 from rgt_tui.health import clock_readings
-from rgt_tui.model import BoxSpec, BoxState, Link, Wanted, moment
+from rgt_tui.model import BoxSpec, BoxState, EventFilter, LinkState, moment
 from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.store import MOST_EVENTS, History, HistoryError, history_path
+from rgt_tui.store import MOST_EVENTS, FleetHistory, HistoryError, history_path
 
 NONE_KEPT = "no history is kept: RGT_HISTORY is off"
 
@@ -27,29 +32,31 @@ def run_journal(arguments: JournalArguments) -> int:
     """Print the events; return the exit code."""
     now = time.time()
     try:
-        since = night_began(now) if arguments.since is None else said_time(arguments.since, now)
-        until = now if arguments.until is None else said_time(arguments.until, now)
+        since = (
+            night_began(now) if arguments.since is None else parse_past_time(arguments.since, now)
+        )
+        until = now if arguments.until is None else parse_past_time(arguments.until, now)
     except ValueError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     if until < since:
-        complain("--until is before --since")
+        print_error("--until is before --since")
         return USAGE
     names = [] if arguments.box is None else [arguments.box]
     config, _ = open_boxes(arguments, names)
     path = history_path(os.environ)
     if path is None or not path.exists():
-        complain(
+        print_error(
             NONE_KEPT if path is None else f"no history yet: {path} is written by rgt and rgt watch"
         )
         return FAILED
-    history = History(path, fleet=str(config.path.absolute()))
-    history.adopt(config.boxes)
-    return running.run(_print(history, config.boxes, arguments, since, until))
+    history = FleetHistory(path, fleet=str(config.path.absolute()))
+    history.adopt_boxes(config.boxes)
+    return running.run_coroutine(_print_events(history, config.boxes, arguments, since, until))
 
 
-async def _print(
-    history: History,
+async def _print_events(
+    history: FleetHistory,
     specs: tuple[BoxSpec, ...],
     arguments: JournalArguments,
     since: float,
@@ -57,7 +64,7 @@ async def _print(
 ) -> int:
     try:
         if arguments.report or not arguments.json:
-            report = await _report(history, specs, arguments.box, since, until)
+            report = await _build_report(history, specs, arguments.box, since, until)
             if arguments.json:
                 print_json(report)
                 return OK
@@ -68,10 +75,10 @@ async def _print(
             if arguments.report:
                 return OK
             print_lines("")
-        wanted = Wanted(box=arguments.box, since=since, until=until)
-        found = await history.happened(wanted, None, MOST_EVENTS)
+        wanted = EventFilter(box=arguments.box, since=since, until=until)
+        found = await history.read_event_page(wanted, None, MOST_EVENTS)
     except HistoryError as error:
-        complain(f"the history cannot be read: {error}")
+        print_error(f"the history cannot be read: {error}")
         return FAILED
     finally:
         await history.close()
@@ -85,20 +92,20 @@ async def _print(
     return OK
 
 
-async def _report(
-    history: History, specs: tuple[BoxSpec, ...], box: str | None, since: float, until: float
-) -> Report:
+async def _build_report(
+    history: FleetHistory, specs: tuple[BoxSpec, ...], box: str | None, since: float, until: float
+) -> NightReport:
     """Return the report of a time span; the boxes' current state is the last recorded one."""
-    night = await history.night(since, until, box)
-    line = await history.timeline()
+    night = await history.read_night(since, until, box)
+    line = await history.read_timeline()
     boxes: tuple[BoxState, ...] = ()
     if line.ns:
-        moment = await history.moment(line.ns[-1], line.ats[-1], frozenset())
+        moment = await history.read_moment(line.ns[-1], line.ats[-1], frozenset())
         here = {spec.name for spec in specs}
         boxes = tuple(
             state
             for state in moment.boxes
-            if state.link is not Link.NOT_KEPT
+            if state.link is not LinkState.NOT_KEPT
             and state.spec.name in here
             and box in (None, state.spec.name)
         )

@@ -51,15 +51,15 @@ def drop_output() -> None:
     os.close(nowhere)
 
 
-def complain(problem: object) -> None:
+def print_error(problem: object) -> None:
     """Print an error in the common form; it may quote untrusted files.
 
     Further lines are indented, so that a quoted text, such as a file name, cannot pass for a
     message of rgt.
     """
-    from rgt_tui.model import clean
+    from rgt_tui.model import clean_text
 
-    first, *rest = (clean(line) for line in str(problem).split("\n"))
+    first, *rest = (clean_text(line) for line in str(problem).split("\n"))
     text = "\n".join((first, *(line if line[:1] in ("", " ") else f"     {line}" for line in rest)))
     with contextlib.suppress(OSError):  # stderr may be closed: the exit status remains
         sys.stderr.write(f"rgt: {text}\n")
@@ -68,12 +68,12 @@ def complain(problem: object) -> None:
 
 def print_lines(*lines: str, out: TextIO | None = None) -> None:
     """Print cleaned lines, by default to stdout: none can contain a line feed or an escape."""
-    from rgt_tui.model import clean
+    from rgt_tui.model import clean_text
 
-    (out or sys.stdout).write("".join(f"{clean(line)}\n" for line in lines))
+    (out or sys.stdout).write("".join(f"{clean_text(line)}\n" for line in lines))
 
 
-def expanded_here(path: str | None) -> str:
+def hint_expanded_tilde(path: str | None) -> str:
     """Return a hint if the local shell may have expanded ``~`` in a path on a box, else ""."""
     home = Path.home()
     if path is None or not path.startswith(f"{home}/"):
@@ -81,12 +81,12 @@ def expanded_here(path: str | None) -> str:
     return f" (a shell here makes {home} of ~: write '~/{path.removeprefix(f'{home}/')}' in quotes)"
 
 
-def interactive() -> bool:
+def is_interactive() -> bool:
     """Return whether a person can be prompted."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def prompt(text: str) -> str:
+def prompt_line(text: str) -> str:
     """Prompt for a line; return an empty text if there is no answer.
 
     It blocks the event loop, so that Ctrl-C ends it; a thread would not notice Ctrl-C.
@@ -99,18 +99,18 @@ def prompt(text: str) -> str:
         return ""
 
 
-def says_yes(question: str) -> bool:
+def confirm_yes(question: str) -> bool:
     """Ask a question; anything but yes means no."""
-    return prompt(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    return prompt_line(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
-def types(phrase: str, question: str) -> bool:
+def confirm_phrase(phrase: str, question: str) -> bool:
     """Ask the person to type a phrase; return whether it matches.
 
     Ctrl-C counts as another answer.
     """
     try:
-        typed = prompt(question)
+        typed = prompt_line(question)
     except KeyboardInterrupt:
         return False
     return bool(phrase) and typed == phrase
@@ -120,7 +120,7 @@ _shown_waits: list[Status] = []
 
 
 @contextlib.contextmanager
-def waiting(text: str) -> Iterator[None]:
+def wait_indicator(text: str) -> Iterator[None]:
     """Show on a terminal that the command is waiting; silent elsewhere."""
     if not sys.stderr.isatty():
         yield
@@ -137,7 +137,7 @@ def waiting(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting_paused() -> Iterator[None]:
-    """Hide the output of `waiting` while a person types, because it would overwrite their line."""
+    """Hide the output of `wait_indicator` while a person types, because it would overwrite their line."""
     stopped = list(_shown_waits)
     for status in stopped:
         status.stop()
@@ -149,7 +149,7 @@ def waiting_paused() -> Iterator[None]:
                 status.start()
 
 
-def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
+def format_row(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
     """Return one row: cells of a fixed width, and a last cell that wraps on a terminal.
 
     All cells are cleaned. Without a terminal the row is plain text.
@@ -158,9 +158,12 @@ def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
         cells: Text, width and style of each.
         rest: The last cell.
     """
-    from rgt_tui.model import clean
+    from rgt_tui.model import clean_text
 
-    rest, cells = clean(rest), [(clean(text), width, style) for text, width, style in cells]
+    rest, cells = (
+        clean_text(rest),
+        [(clean_text(text), width, style) for text, width, style in cells],
+    )
     if not sys.stdout.isatty():
         return "  ".join([*(f"{text:<{width}}" for text, width, _ in cells), rest]) + "\n"
     from rich.cells import cell_len
@@ -198,7 +201,7 @@ def json_line(value: object) -> bytes:
 
     from rgt_tui.model import INVISIBLE
 
-    return INVISIBLE.sub(_escaped, msgspec.json.encode(value).decode()).encode() + b"\n"
+    return INVISIBLE.sub(_escape_match, msgspec.json.encode(value).decode()).encode() + b"\n"
 
 
 def print_json(value: object) -> None:
@@ -207,9 +210,9 @@ def print_json(value: object) -> None:
     try:
         line.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        line = _BEYOND_ASCII.sub(_escaped, line)
+        line = _BEYOND_ASCII.sub(_escape_match, line)
     sys.stdout.write(line)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     return json.dumps(found.group())[1:-1]

@@ -14,9 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
-from rgt_tui.cli.printing import complain, interactive, waiting_paused
+from rgt_tui.cli.printing import is_interactive, print_error, waiting_paused
 from rgt_tui.fleet import new_loop
-from rgt_tui.model import Question, QuestionKind, clean
+from rgt_tui.model import BoxQuestion, QuestionKind, clean_text
 from rgt_tui.ssh import (
     BoxError,
     CatFailed,
@@ -32,7 +32,7 @@ from rgt_tui.ssh import (
 T = TypeVar("T")
 
 
-def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
+def run_coroutine(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     """Run a coroutine to its end and return its exit code; `boxes` is how many it watches.
 
     A name server that does not answer blocks a thread of the standard library for half a minute,
@@ -40,7 +40,7 @@ def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     """
     loop = new_loop(boxes)
     asyncio.set_event_loop(loop)
-    threads = _Threads()
+    threads = _TrackedThreadPool()
     loop.set_default_executor(threads)
     task = loop.create_task(work)
     try:
@@ -52,7 +52,7 @@ def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     finally:
         loop.run_until_complete(_drop_the_rest())
         loop.run_until_complete(loop.shutdown_asyncgens())
-    if threads.busy:
+    if threads.is_busy:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -73,16 +73,16 @@ def run_on_box(
     """
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     try:
-        with asked_here(secrets=secrets):
-            return run(work)
+        with terminal_questions(secrets=secrets):
+            return run_coroutine(work)
     except (CatFailed, NoPython, NoCommands, DeployFailed, CommandFailed) as error:
-        complain(f"{name}: {error}")
+        print_error(f"{name}: {error}")
         return FAILED
     except ConfigError as error:
-        complain(f"{name}: {error}")
+        print_error(f"{name}: {error}")
         return USAGE
     except BoxError as error:
-        complain(f"{name}: {error}{hint}")
+        print_error(f"{name}: {error}{hint}")
         return UNREACHABLE
 
 
@@ -112,7 +112,7 @@ async def first_of(*works: Coroutine[Any, Any, object], seconds: float | None = 
         task.result()
 
 
-class _Threads(ThreadPoolExecutor):
+class _TrackedThreadPool(ThreadPoolExecutor):
     """The loop's thread pool, which knows whether a thread is still working."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Threads(ThreadPoolExecutor):
         return future
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a job is still running."""
         return any(future.running() for future in list(self._given))
 
@@ -161,23 +161,23 @@ class TerminalQuestions:
         self.turn = asyncio.Lock()
         """Locked while a question is on the screen, because other output would hide it."""
 
-    async def ask(self, question: Question) -> str | None:
+    async def ask_question(self, question: BoxQuestion) -> str | None:
         """Show a question and wait for a line; None = refused."""
         if question.kind is not QuestionKind.HOST_KEY and not self._secrets:
             return None
         async with self.turn:
-            with waiting_paused(), _echo(question.kind is not QuestionKind.SECRET):
+            with waiting_paused(), _terminal_echo(question.kind is not QuestionKind.SECRET):
                 sys.stderr.write(
-                    "\n".join(clean(line) for line in (question.title, *question.lines)) + "\n"
+                    "\n".join(clean_text(line) for line in (question.title, *question.lines)) + "\n"
                 )
                 if question.kind is QuestionKind.HOST_KEY:
                     sys.stderr.write("type yes to accept it, anything else to refuse: ")
                 sys.stderr.flush()
-                answer = await _line()
+                answer = await _read_line()
         return answer or None
 
 
-async def _line() -> str:
+async def _read_line() -> str:
     """Wait for a line without blocking the loop, so that Ctrl-C ends the command."""
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
@@ -191,7 +191,7 @@ async def _line() -> str:
 
 
 @contextlib.contextmanager
-def _echo(shown: bool) -> Iterator[None]:
+def _terminal_echo(shown: bool) -> Iterator[None]:
     """Turn off the terminal's echo, unless `shown`."""
     if shown:
         yield
@@ -209,14 +209,14 @@ def _echo(shown: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def asked_here(*, secrets: bool = True) -> Iterator[TerminalQuestions | None]:
+def terminal_questions(*, secrets: bool = True) -> Iterator[TerminalQuestions | None]:
     """Prompt for the questions of logins inside on this terminal.
 
     None in a script, without prompts.
     """
-    if not interactive():
+    if not is_interactive():
         yield None
         return
     questions = TerminalQuestions(secrets=secrets)
-    with answered_by(questions.ask):
+    with answered_by(questions.ask_question):
         yield questions

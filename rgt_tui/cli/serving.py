@@ -18,7 +18,7 @@ from typing import Any
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_fleet
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.watch_arguments import ServeArguments
 from rgt_tui.fleet.config import FleetFileError
 
@@ -40,22 +40,24 @@ MISSING = 'textual-serve is not installed: pip install "textual-serve<2"'
 def run_serve(arguments: ServeArguments) -> int:
     """Serve until interrupted; return the exit code."""
     if arguments.host not in LOOPBACK:
-        complain(NOT_HERE.format(arguments.host, arguments.port, arguments.port))
+        print_error(NOT_HERE.format(arguments.host, arguments.port, arguments.port))
         return USAGE
     try:
         open_fleet(arguments, trusted=True)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     try:
         import textual_serve  # noqa: F401
     except ImportError:
-        complain(MISSING)
+        print_error(MISSING)
         return USAGE
     try:
-        return asyncio.run(_serve(command_of(arguments.fleet), arguments.host, arguments.port))
+        return asyncio.run(
+            _serve_dashboard(command_of(arguments.fleet), arguments.host, arguments.port)
+        )
     except OSError as error:
-        complain(
+        print_error(
             f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror or error}; choose another --port"
         )
         return FAILED
@@ -67,7 +69,7 @@ def command_of(fleet: str | None) -> str:
     return shlex.join([sys.executable, "-m", "rgt_tui", "--readonly", *named])
 
 
-def may(request: Any, hosts: frozenset[str], secret: str) -> bool:
+def is_allowed(request: Any, hosts: frozenset[str], secret: str) -> bool:
     """Return whether a request has this machine's name, our own origin, and the secret."""
     origin = request.headers.get("Origin")
     if request.headers.get("Host", "") not in hosts:
@@ -78,7 +80,7 @@ def may(request: Any, hosts: frozenset[str], secret: str) -> bool:
     return hmac.compare_digest(given.encode(), secret.encode())
 
 
-async def _serve(command: str, host: str, port: int) -> int:
+async def _serve_dashboard(command: str, host: str, port: int) -> int:
     from aiohttp import web
     from textual_serve.server import Server
 
@@ -87,8 +89,8 @@ async def _serve(command: str, host: str, port: int) -> int:
     hosts = frozenset((f"{shown}:{port}", f"localhost:{port}"))
     server = Server(command, host=host, port=port, title="rgt", public_url=f"http://{shown}:{port}")
 
-    async def guard(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        if not may(request, hosts, secret):
+    async def check_request(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        if not is_allowed(request, hosts, secret):
             raise web.HTTPForbidden(text="open the address that rgt serve printed\n")
         if "key" in request.query:  # redirect, so that the secret leaves the address bar
             moved = web.HTTPFound("/")
@@ -96,14 +98,14 @@ async def _serve(command: str, host: str, port: int) -> int:
             raise moved
         return await handler(request)
 
-    async def only_ours(request: Any, response: Any) -> None:
+    async def add_security_headers(request: Any, response: Any) -> None:
         response.headers["Content-Security-Policy"] = ONLY_OURS.format(f"{shown}:{port}")
         response.headers["Referrer-Policy"] = "no-referrer"
 
     app = await server._make_app()
     app.on_startup.clear()  # its banner would print the command
-    app.middlewares.append(web.middleware(guard))
-    app.on_response_prepare.append(only_ours)
+    app.middlewares.append(web.middleware(check_request))
+    app.on_response_prepare.append(add_security_headers)
     runner = web.AppRunner(app)
     await runner.setup()
     over = asyncio.Event()

@@ -16,9 +16,9 @@ from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, NotOpened
 from rgt_tui.cli.gathering import gather_named
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import (
-    complain,
     drop_output,
     is_lost_output,
+    print_error,
     print_json,
     print_lines,
     waiting_paused,
@@ -27,52 +27,62 @@ from rgt_tui.cli.status_line import (
     NAME_WIDTH,
     STATE_WIDTH,
     StatusLine,
-    Verdict,
-    encode,
+    StatusVerdict,
+    encode_line,
     status_line,
     text_line,
 )
 from rgt_tui.cli.watch_arguments import PatrolArguments, StatusArguments
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.health import (
-    Stored,
-    Told,
+    SentAlert,
+    StoredAlerts,
     alerts_path,
-    assess,
-    calls_once,
+    assess_box,
+    calls_for_person_once,
     ended_at,
     key_of,
     load_alerts,
     update_alerts,
 )
-from rgt_tui.model import MACHINE, AccountBill, Amount, BoxSpec, BoxState, FleetState, Unlisted
-from rgt_tui.profiles import money, thing_price, thing_words
+from rgt_tui.model import (
+    MACHINE,
+    AccountBill,
+    BoxSpec,
+    BoxState,
+    FleetState,
+    MoneyAmount,
+    UnlistedItem,
+)
+from rgt_tui.profiles import describe_unlisted_item, format_money, thing_price
 
 
 def run_status(arguments: StatusArguments) -> int:
     """Print the state of the boxes; return the exit code."""
     config, specs = open_boxes(arguments, arguments.boxes)
 
-    return running.run(_print(specs, config, arguments), boxes=len(specs))
+    return running.run_coroutine(_print_status(specs, config, arguments), boxes=len(specs))
 
 
-async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: StatusArguments) -> int:
+async def _print_status(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: StatusArguments
+) -> int:
     printed: dict[str, StatusLine] = {}
 
-    def show(box: BoxState, now: float) -> None:
-        line = printed[box.spec.name] = status_line(box, assess(box, now), now)
+    def print_box(box: BoxState, now: float) -> None:
+        line = printed[box.spec.name] = status_line(box, assess_box(box, now), now)
         with waiting_paused():
             print_lines(text_line(line))
             sys.stdout.flush()
 
     # A script gets the order of the fleet file; a person sees each box as soon as it has answered.
-    state = await gather_named(specs, config, arguments, None if arguments.json else show)
+    state = await gather_named(specs, config, arguments, None if arguments.json else print_box)
     now = time.time()
     # Keep the printed lines: one per box, and an exit status that agrees with them.
     lines = [printed.get(line.box, line) for line in lines_of(state, now)]
     for line in lines:
         if arguments.json:
-            sys.stdout.write(encode(line).decode())
+            sys.stdout.write(encode_line(line).decode())
         elif line.box not in printed:
             print_lines(text_line(line))
     for bill in state.accounts:
@@ -85,10 +95,10 @@ async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Statu
 
 def lines_of(state: FleetState, now: float) -> list[StatusLine]:
     """Return the line of every box, in order."""
-    return [status_line(box, assess(box, now), now) for box in state.boxes]
+    return [status_line(box, assess_box(box, now), now) for box in state.boxes]
 
 
-def exit_code(verdicts: Iterable[Verdict]) -> int:
+def exit_code(verdicts: Iterable[StatusVerdict]) -> int:
     """Return the exit code: known trouble takes precedence over unknown states."""
     words = {verdict.value for verdict in verdicts}
     if "escalate" in words:
@@ -108,39 +118,41 @@ def run_patrol(arguments: PatrolArguments) -> int:
     """Check once; return the exit code."""
     # A bug in rgt must not be read from the exit status as "healthy" or "escalate".
     try:
-        return _look(arguments)
+        return _run_patrol(arguments)
     except Exception as error:
         if isinstance(error, OSError) and is_lost_output(error):
             raise  # the caller handles it
 
         with contextlib.suppress(OSError):  # stderr may be on the same full disk
             traceback.print_exc()
-            complain(f"unknown: rgt itself failed ({type(error).__name__}), see above")
+            print_error(f"unknown: rgt itself failed ({type(error).__name__}), see above")
         drop_output()
         return UNKNOWN
 
 
-def _look(arguments: PatrolArguments) -> int:
+def _run_patrol(arguments: PatrolArguments) -> int:
     try:
         config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
     except NotOpened:
         return UNKNOWN
 
-    return running.run(_tick(specs, config, arguments), boxes=len(specs))
+    return running.run_coroutine(_patrol_once(specs, config, arguments), boxes=len(specs))
 
 
-async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: PatrolArguments) -> int:
-    known = _known()
+async def _patrol_once(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: PatrolArguments
+) -> int:
+    known = _load_called_alerts()
     state = await gather_named(specs, config, arguments)
     now = time.time()
     lines: list[StatusLine] = []
-    calls: dict[str, Told] = {}
+    calls: dict[str, SentAlert] = {}
     for box in state.boxes:
-        seen, key = assess(box, now), key_of(box.spec)
+        seen, key = assess_box(box, now), key_of(box.spec)
         once = {
-            a.id: Told(a.level, ended_at(box, a))
+            a.id: SentAlert(a.level, ended_at(box, a))
             for a in seen.alerts
-            if calls_once(a) and not a.muted
+            if calls_for_person_once(a) and not a.muted
         }
         before = {id_: known.get(f"{key} {id_}") for id_ in once}
         told = {
@@ -153,14 +165,14 @@ async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Patrol
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for line in lines:
         text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
-        sys.stdout.write(encode(line).decode() if arguments.json else text)
+        sys.stdout.write(encode_line(line).decode() if arguments.json else text)
     # detect a full disk or closed reader here, where it counts as "could not tell"
     sys.stdout.flush()
-    _note(calls, now)
+    _save_called_alerts(calls, now)
     return patrol_code(line.verdict for line in lines)
 
 
-def _known() -> Mapping[str, Told]:
+def _load_called_alerts() -> Mapping[str, SentAlert]:
     """Return the alerts for which earlier patrols ended with *escalate*: ``BOX ALERT`` → when."""
     try:
         return load_alerts(alerts_path(os.environ)).told.get(LEDGER, {})
@@ -168,13 +180,13 @@ def _known() -> Mapping[str, Told]:
         return {}  # unreadable: treat as not reported
 
 
-def _note(calls: Mapping[str, Told], now: float) -> None:
+def _save_called_alerts(calls: Mapping[str, SentAlert], now: float) -> None:
     """Save what this patrol called for, for as long as the file keeps what was sent to a sink.
 
     A disk error is ignored: reporting twice is better than never.
     """
 
-    def change(stored: Stored) -> Stored:
+    def add_calls(stored: StoredAlerts) -> StoredAlerts:
         before = stored.told.get(LEDGER, {})
         after = {**before, **calls}
         told = {**stored.told, LEDGER: after}
@@ -185,11 +197,11 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
     path = alerts_path(os.environ)
     with contextlib.suppress(OSError):
         stored = load_alerts(path)
-        if change(stored) is not stored:
-            update_alerts(path, change, now)
+        if add_calls(stored) is not stored:
+            update_alerts(path, add_calls, now)
 
 
-def patrol_code(verdicts: Iterable[Verdict]) -> int:
+def patrol_code(verdicts: Iterable[StatusVerdict]) -> int:
     """Return the exit code: known trouble takes precedence over unknown states."""
     words = {verdict.value for verdict in verdicts}
     if "escalate" in words:
@@ -210,9 +222,9 @@ class AccountLine(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of the provider, as in the fleet file."""
     key: str
     """Identifies key and server: `rgt_tui.model.box.ProviderRef.account`."""
-    per_hour: tuple[Amount, ...]
+    per_hour: tuple[MoneyAmount, ...]
     """Cost of all of `unlisted` per hour, one sum per currency; empty = no price is known."""
-    unlisted: tuple[Unlisted, ...]
+    unlisted: tuple[UnlistedItem, ...]
     machines_age_s: float | None
     """Seconds since the machines were listed completely; None = never."""
     machines_error: str | None
@@ -230,15 +242,15 @@ def account_line(bill: AccountBill, now: float) -> AccountLine:
         key=bill.account,
         per_hour=bill.per_hour,
         unlisted=bill.things,
-        machines_age_s=_age(bill.machines_at, now),
+        machines_age_s=_seconds_since(bill.machines_at, now),
         machines_error=bill.machines_error,
-        leftovers_age_s=_age(bill.leftovers_at, now),
+        leftovers_age_s=_seconds_since(bill.leftovers_at, now),
         leftovers_error=bill.leftovers_error,
         not_listed=bill.gaps,
     )
 
 
-def _age(at: float | None, now: float) -> float | None:
+def _seconds_since(at: float | None, now: float) -> float | None:
     if at is None:
         return None
     return round(max(0.0, now - at), 3)
@@ -246,7 +258,9 @@ def _age(at: float | None, now: float) -> float | None:
 
 def account_text(bill: AccountBill) -> str:
     """Return the text line of an account; empty if everything is known and in the fleet."""
-    parts = [f"{thing_words(thing)}: {thing_price(thing)}" for thing in bill.things[:MOST]]
+    parts = [
+        f"{describe_unlisted_item(thing)}: {thing_price(thing)}" for thing in bill.things[:MOST]
+    ]
     more = len(bill.things) - MOST
     parts += [f"{more} more (--json has them)"] if more > 0 else []
     rest = ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error)
@@ -267,7 +281,7 @@ def account_text(bill: AccountBill) -> str:
     if any(thing.what == MACHINE for thing in bill.things):
         parts.append(f"rgt import --from {bill.kind} adds machines to the fleet")
     sums = bill.per_hour
-    price = " + ".join(money(one.value, one.currency, one.at_least) for one in sums)
+    price = " + ".join(format_money(one.value, one.currency, one.at_least) for one in sums)
     if sums:
         said = f"{price}/h"
     elif bill.things:

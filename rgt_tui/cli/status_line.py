@@ -9,43 +9,43 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.fleet import words
+from rgt_tui.fleet import describe_dropped
 from rgt_tui.health import (
     Assessment,
     ClockReading,
     WorstCase,
-    box_words,
-    calls,
-    calls_once,
+    calls_for_person,
+    calls_for_person_once,
     clock_readings,
+    describe_self_stop,
     worst_case_of,
 )
 from rgt_tui.health.autostop_words import POWER
 from rgt_tui.model import (
     Alert,
+    BoxHealth,
     BoxState,
-    Cell,
     Finding,
     FoundRun,
-    Health,
     Meter,
+    QueueCell,
     RunState,
     Sample,
-    SelfStop,
-    clean,
+    SelfStopState,
+    clean_text,
 )
 from rgt_tui.profiles import (
     Advice,
     ProfileError,
-    advised,
-    age,
     byte_pct,
-    held_runs,
+    collect_advice,
+    find_held_runs,
+    format_duration,
+    format_money,
     how_many,
     inode_pct,
     load_profile,
     memory_pct,
-    money,
     no_agent,
     pct,
     run_cost,
@@ -55,7 +55,7 @@ from rgt_tui.profiles.prices import books_differ
 from rgt_tui.profiles.run_advice import RunCost
 
 
-class Verdict(enum.StrEnum):
+class StatusVerdict(enum.StrEnum):
     """The meaning of a line, for scripts that only need to know whether a person is needed."""
 
     HEALTHY = "healthy"
@@ -65,9 +65,15 @@ class Verdict(enum.StrEnum):
     """Unknown: not reached, no answer in time, old figures, or processes that cannot be read."""
 
 
-_ESCALATE = (Health.TROUBLE, Health.GONE)
+_ESCALATE = (BoxHealth.TROUBLE, BoxHealth.GONE)
 _UNKNOWN = frozenset(
-    (Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING, Health.PAUSED)
+    (
+        BoxHealth.UNREACHABLE,
+        BoxHealth.UNKNOWN,
+        BoxHealth.STALE,
+        BoxHealth.CONNECTING,
+        BoxHealth.PAUSED,
+    )
 )
 
 
@@ -239,14 +245,14 @@ class StatusLine(msgspec.Struct, frozen=True):
     profile: str
     limited: tuple[str, ...]
     """What does not work on this box and why."""
-    verdict: Verdict
+    verdict: StatusVerdict
     clocks: tuple[ClockLine, ...] = ()
     """The active clocks, the one that ends first at the front."""
     worst_case: WorstLine | None = None
     """None = the platform is not known."""
     autostop: str = ""
     """State or result of the box's own stop, in words; the figures are in `sample`."""
-    self_stop: SelfStop | None = None
+    self_stop: SelfStopState | None = None
     """The record on this computer of arming it; None = it was not armed from here."""
     findings: tuple[FindingLine, ...] = ()
     """Worst first."""
@@ -263,45 +269,45 @@ def status_line(
         box: Its state.
         seen: Its assessment by `rgt_tui.health.assess`.
         now: Client clock.
-        told: Ids of alerts that were already reported, for `verdict`.
+        told: Ids of alerts that were already reported, for `choose_verdict`.
     """
-    clocks, worst = _clocks(box, now)
+    clocks, worst = _build_clock_lines(box, now)
     return StatusLine(
         box=box.spec.name,
         state=seen.health.value,
-        reason=_why(box, seen),
-        age_s=_rounded(seen.sample_age),
+        reason=_describe_reason(box, seen),
+        age_s=_round_seconds(seen.sample_age),
         sample=box.sample,
-        runs=tuple(_runs(box, now)),
-        alerts=tuple(_alert(alert) for alert in seen.alerts),
-        meter=_meter(box.meter, now),
+        runs=tuple(_build_run_lines(box, now)),
+        alerts=tuple(_build_alert_line(alert) for alert in seen.alerts),
+        meter=_build_meter_line(box.meter, now),
         at=round(now, 3),
         link=box.link.value,
         profile=box.spec.profile,
-        limited=(*box.limited, *words(box.left_out)),
-        verdict=verdict(seen, told),
+        limited=(*box.limited, *describe_dropped(box.left_out)),
+        verdict=choose_verdict(seen, told),
         clocks=clocks,
         worst_case=worst,
-        autostop=box_words(box, now),
+        autostop=describe_self_stop(box, now),
         self_stop=box.self_stop,
-        findings=tuple(_finding(finding) for finding in box.findings),
-        advice=advised(box, now),
+        findings=tuple(_build_finding_line(finding) for finding in box.findings),
+        advice=collect_advice(box, now),
     )
 
 
-def _why(box: BoxState, seen: Assessment) -> str:
+def _describe_reason(box: BoxState, seen: Assessment) -> str:
     """Return the reason for a box's state.
 
     If it runs without an agent, add that logs and curves are not read, so that its progress is
     unknown.
     """
-    unread = seen.health is Health.RUNNING and no_agent(box)
+    unread = seen.health is BoxHealth.RUNNING and no_agent(box)
     if unread:
         return f"{seen.why}, limited: no logs, no curves"
     return seen.why
 
 
-def _finding(one: Finding) -> FindingLine:
+def _build_finding_line(one: Finding) -> FindingLine:
     return FindingLine(
         gotcha=one.gotcha,
         title=one.title,
@@ -323,21 +329,23 @@ def _finding(one: Finding) -> FindingLine:
     )
 
 
-def _clocks(box: BoxState, now: float) -> tuple[tuple[ClockLine, ...], WorstLine | None]:
+def _build_clock_lines(box: BoxState, now: float) -> tuple[tuple[ClockLine, ...], WorstLine | None]:
     try:
         profile = load_profile(box.spec.profile)
     except ProfileError:
         return (), None
     readings = clock_readings(profile, box, now)
-    return tuple(_clock(reading) for reading in readings), _worst(worst_case_of(box, readings, now))
+    return tuple(_build_clock_line(reading) for reading in readings), _build_worst_line(
+        worst_case_of(box, readings, now)
+    )
 
 
-def _clock(reading: ClockReading) -> ClockLine:
+def _build_clock_line(reading: ClockReading) -> ClockLine:
     return ClockLine(
         what=reading.what,
         mode=reading.mode.value,
-        seconds_left=_rounded(reading.seconds_left),
-        most_left_s=_rounded(reading.most_left),
+        seconds_left=_round_seconds(reading.seconds_left),
+        most_left_s=_round_seconds(reading.most_left),
         bound=reading.bound.value,
         sure=reading.sure,
         level=reading.level,
@@ -347,60 +355,62 @@ def _clock(reading: ClockReading) -> ClockLine:
     )
 
 
-def _worst(worst: WorstCase) -> WorstLine:
+def _build_worst_line(worst: WorstCase) -> WorstLine:
     amount = None if worst.amount is None else round(worst.amount, 4)
     return WorstLine(
         amount=amount,
         at_least=worst.at_least,
         currency=worst.currency,
         per_hour=worst.per_hour,
-        seconds=_rounded(worst.seconds),
+        seconds=_round_seconds(worst.seconds),
         until=worst.until,
         text=worst.text,
     )
 
 
-def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
+def choose_verdict(seen: Assessment, told: Container[str] = frozenset()) -> StatusVerdict:
     """Return the verdict. An alert that needs a person escalates even if the box is unreachable.
 
     Args:
         seen: The assessment.
         told: Ids of reported alerts; those that call only once do not escalate again.
     """
-    loud = [a for a in seen.alerts if not a.muted and not (a.id in told and calls_once(a))]
-    if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
-        return Verdict.ESCALATE
+    loud = [
+        a for a in seen.alerts if not a.muted and not (a.id in told and calls_for_person_once(a))
+    ]
+    if seen.health in _ESCALATE or any(calls_for_person(alert) for alert in loud):
+        return StatusVerdict.ESCALATE
     if {seen.health, seen.beneath} & _UNKNOWN:
-        return Verdict.UNKNOWN
-    return Verdict.HEALTHY
+        return StatusVerdict.UNKNOWN
+    return StatusVerdict.HEALTHY
 
 
-def encode(line: StatusLine) -> bytes:
+def encode_line(line: StatusLine) -> bytes:
     """Return a line as JSON with a line feed: no control characters, NaN and inf as strings."""
-    return msgspec.json.encode(_harmless(msgspec.to_builtins(line))) + b"\n"
+    return msgspec.json.encode(_clean_value(msgspec.to_builtins(line))) + b"\n"
 
 
-def _harmless(value: Any) -> Any:
+def _clean_value(value: Any) -> Any:
     if isinstance(value, str):
-        return clean(value)
+        return clean_text(value)
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return str(value)
     if isinstance(value, dict):
-        return {clean(key): _harmless(item) for key, item in value.items()}
+        return {clean_text(key): _clean_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_harmless(item) for item in value]
+        return [_clean_value(item) for item in value]
     return value
 
 
-def _runs(box: BoxState, now: float) -> list[RunLine]:
+def _build_run_lines(box: BoxState, now: float) -> list[RunLine]:
     known = {run.name: run for run in box.runs}
     cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
     found = {told.name: told for told in box.found}
     names = dict.fromkeys((*cells, *known, *found))
     return [
-        _run(
+        _build_run_line(
             box,
             name,
             known.get(name),
@@ -413,11 +423,11 @@ def _runs(box: BoxState, now: float) -> list[RunLine]:
     ]
 
 
-def _run(
+def _build_run_line(
     box: BoxState,
     name: str,
     run: RunState | None,
-    cell: Cell | None,
+    cell: QueueCell | None,
     found: FoundRun | None,
     cost: RunCost | None,
     now: float,
@@ -432,12 +442,12 @@ def _run(
         state = "running"
     else:
         state = "ended"
-    wait = run.wait if run in held_runs(box) else None
+    wait = run.wait if run in find_held_runs(box) else None
     return RunLine(
         name=name,
         state=state if wait is None else HOLDING,
         unsaved_steps=None if wait is None else wait.unsaved,
-        gives_up_s=None if wait is None else _rounded(wait_left(box, wait, now)),
+        gives_up_s=None if wait is None else _round_seconds(wait_left(box, wait, now)),
         step=run.step,
         total_steps=run.total_steps,
         epoch=run.epoch,
@@ -448,7 +458,7 @@ def _run(
         throughput=run.throughput,
         progress_age_s=None
         if run.progressed_at is None
-        else _rounded(max(0.0, now - run.progressed_at)),
+        else _round_seconds(max(0.0, now - run.progressed_at)),
         attempts=cell.attempts if cell else None,
         exit_code=cell.exit_code if cell else found.exit_code if found else None,
         why=cell.reason if cell else None,
@@ -458,7 +468,7 @@ def _run(
         session=found.session if found else None,
         log=found.log if found else None,
         ended=run.ended if found is None else found.ended,
-        eta_s=None if cost is None else _rounded(cost.left_s),
+        eta_s=None if cost is None else _round_seconds(cost.left_s),
         cost_per_1000_steps=None if cost is None else round(cost.per_1000_steps.value, 6),
         eta_cost=None if cost is None or cost.to_end is None else round(cost.to_end.value, 6),
         cost_currency=None if cost is None else cost.per_1000_steps.currency,
@@ -466,18 +476,18 @@ def _run(
     )
 
 
-def _alert(alert: Alert) -> AlertLine:
+def _build_alert_line(alert: Alert) -> AlertLine:
     return AlertLine(alert.id, alert.level, alert.word, alert.text, alert.since, alert.muted)
 
 
-def _meter(meter: Meter, now: float) -> MeterLine:
+def _build_meter_line(meter: Meter, now: float) -> MeterLine:
     return MeterLine(
         kind=meter.kind.value,
         lifecycle=meter.lifecycle.value,
         per_hour=meter.per_hour,
         spent=meter.spent,
         currency=meter.currency,
-        age_s=None if meter.at is None else _rounded(max(0.0, now - meter.at)),
+        age_s=None if meter.at is None else _round_seconds(max(0.0, now - meter.at)),
         source=meter.source,
         error=meter.error,
         at_least=meter.at_least,
@@ -491,7 +501,7 @@ def _meter(meter: Meter, now: float) -> MeterLine:
     )
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round_seconds(seconds: float | None) -> float | None:
     if seconds is None:
         return None
     return round(seconds, 3)
@@ -509,16 +519,16 @@ def text_line(line: StatusLine) -> str:
             if line.autostop and line.autostop not in line.reason
             else []
         ),
-        *_sample(line.sample),
+        *_describe_sample(line.sample),
         *_runs_text(line.runs, line.reason),
         *_meter_text(line.meter),
     ]
-    said = "no sample" if line.age_s is None else f"{age(line.age_s)} old"
+    said = "no sample" if line.age_s is None else f"{format_duration(line.age_s)} old"
     text = " · ".join(part for part in parts if part)
-    return clean(f"{line.box:<{NAME_WIDTH}} {line.state:<{STATE_WIDTH}} {said:<10} {text}")
+    return clean_text(f"{line.box:<{NAME_WIDTH}} {line.state:<{STATE_WIDTH}} {said:<10} {text}")
 
 
-def _sample(sample: Sample | None) -> list[str]:
+def _describe_sample(sample: Sample | None) -> list[str]:
     if sample is None:
         return []
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
@@ -548,8 +558,8 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
         if loss or run.name not in reason:
             step = "" if run.step is None else f" step {run.step:,}"
             total = "" if run.total_steps is None else f"/{run.total_steps:,}"
-            parts.append(f"{run.name}{step}{total}{loss}{_cost(run)}")
-        elif cost := _cost(run):
+            parts.append(f"{run.name}{step}{total}{loss}{_describe_cost(run)}")
+        elif cost := _describe_cost(run):
             parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
     queued = sum(run.attempts is not None for run in runs)  # a found training is no cell
@@ -558,22 +568,22 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
     return parts
 
 
-def _cost(run: RunLine) -> str:
+def _describe_cost(run: RunLine) -> str:
     if run.cost_per_1000_steps is None or run.cost_currency is None:
         return ""
     currency, least = run.cost_currency, run.cost_at_least
-    end = "" if run.eta_cost is None else f", {money(run.eta_cost, currency, least)} to go"
-    return f" {money(run.cost_per_1000_steps, currency, least)}/1k steps{end}"
+    end = "" if run.eta_cost is None else f", {format_money(run.eta_cost, currency, least)} to go"
+    return f" {format_money(run.cost_per_1000_steps, currency, least)}/1k steps{end}"
 
 
 def _meter_text(meter: MeterLine) -> list[str]:
     if meter.age_s is None and meter.per_hour is None:
         return []
-    total = money(
+    total = format_money(
         meter.spent, meter.currency, meter.spent_at_least, estimated=meter.spent_estimated
     )
     spent = "" if meter.spent is None else f", {total} so far"
-    rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+    rate = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
     said = f"{'price unknown' if meter.per_hour is None else rate}{spent}"
     return [said if differ is None else f"{said} ({differ})"]

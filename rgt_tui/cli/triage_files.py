@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN
-from rgt_tui.cli.printing import complain, json_line, print_lines
+from rgt_tui.cli.printing import json_line, print_error, print_lines
 from rgt_tui.cli.watch_arguments import TriageArguments
 from rgt_tui.files import open_regular
 from rgt_tui.handbook import (
     ACTION_WORDS,
-    Action,
+    AdvisedAction,
     FileFinding,
     HandbookError,
-    Page,
+    HandbookPage,
     Unreadable,
     all_pages,
     collectives,
     curve_findings,
     triage_file,
 )
-from rgt_tui.handbook.collectives import RankDump, Verdict
-from rgt_tui.profiles.log_advice import Ends, log_advice
+from rgt_tui.handbook.collectives import CollectiveVerdict, RankDump
+from rgt_tui.profiles.log_advice import HeadAndTail, log_advice
 
 if TYPE_CHECKING:
     from rgt_tui.profiles import Advice
@@ -39,33 +39,33 @@ def run_triage(arguments: TriageArguments) -> int:
         pages = all_pages()
         samples: Sequence[Mapping[str, Any]] = ()
         if arguments.samples:
-            from rgt_tui.handbook.sample_evidence import read_samples, weighed
+            from rgt_tui.handbook.sample_evidence import read_samples, weigh_findings
 
             samples = read_samples(Path(arguments.samples), arguments.box)
     except (HandbookError, Unreadable) as error:
-        complain(error)
+        print_error(error)
         return UNKNOWN
     status = OK
     dumps = collective_findings(arguments.files, pages)
     for name in arguments.files:
         try:
-            ends = Ends()
+            ends = HeadAndTail()
             found = dumps.get(name)
             if isinstance(found, Unreadable):
                 raise found
             if found is None:
                 found = triage_file(Path(name), pages, ends.feed)
                 if samples:
-                    found = weighed(found, samples, pages)
+                    found = weigh_findings(found, samples, pages)
         except Unreadable as error:
-            complain(error)
+            print_error(error)
             status = UNKNOWN
             continue
         if name not in dumps:
-            found = curve_findings(ends.rows, pages, found, whole=not ends.cut)
+            found = curve_findings(ends.last_line_states, pages, found, whole=not ends.cut)
         if found and status == OK:
             status = TROUBLE
-        told = log_advice(ends.lines, samples)
+        told = log_advice(ends.all_line_states, samples)
         if arguments.json:
             sys.stdout.buffer.write(json_line(as_json(name, found, told)))
         else:
@@ -110,7 +110,7 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
     for one in found:
         where = f"{name}:{one.line_no}" if one.line_no else name
         yield f"{where}: {one.gotcha} {one.title} ({one.severity}, {one.confidence:.0%} sure)"
-        yield f"  do     {ACTION_WORDS[Action(one.action)]}"
+        yield f"  do     {ACTION_WORDS[AdvisedAction(one.action)]}"
         yield f"  never  {one.never}"
         for number, fix in enumerate(one.fix, 1):
             yield f"  fix {number}  {fix.text}"
@@ -134,7 +134,7 @@ _RANK = re.compile(r"(\d{1,7})(?:\.\w+)?$")
 
 
 def collective_findings(
-    names: Sequence[str], pages: Mapping[str, Page]
+    names: Sequence[str], pages: Mapping[str, HandbookPage]
 ) -> dict[str, list[FileFinding] | Unreadable]:
     """Return the findings of the dumps among some files, by file.
 
@@ -144,37 +144,41 @@ def collective_findings(
     dumps: dict[str, RankDump] = {}
     for number, name in enumerate(names):
         try:
-            data = _head(Path(name))
+            data = _read_head(Path(name))
             if _PICKLE.match(data) or _JSON.match(data):
-                value = _value(Path(name))
+                value = _decode_value(Path(name))
                 if collectives.is_ras_json(value):
                     found[name] = _as_findings(collectives.of_ras_json(value), pages)
                 else:
-                    dumps[name] = _dump(value, Path(name), number)
+                    dumps[name] = _read_dump(value, Path(name), number)
             elif collectives.is_ncclras(text := data.decode("utf-8", "replace")):
-                text = _whole(Path(name)).decode("utf-8", "replace")
+                text = _read_whole(Path(name)).decode("utf-8", "replace")
                 found[name] = _as_findings(collectives.of_ncclras(text), pages)
         except Unreadable as error:
             found[name] = error
         except OSError:
             continue  # reading it as a log will report the error
-    verdicts = _as_findings(collectives.compared(list(dumps.values())), pages) if dumps else []
+    verdicts = _as_findings(collectives.compare_dumps(list(dumps.values())), pages) if dumps else []
     return found | dict.fromkeys(dumps, verdicts)
 
 
-def _as_findings(verdicts: Sequence[Verdict], pages: Mapping[str, Page]) -> list[FileFinding]:
+def _as_findings(
+    verdicts: Sequence[CollectiveVerdict], pages: Mapping[str, HandbookPage]
+) -> list[FileFinding]:
     ordered = sorted(verdicts, key=lambda verdict: -verdict.confidence)
-    return [FileFinding.of(pages[PAGE], verdict.text, verdict.confidence) for verdict in ordered]
+    return [
+        FileFinding.from_page(pages[PAGE], verdict.text, verdict.confidence) for verdict in ordered
+    ]
 
 
-def _head(path: Path) -> bytes:
+def _read_head(path: Path) -> bytes:
     if str(path) == "-":
         return b""
     with open_regular(path) as file:
         return file.read(HEAD)
 
 
-def _whole(path: Path) -> bytes:
+def _read_whole(path: Path) -> bytes:
     with open_regular(path) as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -184,7 +188,7 @@ def _whole(path: Path) -> bytes:
     return data
 
 
-def _dump(value: Any, path: Path, number: int) -> RankDump:
+def _read_dump(value: Any, path: Path, number: int) -> RankDump:
     """Read a dump.
 
     Its rank is the number at the end of its name, else its position among the files.
@@ -196,14 +200,14 @@ def _dump(value: Any, path: Path, number: int) -> RankDump:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def _value(path: Path) -> Any:
+def _decode_value(path: Path) -> Any:
     from rgt_tui.transfer import pickle_values  # imported here: few files are dumps
-    from rgt_tui.transfer.file_stretch import Refused
+    from rgt_tui.transfer.file_stretch import FileRefused
 
-    data = _whole(path)
+    data = _read_whole(path)
     try:
         if _JSON.match(data[:HEAD]):
             return json.loads(data)
-        return pickle_values.contents(io.BytesIO(data), ()).value
-    except (Refused, ValueError, RecursionError) as error:
+        return pickle_values.read_pickle(io.BytesIO(data), ()).value
+    except (FileRefused, ValueError, RecursionError) as error:
         raise Unreadable(f"{path}: {error}") from error

@@ -13,38 +13,38 @@ from typing import TextIO
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, running_fleet
-from rgt_tui.cli.opening import chosen, followed, open_boxes, open_fleet
-from rgt_tui.cli.printing import complain
-from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode, status_line, text_line
+from rgt_tui.cli.gathering import make_fleet, make_recording_fleet, running_fleet
+from rgt_tui.cli.opening import choose_boxes, open_boxes, open_fleet, watch_fleet_file
+from rgt_tui.cli.printing import print_error
+from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode_line, status_line, text_line
 from rgt_tui.cli.watch_arguments import RecordArguments, WatchArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
-from rgt_tui.health import assess
-from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Health, clean
+from rgt_tui.health import assess_box
+from rgt_tui.model import BoxHealth, BoxSpec, BoxState, FleetEvent, FleetState, clean_text
 from rgt_tui.profiles import how_many
-from rgt_tui.recordings import LineFile, Recorder, RecordFailed
+from rgt_tui.recordings import FleetRecorder, LineFile, RecordFailed
 
 LOOK_SECONDS = 0.25
 BETWEEN_SECONDS = 1.0
 """Minimum time between two lines about one box."""
 
 
-class _Watcher:
+class _StateWatcher:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._boxes: dict[str, BoxState] = {}
         self._changed: set[str] = set()
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
-        """Remember the changes until the next `look`."""
+        """Remember the changes until the next `print_due`."""
         if self._boxes.keys() != {box.spec.name for box in state.boxes}:
             self._boxes = {box.spec.name: box for box in state.boxes}
         for _, new in changed:
             self._boxes[new.spec.name] = new
             self._changed.add(new.spec.name)
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         """Receive events; ignored by default."""
 
     async def close(self) -> None:
@@ -57,46 +57,48 @@ class _Watcher:
             BrokenPipeError: The reader has closed the pipe.
         """
         while True:
-            self.look(clock())
+            self.print_due(clock())
             self._out.flush()
             await asyncio.sleep(LOOK_SECONDS)
 
-    def look(self, now: float) -> None:
+    def print_due(self, now: float) -> None:
         """Print what is due at `now` (client clock)."""
         raise NotImplementedError
 
 
-class TextWatcher(_Watcher):
+class TextWatcher(_StateWatcher):
     """Prints events, and a line about a box whenever its state word changes."""
 
     def __init__(self, out: TextIO) -> None:
         super().__init__(out)
         self._events: list[FleetEvent] = []
-        self._words: dict[str, tuple[Health, str]] = {}
+        self._words: dict[str, tuple[BoxHealth, str]] = {}
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Buffer events until the next `look`."""
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
+        """Buffer events until the next `print_due`."""
         self._events += events
 
-    def look(self, now: float) -> None:
+    def print_due(self, now: float) -> None:
         """Print the events and state changes since the last call."""
         events, self._events = self._events, []
         for event in events:
-            self._say(event.at, clean(f"{event.box:<{NAME_WIDTH}} {event.level:<5} {event.text}"))
+            self._print_line(
+                event.at, clean_text(f"{event.box:<{NAME_WIDTH}} {event.level:<5} {event.text}")
+            )
         for name, box in self._boxes.items():
-            seen = assess(box, now)
+            seen = assess_box(box, now)
             word = (seen.health, seen.word)
             if self._words.get(name) != word and (
-                name in self._words or seen.health is not Health.CONNECTING
+                name in self._words or seen.health is not BoxHealth.CONNECTING
             ):
                 self._words[name] = word
-                self._say(now, text_line(status_line(box, seen, now)))
+                self._print_line(now, text_line(status_line(box, seen, now)))
 
-    def _say(self, at: float, text: str) -> None:
+    def _print_line(self, at: float, text: str) -> None:
         self._out.write(f"{time.strftime('%H:%M:%S', time.localtime(at))} {text}\n")
 
 
-class JsonWatcher(_Watcher):
+class JsonWatcher(_StateWatcher):
     """Prints the status line of a box whose data changed, or whose state changed with age."""
 
     def __init__(self, out: TextIO) -> None:
@@ -104,34 +106,36 @@ class JsonWatcher(_Watcher):
         self._printed: dict[str, float] = {}
         self._states: dict[str, str] = {}
 
-    def look(self, now: float) -> None:
+    def print_due(self, now: float) -> None:
         """Print the lines that are due."""
         for name, box in self._boxes.items():
             if now - self._printed.get(name, float("-inf")) < BETWEEN_SECONDS:
                 continue
-            line = status_line(box, assess(box, now), now)
+            line = status_line(box, assess_box(box, now), now)
             if name in self._changed or self._states.get(name) != line.state:
-                self._print(line, now)
+                self._print_status(line, now)
 
-    def _print(self, line: StatusLine, now: float) -> None:
+    def _print_status(self, line: StatusLine, now: float) -> None:
         self._changed.discard(line.box)
         self._printed[line.box] = now
         self._states[line.box] = line.state
-        self._out.write(encode(line).decode())
+        self._out.write(encode_line(line).decode())
 
 
 def run_watch(arguments: WatchArguments) -> int:
     """Watch; return the exit code."""
     config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
 
-    return running.run(_watch(specs, config, arguments), boxes=len(specs))
+    return running.run_coroutine(_watch_boxes(specs, config, arguments), boxes=len(specs))
 
 
-async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: WatchArguments) -> int:
+async def _watch_boxes(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: WatchArguments
+) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     watcher = JsonWatcher(sys.stdout) if arguments.json else TextWatcher(sys.stdout)
-    fleet = make_kept_fleet(
+    fleet = make_recording_fleet(
         specs,
         config.alerts,
         fleet_file=config.path,
@@ -139,7 +143,7 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Watch
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[watcher],
         whole=len(specs) == len(config.boxes),
-        following=followed(arguments, config, arguments.boxes),
+        following=watch_fleet_file(arguments, config, arguments.boxes),
     )
     async with running_fleet(fleet):
         # If the reader has closed the pipe, the watcher raises an exception.
@@ -150,30 +154,30 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: Watch
 def run_record(arguments: RecordArguments) -> int:
     """Record; return the exit code."""
     try:
-        specs = chosen(open_fleet(arguments), arguments.boxes)
+        specs = choose_boxes(open_fleet(arguments), arguments.boxes)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
 
     try:
-        return running.run(_record(specs, arguments))
+        return running.run_coroutine(_record_boxes(specs, arguments))
     except RecordFailed as error:
-        complain(error)
+        print_error(error)
         return FAILED
 
 
-async def _record(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
+async def _record_boxes(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
     file = LineFile(Path(arguments.out), on_begun=lambda path: note_written([path], grows=True))
     started = time.time()
-    recorder = Recorder(file, specs, started)
+    recorder = FleetRecorder(file, specs, started)
     told = TextWatcher(sys.stderr)
     fleet = make_fleet(
         specs,
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[recorder, told],
-        tap=recorder.tap,
+        tap=recorder.record_line,
     )
     try:
         async with running_fleet(fleet):
@@ -186,7 +190,7 @@ async def _record(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
                     seconds=arguments.seconds,
                 )
     finally:
-        told.look(fleet.now())
+        told.print_due(fleet.now())
         await recorder.close()
     if recorder.failure is not None:
         raise recorder.failure

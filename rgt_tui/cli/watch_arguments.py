@@ -14,12 +14,12 @@ from rgt_tui.cli.arguments import (
     BoxesArguments,
     FleetArguments,
     box_names,
-    count,
-    duration,
     flag,
     list_option,
     option,
-    port,
+    parse_count,
+    parse_duration,
+    parse_port,
     positional,
     text_option,
     timeout_option,
@@ -54,7 +54,7 @@ class WatchArguments(BoxesArguments):
     examples = ("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600")
     fleet = FLEET
     json = flag("print status lines as JSON objects")
-    seconds = option("TIME", duration, "stop after this time: 45s, 30m, 1h30", "--for")
+    seconds = option("TIME", parse_duration, "stop after this time: 45s, 30m, 1h30", "--for")
     accept_new_host_key = HOST_KEY
     no_history = NO_HISTORY
 
@@ -67,7 +67,7 @@ class ServeArguments(FleetArguments):
     address contains a secret for this run; it is needed to see anything. From another computer, use ssh -L.
     """
     examples = ("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve")
-    port = option("N", port, "port (default 8000)", default=8000)
+    port = option("N", parse_port, "port (default 8000)", default=8000)
     host = option(
         "ADDRESS",
         str,
@@ -131,7 +131,7 @@ class AlertsArguments(FleetArguments):
     json = flag("print one JSON object per sink: sink, kind, sent, problem")
 
 
-def kinds(**_: object) -> list[str]:
+def complete_kinds(**_: object) -> list[str]:
     """Return all kinds of alert for shell completion."""
     from rgt_tui.health import BY_ID
 
@@ -160,9 +160,12 @@ class MuteArguments(FleetArguments):
         "BOX", "name of the box in the fleet file", nargs="?", complete=box_names
     )
     what: str | None = positional(
-        "KIND|ID", "only this alert or kind (default: all of the box)", nargs="?", complete=kinds
+        "KIND|ID",
+        "only this alert or kind (default: all of the box)",
+        nargs="?",
+        complete=complete_kinds,
     )
-    seconds = option("TIME", duration, "for how long: 90s, 30m, 2h, 1d (default 1h)", "--for")
+    seconds = option("TIME", parse_duration, "for how long: 90s, 30m, 2h, 1d (default 1h)", "--for")
     until = text_option(
         "TIME", "until this time: 07:00 (the next one), tomorrow 07:00, 2026-11-21 07:00"
     )
@@ -174,7 +177,7 @@ class MuteArguments(FleetArguments):
     )
 
 
-def _address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
@@ -195,7 +198,10 @@ class MetricsArguments(BoxesArguments):
         "rgt metrics --once | grep rgt_box_up",
     )
     listen = option(
-        "ADDRESS:PORT", _address, f"where to listen (default {LISTEN})", default=_address(LISTEN)
+        "ADDRESS:PORT",
+        _parse_address,
+        f"where to listen (default {LISTEN})",
+        default=_parse_address(LISTEN),
     )
     once = flag("connect once, print the text, and exit")
     json = flag("with --once: one JSON object per value: name, labels, value")
@@ -214,11 +220,11 @@ class RecordArguments(BoxesArguments):
     examples = ("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz")
     fleet = FLEET
     out = option("FILE", str, "a new file; FILE.gz is compressed", default="", required=True)
-    seconds = option("TIME", duration, "stop after this time: 45s, 30m, 1h30", "--for")
+    seconds = option("TIME", parse_duration, "stop after this time: 45s, 30m, 1h30", "--for")
     json = flag("print one JSON object at the end: file, seconds, bytes, lines per box")
 
 
-def _speed(text: str) -> float:
+def _parse_speed(text: str) -> float:
     try:
         value = math.inf if text == FULL else float(text)
     except ValueError:
@@ -246,11 +252,15 @@ class ReplayArguments(Arguments):
     file: str = positional("FILE", "a file of rgt record, compressed or not")
     speed = option(
         "X",
-        _speed,
+        _parse_speed,
         f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
     )
     skip = option(
-        "TIME", duration, "start this far into the recording: 90s, 1h30", "--from", default=0.0
+        "TIME",
+        parse_duration,
+        "start this far into the recording: 90s, 1h30",
+        "--from",
+        default=0.0,
     )
     at = text_option("TIME", "start at a time of the recording: 02:30, 2026-11-21 02:30")
     loop = flag("start over at the end")
@@ -283,7 +293,7 @@ class LogsArguments(BoxArguments):
         complete=lambda **_: [],
     )
     from_start = flag("the whole file")
-    lines = option("N", count, f"the last N lines (default {LOG_LINES})", default=LOG_LINES)
+    lines = option("N", parse_count, f"the last N lines (default {LOG_LINES})", default=LOG_LINES)
     follow = flag("keep printing what is written, until Ctrl-C", "-f", "--follow")
     raw = flag("keep escape sequences, also on a terminal")
     plain = flag("remove escape sequences, also for a pipe or a file")
@@ -312,8 +322,8 @@ class CurvesArguments(BoxArguments):
     )
     metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
     log = flag("logarithmic values; those that are not positive are left out")
-    width = option("N", count, "width in columns (default: of the terminal, else 100)")
-    height = option("N", count, "lines (default 24)", default=24)
+    width = option("N", parse_count, "width in columns (default: of the terminal, else 100)")
+    height = option("N", parse_count, "lines (default 24)", default=24)
     json = flag("print one JSON object per series: box, run, metric, steps, values")
     fleet = FLEET
     timeout = timeout_option(20.0)

@@ -12,8 +12,8 @@ from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.demo.demo_fleet import DemoFleet
-    from rgt_tui.demo.embedded import Embedded
-    from rgt_tui.demo.platforms import Change, Fault, LocalPod, LocalRunPod
+    from rgt_tui.demo.embedded import EmbeddedFleet
+    from rgt_tui.demo.platforms import InjectedFault, LocalPod, LocalRunPod, MachineChange
     from rgt_tui.demo.workspace import DemoError
 
 RECORDING = Path(__file__).with_name("replay.jsonl.gz")
@@ -21,21 +21,21 @@ RECORDING = Path(__file__).with_name("replay.jsonl.gz")
 
 __all__ = [
     "RECORDING",
-    "Change",
     "DemoError",
     "DemoFleet",
-    "Embedded",
-    "Fault",
+    "EmbeddedFleet",
+    "InjectedFault",
     "LocalPod",
     "LocalRunPod",
+    "MachineChange",
 ]
 
 __getattr__ = imported_later(
     __name__,
     {
         "demo_fleet": "DemoFleet",
-        "embedded": "Embedded",
-        "platforms": "Change Fault LocalPod LocalRunPod",
+        "embedded": "EmbeddedFleet",
+        "platforms": "MachineChange InjectedFault LocalPod LocalRunPod",
         "workspace": "DemoError",
     },
 )

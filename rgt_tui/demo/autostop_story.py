@@ -24,11 +24,11 @@ import httpx
 import msgspec
 from rgt_wire import USER_AGENT
 
-from rgt_tui.demo.embedded import KEY_ENV, RUNPOD_KEY, Embedded
+from rgt_tui.demo.embedded import KEY_ENV, RUNPOD_KEY, EmbeddedFleet
 from rgt_tui.demo.plan import BOXES, DemoBox
 from rgt_tui.demo.platforms import LocalRunPod
-from rgt_tui.demo.stories import launch
-from rgt_tui.demo.teardown_story import Ended, StoryFailed
+from rgt_tui.demo.stories import launch_queue
+from rgt_tui.demo.teardown_story import CommandResult, StoryFailed
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.ssh import build_agent
 
@@ -72,7 +72,10 @@ class AutostopStory:
     """
 
     def __init__(
-        self, embedded: Embedded, say: Callable[[str], None], note: Callable[[dict[str, Any]], None]
+        self,
+        embedded: EmbeddedFleet,
+        say: Callable[[str], None],
+        note: Callable[[dict[str, Any]], None],
     ) -> None:
         assert embedded.workspace is not None
         (self._box,) = embedded.boxes
@@ -83,7 +86,7 @@ class AutostopStory:
         self._fleet_file = self._folder / "fleet.toml"
         self._began = time.monotonic()
 
-    async def tell(self) -> None:
+    async def run_story(self) -> None:
         """Run all steps.
 
         Raises:
@@ -91,77 +94,93 @@ class AutostopStory:
         """
         self._fleet_file.write_text(dump_fleet(self._embedded.specs))
         name = self._box.name
-        spec = self._embedded.spec(name)
+        spec = self._embedded.find_box_spec(name)
         assert spec.python is not None
-        await launch(
+        await launch_queue(
             spec, self._box, await asyncio.to_thread(build_agent), spec.python, prepared=False
         )
-        watching = Watching(await self._start("watch", name, "--json"))
+        watching = WatchProcess(await self._start_command("watch", name, "--json"))
         try:
-            await watching.until(_trains, TRAINING_SECONDS)
-            seen = await self._rgt("autostop", name, "--idle", IDLE, "--dry-run", "--json")
-            self._note(
-                "while it trains: what arming would mean", seen, "; ".join(seen.body["would_block"])
+            await watching.wait_for_line(_is_training, TRAINING_SECONDS)
+            seen = await self._run_command("autostop", name, "--idle", IDLE, "--dry-run", "--json")
+            self._record_step(
+                "while it trains: what arming would mean",
+                seen,
+                "; ".join(seen.last_object["would_block"]),
             )
-            self._note(
-                "its own key is proved by a refused start", seen, str(seen.body["key"]["text"])
+            self._record_step(
+                "its own key is proved by a refused start",
+                seen,
+                str(seen.last_object["key"]["text"]),
             )
-            line = await watching.until(_is_done, TRAINING_SECONDS)
-            self._note("the queue is done, and rgt watches", None, str(line.get("reason")))
-            armed = await self._rgt("autostop", name, "--idle", IDLE, "--confirm", name, "--json")
-            self._note("armed with the typed name", armed, str(armed.body.get("boot")))
-            line = await watching.until(lambda line: bool(_clock(line)), COMMAND_SECONDS)
-            self._note("the rgt that watches shows its clock", None, str(line.get("autostop")))
+            line = await watching.wait_for_line(_is_done, TRAINING_SECONDS)
+            self._record_step("the queue is done, and rgt watches", None, str(line.get("reason")))
+            armed = await self._run_command(
+                "autostop", name, "--idle", IDLE, "--confirm", name, "--json"
+            )
+            self._record_step(
+                "armed with the typed name", armed, str(armed.last_object.get("boot"))
+            )
+            line = await watching.wait_for_line(
+                lambda line: bool(_read_autostop_clock(line)), COMMAND_SECONDS
+            )
+            self._record_step(
+                "the rgt that watches shows its clock", None, str(line.get("autostop"))
+            )
         finally:
             await watching.kill()
-        self._note("the laptop's rgt is killed", None, f"exit {watching.status}", status=KILLED)
-        await self._parked()
-        seen = await self._rgt("status", name, "--json", ok=(0, 1, 3))
-        line = self._line(seen)
+        self._record_step(
+            "the laptop's rgt is killed", None, f"exit {watching.status}", status=KILLED
+        )
+        await self._wait_until_parked()
+        seen = await self._run_command("status", name, "--json", ok=(0, 1, 3))
+        line = self._find_status_line(seen)
         if line["self_stop"]["off_at"] is None or line["state"] != "stopped":
             raise StoryFailed(f"the next rgt does not say that it parked: {seen.out[-2000:]}")
-        self._note("the next rgt: off, as armed", seen, str(line["reason"]))
-        await self._resume()
-        await self._told()
-        audit = await self._rgt("audit", "--json")
+        self._record_step("the next rgt: off, as armed", seen, str(line["reason"]))
+        await self._start_pod()
+        await self._check_self_stop_record()
+        audit = await self._run_command("audit", "--json")
         events = [
             json.loads(line).get("event") for line in audit.out.splitlines() if line.startswith("{")
         ]
         if events[:2] != ["requested", "armed"]:
             raise StoryFailed(f"the audit log has {events}")
-        self._note("the audit log has the arming", audit, ", ".join(events))
+        self._record_step("the audit log has the arming", audit, ", ".join(events))
 
-    async def _parked(self) -> None:
+    async def _wait_until_parked(self) -> None:
         """Wait until the provider stops billing, and check who requested it."""
-        plane = self._plane
+        plane = self._control_plane
         pod = plane.pods[self._box.instance]
         try:
             async with asyncio.timeout(PARK_SECONDS):
-                while pod.on:  # noqa: ASYNC110 (it is the server that knows)
+                while pod.is_on:  # noqa: ASYNC110 (it is the server that knows)
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise StoryFailed(
-                f"the box did not park itself within {PARK_SECONDS:g} s: {self._asked()}"
+                f"the box did not park itself within {PARK_SECONDS:g} s: {self._list_requests()}"
             ) from None
         stops = [
             who
-            for (_, who), body in zip(self._asked(), self._plane.bodies, strict=True)
+            for (_, who), body in zip(
+                self._list_requests(), self._control_plane.bodies, strict=True
+            )
             if b'"stop"' in body
         ]
         if stops != [self._box.instance]:
             raise StoryFailed(f"the stop was asked for by {stops}, not once by the pod's own key")
-        self._note(
+        self._record_step(
             "the box has parked itself, with its own key",
             None,
             f"the provider says {pod.status}: meter off",
         )
 
-    def _asked(self) -> list[tuple[str, str]]:
-        return list(zip(self._plane.requests, self._plane.askers, strict=True))
+    def _list_requests(self) -> list[tuple[str, str]]:
+        return list(zip(self._control_plane.requests, self._control_plane.askers, strict=True))
 
-    async def _resume(self) -> None:
+    async def _start_pod(self) -> None:
         """Start the pod again, as a user does on the console."""
-        plane = self._plane
+        plane = self._control_plane
         async with httpx.AsyncClient() as client:
             answer = await client.post(
                 f"{plane.base_url}/v2/pods/{self._box.instance}/action",
@@ -173,19 +192,19 @@ class AutostopStory:
             )
         if answer.status_code != 200:
             raise StoryFailed(f"the pod cannot be started again: {answer.text}")
-        await plane.settle()
-        self._note(
+        await plane.wait_settled()
+        self._record_step(
             "started again on the console",
             None,
             f"the provider says {plane.pods[self._box.instance].status}",
         )
 
-    async def _told(self) -> None:
+    async def _check_self_stop_record(self) -> None:
         """Query the box with a new rgt for the record that survived the stop."""
         name = self._box.name
         for _ in range(5):
-            seen = await self._rgt("status", name, "--json", ok=(0, 1, 3))
-            line = self._line(seen)
+            seen = await self._run_command("status", name, "--json", ok=(0, 1, 3))
+            line = self._find_status_line(seen)
             known = line["self_stop"]
             if known["told_at"] is not None:
                 break
@@ -197,15 +216,15 @@ class AutostopStory:
             events
         ):
             raise StoryFailed(f"it told something else: {words}; {events}")
-        self._note("the next rgt tells the story", seen, words)
+        self._record_step("the next rgt tells the story", seen, words)
         for event in known["story"]:
             self._say(f"  {event['event']}: {event['text']}")
 
     @property
-    def _plane(self) -> LocalRunPod:
-        return cast(LocalRunPod, self._embedded.plane(self._box.name))
+    def _control_plane(self) -> LocalRunPod:
+        return cast(LocalRunPod, self._embedded.find_control_plane(self._box.name))
 
-    async def _start(self, command: str, *words: str) -> asyncio.subprocess.Process:
+    async def _start_command(self, command: str, *words: str) -> asyncio.subprocess.Process:
         own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rgt_tui", command, "--fleet", str(self._fleet_file), *words,
@@ -213,8 +232,10 @@ class AutostopStory:
             env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
         )  # fmt: skip
 
-    async def _rgt(self, command: str, *words: str, ok: Sequence[int] = (0,)) -> Ended:
-        process = await self._start(command, *words)
+    async def _run_command(
+        self, command: str, *words: str, ok: Sequence[int] = (0,)
+    ) -> CommandResult:
+        process = await self._start_command(command, *words)
         line = shlex.join(("rgt", command, *words))
         try:
             out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
@@ -222,7 +243,7 @@ class AutostopStory:
             process.kill()
             raise StoryFailed(f"`{line}` took more than {COMMAND_SECONDS:g} s") from None
         assert process.returncode is not None
-        ended = Ended(
+        ended = CommandResult(
             process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
         )
         if ended.status not in ok:
@@ -231,7 +252,7 @@ class AutostopStory:
             )
         return ended
 
-    def _line(self, ended: Ended) -> dict[str, Any]:
+    def _find_status_line(self, ended: CommandResult) -> dict[str, Any]:
         """Return the box's status line, with what rgt remembers of it."""
         for raw in ended.out.splitlines():
             line: dict[str, Any] = json.loads(raw)
@@ -239,7 +260,9 @@ class AutostopStory:
                 return line
         raise StoryFailed(f"rgt status remembers nothing of the box: {ended.out[-2000:]}")
 
-    def _note(self, what: str, ended: Ended | None, text: str, status: int = 0) -> None:
+    def _record_step(
+        self, what: str, ended: CommandResult | None, text: str, status: int = 0
+    ) -> None:
         code = status if ended is None else ended.status
         self._note_step(
             {
@@ -252,14 +275,14 @@ class AutostopStory:
         self._say(f"{what}: {text[:300]}")
 
 
-class Watching:
+class WatchProcess:
     """A running `rgt watch --json`: its newest line, until it is killed."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.status: int | None = None
 
-    async def until(
+    async def wait_for_line(
         self, wanted: Callable[[dict[str, Any]], bool], seconds: float
     ) -> dict[str, Any]:
         """Return the first line that satisfies `wanted`.
@@ -289,7 +312,7 @@ class Watching:
         self.status = self._process.returncode
 
 
-def _trains(line: dict[str, Any]) -> bool:
+def _is_training(line: dict[str, Any]) -> bool:
     return any(run.get("state") == "running" for run in line.get("runs") or ())
 
 
@@ -300,5 +323,5 @@ def _is_done(line: dict[str, Any]) -> bool:
     return bool(runs) and not still and done
 
 
-def _clock(line: dict[str, Any]) -> Any:
+def _read_autostop_clock(line: dict[str, Any]) -> Any:
     return (line.get("sample") or {}).get("autostop")

@@ -31,7 +31,7 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC = 1, 32, 4096, 16384
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+def mount_filesystem(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount a file system; raise OSError with the target's name."""
     done = LIBC.mount(
         os.fsencode(source),
@@ -45,7 +45,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
         raise OSError(code, os.strerror(code), target)
 
 
-def bind(source: str, target: str, read_only: bool) -> None:
+def bind_mount(source: str, target: str, read_only: bool) -> None:
     """Bind-mount `source` at `target`, including the mounts below it."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
@@ -53,10 +53,10 @@ def bind(source: str, target: str, read_only: bool) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "a"):
             pass
-    mount(source, target, "", MS_BIND | MS_REC)
+    mount_filesystem(source, target, "", MS_BIND | MS_REC)
     if read_only:
         try:
-            mount(source, target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
+            mount_filesystem(source, target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
         except OSError:
             # In a user namespace the kernel may keep other flags locked; the tenant owns these
             # files anyway.
@@ -68,7 +68,7 @@ def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
 
     The agent recognises it as a disk by its source.
     """
-    mount(
+    mount_filesystem(
         "rgt-demo-disk",
         path,
         "tmpfs",
@@ -77,7 +77,7 @@ def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
     )
 
 
-def build(config: dict) -> None:  # type: ignore[type-arg]
+def build_root(config: dict) -> None:  # type: ignore[type-arg]
     """Create the file tree of the box below ``config["root"]`` and make that the root directory."""
     root = config["root"]
     if config["ephemeral"]:
@@ -89,17 +89,17 @@ def build(config: dict) -> None:  # type: ignore[type-arg]
         if not os.path.lexists(root + target):
             os.symlink(text, root + target)
     for source, target, read_only in config["binds"]:
-        bind(source, root + target, read_only)
+        bind_mount(source, root + target, read_only)
     if os.path.isdir(root + "/dev/shm"):
         # The machine's shared memory is visible with /dev: its files would be taken for results of
         # the box.
-        mount("tmpfs", root + "/dev/shm", "tmpfs", 0, "size=1g,mode=1777")
-    mount("proc", root + "/proc", "proc", 0)
+        mount_filesystem("tmpfs", root + "/dev/shm", "tmpfs", 0, "size=1g,mode=1777")
+    mount_filesystem("proc", root + "/proc", "proc", 0)
     os.chroot(root)
     os.chdir("/")
 
 
-def serve() -> None:
+def reap_children() -> None:
     """Reap children until standard input ends."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer)
@@ -121,33 +121,33 @@ def serve() -> None:
                 break
 
 
-def hold_disks(config: dict) -> None:  # type: ignore[type-arg]
+def serve_disks(config: dict) -> None:  # type: ignore[type-arg]
     """Mount the disks, report it, and wait for the end of standard input."""
     for disk in config["disks"]:
         os.makedirs(disk["path"], exist_ok=True)
         mount_disk(disk["path"], disk)
-    say_ready()
+    print_ready()
     while os.read(0, 4096):
         pass
 
 
-def say_ready() -> None:
+def print_ready() -> None:
     """Notify the keeper."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
 
 
-def hold_box() -> None:
+def serve_box() -> None:
     """Enter the cgroups, build the tree, report it, and reap children."""
     config = json.loads(os.environ.pop("RGT_DEMO_BOX"))
     for cgroup in config["cgroups"]:
         with open(os.path.join(cgroup, "cgroup.procs"), "w") as procs:
             procs.write("0")
     socket.sethostname(config["hostname"])
-    build(config)
-    say_ready()
-    serve()
+    build_root(config)
+    print_ready()
+    reap_children()
 
 
 if __name__ == "__main__":
-    hold_disks(json.loads(sys.argv[1])) if sys.argv[1:] else hold_box()
+    serve_disks(json.loads(sys.argv[1])) if sys.argv[1:] else serve_box()

@@ -8,13 +8,21 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Unpack
 
-from rgt_tui.demo.embedded import Embedded, finish
-from rgt_tui.demo.stories import Director
-from rgt_tui.fleet import Chronicle, Fleet, FleetSource, Given, Memory, Pulled
+from rgt_tui.demo.embedded import EmbeddedFleet, run_with_deadline
+from rgt_tui.demo.stories import StoryDirector
+from rgt_tui.fleet import ActionTerms, Chronicle, Fleet, FleetSource, HistoryRecorder, PullResult
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.gate import Receipt
-from rgt_tui.model import CheckResult, FleetState, PersonTick, Profile, Review, StopProgress, Verb
-from rgt_tui.store import History
+from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    CheckResult,
+    FleetState,
+    PersonTick,
+    Profile,
+    StopProgress,
+)
+from rgt_tui.store import FleetHistory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet import TransferNote
     from rgt_tui.fleet.box_logs import BoxLog
     from rgt_tui.fleet.kept_lines import KeptLines
-    from rgt_tui.profiles import Toll
+    from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0
@@ -36,7 +44,7 @@ class DemoFleet(FleetSource):
     keeps_logs = keeps_transfers = runs_checks = True
 
     def __init__(self, *, port_base: int | None = None, follow_advice: bool = False) -> None:
-        self.embedded = Embedded(port_base=port_base)
+        self.embedded = EmbeddedFleet(port_base=port_base)
         self._follow_advice = follow_advice
         self._fleet: Fleet | None = None
         self._is_watched = False
@@ -74,31 +82,31 @@ class DemoFleet(FleetSource):
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
-    def profile(self, box: str) -> Profile:
+    def profile_of(self, box: str) -> Profile:
         """The profile of a box."""
-        return self._running.profile(box)
+        return self._running_fleet.profile_of(box)
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """The lifecycle checks of a box."""
-        return self._running.checks(box)
+        return self._running_fleet.evaluate_checks(box)
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         """Set which box is on screen."""
         if self._fleet is not None:
-            self._fleet.focus(box)
+            self._fleet.focus_box(box)
 
-    def look(self, looking: bool) -> None:
+    def set_looking(self, looking: bool) -> None:
         """Set whether a user is watching."""
         if self._fleet is not None:
-            self._fleet.look(looking)
+            self._fleet.set_looking(looking)
 
-    def follow(self, box: str, path: str) -> None:
+    def follow_log(self, box: str, path: str) -> None:
         """Follow one more log."""
-        self._running.follow(box, path)
+        self._running_fleet.follow_log(box, path)
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
         """Keep all lines of a log from now on."""
-        return self._running.keep_log(box, path)
+        return self._running_fleet.keep_log(box, path)
 
     def leave_log(self, box: str, path: str) -> None:
         """Keep only its newest lines again."""
@@ -107,83 +115,85 @@ class DemoFleet(FleetSource):
 
     def box_log(self, box: str, path: str) -> BoxLog:
         """Return a log on its box."""
-        return self._running.box_log(box, path)
+        return self._running_fleet.box_log(box, path)
 
-    def pause(self, box: str, paused: bool) -> None:
+    def set_box_paused(self, box: str, paused: bool) -> None:
         """Disconnect from a box, or connect again."""
-        self._running.pause(box, paused)
+        self._running_fleet.set_box_paused(box, paused)
 
-    def retry(self, box: str) -> None:
+    def retry_box(self, box: str) -> None:
         """Connect now."""
-        self._running.retry(box)
+        self._running_fleet.retry_box(box)
 
     def set_interval(self, box: str, seconds: float | None) -> None:
         """Set the sampling interval of a box in seconds."""
-        self._running.set_interval(box, seconds)
+        self._running_fleet.set_interval(box, seconds)
 
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
         """Mute an alert."""
-        self._running.mute(box, alert, seconds)
+        self._running_fleet.mute_alert(box, alert, seconds)
 
-    def answer(self, question: int, text: str | None) -> None:
+    def answer_question(self, question: int, text: str | None) -> None:
         """Answer a question."""
-        self._running.answer(question, text)
+        self._running_fleet.answer_question(question, text)
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
-        **given: Unpack[Given],
-    ) -> Review:
+        verb: BillingVerb,
+        **given: Unpack[ActionTerms],
+    ) -> ActionReview:
         """Collect what a user must see before a billing action."""
-        return await self._running.review(box, verb, **given)
+        return await self._running_fleet.review_action(box, verb, **given)
 
-    def execute(
+    def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         evidence_digest: str | None = None,
-        **given: Unpack[Given],
+        **given: Unpack[ActionTerms],
     ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
-        return self._running.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
+        return self._running_fleet.execute_action(
+            box, verb, typed, evidence_digest=evidence_digest, **given
+        )
 
-    async def done(self, box: str) -> StopProgress:
+    async def confirm_done(self, box: str) -> StopProgress:
         """Record that the user has done it by hand."""
-        return await self._running.done(box)
+        return await self._running_fleet.confirm_done(box)
 
-    async def receipt(self, box: str) -> Receipt | None:
+    async def find_receipt(self, box: str) -> Receipt | None:
         """Return the newest receipt of a box."""
-        return await self._running.receipt(box)
+        return await self._running_fleet.find_receipt(box)
 
-    async def pull(
+    async def pull_directories(
         self,
         box: str,
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
-        agree: Callable[[Toll], Awaitable[bool]],
-    ) -> Pulled:
+        agree: Callable[[TransferCost], Awaitable[bool]],
+    ) -> PullResult:
         """Copy directories of a box into the demo's own directory, and verify the copy."""
-        return await self._running.pull(box, paths, on_progress, on_plan, agree)
+        return await self._running_fleet.pull_directories(box, paths, on_progress, on_plan, agree)
 
     async def transfers(self) -> tuple[TransferNote, ...]:
         """Return the demo's transfers, newest first."""
-        return await self._running.transfers()
+        return await self._running_fleet.transfers()
 
-    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+    async def store_tick(self, box: str, check: str, tick: PersonTick) -> str | None:
         """Store a user's answer to a check for the demo's lifetime."""
-        return await self._running.tick(box, check, tick)
+        return await self._running_fleet.store_tick(box, check, tick)
 
-    def runnable(self, box: str, check: str) -> str | None:
+    def runnable_command(self, box: str, check: str) -> str | None:
         """Return the command that runs a check."""
-        return self._running.runnable(box, check)
+        return self._running_fleet.runnable_command(box, check)
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
         """Run a check's command."""
-        return await self._running.run_check(box, check, on_line)
+        return await self._running_fleet.run_check(box, check, on_line)
 
     async def start(self) -> None:
         """Start the boxes, then the engine, then the stories.
@@ -196,7 +206,7 @@ class DemoFleet(FleetSource):
             assert self.embedded.workspace is not None
             folder = self.embedded.workspace.path
             # A separate history that is deleted with the demo and never mixed with the user's own.
-            memory = Memory(History(folder / "history.db"))
+            memory = HistoryRecorder(FleetHistory(folder / "history.db"))
             self._fleet = Fleet(
                 self.embedded.specs,
                 audit=folder / "audit.jsonl",
@@ -214,9 +224,11 @@ class DemoFleet(FleetSource):
         except BaseException:
             await self.stop()
             raise
-        director = Director(self.embedded, lambda: self.state, follow_advice=self._follow_advice)
+        director = StoryDirector(
+            self.embedded, lambda: self.state, follow_advice=self._follow_advice
+        )
         self._director = asyncio.create_task(director.run(), name="director")
-        self._director.add_done_callback(_report)
+        self._director.add_done_callback(_log_failure)
 
     async def stop(self) -> None:
         """Stop everything within seconds, even with hanging boxes; nothing of the demo remains."""
@@ -229,11 +241,11 @@ class DemoFleet(FleetSource):
         if self._fleet is not None and watched:
             works.append(self._fleet.stop())
         # While the engine disconnects, since a hanging box would keep its connection open.
-        await finish(*works, self.embedded.kill(), seconds=STOP_SECONDS)
+        await run_with_deadline(*works, self.embedded.kill(), seconds=STOP_SECONDS)
         await self.embedded.stop()
 
     @property
-    def _running(self) -> Fleet:
+    def _running_fleet(self) -> Fleet:
         if self._fleet is None:
             raise KeyError("the demo's boxes are not up yet")
         return self._fleet
@@ -243,6 +255,6 @@ class DemoFleet(FleetSource):
             callback(state)
 
 
-def _report(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("the demo's stories ended early: %r", task.exception())

@@ -17,8 +17,8 @@ import asyncssh
 
 from rgt_tui.demo import sandboxes
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.platforms import Change, LocalAutodl, LocalRunPod, LocalServer, LocalVast
-from rgt_tui.demo.sandboxes import TRACES, Machine, Room
+from rgt_tui.demo.platforms import LocalAutodl, LocalRunPod, LocalServer, LocalVast, MachineChange
+from rgt_tui.demo.sandboxes import TRACES, DiskNamespace, SandboxMachine
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import DemoError, Workspace, kill_marked
 from rgt_tui.model import BoxSpec, ProviderRef
@@ -48,7 +48,7 @@ AUTODL_ASSETS = 900_000
 """The same in thousandths of a yuan."""
 
 
-async def finish(*works: Awaitable[object], seconds: float) -> None:
+async def run_with_deadline(*works: Awaitable[object], seconds: float) -> None:
     """Run awaitables concurrently, and cancel those that are not done after `seconds`.
 
     One that ignores the cancellation is not waited for either.
@@ -65,7 +65,7 @@ async def finish(*works: Awaitable[object], seconds: float) -> None:
                 log.error("the demo's end: %r", error)
 
 
-class Embedded:
+class EmbeddedFleet:
     """Three boxes on loopback, as an async context manager that stops everything at its end."""
 
     def __init__(self, boxes: Sequence[DemoBox] = BOXES, *, port_base: int | None = None) -> None:
@@ -78,19 +78,19 @@ class Embedded:
         """
         self.boxes = tuple(boxes)
         self.specs: tuple[BoxSpec, ...] = ()
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SandboxMachine] = {}
         self.env: dict[str, str] = {}
         self.workspace: Workspace | None = None
         self.stopped: set[str] = set()
         """Boxes that their control plane has stopped or terminated."""
         self._port_base = port_base
-        self._room: Room | None = None
+        self._room: DiskNamespace | None = None
         self._sshds: dict[str, BoxSshd] = {}
-        self._planes = Planes(self.boxes, self._changed)
+        self._planes = ControlPlanes(self.boxes, self._apply_action)
         self._end_at: float | None = None
         """Deadline of the shutdown, in loop time; None before it has begun."""
 
-    async def __aenter__(self) -> Embedded:
+    async def __aenter__(self) -> EmbeddedFleet:
         try:
             await self.start()
         except BaseException:
@@ -108,14 +108,14 @@ class Embedded:
             DemoError: With the missing requirement and what to do.
         """
         sandboxes.check_torch()
-        await asyncio.to_thread(sandboxes.check)
+        await asyncio.to_thread(sandboxes.check_sandboxes)
         remote = trainer_root()
         await self._make_workspace()
         assert self.workspace is not None
-        self._room = Room(self.workspace.path, self.boxes)
+        self._room = DiskNamespace(self.workspace.path, self.boxes)
         await self._room.start()
         self.machines = {
-            box.name: Machine(box, self._room, self.workspace, remote) for box in self.boxes
+            box.name: SandboxMachine(box, self._room, self.workspace, remote) for box in self.boxes
         }
         await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         await self._start_sshds(self.workspace.path)
@@ -124,7 +124,9 @@ class Embedded:
         self.env = self._planes.env
         folder = self.workspace.path
         self.specs = tuple(
-            described(box, folder, self._sshds[box.name].port, self.plane(box.name).base_url)
+            describe_box(
+                box, folder, self._sshds[box.name].port, self.find_control_plane(box.name).base_url
+            )
             for box in self.boxes
         )
         self._write_ssh_config(self.workspace.path)
@@ -150,33 +152,34 @@ class Embedded:
         now = asyncio.get_running_loop().time
         if self._end_at is None:
             self._end_at = now() + END_SECONDS
-        await finish(self.kill(), seconds=self._end_at - now())
-        servers = (self._planes.stop(), *(sshd.drop() for sshd in self._sshds.values()))
-        await finish(*servers, seconds=min(SERVERS_SECONDS, self._end_at - now()))
-        await finish(
-            *(machine.scrap() for machine in self.machines.values()), seconds=self._end_at - now()
+        await run_with_deadline(self.kill(), seconds=self._end_at - now())
+        servers = (self._planes.stop(), *(sshd.drop_connections() for sshd in self._sshds.values()))
+        await run_with_deadline(*servers, seconds=min(SERVERS_SECONDS, self._end_at - now()))
+        await run_with_deadline(
+            *(machine.remove_machine() for machine in self.machines.values()),
+            seconds=self._end_at - now(),
         )
         if self._room is not None:
-            await finish(self._room.stop(), seconds=self._end_at - now())
+            await run_with_deadline(self._room.stop(), seconds=self._end_at - now())
         if self.workspace is not None:
             workspace, self.workspace = self.workspace, None
             await asyncio.to_thread(workspace.close, self._end_at - now())
 
-    def plane(self, name: str) -> LocalServer:
+    def find_control_plane(self, name: str) -> LocalServer:
         """Return the control plane of a box, once it is started."""
-        return self._planes.of(name)
+        return self._planes.find_server(name)
 
-    async def cut(self, name: str) -> None:
+    async def cut_power(self, name: str) -> None:
         """Cut the power of a box: every process dies, every connection drops."""
-        await self._sshds[name].drop()
-        await self.machines[name].unplug()
+        await self._sshds[name].drop_connections()
+        await self.machines[name].power_off()
 
-    async def restore(self, name: str) -> None:
+    async def boot_again(self, name: str) -> None:
         """Boot a box again with its surviving disks, the same port and the same host key."""
         await self.machines[name].boot()
         await self._sshds[name].start()
 
-    def spec(self, name: str) -> BoxSpec:
+    def find_box_spec(self, name: str) -> BoxSpec:
         """Return the connection settings of a box."""
         return next(spec for spec in self.specs if spec.name == name)
 
@@ -201,14 +204,14 @@ class Embedded:
             known.append(f"[{HOST}]:{sshd.port} {host_key.export_public_key().decode()}")
         (folder / "known_hosts").write_text("".join(known))
 
-    async def _changed(self, name: str, action: str) -> None:
+    async def _apply_action(self, name: str, action: str) -> None:
         """Apply an action of the control plane to the sandbox."""
         if action in ("stop", "terminate") and name not in self.stopped:
             self.stopped.add(name)
-            await self.cut(name)
+            await self.cut_power(name)
         elif action == "start" and name in self.stopped:
             self.stopped.discard(name)
-            await self.restore(name)
+            await self.boot_again(name)
 
     def _write_ssh_config(self, folder: Path) -> None:
         if shutil.which("ssh") is None:
@@ -229,7 +232,7 @@ class Embedded:
             (folder / "ssh_config").write_text("\n".join(lines))
 
 
-def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSpec:
+def describe_box(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSpec:
     """Return a box as in a fleet file.
 
     Args:
@@ -265,7 +268,7 @@ def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSp
 # rates.
 
 
-def runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
+def build_runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
     """Return a RunPod server with the box as a pod."""
     server = LocalRunPod(**given)
     mounts = [disk.path for disk in box.disks if disk.tier == "network-volume"]
@@ -288,7 +291,7 @@ def runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
     return server
 
 
-def vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
+def build_vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
     """Return a vast.ai server with the box as an instance."""
     server = LocalVast(**given)
     server.credit = VAST_CREDIT
@@ -308,7 +311,7 @@ def vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
     return server
 
 
-def autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
+def build_autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
     """Return an AutoDL server with the box as a Pro instance, in yuan."""
     server = LocalAutodl(**given)
     server.assets = AUTODL_ASSETS
@@ -325,14 +328,14 @@ def autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
 
 
 MAKERS: Mapping[str, Callable[..., LocalServer]] = {
-    "autodl": autodl,
-    "runpod": runpod,
-    "vastai": vast,
+    "autodl": build_autodl,
+    "runpod": build_runpod,
+    "vastai": build_vast,
 }
 """Profile of a box → function that makes its control plane; `port` is that of its SSH server."""
 
 
-class Planes:
+class ControlPlanes:
     """The control planes of the boxes, one for each.
 
     Args:
@@ -363,7 +366,7 @@ class Planes:
         """
         for place, box in enumerate(self._boxes):
             server = MAKERS[box.profile](
-                box, ports.get(box.name), key=self._key, on_change=self._teller(box.name)
+                box, ports.get(box.name), key=self._key, on_change=self._build_callback(box.name)
             )
             self._servers[box.name] = server
             try:
@@ -373,12 +376,12 @@ class Planes:
                     f"the local provider: {error}; leave out --port-base to use any free port"
                 ) from error
 
-    def _teller(self, box: str) -> Callable[[Change], Awaitable[None]]:
-        async def tell(change: Change) -> None:
+    def _build_callback(self, box: str) -> Callable[[MachineChange], Awaitable[None]]:
+        async def notify_change(change: MachineChange) -> None:
             if self._on_change is not None:
                 await self._on_change(box, change.action)
 
-        return tell
+        return notify_change
 
     async def stop(self) -> None:
         """Stop them all."""
@@ -389,6 +392,6 @@ class Planes:
         """Environment variables that a client needs."""
         return {KEY_ENV: self._key}
 
-    def of(self, box: str) -> LocalServer:
+    def find_server(self, box: str) -> LocalServer:
         """Return the control plane of a box, once it is started."""
         return self._servers[box]

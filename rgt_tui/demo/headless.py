@@ -16,20 +16,22 @@ from typing import Any
 
 from rgt_tui.demo.autostop_story import AutostopStory, idle_box
 from rgt_tui.demo.demo_fleet import METER_SECONDS, DemoFleet
-from rgt_tui.demo.embedded import Embedded
-from rgt_tui.demo.stories import Director, Stories
+from rgt_tui.demo.embedded import EmbeddedFleet
+from rgt_tui.demo.stories import StoryDirector, StoryTracker
 from rgt_tui.demo.teardown_story import StoryFailed, TeardownStory, story_box
 from rgt_tui.demo.workspace import DemoError
 from rgt_tui.files import note_written
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet, write_atomically
 from rgt_tui.fleet.config.loading import FleetFileError, read_source
-from rgt_tui.fleet.config.trusted import default_path, renew
-from rgt_tui.health import assess
+from rgt_tui.fleet.config.trusted import default_path, renew_trust
+from rgt_tui.health import assess_box
 from rgt_tui.model import BoxState, FleetState
 
 
-def report(state: FleetState, stories: Stories, now: float, seconds: float) -> dict[str, Any]:
+def build_report(
+    state: FleetState, stories: StoryTracker, now: float, seconds: float
+) -> dict[str, Any]:
     """Return a report of the run.
 
     Args:
@@ -56,7 +58,7 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
     return {
         "name": box.spec.name,
         "platform": box.spec.profile,
-        "state": assess(box, now).health.value,
+        "state": assess_box(box, now).health.value,
         "samples": box.counters.samples,
         "gaps": box.counters.gaps,
         "duplicates": box.counters.duplicates,
@@ -90,13 +92,13 @@ STORY_SECONDS = 180.0
 EXIT_INTERRUPTED = 130
 
 
-def say(text: str) -> None:
+def write_progress(text: str) -> None:
     """Write a line of progress."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()
 
 
-async def run(
+async def run_headless(
     *,
     seconds: float | None,
     until_story: bool,
@@ -116,26 +118,26 @@ async def run(
     Raises:
         DemoError: The demo cannot run here.
     """
-    interrupted = _listening()
+    interrupted = _log_progress_to_stderr()
     demo = DemoFleet(port_base=port_base, follow_advice=follow_advice)
-    stories = Stories(demo.embedded.boxes)
+    stories = StoryTracker(demo.embedded.boxes)
     told = asyncio.Event()
-    watcher = _Watcher(stories, told)
-    demo.subscribe(watcher.look)
+    watcher = _StoryWatcher(stories, told)
+    demo.subscribe(watcher.report_state)
     began = time.monotonic()
     starting = asyncio.create_task(demo.start())
     try:
-        await _first(starting, interrupted.wait())
+        await _wait_for_first(starting, interrupted.wait())
         if not interrupted.is_set():
             await starting
             for box in demo.embedded.boxes:
-                say(f"{box.name}: {demo.embedded.ssh_command(box.name)}")
+                write_progress(f"{box.name}: {demo.embedded.ssh_command(box.name)}")
             limit = STORY_SECONDS if seconds is None and until_story else seconds
             waits = [interrupted.wait(), *([told.wait()] if until_story else [])]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):
-                    await _first(*waits)
-        result = report(demo.state, stories, demo.now(), time.monotonic() - began)
+                    await _wait_for_first(*waits)
+        result = build_report(demo.state, stories, demo.now(), time.monotonic() - began)
     finally:
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
@@ -144,55 +146,55 @@ async def run(
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
     if interrupted.is_set():
-        say("interrupted; everything of the demo is taken down")
+        write_progress("interrupted; everything of the demo is taken down")
         return EXIT_INTERRUPTED
-    if until_story and stories.missing:
-        say(f"missing: {', '.join(stories.missing)}")
+    if until_story and stories.missing_stories:
+        write_progress(f"missing: {', '.join(stories.missing_stories)}")
         return 1
     return 0
 
 
-def _listening() -> asyncio.Event:
+def _log_progress_to_stderr() -> asyncio.Event:
     """Log to stderr as progress; return the event that Ctrl-C and similar signals set."""
     logging.basicConfig(
-        level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True
+        level=logging.INFO, format="%(message)s", handlers=[_ProgressHandler()], force=True
     )
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    return _signalled()
+    return _signal_event()
 
 
-def _signalled() -> asyncio.Event:
+def _signal_event() -> asyncio.Event:
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, over.set)
     return over
 
 
-class _Watcher:
+class _StoryWatcher:
     """Reports events on stderr, and sets an event when all stories have happened."""
 
-    def __init__(self, stories: Stories, told: asyncio.Event) -> None:
+    def __init__(self, stories: StoryTracker, told: asyncio.Event) -> None:
         self._stories = stories
         self._told = told
         self._last: object = None
 
-    def look(self, state: FleetState) -> None:
+    def report_state(self, state: FleetState) -> None:
         events = list(state.events)
         start = events.index(self._last) + 1 if self._last in events else 0
         for event in events[start:]:
-            say(f"{event.box} {event.text}")
+            write_progress(f"{event.box} {event.text}")
         if events:
             self._last = events[-1]
-        for story in self._stories.look(state):
-            say(f"story told: {story}")
-        if not self._stories.missing:
+        for story in self._stories.check_state(state):
+            write_progress(f"story told: {story}")
+        if not self._stories.missing_stories:
             self._told.set()
 
 
-class _Progress(logging.Handler):
+class _ProgressHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        write_progress(record.getMessage())
 
 
 async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
@@ -206,31 +208,31 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
     Raises:
         DemoError: The demo cannot run here.
     """
-    interrupted = _listening()
-    async with Embedded((story_box(),), port_base=port_base) as embedded:
-        story = TeardownStory(embedded, say)
-        problem = await _told(story.tell(), interrupted)
-        deletes = story.deletes
+    interrupted = _log_progress_to_stderr()
+    async with EmbeddedFleet((story_box(),), port_base=port_base) as embedded:
+        story = TeardownStory(embedded, write_progress)
+        problem = await _run_story(story.run_story(), interrupted)
+        deletes = story.delete_count
     ok = not problem and not interrupted.is_set()
     if as_json:
         result = {"ok": ok, "deletes": deletes, "steps": story.steps, "problem": problem}
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
     if interrupted.is_set():
-        say("interrupted; everything of the demo is taken down")
+        write_progress("interrupted; everything of the demo is taken down")
         return EXIT_INTERRUPTED
     if problem:
-        say(problem)
+        write_progress(problem)
     if ok:
         return 0
     return 1
 
 
-async def _told(story: Coroutine[Any, Any, None], interrupted: asyncio.Event) -> str:
+async def _run_story(story: Coroutine[Any, Any, None], interrupted: asyncio.Event) -> str:
     """Run a story until its end or an interrupt; return what did not happen, or ""."""
     telling = asyncio.create_task(story)
     try:
-        await _first(telling, interrupted.wait())
+        await _wait_for_first(telling, interrupted.wait())
         if not interrupted.is_set():
             await telling
     except StoryFailed as failed:
@@ -253,29 +255,31 @@ async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
     Raises:
         DemoError: The demo cannot run here.
     """
-    interrupted = _listening()
+    interrupted = _log_progress_to_stderr()
     began = time.monotonic()
 
-    def note(step: dict[str, Any]) -> None:
+    def print_step(step: dict[str, Any]) -> None:
         if as_json:
             sys.stdout.write(json.dumps(step) + "\n")
             sys.stdout.flush()
 
-    async with Embedded((idle_box(),), port_base=port_base) as embedded:
-        problem = await _told(AutostopStory(embedded, say, note).tell(), interrupted)
+    async with EmbeddedFleet((idle_box(),), port_base=port_base) as embedded:
+        problem = await _run_story(
+            AutostopStory(embedded, write_progress, print_step).run_story(), interrupted
+        )
     ok = not problem and not interrupted.is_set()
-    note({"ok": ok, "problem": problem, "seconds": round(time.monotonic() - began, 1)})
+    print_step({"ok": ok, "problem": problem, "seconds": round(time.monotonic() - began, 1)})
     if interrupted.is_set():
-        say("interrupted; everything of the demo is taken down")
+        write_progress("interrupted; everything of the demo is taken down")
         return EXIT_INTERRUPTED
     if problem:
-        say(problem)
+        write_progress(problem)
     if ok:
         return 0
     return 1
 
 
-async def _first(*awaitables: object) -> None:
+async def _wait_for_first(*awaitables: object) -> None:
     """Wait until one awaitable is done, and cancel the others (except tasks of the caller)."""
     tasks = {
         item if isinstance(item, asyncio.Task) else asyncio.ensure_future(item)  # type: ignore[call-overload]
@@ -289,16 +293,16 @@ async def _first(*awaitables: object) -> None:
                 task.cancel()
 
 
-def _write(path: Path, text: str) -> None:
+def _write_fleet_file(path: Path, text: str) -> None:
     """Write the fleet file; it stays trusted if it was, and a new one becomes trusted."""
     before = read_source(path) if path.is_file() else None
     write_atomically(path, text)
     note_written([path])
     with contextlib.suppress(FleetFileError):
-        renew(default_path(os.environ), before, read_source(path), os.environ)
+        renew_trust(default_path(os.environ), before, read_source(path), os.environ)
 
 
-async def run_alone(path: str, *, port_base: int | None, seconds: float | None) -> int:
+async def run_boxes_only(path: str, *, port_base: int | None, seconds: float | None) -> int:
     """Run the boxes until a signal or the end of the time.
 
     Prints one JSON line ``{"fleet", "env"}`` when they are up; `env` is the environment that a
@@ -307,10 +311,10 @@ async def run_alone(path: str, *, port_base: int | None, seconds: float | None) 
     Raises:
         DemoError: They cannot run here, or the file cannot be written.
     """
-    over = _signalled()
-    async with Embedded(port_base=port_base) as embedded:
+    over = _signal_event()
+    async with EmbeddedFleet(port_base=port_base) as embedded:
         try:
-            _write(Path(path), dump_fleet(embedded.specs))
+            _write_fleet_file(Path(path), dump_fleet(embedded.specs))
         except (OSError, FleetFileError) as error:
             raise DemoError(
                 f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
@@ -323,7 +327,7 @@ async def run_alone(path: str, *, port_base: int | None, seconds: float | None) 
             meter_seconds=METER_SECONDS,
         )
         await fleet.start()
-        director = asyncio.create_task(Director(embedded, lambda: fleet.state).run())
+        director = asyncio.create_task(StoryDirector(embedded, lambda: fleet.state).run())
         sys.stdout.write(
             json.dumps({"fleet": str(Path(path).resolve()), "env": embedded.env}) + "\n"
         )

@@ -7,7 +7,7 @@ import msgspec
 MIB = 1 << 20
 
 
-class Disk(msgspec.Struct, frozen=True):
+class DiskPlan(msgspec.Struct, frozen=True):
     """One disk of a demo box: a small tmpfs, so that bytes and inodes really run out."""
 
     path: str
@@ -40,7 +40,7 @@ class DemoBox(msgspec.Struct, frozen=True):
     instance: str
     """Its instance ID on its platform."""
     memory_limit: int
-    disks: tuple[Disk, ...]
+    disks: tuple[DiskPlan, ...]
     data: str
     durable: str
     job: str
@@ -63,7 +63,7 @@ FILL_DIR = "/workspace/.cache/viz"
 """Where the inode story's evaluation dump is written on `vast-demo`."""
 
 
-def _cell(name: str, epochs: int, **config: str | int | float) -> CellPlan:
+def _plan_cell(name: str, epochs: int, **config: str | int | float) -> CellPlan:
     return CellPlan(name=name, epochs=epochs, config={**MODEL, **config})
 
 
@@ -77,18 +77,18 @@ BOXES: tuple[DemoBox, ...] = (
         instance="pro-autodl-demo",
         memory_limit=1200 * MIB,
         disks=(
-            Disk("/", "system", 256 * MIB, 20_000),
-            Disk("/root/autodl-tmp", "data", 192 * MIB, 8_000),
-            Disk("/root/autodl-fs", "shared-fs", 96 * MIB, 2_000),
+            DiskPlan("/", "system", 256 * MIB, 20_000),
+            DiskPlan("/root/autodl-tmp", "data", 192 * MIB, 8_000),
+            DiskPlan("/root/autodl-fs", "shared-fs", 96 * MIB, 2_000),
         ),
         data="/root/autodl-tmp",
         durable="/root/autodl-fs",
         job="/root/jobs/sweep",
         cells=(
-            _cell("gpt-a", 2, seed=1, lr=0.003),
-            _cell("gpt-b", 2, seed=2, lr=0.002),
-            _cell("gpt-c", 2, seed=3, lr=0.001),
-            _cell("gpt-d", 2, seed=4, lr=0.0005),
+            _plan_cell("gpt-a", 2, seed=1, lr=0.003),
+            _plan_cell("gpt-b", 2, seed=2, lr=0.002),
+            _plan_cell("gpt-c", 2, seed=3, lr=0.001),
+            _plan_cell("gpt-d", 2, seed=4, lr=0.0005),
         ),
         story="queue",
     ),
@@ -101,14 +101,14 @@ BOXES: tuple[DemoBox, ...] = (
         instance="runpod-demo",
         memory_limit=1200 * MIB,
         disks=(
-            Disk("/", "container-disk", 256 * MIB, 20_000, survives_reboot=False),
-            Disk("/workspace", "volume-disk", 192 * MIB, 8_000),
-            Disk("/runpod-volume", "network-volume", 96 * MIB, 2_000),
+            DiskPlan("/", "container-disk", 256 * MIB, 20_000, survives_reboot=False),
+            DiskPlan("/workspace", "volume-disk", 192 * MIB, 8_000),
+            DiskPlan("/runpod-volume", "network-volume", 96 * MIB, 2_000),
         ),
         data="/workspace",
         durable="/runpod-volume",
         job="/workspace/jobs/spot",
-        cells=(_cell("spot-lm", 20, seed=5, lr=0.002),),
+        cells=(_plan_cell("spot-lm", 20, seed=5, lr=0.002),),
         story="resume",
         environment={"RUNPOD_POD_ID": "runpod-demo"},
     ),
@@ -121,14 +121,17 @@ BOXES: tuple[DemoBox, ...] = (
         instance="31415926",
         memory_limit=1200 * MIB,
         disks=(
-            Disk("/", "container-disk", 256 * MIB, 20_000),
-            Disk("/workspace", "container-disk", 192 * MIB, 4_096),
-            Disk("/mnt/volume", "volume", 96 * MIB, 2_000),
+            DiskPlan("/", "container-disk", 256 * MIB, 20_000),
+            DiskPlan("/workspace", "container-disk", 192 * MIB, 4_096),
+            DiskPlan("/mnt/volume", "volume", 96 * MIB, 2_000),
         ),
         data="/workspace",
         durable="/mnt/volume",
         job="/root/jobs/lstm",
-        cells=(_cell("lstm-a", 20, seed=6, lr=0.002), _cell("lstm-b", 2, seed=7, lr=0.001)),
+        cells=(
+            _plan_cell("lstm-a", 20, seed=6, lr=0.002),
+            _plan_cell("lstm-b", 2, seed=7, lr=0.001),
+        ),
         story="inodes",
         environment={"CONTAINER_ID": "31415926"},
     ),

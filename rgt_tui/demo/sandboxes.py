@@ -61,7 +61,7 @@ def root_is_a_mount_point() -> bool:
     return any(line.split()[4:5] == ["/"] for line in mounts)
 
 
-def check() -> None:
+def check_sandboxes() -> None:
     """Check that boxes can be created here.
 
     Raises:
@@ -107,7 +107,7 @@ def own_memory_cgroup() -> tuple[Path, int] | None:
     return None
 
 
-def create(name: str, limit_bytes: int) -> Path | None:
+def create_cgroup(name: str, limit_bytes: int) -> Path | None:
     """Create a memory cgroup with a limit; None if this machine does not permit it.
 
     In v2 a cgroup with its own processes cannot delegate a controller to children, except the root;
@@ -147,7 +147,7 @@ def system_links() -> list[tuple[str, str]]:
     ]
 
 
-def binds(remote: Path) -> list[tuple[str, str, bool]]:
+def list_binds(remote: Path) -> list[tuple[str, str, bool]]:
     """Return ``(source, target, read_only)`` of the system, the interpreter and the trainer."""
     tops = [
         f"/{name}"
@@ -167,7 +167,7 @@ def binds(remote: Path) -> list[tuple[str, str, bool]]:
     return shown
 
 
-def environment(marker: str, root: str) -> dict[str, str]:
+def login_environment(marker: str, root: str) -> dict[str, str]:
     """Return the initial environment of a login on a box."""
     return {
         "HOME": "/root",
@@ -209,7 +209,7 @@ async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-class Keeper:
+class KeeperProcess:
     """Starts a script that prints ``ready`` and ends when its standard input does.
 
     `pid` is the pid of the script itself, not of a wrapper such as ``unshare --fork`` around it.
@@ -250,10 +250,10 @@ class Keeper:
             words = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
             await self.stop()
             raise DemoError(f"cannot make {self.name}: {words[-1] if words else 'no reason given'}")
-        self.pid = await asyncio.to_thread(_innermost, process.pid)
+        self.pid = await asyncio.to_thread(_innermost_pid, process.pid)
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the process is alive."""
         return self._process is not None and self._process.returncode is None
 
@@ -267,7 +267,7 @@ class Keeper:
         await _wait_or_kill(process)
 
 
-def _innermost(pid: int) -> int:
+def _innermost_pid(pid: int) -> int:
     """Follow the only-child chain ``nsenter → unshare → script`` down to the script."""
     while True:
         try:
@@ -279,22 +279,26 @@ def _innermost(pid: int) -> int:
         pid = int(children[0])
 
 
-class Room:
+class DiskNamespace:
     """A mount namespace with a tmpfs for every disk that survives a reboot."""
 
     def __init__(self, root: Path, boxes: tuple[DemoBox, ...]) -> None:
         self._root = root
         self._boxes = boxes
-        self._keeper = Keeper("the demo's disks")
+        self._keeper = KeeperProcess("the demo's disks")
 
-    def disk(self, box: str, mount: str) -> Path:
+    def disk_path(self, box: str, mount: str) -> Path:
         """Return the path of the disk that `box` mounts at `mount`."""
         return self._root / "disks" / box / (mount.strip("/").replace("/", "_") or "root")
 
     async def start(self) -> None:
         """Mount the disks."""
         disks = [
-            {"path": str(self.disk(box.name, disk.path)), "size": disk.size, "inodes": disk.inodes}
+            {
+                "path": str(self.disk_path(box.name, disk.path)),
+                "size": disk.size,
+                "inodes": disk.inodes,
+            }
             for box in self._boxes
             for disk in box.disks
             if disk.survives_reboot
@@ -309,7 +313,7 @@ class Room:
         env = {**os.environ, MARKER_ENV: str(self._root)}
         await self._keeper.start(["unshare", *unshare_prefix(), "--mount", *script], env)
 
-    def enter(self) -> list[str]:
+    def enter_prefix(self) -> list[str]:
         """Return the command prefix that runs something inside the room."""
         return ["nsenter", "--target", str(self._keeper.pid), *enter_user_prefix(), "--mount"]
 
@@ -321,24 +325,26 @@ class Room:
 DIRECTORIES = ("/proc", "/tmp", "/root", "/var/tmp", "/run", "/mnt")
 
 
-class Machine:
+class SandboxMachine:
     """A box's processes in their own pid namespace; all of them end with the first one."""
 
-    def __init__(self, box: DemoBox, room: Room, workspace: Workspace, remote: Path) -> None:
+    def __init__(
+        self, box: DemoBox, room: DiskNamespace, workspace: Workspace, remote: Path
+    ) -> None:
         self.box = box
         self._room = room
         self._marker = str(workspace.path)
-        self._keeper = Keeper(box.name)
+        self._keeper = KeeperProcess(box.name)
         self._remote = remote
         self._mountpoint = workspace.path / "roots" / box.name
-        self._cgroup = create(f"rgt-demo-{workspace.path.name}-{box.name}", box.memory_limit)
+        self._cgroup = create_cgroup(f"rgt-demo-{workspace.path.name}-{box.name}", box.memory_limit)
         if self._cgroup is not None:
             workspace.note_cgroup(self._cgroup)
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the machine is on."""
-        return self._keeper.running
+        return self._keeper.is_running
 
     @property
     def pid(self) -> int:
@@ -354,10 +360,12 @@ class Machine:
         root_disk = next(disk for disk in self.box.disks if disk.path == "/")
         self._mountpoint.mkdir(parents=True, exist_ok=True)
         root = (
-            self._room.disk(self.box.name, "/") if root_disk.survives_reboot else self._mountpoint
+            self._room.disk_path(self.box.name, "/")
+            if root_disk.survives_reboot
+            else self._mountpoint
         )
         disks = [
-            (str(self._room.disk(self.box.name, disk.path)), disk.path, False)
+            (str(self._room.disk_path(self.box.name, disk.path)), disk.path, False)
             for disk in self.box.disks
             if disk.path != "/"
         ]
@@ -366,7 +374,7 @@ class Machine:
             "ephemeral": None
             if root_disk.survives_reboot
             else {"size": root_disk.size, "inodes": root_disk.inodes},
-            "binds": [*binds(self._remote), *disks],
+            "binds": [*list_binds(self._remote), *disks],
             "links": system_links(),
             "dirs": DIRECTORIES,
             "hostname": self.box.name,
@@ -375,15 +383,15 @@ class Machine:
         script = [sys.executable, "-I", "-S", str(HERE / "box_init.py")]
         spaces = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
         await self._keeper.start(
-            [*self._room.enter(), *spaces, *script],
+            [*self._room.enter_prefix(), *spaces, *script],
             # Not an argument: the agent would take a command line with the trainer's directory for
             # a training.
             {**os.environ, MARKER_ENV: self._marker, CONFIG_ENV: json.dumps(config)},
         )
 
-    def command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
+    def build_command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
         """Return the arguments that run a shell command (None: a login shell) on the machine."""
-        env = environment(MARKER_ENV, self._marker) | self.box.environment
+        env = login_environment(MARKER_ENV, self._marker) | self.box.environment
         if terminal:
             env["TERM"] = terminal
         # Marked, so that the demo's end kills it: nsenter runs outside the box, and stops when its
@@ -417,7 +425,7 @@ class Machine:
             RuntimeError: It failed; the message has its error output.
         """
         process = await asyncio.create_subprocess_exec(
-            *self.command(shell_command),
+            *self.build_command(shell_command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -430,13 +438,13 @@ class Machine:
             )
         return out.decode()
 
-    async def unplug(self) -> None:
+    async def power_off(self) -> None:
         """Kill everything on the machine at once; its surviving disks remain."""
         await self._keeper.stop()
 
-    async def scrap(self) -> None:
+    async def remove_machine(self) -> None:
         """Unplug it permanently and remove the memory cgroup."""
-        await self.unplug()
+        await self.power_off()
         if self._cgroup is not None:
             for _ in range(50):
                 with contextlib.suppress(OSError):

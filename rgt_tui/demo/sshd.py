@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncssh
 
-from rgt_tui.demo.sandboxes import Machine, end_process
+from rgt_tui.demo.sandboxes import SandboxMachine, end_process
 from rgt_tui.demo.workspace import DemoError
 
 HOST = "127.0.0.1"
@@ -34,7 +34,7 @@ def sftp_server() -> str | None:
     return next((path for path in SFTP_SERVERS if os.access(path, os.X_OK)), None)
 
 
-class _Process(asyncssh.SSHServerProcess[bytes]):
+class _SshSession(asyncssh.SSHServerProcess[bytes]):
     """A session of a box, where `sftp` is a normal program that sees the box's own disks."""
 
     def __init__(
@@ -60,7 +60,7 @@ class _Process(asyncssh.SSHServerProcess[bytes]):
         self.channel.get_connection().create_task(serving, self.channel.logger)
 
 
-class _Server(asyncssh.SSHServer):
+class _SshServer(asyncssh.SSHServer):
     """Accepts the demo's only client key, and tracks connections so that they can be dropped."""
 
     def __init__(self, sshd: BoxSshd) -> None:
@@ -76,15 +76,17 @@ class _Server(asyncssh.SSHServer):
     def begin_auth(self, username: str) -> bool:
         return True
 
-    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], _Process]:
-        return self._conn.create_server_channel(encoding=None), _Process(self._sshd.serve)
+    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], _SshSession]:
+        return self._conn.create_server_channel(encoding=None), _SshSession(
+            self._sshd.serve_session
+        )
 
 
 class BoxSshd:
     """The SSH server of one machine; it can restart on the same port with the same host key."""
 
     def __init__(
-        self, machine: Machine, host_key: asyncssh.SSHKey, authorized_keys: Path, port: int
+        self, machine: SandboxMachine, host_key: asyncssh.SSHKey, authorized_keys: Path, port: int
     ) -> None:
         self.machine = machine
         self.port = port
@@ -103,7 +105,7 @@ class BoxSshd:
             self._listener = await asyncssh.listen(
                 HOST,
                 self.port,
-                server_factory=lambda: _Server(self),
+                server_factory=lambda: _SshServer(self),
                 server_host_keys=[self._host_key],
                 authorized_client_keys=str(self._authorized_keys),
                 reuse_address=True,
@@ -117,7 +119,7 @@ class BoxSshd:
             ) from error
         self.port = self._listener.get_port()
 
-    async def drop(self) -> None:
+    async def drop_connections(self) -> None:
         """Stop listening and cut every connection, like a machine that lost power."""
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -127,19 +129,19 @@ class BoxSshd:
         if listener is not None:
             await listener.wait_closed()
 
-    async def serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def serve_session(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         """Run a session's command on the machine."""
-        if not self.machine.running:
+        if not self.machine.is_running:
             process.exit(255)
             return
         if process.term_type:
-            await self._terminal(process)
+            await self._serve_terminal(process)
         else:
-            await self._pipes(process)
+            await self._serve_pipes(process)
 
-    async def _pipes(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def _serve_pipes(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         child = await asyncio.create_subprocess_exec(
-            *self.machine.command(
+            *self.machine.build_command(
                 sftp_server() if process.subsystem == "sftp" else process.command
             ),
             stdin=subprocess.PIPE,
@@ -150,22 +152,22 @@ class BoxSshd:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
-        await _carry(
+        await _copy_streams(
             process,
             child,
             _from_client(process, child.stdin),
             [_to_client(child.stdout, process.stdout), _to_client(child.stderr, process.stderr)],
         )
 
-    async def _terminal(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def _serve_terminal(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         master, slave = os.openpty()
         try:
-            _resize(slave, process.term_size)
+            _resize_terminal(slave, process.term_size)
             child = await asyncio.create_subprocess_exec(
                 "setsid",
                 "--ctty",
                 "--wait",
-                *self.machine.command(process.command, terminal=process.term_type),
+                *self.machine.build_command(process.command, terminal=process.term_type),
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
@@ -178,15 +180,15 @@ class BoxSshd:
             lambda: asyncio.StreamReaderProtocol(output), os.fdopen(os.dup(master), "rb", 0)
         )
         try:
-            await _carry(
-                process, child, _keys(process, master), [_to_client(output, process.stdout)]
+            await _copy_streams(
+                process, child, _forward_keys(process, master), [_to_client(output, process.stdout)]
             )
         finally:
             reading.close()
             os.close(master)
 
 
-async def _carry(
+async def _copy_streams(
     process: asyncssh.SSHServerProcess[bytes],
     child: asyncio.subprocess.Process,
     feeding: Coroutine[Any, Any, None],
@@ -227,12 +229,12 @@ async def _to_client(source: asyncio.StreamReader, target: asyncssh.SSHWriter[by
             await target.drain()
 
 
-async def _keys(process: asyncssh.SSHServerProcess[bytes], master: int) -> None:
+async def _forward_keys(process: asyncssh.SSHServerProcess[bytes], master: int) -> None:
     while True:
         try:
             data = await process.stdin.read(CHUNK)
         except asyncssh.TerminalSizeChanged as change:
-            _resize(master, (change.width, change.height, 0, 0))
+            _resize_terminal(master, (change.width, change.height, 0, 0))
         except (asyncssh.BreakReceived, asyncssh.SignalReceived):
             continue
         except (OSError, asyncssh.Error):
@@ -243,6 +245,6 @@ async def _keys(process: asyncssh.SSHServerProcess[bytes], master: int) -> None:
             os.write(master, data)
 
 
-def _resize(terminal: int, size: tuple[int, int, int, int]) -> None:
+def _resize_terminal(terminal: int, size: tuple[int, int, int, int]) -> None:
     width, height = int(size[0]) or 80, int(size[1]) or 24
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))

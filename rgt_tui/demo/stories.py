@@ -1,6 +1,6 @@
 """The three stories of the demo: what makes them happen, and how to detect that they did.
 
-`Director` causes events, as a platform or a careless evaluation script would, and acts as the
+`StoryDirector` causes events, as a platform or a careless evaluation script would, and acts as the
 boxes' user: every command that it runs there over SSH could be typed by hand. `TESTS` read only the
 fleet's state: a story counts only once rgt itself has detected it.
 """
@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import asyncssh
 
-from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.embedded import EmbeddedFleet
 from rgt_tui.demo.plan import FILL_DIR, DemoBox
 from rgt_tui.demo.sandboxes import CODE
 from rgt_tui.model import BoxSpec, BoxState, FleetState
-from rgt_tui.ssh import AgentBundle, BoxError, build_agent, connect, deploy
+from rgt_tui.ssh import AgentBundle, BoxError, build_agent, connect, deploy_agent
 
 COMMAND_SECONDS = 60
 NICE = 15
@@ -38,7 +38,9 @@ def text_of(output: str | bytes | None) -> str:
     return bytes(output or b"").decode(errors="replace")
 
 
-async def run(connection: asyncssh.SSHClientConnection, command: str, data: bytes = b"") -> str:
+async def run_command_on_box(
+    connection: asyncssh.SSHClientConnection, command: str, data: bytes = b""
+) -> str:
     """Run a command on a box and return its output.
 
     Raises:
@@ -51,10 +53,10 @@ async def run(connection: asyncssh.SSHClientConnection, command: str, data: byte
     return text_of(done.stdout)
 
 
-async def prepare(connection: asyncssh.SSHClientConnection, box: DemoBox, python: str) -> None:
+async def write_job(connection: asyncssh.SSHClientConnection, box: DemoBox, python: str) -> None:
     """Write the job of `box`: ``job.json``, ``queue.txt`` and the configs."""
     command = f"mkdir -p {shlex.quote(box.job)} && tar -xf - -C {shlex.quote(box.job)}"
-    await run(connection, command, _archive(job_files(box, python)))
+    await run_command_on_box(connection, command, _build_archive(job_files(box, python)))
 
 
 def job_files(box: DemoBox, python: str) -> dict[str, str]:
@@ -84,7 +86,7 @@ def job_files(box: DemoBox, python: str) -> dict[str, str]:
     return files
 
 
-def _archive(files: dict[str, str]) -> bytes:
+def _build_archive(files: dict[str, str]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in files.items():
@@ -96,7 +98,7 @@ def _archive(files: dict[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-async def launch(
+async def launch_queue(
     spec: BoxSpec, box: DemoBox, bundle: AgentBundle, python: str, *, prepared: bool
 ) -> str:
     """Launch (or relaunch) the queue of a box, detached; return the box's answer.
@@ -110,19 +112,21 @@ async def launch(
     """
     connection = await connect(spec)
     try:
-        deployed = await deploy(connection, bundle, (python,))
+        deployed = await deploy_agent(connection, bundle, (python,))
         if not prepared:
-            await prepare(connection, box, python)
-        return await run(connection, deployed.command("detach", "--job", box.job))
+            await write_job(connection, box, python)
+        return await run_command_on_box(
+            connection, deployed.build_command("detach", "--job", box.job)
+        )
     finally:
         connection.close()
 
 
-async def shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
+async def run_shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
     """Run one command on a box over a separate connection."""
     connection = await connect(spec)
     try:
-        return await run(connection, command, data)
+        return await run_command_on_box(connection, command, data)
     finally:
         connection.close()
 
@@ -159,7 +163,7 @@ as its files are removed.
 
 def story_box(state: FleetState, boxes: tuple[DemoBox, ...], story: str) -> BoxState | None:
     """Return the state of the box with this story."""
-    return next((state.box(box.name) for box in boxes if box.story == story), None)
+    return next((state.find_box(box.name) for box in boxes if box.story == story), None)
 
 
 def queue_done(box: BoxState) -> bool:
@@ -170,7 +174,7 @@ def queue_done(box: BoxState) -> bool:
     )
 
 
-def resumed(box: BoxState) -> bool:
+def has_resumed(box: BoxState) -> bool:
     """Return whether a run resumed from a checkpoint and passed the step where it was killed."""
     for run in box.runs:
         loss = run.series.get("loss")
@@ -195,19 +199,19 @@ def out_of_inodes(box: BoxState) -> bool:
 
 TESTS: dict[str, Callable[[BoxState], bool]] = {
     "queue": queue_done,
-    "resume": resumed,
+    "resume": has_resumed,
     "inodes": out_of_inodes,
 }
 
 
-class Stories:
+class StoryTracker:
     """Remembers which stories have happened."""
 
     def __init__(self, boxes: tuple[DemoBox, ...]) -> None:
         self._boxes = boxes
         self.seen = dict.fromkeys(STORIES, False)
 
-    def look(self, state: FleetState) -> list[str]:
+    def check_state(self, state: FleetState) -> list[str]:
         """Check a new state; return the stories that have just happened."""
         new = []
         for story, test in TESTS.items():
@@ -218,16 +222,20 @@ class Stories:
         return new
 
     @property
-    def missing(self) -> list[str]:
+    def missing_stories(self) -> list[str]:
         """The stories that have not happened yet."""
         return [story for story, seen in self.seen.items() if not seen]
 
 
-class Director:
+class StoryDirector:
     """Launches the queues and makes the stories happen."""
 
     def __init__(
-        self, embedded: Embedded, state: Callable[[], FleetState], *, follow_advice: bool = False
+        self,
+        embedded: EmbeddedFleet,
+        state: Callable[[], FleetState],
+        *,
+        follow_advice: bool = False,
     ) -> None:
         """Prepare the stories.
 
@@ -247,61 +255,61 @@ class Director:
         self._bundle = await asyncio.to_thread(build_agent)
         async with asyncio.TaskGroup() as group:
             for box in self._embedded.boxes:
-                group.create_task(self._tell(box), name=f"story:{box.name}")
+                group.create_task(self._run_story(box), name=f"story:{box.name}")
 
-    async def _tell(self, box: DemoBox) -> None:
+    async def _run_story(self, box: DemoBox) -> None:
         try:
-            await self._launch(box, prepared=False)
+            await self._launch_queue(box, prepared=False)
             if box.story == "resume":
-                await self._preempt(box)
+                await self._preempt_box(box)
             elif box.story == "inodes":
-                await self._fill(box)
+                await self._fill_disk(box)
         except (BoxError, CommandFailed, OSError) as error:
             if box.name not in self._embedded.stopped:
                 log.error("%s: %s", box.name, error)
 
-    async def _launch(self, box: DemoBox, *, prepared: bool) -> None:
+    async def _launch_queue(self, box: DemoBox, *, prepared: bool) -> None:
         assert self._bundle is not None
-        spec = self._embedded.spec(box.name)
+        spec = self._embedded.find_box_spec(box.name)
         assert spec.python is not None
-        said = await launch(spec, box, self._bundle, spec.python, prepared=prepared)
+        said = await launch_queue(spec, box, self._bundle, spec.python, prepared=prepared)
         log.info("%s: launched %s", box.name, said.strip())
 
-    async def _preempt(self, box: DemoBox) -> None:
-        await self._until(box, lambda state: _step(state) >= PREEMPT_AT_STEP)
+    async def _preempt_box(self, box: DemoBox) -> None:
+        await self._wait_until(box, lambda state: _newest_step(state) >= PREEMPT_AT_STEP)
         log.info(
             "%s: the platform takes the box back: SIGTERM, and %g s later SIGKILL",
             box.name,
             GRACE_SECONDS,
         )
-        spec = self._embedded.spec(box.name)
-        await shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
+        spec = self._embedded.find_box_spec(box.name)
+        await run_shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
         await asyncio.sleep(GRACE_SECONDS)
-        await self._embedded.cut(box.name)
+        await self._embedded.cut_power(box.name)
         await asyncio.sleep(AWAY_SECONDS)
-        await self._embedded.restore(box.name)
+        await self._embedded.boot_again(box.name)
         log.info("%s: back; the identical launch command", box.name)
-        await self._launch(box, prepared=True)
+        await self._launch_queue(box, prepared=True)
 
-    async def _fill(self, box: DemoBox) -> None:
-        await self._until(box, lambda state: _step(state) >= FILL_AT_STEP)
-        spec = self._embedded.spec(box.name)
+    async def _fill_disk(self, box: DemoBox) -> None:
+        await self._wait_until(box, lambda state: _newest_step(state) >= FILL_AT_STEP)
+        spec = self._embedded.find_box_spec(box.name)
         log.info("%s: an evaluation writes one file per sample into %s", box.name, FILL_DIR)
         script = FILL_SCRIPT.format(dir=FILL_DIR)
         start = "cat > /root/dump_samples.sh; nohup sh /root/dump_samples.sh >/dev/null 2>&1 </dev/null &"
-        await shell(spec, start, script.encode())
+        await run_shell(spec, start, script.encode())
         if self._follow_advice:
-            await self._until(box, out_of_inodes)
+            await self._wait_until(box, out_of_inodes)
             log.info("%s: following the advice by hand", box.name)
-            await shell(spec, f"rm -rf -- {FILL_DIR}")
+            await run_shell(spec, f"rm -rf -- {FILL_DIR}")
 
-    async def _until(self, box: DemoBox, test: Callable[[BoxState], bool]) -> None:
+    async def _wait_until(self, box: DemoBox, test: Callable[[BoxState], bool]) -> None:
         while True:
-            state = self._state().box(box.name)
+            state = self._state().find_box(box.name)
             if state is not None and test(state):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _step(state: BoxState) -> int:
+def _newest_step(state: BoxState) -> int:
     return max((run.step or 0 for run in state.runs), default=0)

@@ -22,10 +22,10 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.embedded import EmbeddedFleet
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.platforms import Fault
-from rgt_tui.demo.stories import launch, queue_done, shell
+from rgt_tui.demo.platforms import InjectedFault
+from rgt_tui.demo.stories import launch_queue, queue_done, run_shell
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.ssh import build_agent
@@ -47,7 +47,7 @@ class StoryFailed(Exception):
     """A step did not end as expected; the message says which, and what happened instead."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """Result of a finished command."""
 
     status: int
@@ -55,7 +55,7 @@ class Ended(msgspec.Struct, frozen=True):
     err: str
 
     @property
-    def body(self) -> dict[str, Any]:
+    def last_object(self) -> dict[str, Any]:
         """The last JSON object that it printed, or {}."""
         for line in reversed(self.out.splitlines()):
             with contextlib.suppress(ValueError):
@@ -73,7 +73,7 @@ class TeardownStory:
         say: Called with a text for each step.
     """
 
-    def __init__(self, embedded: Embedded, say: Callable[[str], None]) -> None:
+    def __init__(self, embedded: EmbeddedFleet, say: Callable[[str], None]) -> None:
         assert embedded.workspace is not None
         (self._box,) = embedded.boxes
         self._embedded = embedded
@@ -83,77 +83,85 @@ class TeardownStory:
         self._fleet_file = self._folder / "fleet.toml"
         self.steps: list[dict[str, Any]] = []
 
-    async def tell(self) -> None:
+    async def run_story(self) -> None:
         """Run all steps.
 
         Raises:
             StoryFailed: A step did not end as expected.
         """
         self._fleet_file.write_text(dump_fleet(self._embedded.specs))
-        await self._train()
-        await self._expect("shut before anything was pulled", self._down("--dry-run"), 1)
-        await self._bring_home()
-        await self._expect("open", self._down("--dry-run"), 0)
-        damaged = self._flip()
-        shut = await self._expect("shut: a byte of a copy flipped", self._down("--dry-run"), 1)
-        self._named(shut, damaged.name)
-        await self._bring_home()
-        newer = await self._newer()
-        shut = await self._expect(
-            "shut: a checkpoint newer than the copy", self._down("--dry-run"), 1
+        await self._train_queue()
+        await self._expect_status(
+            "shut before anything was pulled", self._down_command("--dry-run"), 1
         )
-        self._named(shut, newer)
-        await self._bring_home()
-        seen = await self._expect("open again", self._down("--dry-run"), 0)
-        await self._killed_in_the_midst(seen.body)
-        if not await self._open("the record names what is open"):
+        await self._pull_results()
+        await self._expect_status("open", self._down_command("--dry-run"), 0)
+        damaged = self._flip_byte()
+        shut = await self._expect_status(
+            "shut: a byte of a copy flipped", self._down_command("--dry-run"), 1
+        )
+        self._check_names_file(shut, damaged.name)
+        await self._pull_results()
+        newer = await self._add_checkpoint()
+        shut = await self._expect_status(
+            "shut: a checkpoint newer than the copy", self._down_command("--dry-run"), 1
+        )
+        self._check_names_file(shut, newer)
+        await self._pull_results()
+        seen = await self._expect_status("open again", self._down_command("--dry-run"), 0)
+        await self._killed_in_the_midst(seen.last_object)
+        if not await self._list_open_actions("the record names what is open"):
             raise StoryFailed(
                 "the record does not say that a call went out of which nobody knows how it ended"
             )
-        await self._embedded.plane(
+        await self._embedded.find_control_plane(
             self._box.name
-        ).settle()  # the pod ends seconds after the request
-        await self._expect(
-            "a second start asks the provider", self._rgt("status", "--json"), 0, 1, 3
+        ).wait_settled()  # the pod ends seconds after the request
+        await self._expect_status(
+            "a second start asks the provider", self._build_command("status", "--json"), 0, 1, 3
         )
-        await self._settled()
+        await self._check_settled()
 
-    async def _train(self) -> None:
+    async def _train_queue(self) -> None:
         """Run the queue to its end, with a verified copy on the durable disk."""
-        spec = self._embedded.spec(self._box.name)
+        spec = self._embedded.find_box_spec(self._box.name)
         assert spec.python is not None
         fleet = Fleet(
             self._embedded.specs, audit=self._folder / "watching.jsonl", env=self._embedded.env
         )
         done = asyncio.Event()
 
-        def look(state: Any) -> None:
-            box = state.box(self._box.name)
+        def watch_state(state: Any) -> None:
+            box = state.find_box(self._box.name)
             if box is not None and queue_done(box):
                 done.set()
 
-        fleet.subscribe(look)
+        fleet.subscribe(watch_state)
         await fleet.start()
         try:
             bundle = await asyncio.to_thread(build_agent)
-            await launch(spec, self._box, bundle, spec.python, prepared=False)
+            await launch_queue(spec, self._box, bundle, spec.python, prepared=False)
             async with asyncio.timeout(TRAINING_SECONDS):
                 await done.wait()
         except TimeoutError:
             raise StoryFailed(f"the queue was not done after {TRAINING_SECONDS:g} s") from None
         finally:
             await fleet.stop()
-        self._note("trained: every cell is done", 0, "")
+        self._record_step("trained: every cell is done", 0, "")
 
-    async def _bring_home(self) -> None:
-        await self._expect(
-            "pulled", self._rgt("pull", self._box.name, "--dest", str(self._copy), "--json"), 0
+    async def _pull_results(self) -> None:
+        await self._expect_status(
+            "pulled",
+            self._build_command("pull", self._box.name, "--dest", str(self._copy), "--json"),
+            0,
         )
-        await self._expect(
-            "verified: every checkpoint loads", self._rgt("verify", str(self._copy), "--json"), 0
+        await self._expect_status(
+            "verified: every checkpoint loads",
+            self._build_command("verify", str(self._copy), "--json"),
+            0,
         )
 
-    def _flip(self) -> Path:
+    def _flip_byte(self) -> Path:
         """Flip one byte in the middle of the largest file that would be lost with the box."""
         files = [
             path
@@ -166,24 +174,24 @@ class TeardownStory:
         path.write_bytes(data)
         return path
 
-    async def _newer(self) -> str:
+    async def _add_checkpoint(self) -> str:
         """Add one more checkpoint to the box after the pull, like a manually started training."""
         name = "late.safetensors"
         runs = f"{self._box.data}/runs"
         target = shlex.quote(f"{runs}/{self._box.cells[0].name}/{name}")
         script = f"""cp "$(find {shlex.quote(runs)} -name '*.safetensors' | head -1)" {target}"""
-        await shell(self._embedded.spec(self._box.name), script)
+        await run_shell(self._embedded.find_box_spec(self._box.name), script)
         return name
 
     async def _killed_in_the_midst(self, seen: dict[str, Any]) -> None:
         """Confirm, and kill rgt with -9 between the provider's receipt and its answer."""
-        provider = self._embedded.plane(self._box.name)
-        provider.inject(Fault(on="DELETE ", act=True, hang=True))
-        words = self._words("--confirm", seen["phrase"], "--evidence", seen["digest"])
-        process = await self._start(*words)
+        provider = self._embedded.find_control_plane(self._box.name)
+        provider.inject_faults(InjectedFault(on="DELETE ", act=True, hang=True))
+        words = self._build_down_command("--confirm", seen["phrase"], "--evidence", seen["digest"])
+        process = await self._start_command(*words)
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                while not self.deletes and process.returncode is None:  # noqa: ASYNC110 (it is the server that knows)
+                while not self.delete_count and process.returncode is None:  # noqa: ASYNC110 (it is the server that knows)
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise StoryFailed("the request never reached the provider") from None
@@ -194,32 +202,34 @@ class TeardownStory:
         if process.returncode != KILLED:
             told = (out + err).decode(errors="replace")[-500:]
             raise StoryFailed(f"rgt down ended by itself with {process.returncode}: {told}")
-        self._note("killed between request and answer", KILLED, "")
+        self._record_step("killed between request and answer", KILLED, "")
 
-    async def _settled(self) -> None:
+    async def _check_settled(self) -> None:
         """Check that no action is open, one DELETE was sent, and the record is complete."""
-        if left := await self._open("the record has nothing open"):
+        if left := await self._list_open_actions("the record has nothing open"):
             raise StoryFailed(f"still open after the second start: {left}")
-        if self.deletes != 1:
-            raise StoryFailed(f"{self.deletes} DELETE requests reached the provider")
-        await self._expect("the record is complete", self._rgt("audit", "--verify"), 0)
-        self._note("meter off, with one DELETE", 0, "")
+        if self.delete_count != 1:
+            raise StoryFailed(f"{self.delete_count} DELETE requests reached the provider")
+        await self._expect_status(
+            "the record is complete", self._build_command("audit", "--verify"), 0
+        )
+        self._record_step("meter off, with one DELETE", 0, "")
 
-    async def _open(self, what: str) -> list[dict[str, Any]]:
+    async def _list_open_actions(self, what: str) -> list[dict[str, Any]]:
         """Return the actions whose end is not in the record."""
-        audit = await self._expect(what, self._rgt("audit", "--json"), 0)
+        audit = await self._expect_status(what, self._build_command("audit", "--json"), 0)
         lines = [json.loads(line) for line in audit.out.splitlines() if line.startswith("{")]
         return [line for line in lines if line.get("event") == "open"]
 
     @property
-    def deletes(self) -> int:
+    def delete_count(self) -> int:
         """Number of requests to end a machine that have reached the provider."""
         return sum(
             request.startswith("DELETE ")
-            for request in self._embedded.plane(self._box.name).requests
+            for request in self._embedded.find_control_plane(self._box.name).requests
         )
 
-    def _words(self, *words: str) -> tuple[str, ...]:
+    def _build_down_command(self, *words: str) -> tuple[str, ...]:
         return (
             "down",
             "--fleet",
@@ -230,15 +240,15 @@ class TeardownStory:
             *words,
         )
 
-    def _down(self, *words: str) -> tuple[str, ...]:
-        return self._words(*words)
+    def _down_command(self, *words: str) -> tuple[str, ...]:
+        return self._build_down_command(*words)
 
-    def _rgt(self, command: str, *words: str) -> tuple[str, ...]:
+    def _build_command(self, command: str, *words: str) -> tuple[str, ...]:
         if command != "verify":
             return (command, "--fleet", str(self._fleet_file), *words)
         return (command, *words)
 
-    async def _start(self, *words: str) -> asyncio.subprocess.Process:
+    async def _start_command(self, *words: str) -> asyncio.subprocess.Process:
         own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rgt_tui", *words,
@@ -246,10 +256,12 @@ class TeardownStory:
             env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
         )  # fmt: skip
 
-    async def _expect(self, what: str, words: tuple[str, ...], *statuses: int) -> Ended:
+    async def _expect_status(
+        self, what: str, words: tuple[str, ...], *statuses: int
+    ) -> CommandResult:
         """Run a command that must end with one of these exit statuses."""
         began = time.monotonic()
-        process = await self._start(*words)
+        process = await self._start_command(*words)
         try:
             out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
         except TimeoutError:
@@ -258,7 +270,7 @@ class TeardownStory:
                 f"{what}: `rgt {shlex.join(words)}` took more than {COMMAND_SECONDS:g} s"
             ) from None
         assert process.returncode is not None
-        ended = Ended(
+        ended = CommandResult(
             process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
         )
         if ended.status not in statuses:
@@ -266,16 +278,16 @@ class TeardownStory:
             raise StoryFailed(
                 f"{what}: `rgt {shlex.join(words)}` ended with {ended.status}: {told}"
             )
-        reasons = ended.body.get("reasons") or ()
-        self._note(
+        reasons = ended.last_object.get("reasons") or ()
+        self._record_step(
             what, ended.status, "; ".join(map(str, reasons)), round(time.monotonic() - began, 1)
         )
         return ended
 
-    def _named(self, shut: Ended, name: str) -> None:
-        if not any(name in str(reason) for reason in shut.body.get("reasons", ())):
-            raise StoryFailed(f"{name} is not named: {shut.body.get('reasons')}")
+    def _check_names_file(self, shut: CommandResult, name: str) -> None:
+        if not any(name in str(reason) for reason in shut.last_object.get("reasons", ())):
+            raise StoryFailed(f"{name} is not named: {shut.last_object.get('reasons')}")
 
-    def _note(self, what: str, status: int, text: str, seconds: float = 0.0) -> None:
+    def _record_step(self, what: str, status: int, text: str, seconds: float = 0.0) -> None:
         self.steps.append({"step": what, "exit": status, "text": text, "seconds": seconds})
         self._say(f"{what}{f': {text[:200]}' if text else ''}")

@@ -58,7 +58,7 @@ class Workspace:
             base.mkdir(mode=0o700, exist_ok=True)
             _check_owner(base)
             _check_room(base)
-            with _alone(base):
+            with _locked_base(base):
                 self.removed = clean_stale(base)
                 self.path = base / os.urandom(4).hex()
                 self.path.mkdir(mode=0o700)
@@ -71,7 +71,7 @@ class Workspace:
                     shutil.rmtree(self.path, ignore_errors=True)
                     raise
         except OSError as error:
-            raise DemoError(_explain(base, error)) from error
+            raise DemoError(_explain_error(base, error)) from error
         self._cgroups: list[str] = []
 
     def note_cgroup(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class Workspace:
             seconds: Maximum time to wait for the cgroups to be empty. If one is not, the directory
                 remains, and the next demo removes it.
         """
-        _remove(self.path, seconds)
+        _remove_workspace(self.path, seconds)
         os.close(self._lock)
 
     def __enter__(self) -> Workspace:
@@ -102,7 +102,7 @@ class Workspace:
 
 
 @contextmanager
-def _alone(base: Path) -> Iterator[None]:
+def _locked_base(base: Path) -> Iterator[None]:
     """Lock the directory of all demos, in which a new, unlocked one would look like a leftover."""
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -128,7 +128,7 @@ def clean_stale(base: Path) -> int:
             continue  # alive
         else:
             kill_marked(str(path))
-            _remove(path)
+            _remove_workspace(path)
             removed += 1
         finally:
             os.close(lock)
@@ -153,7 +153,7 @@ def kill_marked(root: str) -> int:
     return killed
 
 
-def _remove(path: Path, seconds: float = DYING_SECONDS) -> None:
+def _remove_workspace(path: Path, seconds: float = DYING_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     listed = path / "cgroups.json"
     if listed.exists():
@@ -202,7 +202,7 @@ def _check_room(base: Path) -> None:
         raise OSError(errno.ENOSPC, f"{room.f_favail:,} inodes free, {MIN_FREE_INODES:,} needed")
 
 
-def _explain(base: Path, error: OSError) -> str:
+def _explain_error(base: Path, error: OSError) -> str:
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the temporary disk is full ({base}: {what}); free some space, or set TMPDIR to another disk"

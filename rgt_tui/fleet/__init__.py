@@ -7,89 +7,95 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.fleet.alerting import EVERY_S, Alerting
+    from rgt_tui.fleet.alerting import EVERY_S, FleetAlerting
     from rgt_tui.fleet.attention import (
         AT_A_TIME,
         FOR_ONE_QUESTION,
         SLOWEST_SECONDS,
         Attention,
-        Budget,
+        MemoryBudget,
         SamplingPaces,
-        interval,
-        share,
-        size,
-        weight,
-        within,
-        words,
+        cap_per_item,
+        cut_to_budget,
+        describe_dropped,
+        estimate_bytes,
+        sampling_interval,
+        settings_for_size,
     )
     from rgt_tui.fleet.billing_actions import Teardown
     from rgt_tui.fleet.box_evidence import (
         MADE_BEFORE_S,
-        Asking,
-        Wanted,
-        ask_results,
-        ask_seal,
-        ask_unseal,
+        EvidenceQueries,
+        ResultsRequest,
         created_at,
+        request_results,
+        request_seal,
+        request_unseal,
     )
-    from rgt_tui.fleet.box_logs import ExactLog, Request
-    from rgt_tui.fleet.box_session import BoxSession, Intake
+    from rgt_tui.fleet.box_logs import ExactLog, ExactLogRequest
+    from rgt_tui.fleet.box_session import BoxSession, FrameIntake
     from rgt_tui.fleet.box_settings import durable_dirs
-    from rgt_tui.fleet.changes import between
-    from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
+    from rgt_tui.fleet.changes import events_between
+    from rgt_tui.fleet.check_runs import NotRunnable, check_arguments, run_check_command
     from rgt_tui.fleet.connector import (
         AT_ONCE,
         WAITS,
         Backoff,
+        ClockJump,
+        ClockTimes,
+        ConnectFailure,
         ConnectLimit,
         Connector,
-        Failure,
         FileAccess,
-        Jump,
         Keepalive,
-        Times,
         clock_jump,
         endpoint_from,
-        link_of,
+        link_after_failure,
         read_clocks,
-        shifted,
+        shift_state,
     )
     from rgt_tui.fleet.engine import BaseFleet, Fleet
     from rgt_tui.fleet.errands import (
         connected,
-        elsewhere,
+        connected_agent,
+        find_moved_address,
+        meter_text,
         provider_word,
         push_trainer,
-        reached,
-        says,
     )
-    from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, collect_less, guarded, new_loop
+    from rgt_tui.fleet.event_loop import (
+        MOST_TOLD,
+        FaultReporter,
+        new_loop,
+        reduce_collection,
+        run_guarded,
+    )
     from rgt_tui.fleet.fleet_source import (
-        Account,
+        ActionTerms,
         Beginnings,
         Chronicle,
         FirstSteps,
+        FleetObserver,
         FleetSource,
         GateClosed,
-        Given,
         NoControlPlane,
-        Observer,
-        Pulled,
+        PlatformAccount,
+        PullResult,
         Tap,
     )
-    from rgt_tui.fleet.history.history_keeper import Memory
+    from rgt_tui.fleet.history.history_keeper import HistoryRecorder
     from rgt_tui.fleet.history.moment_fleet import RecordedFleet, profile_of
     from rgt_tui.fleet.meters import (
         LEAST_SECONDS,
         LONGEST_SECONDS,
         BookCheck,
-        Meters,
-        checked,
+        FleetMeters,
+        build_local_meter,
+        extend_book_check,
         is_priced,
-        metered,
     )
-    from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, came
-    from rgt_tui.fleet.publisher import Pace, Publisher, Questions
+    from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, outcome_of_action
+    from rgt_tui.fleet.publisher import JudgePace, Publisher, Questions
     from rgt_tui.fleet.reducers import (
         LOG_LINES,
         LONGEST,
@@ -98,14 +104,20 @@ if TYPE_CHECKING:
         MOST_RUNS,
         MOST_SERIES,
         RING,
-        apply,
-        count,
-        extended,
-        fold,
-        rewound,
+        apply_frame,
+        count_frame,
+        extend_log,
+        fold_points,
+        rewind_run,
     )
-    from rgt_tui.fleet.transfer_diary import KEPT, Page, TransferNote, noted, read_notes
-    from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, bills
+    from rgt_tui.fleet.transfer_diary import (
+        KEPT,
+        DiaryPage,
+        TransferNote,
+        noted_transfer,
+        read_notes,
+    )
+    from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, build_bills
 
 __all__ = [
     "AT_A_TIME",
@@ -127,131 +139,134 @@ __all__ = [
     "SETTLE_SECONDS",
     "SLOWEST_SECONDS",
     "WAITS",
-    "Account",
     "AccountWatch",
-    "Alerting",
-    "Asking",
+    "ActionTerms",
     "Attention",
     "Backoff",
     "BaseFleet",
     "Beginnings",
     "BookCheck",
     "BoxSession",
-    "Budget",
     "Chronicle",
+    "ClockJump",
+    "ClockTimes",
+    "ConnectFailure",
     "ConnectLimit",
     "Connector",
+    "DiaryPage",
+    "EvidenceQueries",
     "ExactLog",
-    "Failure",
-    "Faults",
+    "ExactLogRequest",
+    "FaultReporter",
     "FileAccess",
     "FirstSteps",
     "Fleet",
+    "FleetAlerting",
+    "FleetMeters",
+    "FleetObserver",
     "FleetSource",
+    "FrameIntake",
     "GateClosed",
-    "Given",
-    "Intake",
-    "Jump",
+    "HistoryRecorder",
+    "JudgePace",
     "Keepalive",
-    "Memory",
-    "Meters",
+    "MemoryBudget",
     "NoControlPlane",
     "NotRunnable",
-    "Observer",
     "OpenActions",
-    "Pace",
-    "Page",
+    "PlatformAccount",
     "Publisher",
-    "Pulled",
+    "PullResult",
     "Questions",
     "RecordedFleet",
-    "Request",
+    "ResultsRequest",
     "SamplingPaces",
     "Tap",
     "Teardown",
-    "Times",
     "TransferNote",
-    "Wanted",
-    "apply",
+    "apply_frame",
     "ask_accounts",
-    "ask_results",
-    "ask_seal",
-    "ask_unseal",
-    "between",
-    "bills",
-    "came",
-    "checked",
+    "build_bills",
+    "build_local_meter",
+    "cap_per_item",
+    "check_arguments",
     "clock_jump",
-    "collect_less",
     "connected",
-    "count",
+    "connected_agent",
+    "count_frame",
     "created_at",
+    "cut_to_budget",
+    "describe_dropped",
     "durable_dirs",
-    "elsewhere",
     "endpoint_from",
-    "extended",
-    "fold",
-    "guarded",
-    "interval",
+    "estimate_bytes",
+    "events_between",
+    "extend_book_check",
+    "extend_log",
+    "find_moved_address",
+    "fold_points",
     "is_priced",
-    "link_of",
-    "metered",
+    "link_after_failure",
+    "meter_text",
     "new_loop",
-    "noted",
+    "noted_transfer",
+    "outcome_of_action",
     "profile_of",
     "provider_word",
     "push_trainer",
-    "reached",
     "read_clocks",
     "read_notes",
-    "rewound",
-    "run_words",
-    "says",
-    "share",
-    "shifted",
-    "size",
-    "weight",
-    "within",
-    "words",
-    "words_of",
+    "reduce_collection",
+    "request_results",
+    "request_seal",
+    "request_unseal",
+    "rewind_run",
+    "run_check_command",
+    "run_guarded",
+    "sampling_interval",
+    "settings_for_size",
+    "shift_state",
 ]
 
 __getattr__ = imported_later(
     __name__,
     {
-        "alerting": "Alerting EVERY_S",
+        "alerting": "FleetAlerting EVERY_S",
         "attention": (
-            "AT_A_TIME FOR_ONE_QUESTION SLOWEST_SECONDS Attention Budget SamplingPaces interval share "
-            "size weight within words"
+            "AT_A_TIME FOR_ONE_QUESTION SLOWEST_SECONDS Attention MemoryBudget SamplingPaces "
+            "sampling_interval cap_per_item "
+            "settings_for_size estimate_bytes cut_to_budget describe_dropped"
         ),
         "billing_actions": "Teardown",
-        "box_evidence": "MADE_BEFORE_S Asking Wanted ask_results ask_seal ask_unseal created_at",
-        "box_logs": "ExactLog Request",
-        "box_session": "BoxSession Intake",
+        "box_evidence": "MADE_BEFORE_S EvidenceQueries ResultsRequest request_results "
+        "request_seal request_unseal created_at",
+        "box_logs": "ExactLog ExactLogRequest",
+        "box_session": "BoxSession FrameIntake",
         "box_settings": "durable_dirs",
-        "changes": "between",
-        "check_runs": "NotRunnable run_words words_of",
+        "changes": "events_between",
+        "check_runs": "NotRunnable run_check_command check_arguments",
         "connector": (
-            "AT_ONCE WAITS Backoff ConnectLimit Connector Failure FileAccess Jump Keepalive Times "
-            "clock_jump endpoint_from link_of read_clocks shifted"
+            "AT_ONCE WAITS Backoff ConnectLimit Connector ConnectFailure FileAccess ClockJump Keepalive ClockTimes "
+            "clock_jump endpoint_from link_after_failure read_clocks shift_state"
         ),
         "engine": "BaseFleet Fleet",
-        "errands": "connected elsewhere provider_word push_trainer reached says",
-        "event_loop": "Faults MOST_TOLD collect_less guarded new_loop",
+        "errands": "connected find_moved_address provider_word push_trainer connected_agent meter_text",
+        "event_loop": "FaultReporter MOST_TOLD reduce_collection run_guarded new_loop",
         "fleet_source": (
-            "Account Beginnings Chronicle FirstSteps FleetSource GateClosed Given NoControlPlane Observer "
-            "Pulled Tap"
+            "PlatformAccount Beginnings Chronicle FirstSteps FleetSource GateClosed ActionTerms "
+            "NoControlPlane FleetObserver "
+            "PullResult Tap"
         ),
-        "history.history_keeper": "Memory",
+        "history.history_keeper": "HistoryRecorder",
         "history.moment_fleet": "RecordedFleet profile_of",
-        "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS Meters checked is_priced metered",
-        "open_actions": "OpenActions SETTLE_SECONDS came",
-        "publisher": "Pace Publisher Questions",
+        "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS FleetMeters extend_book_check is_priced build_local_meter",
+        "open_actions": "OpenActions SETTLE_SECONDS outcome_of_action",
+        "publisher": "JudgePace Publisher Questions",
         "reducers": (
-            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES RING apply count extended "
-            "fold rewound"
+            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES RING apply_frame count_frame extend_log "
+            "fold_points rewind_run"
         ),
-        "transfer_diary": "KEPT Page TransferNote noted read_notes",
-        "unlisted": "AccountWatch ask_accounts bills",
+        "transfer_diary": "KEPT DiaryPage TransferNote noted_transfer read_notes",
+        "unlisted": "AccountWatch ask_accounts build_bills",
     },
 )

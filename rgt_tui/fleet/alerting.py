@@ -17,59 +17,59 @@ import msgspec
 
 from rgt_tui.files import LOCK_S
 from rgt_tui.fleet.changes import MUTED
-from rgt_tui.fleet.event_loop import guarded
+from rgt_tui.fleet.event_loop import run_guarded
 from rgt_tui.health import (
     GATHER_S,
+    AlertMute,
+    AlertSink,
     AlertState,
-    Aside,
-    Delivery,
-    Facts,
-    Memory,
-    Mute,
-    Notes,
-    Sink,
-    Stored,
-    Told,
+    BoxAlertNotes,
+    BoxFacts,
+    RememberedBox,
+    SentAlert,
+    SinkDelivery,
+    StoredAlerts,
+    ThreadRunner,
+    active_alerts,
     alert_began,
     alert_ended,
     alert_message,
     alert_rows,
     alerts_stamp,
+    alerts_to_show,
     build_sink,
     clock_set,
-    hears_findings,
-    holding,
+    first_contact_notices,
+    includes_findings,
+    is_alert_muted,
     key_of,
-    listed,
     mark_muted,
     mute_changes,
     mute_covers,
     mute_event,
     mute_is_over,
-    notices,
-    ordered,
     park_confirmed,
     put_mute,
-    resumed,
-    silences,
+    record_stop_request,
+    restore_alert_state,
+    sort_alerts,
     step_alerts,
-    stop_asked,
     update_alerts,
 )
 from rgt_tui.model import (
     Alert,
     AlertEvent,
     AlertSettings,
+    BillingVerb,
     BoxSpec,
     BoxState,
     FleetEvent,
-    Link,
-    Past,
-    Rings,
+    LinkState,
+    ReducedHistory,
+    RowSparklines,
     StopPhase,
     StopProgress,
-    Verb,
-    clean,
+    clean_text,
 )
 from rgt_tui.profiles import load_profile
 
@@ -82,7 +82,7 @@ DISK_S = LOCK_S + 5.0
 
 replace = msgspec.structs.replace
 
-Change = Callable[[Stored], Stored]
+Change = Callable[[StoredAlerts], StoredAlerts]
 
 
 def _for_journal(event: FleetEvent) -> FleetEvent:
@@ -108,60 +108,60 @@ class AlertFile:
         trouble: Callable[[str | None], None],
         remuted: Callable[[], None] = lambda: None,
     ) -> None:
-        self.stored = Stored()
+        self.stored = StoredAlerts()
         self._path = path
         self._clock = clock
         self._trouble = trouble
         self._remuted = remuted
-        self._disk = Aside()
+        self._disk = ThreadRunner()
         self._stamp = (0, 0)
         self._changes: list[Change] = []
         self._poke = asyncio.Event()
         self._lock = asyncio.Lock()
 
-    async def open(self) -> None:
+    async def load_file(self) -> None:
         """Read the file."""
-        await self._sync()
+        await self._sync_file()
 
-    def note(self, box: str, notes: Notes) -> None:
+    def store_box_alerts(self, box: str, notes: BoxAlertNotes) -> None:
         """Store the alerts of a box."""
-        self._apply(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
+        self._apply_change(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
 
-    def meet(self, platform: str, now: float) -> None:
+    def mark_platform_seen(self, platform: str, now: float) -> None:
         """Store that the dangers of a platform were reported."""
-        self._apply(lambda stored: replace(stored, met={platform: now, **stored.met}))
+        self._apply_change(lambda stored: replace(stored, met={platform: now, **stored.met}))
 
-    def mute(self, box: str, what: str, seconds: float | None) -> None:
+    def store_mute(self, box: str, what: str, seconds: float | None) -> None:
         """Store a mute; see `rgt_tui.health.mutes.put_mute`."""
         now = self._clock()
-        self._apply(
+        self._apply_change(
             lambda stored: replace(stored, mutes=put_mute(stored.mutes, box, what, seconds, now))
         )
 
-    def unmute(self, ended: tuple[Mute, ...]) -> None:
+    def remove_mutes(self, ended: tuple[AlertMute, ...]) -> None:
         """Remove mutes that have ended, unless they were renewed meanwhile."""
         gone = set(ended)
-        self._apply(
+        self._apply_change(
             lambda stored: replace(stored, mutes=tuple(m for m in stored.mutes if m not in gone))
         )
 
-    async def told(self, sink: str) -> Mapping[str, Told]:
+    async def read_sent_alerts(self, sink: str) -> Mapping[str, SentAlert]:
         """Return the messages sent to a sink, by this rgt or another one."""
-        await self._sync()
+        await self._sync_file()
         return self.stored.told.get(sink, {})
 
     def is_muted(self, key: str) -> bool:
         """Return whether ``BOX ALERT`` is muted, according to the last read of the file."""
         box, _, id_ = key.partition(" ")
-        return silences(self.stored.mutes, box, id_, self._clock())
+        return is_alert_muted(self.stored.mutes, box, id_, self._clock())
 
-    async def tell(self, sink: str, news: Mapping[str, Told | None]) -> None:
+    async def store_sent_alerts(self, sink: str, news: Mapping[str, SentAlert | None]) -> None:
         """Store messages sent to a sink; None removes one.
 
         It is on disk when this returns, so that no message is sent twice.
         """
-        self._apply(functools.partial(_retold, sink=sink, news=dict(news)))
-        await self._sync()
+        self._apply_change(functools.partial(_with_sent_alerts, sink=sink, news=dict(news)))
+        await self._sync_file()
 
     async def run(self) -> None:
         """Write own changes, and read those of another rgt, until cancelled."""
@@ -172,9 +172,9 @@ class AlertFile:
             if self._poke.is_set():
                 await asyncio.sleep(SAVE_S)
                 self._poke.clear()
-                await self._sync()
+                await self._sync_file()
             elif self._changes or await self._is_another():
-                await self._sync()
+                await self._sync_file()
 
     async def _is_another(self) -> bool:
         """Return whether another rgt has changed the file since the last read.
@@ -185,61 +185,63 @@ class AlertFile:
         if path is None:
             return False
         try:
-            return await self._disk.call(lambda: alerts_stamp(path), DISK_S) != self._stamp
+            return await self._disk.run_in_thread(lambda: alerts_stamp(path), DISK_S) != self._stamp
         except OSError:
             return True
 
     async def close(self) -> None:
         """Write the remaining changes."""
         if self._changes:
-            await self._sync()
+            await self._sync_file()
 
-    def _apply(self, change: Change) -> None:
+    def _apply_change(self, change: Change) -> None:
         self.stored = change(self.stored)
         if self._path is not None:
             self._changes.append(change)
             self._poke.set()
 
-    async def _sync(self) -> None:
+    async def _sync_file(self) -> None:
         """Apply our changes to the present content of the file, and use the result."""
         path = self._path
         if path is None:
             return
         async with self._lock:
             changes, self._changes = self._changes, []
-            change, now = _chain(changes), self._clock()
+            change, now = _chain_changes(changes), self._clock()
 
-            def exchange() -> tuple[tuple[int, int], Stored]:
+            def read_and_update() -> tuple[tuple[int, int], StoredAlerts]:
                 return alerts_stamp(path), update_alerts(path, change, now)
 
             try:
-                seen, made = await self._disk.call(exchange, DISK_S)
+                seen, made = await self._disk.run_in_thread(read_and_update, DISK_S)
             except BaseException as error:
                 # Also when cancelled: applying a change twice is harmless.
                 self._changes = changes + self._changes
                 if not isinstance(error, Exception):
                     raise
-                self._trouble(f"{path} cannot be saved: {_why(error)}")
+                self._trouble(f"{path} cannot be saved: {_describe_error(error)}")
                 return
             mutes, self._stamp = self.stored.mutes, seen
-            self.stored = _chain(self._changes)(made)
+            self.stored = _chain_changes(self._changes)(made)
             self._trouble(None)
             if self.stored.mutes != mutes:
                 self._remuted()
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error) or f"the disk has not answered for {DISK_S:g} s"
     return f"{type(error).__name__}: {error}; this is a fault of rgt"
 
 
-def _chain(changes: list[Change]) -> Change:
+def _chain_changes(changes: list[Change]) -> Change:
     kept = tuple(changes)
     return lambda stored: functools.reduce(lambda now, change: change(now), kept, stored)
 
 
-def _retold(stored: Stored, *, sink: str, news: Mapping[str, Told | None]) -> Stored:
+def _with_sent_alerts(
+    stored: StoredAlerts, *, sink: str, news: Mapping[str, SentAlert | None]
+) -> StoredAlerts:
     known = {**stored.told.get(sink, {}), **news}
     told = {key: what for key, what in known.items() if what is not None}
     return replace(stored, told={**stored.told, sink: told})
@@ -253,7 +255,7 @@ _NOTHING: frozenset[str] = frozenset()
 Account = tuple[str, str | None, str | None]
 
 
-class Accounts:
+class AccountAlerts:
     """Tracks which boxes have an alert about their account.
 
     Args:
@@ -268,7 +270,7 @@ class Accounts:
         }
         self._told: set[tuple[Account, int]] = set()
 
-    def note(self, box: str, book: AlertState) -> None:
+    def record_alert(self, box: str, book: AlertState) -> None:
         """Record whether a box has the alert now."""
         place = self._places.get(box)
         if place is None:
@@ -279,7 +281,7 @@ class Accounts:
         else:
             self._told.discard(place)
 
-    def told_elsewhere(self, box: str) -> frozenset[str]:
+    def reported_elsewhere(self, box: str) -> frozenset[str]:
         """Return the ids of alerts already shown by an earlier box of the same account."""
         mine = self._places.get(box)
         if mine is None or not self._told:
@@ -301,7 +303,7 @@ replace = msgspec.structs.replace
 _NEW = AlertState()
 
 
-class Alerting:
+class FleetAlerting:
     """Keeps the alerts of a fleet.
 
     Args:
@@ -321,7 +323,7 @@ class Alerting:
         path: Path | None = None,
         env: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
-        sinks: Sequence[Sink] | None = None,
+        sinks: Sequence[AlertSink] | None = None,
         gather_s: tuple[float, float] = GATHER_S,
         greets: bool = False,
     ) -> None:
@@ -339,7 +341,7 @@ class Alerting:
         """Boxes that have changed since."""
         self._keys: dict[str, str] = {}
         """Box → its key in the file, because two fleets may have boxes of the same name."""
-        self._accounts = Accounts()
+        self._accounts = AccountAlerts()
         self._active: dict[str, dict[str, AlertEvent]] = {}
         self._beneath: dict[str, dict[str, AlertEvent]] = {}
         """The same for sinks without findings: with the alerts that a finding covers."""
@@ -348,9 +350,9 @@ class Alerting:
         self._left: dict[str, frozenset[str]] = {}
         """Box → ids of alerts that were active but not shown when an earlier rgt ended, until the
         box is seen again."""
-        self._met: set[Mute] = set()
+        self._met: set[AlertMute] = set()
         """Mutes whose alert has been active."""
-        self._muted: tuple[Mute, ...] = ()
+        self._muted: tuple[AlertMute, ...] = ()
         """The mutes at the last report of changes."""
         self._opened_at = 0.0
         self._news: list[FleetEvent] = []
@@ -359,18 +361,18 @@ class Alerting:
         self._file = AlertFile(
             path,
             clock,
-            partial(self._trouble, "alerts-file", "the state file of the alerts"),
-            self._remuted,
+            partial(self._set_own_alert, "alerts-file", "the state file of the alerts"),
+            self._apply_foreign_mutes,
         )
         environment = os.environ if env is None else env
         made = [build_sink(one, environment) for one in settings.sinks] if sinks is None else sinks
         self._deliveries = [
-            Delivery(
+            SinkDelivery(
                 sink,
                 one,
-                read=partial(self._file.told, one.name),
-                note=partial(self._file.tell, one.name),
-                trouble=partial(self._trouble, f"sink:{one.name}", f"sink {one.name}"),
+                read=partial(self._file.read_sent_alerts, one.name),
+                note=partial(self._file.store_sent_alerts, one.name),
+                trouble=partial(self._set_own_alert, f"sink:{one.name}", f"sink {one.name}"),
                 is_muted=self._file.is_muted,
                 clock=clock,
                 gather_s=gather_s,
@@ -378,7 +380,9 @@ class Alerting:
             for one, sink in zip(settings.sinks, made, strict=True)
         ]
 
-    async def open(self, specs: Sequence[BoxSpec], wake: Callable[[], None] = lambda: None) -> None:
+    async def start_delivery(
+        self, specs: Sequence[BoxSpec], wake: Callable[[], None] = lambda: None
+    ) -> None:
         """Load the state left by an earlier rgt, and begin to deliver.
 
         Args:
@@ -388,24 +392,25 @@ class Alerting:
         self._wake = wake
         self._opened_at = self._clock()
         self._keys = {spec.name: key_of(spec) for spec in specs}
-        self._accounts = Accounts(specs)
+        self._accounts = AccountAlerts(specs)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S):
-                await self._file.open()
-        self._resume(self._keys)
+                await self._file.load_file()
+        self._restore_alerts(self._keys)
         work = [(f"notifying the sink {one.settings.name}", one.run) for one in self._deliveries]
         work.append(("keeping the state file of the alerts", self._file.run))
         self._tasks = [
-            asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work
+            asyncio.create_task(run_guarded(doing, run, self._add_event), name=doing)
+            for doing, run in work
         ]
 
-    def take_over(self, specs: Sequence[BoxSpec]) -> None:
+    def set_boxes(self, specs: Sequence[BoxSpec]) -> None:
         """Keep the alerts of these boxes from now on.
 
         The alerts of a box that leaves stay on disk for the next rgt.
         """
         before, self._keys = self._keys, {spec.name: key_of(spec) for spec in specs}
-        self._accounts = Accounts(specs)
+        self._accounts = AccountAlerts(specs)
         gone = [name for name, key in before.items() if self._keys.get(name) != key]
         books: tuple[dict[str, Any], ...] = (
             self._books,
@@ -419,10 +424,10 @@ class Alerting:
                 book.pop(name, None)
         self._behind.difference_update(gone)
         for name, known in self._books.items():
-            self._accounts.note(name, known)
-        self._resume([name for name, key in self._keys.items() if before.get(name) != key])
+            self._accounts.record_alert(name, known)
+        self._restore_alerts([name for name, key in self._keys.items() if before.get(name) != key])
 
-    def _resume(self, names: Iterable[str]) -> None:
+    def _restore_alerts(self, names: Iterable[str]) -> None:
         """Load the alerts left by an earlier rgt for some boxes."""
         known = {kind.id for kind in self._kinds}
         for name in names:
@@ -430,13 +435,13 @@ class Alerting:
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
-                self._books[name] = resumed(
-                    kept, Memory(past=notes.past), self._clock(), notes.covered
+                self._books[name] = restore_alert_state(
+                    kept, RememberedBox(past=notes.past), self._clock(), notes.covered
                 )
-                self._accounts.note(name, self._books[name])
+                self._accounts.record_alert(name, self._books[name])
                 self._left[name] = frozenset(notes.covered)
-                self._activate(
-                    name, mark_muted(self._file.stored.mutes, key, ordered(kept), self._clock())
+                self._pass_to_sinks(
+                    name, mark_muted(self._file.stored.mutes, key, sort_alerts(kept), self._clock())
                 )
 
     async def close(self) -> None:
@@ -449,13 +454,13 @@ class Alerting:
             async with asyncio.timeout(OPEN_S):
                 await self._file.close()
 
-    def waits(self, now: float) -> bool:
+    def has_pending_boxes(self, now: float) -> bool:
         """Return whether a box must be judged although it sent nothing."""
         return bool(self._behind) or any(
             not 0.0 <= now - at < EVERY_S for _, at in self._seen.values()
         )
 
-    def late(self, now: float) -> frozenset[str]:
+    def boxes_to_judge(self, now: float) -> frozenset[str]:
         """Return the boxes that must be judged now: skipped before, or unchanged for a while.
 
         Checks at most once a second; otherwise returns an empty set.
@@ -466,8 +471,8 @@ class Alerting:
         old = {name for name, (_, at) in self._seen.items() if not 0.0 <= now - at < EVERY_S}
         return frozenset(old | self._behind)
 
-    def judged(
-        self, box: BoxState, now: float, like: Facts | None = None
+    def judge_box(
+        self, box: BoxState, now: float, like: BoxFacts | None = None
     ) -> tuple[BoxState, list[FleetEvent]]:
         """Return `box` with its alerts, and the events of alerts that began or ended.
 
@@ -481,30 +486,34 @@ class Alerting:
         """
         name = box.spec.name
         last = self._seen.get(name)
-        if last is not None and 0.0 <= now - last[1] < SOONEST_S and _same(last[0], box):
+        if (
+            last is not None
+            and 0.0 <= now - last[1] < SOONEST_S
+            and _has_no_urgent_change(last[0], box)
+        ):
             self._behind.add(name)
             return box, []
         self._behind.discard(name)
         before = self._books.get(name, _NEW)
-        elsewhere = self._accounts.told_elsewhere(name)
+        elsewhere = self._accounts.reported_elsewhere(name)
         book, raised, cleared = step_alerts(before, box, now, self._kinds, elsewhere, like)
         self._books[name] = book
-        self._accounts.note(name, book)
-        shown = self._quieted(box, listed(book, box.findings, elsewhere), now)
+        self._accounts.record_alert(name, book)
+        shown = self._mark_muted(box, alerts_to_show(book, box.findings, elsewhere), now)
         fresh = last is None or not box.alerts_kept
         changed = fresh or shown != box.alerts or box.life != book.memory.past
         quiet = {alert.id for alert in (*shown, *box.alerts) if alert.muted}
-        if box.link is Link.LIVE and box.sample is not None:
+        if box.link is LinkState.LIVE and box.sample is not None:
             self._left.pop(name, None)
-        held = book.machines is not before.machines and _ids(book) != _ids(before)
-        if raised or cleared or fresh or held or _gist(shown) != _gist(box.alerts):
-            self._activate(name, shown)
-            self._note(name, shown, now)
+        held = book.machines is not before.machines and _alert_ids(book) != _alert_ids(before)
+        if raised or cleared or fresh or held or _sink_facts(shown) != _sink_facts(box.alerts):
+            self._pass_to_sinks(name, shown)
+            self._save_alerts(name, shown, now)
         elif book.memory.past != before.memory.past:
-            self._note(name, shown, now)
+            self._save_alerts(name, shown, now)
         if changed:
             box = replace(box, alerts=shown, alerts_kept=True, life=book.memory.past)
-        self._seen[name] = (_bare(box), now)
+        self._seen[name] = (_strip_uncompared(box), now)
         told = [(alert.id, alert_began(name, alert, now)) for alert in raised]
         told += [(alert.id, alert_ended(name, alert, now)) for alert in cleared]
         events = [
@@ -512,9 +521,9 @@ class Alerting:
             for id_, event in told
             if event is not None
         ]
-        return box, [*events, *self._greeting(box, now)]
+        return box, [*events, *self._platform_notices(box, now)]
 
-    def make_copy(self, clock: Callable[[], float]) -> Alerting:
+    def make_copy(self, clock: Callable[[], float]) -> FleetAlerting:
         """Return a copy that judges independently, by another clock; the state file is shared."""
         made = copy.copy(self)
         made._clock = clock
@@ -533,36 +542,36 @@ class Alerting:
             self._books = {name: clock_set(book, seconds) for name, book in self._books.items()}
             self._judge_again()
 
-    def _greeting(self, box: BoxState, now: float) -> list[FleetEvent]:
+    def _platform_notices(self, box: BoxState, now: float) -> list[FleetEvent]:
         """Return a platform's dangers as events, once, when its first box is live."""
         platform = box.spec.profile
-        if not self._greets or box.link is not Link.LIVE or platform in self._file.stored.met:
+        if not self._greets or box.link is not LinkState.LIVE or platform in self._file.stored.met:
             return []
-        self._file.meet(platform, now)
+        self._file.mark_platform_seen(platform, now)
         profile = load_profile(platform)
-        told = [clean(f"{profile.name}: {text}") for text in notices(profile)]
+        told = [clean_text(f"{profile.name}: {text}") for text in first_contact_notices(profile)]
         return [
             FleetEvent(at=now, box=box.spec.name, text=text, about=f"platform:{platform}")
             for text in told
         ]
 
-    def news(self) -> list[FleetEvent]:
+    def take_events(self) -> list[FleetEvent]:
         """Return events about sinks and mutes, each once."""
         news, self._news = self._news, []
         return news
 
-    def mute(self, box: str, what: str, seconds: float | None) -> None:
+    def mute_alert(self, box: str, what: str, seconds: float | None) -> None:
         """Mute an alert id or a kind of alert on a box; 0 = unmute, None = until it is over."""
-        self._file.mute(self._key(box), what, seconds)
-        self._tell_mutes()
+        self._file.store_mute(self._box_key(box), what, seconds)
+        self._report_mutes()
         self._judge_again(box)
 
-    def _remuted(self) -> None:
+    def _apply_foreign_mutes(self) -> None:
         """Apply mutes changed by another rgt."""
-        self._tell_mutes()
+        self._report_mutes()
         self._judge_again()
 
-    def _tell_mutes(self) -> None:
+    def _report_mutes(self) -> None:
         """Report changes of the mutes since the last report.
 
         Mutes by an earlier rgt are not reported.
@@ -586,106 +595,117 @@ class Alerting:
         self._checked = 0.0
         self._wake()
 
-    def asked(self, box: str, verb: Verb) -> None:
+    def record_stop_request(self, box: str, verb: BillingVerb) -> None:
         """Record that a stop was requested here.
 
         Then the provider's *stopped* raises no alert.
         """
         book = self._books.get(box, _NEW)
-        past = stop_asked(book.memory.past, verb.value)
+        past = record_stop_request(book.memory.past, verb.value)
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
-        self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
+        self._save_alerts(
+            box, self._seen[box][0].alerts if box in self._seen else (), self._clock()
+        )
 
-    def parked(self, box: str, at: float) -> None:
+    def record_park(self, box: str, at: float) -> None:
         """Record a confirmed park through rgt: the platform's danger clocks count from now on."""
         book = self._books.get(box, _NEW)
         past = park_confirmed(book.memory.past, at)
         if past is book.memory.past:
             return
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
-        self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
+        self._save_alerts(
+            box, self._seen[box][0].alerts if box in self._seen else (), self._clock()
+        )
 
-    async def watching(
-        self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
+    async def watch_action(
+        self, box: str, verb: BillingVerb, steps: AsyncIterator[StopProgress]
     ) -> AsyncIterator[StopProgress]:
         """Forward the steps of a billing action; record when it was sent and a park confirmed."""
         confirmed = False
         async for progress in steps:
             if progress.phase is StopPhase.REQUESTED:
-                self.asked(box, verb)
+                self.record_stop_request(box, verb)
             if (
                 progress.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF)
-                and verb is Verb.PARK
+                and verb is BillingVerb.PARK
                 and not confirmed
             ):
                 confirmed = True
-                self.parked(box, progress.at)
+                self.record_park(box, progress.at)
             yield progress
 
-    def _key(self, name: str) -> str:
+    def _box_key(self, name: str) -> str:
         return self._keys.get(name, name)
 
-    def _note(self, name: str, shown: tuple[Alert, ...], now: float) -> None:
+    def _save_alerts(self, name: str, shown: tuple[Alert, ...], now: float) -> None:
         """Save the alerts of a box for the next rgt."""
         book = self._books[name]
         seen = {alert.id for alert in shown} - book.hushed
-        covered = sorted(alert.id for alert in holding(book) if alert.id not in seen)
-        self._file.note(self._key(name), Notes(shown, book.memory.past, now, tuple(covered)))
+        covered = sorted(alert.id for alert in active_alerts(book) if alert.id not in seen)
+        self._file.store_box_alerts(
+            self._box_key(name), BoxAlertNotes(shown, book.memory.past, now, tuple(covered))
+        )
 
-    def _quieted(self, box: BoxState, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+    def _mark_muted(
+        self, box: BoxState, alerts: tuple[Alert, ...], now: float
+    ) -> tuple[Alert, ...]:
         """Mark muted alerts; remove mutes that have ended."""
         mutes = self._file.stored.mutes
         if not mutes:
             return alerts
-        key, live = self._key(box.spec.name), box.link is Link.LIVE
+        key, live = self._box_key(box.spec.name), box.link is LinkState.LIVE
         own = [mute for mute in mutes if mute.box == key]
-        held = holding(self._books[box.spec.name])
+        held = active_alerts(self._books[box.spec.name])
         self._met.update(mute for mute in own if any(mute_covers(mute, alert) for alert in held))
         ended = tuple(
             mute for mute in own if mute_is_over(mute, held, now, met=mute in self._met, live=live)
         )
         if ended:
             self._met.difference_update(ended)
-            self._file.unmute(ended)
-            self._tell_mutes()
+            self._file.remove_mutes(ended)
+            self._report_mutes()
         marked = mark_muted(self._file.stored.mutes, key, alerts, now)
         if marked is not alerts:
-            return ordered(marked)
+            return sort_alerts(marked)
         return alerts
 
-    def _activate(self, name: str, alerts: Sequence[Alert]) -> None:
+    def _pass_to_sinks(self, name: str, alerts: Sequence[Alert]) -> None:
         """Pass a box's alerts to the sinks.
 
         A muted or hidden alert is not sent, but does not count as ended either.
         """
         if not self._deliveries:
             return
-        key = self._key(name)
+        key = self._box_key(name)
         book = self._books[name]
         now = self._clock()
         telling = [alert for alert in alerts if not alert.muted and alert.id not in book.hushed]
         self._active[name] = {f"{key} {a.id}": alert_message(name, a, now) for a in telling}
         whole = mark_muted(
-            self._file.stored.mutes, key, listed(book, (), self._accounts.told_elsewhere(name)), now
+            self._file.stored.mutes,
+            key,
+            alerts_to_show(book, (), self._accounts.reported_elsewhere(name)),
+            now,
         )
         self._beneath[name] = {
             f"{key} {a.id}": alert_message(name, a, now) for a in whole if not a.muted
         }
-        ids = {alert.id for alert in holding(book)} | self._left.get(name, _NOTHING)
+        ids = {alert.id for alert in active_alerts(book)} | self._left.get(name, _NOTHING)
         self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
-        ours = tuple(f"{self._key(box)} " for box in self._active)
+        ours = tuple(f"{self._box_key(box)} " for box in self._active)
         held = frozenset().union(*self._held.values())
         for one in self._deliveries:
-            active = self._active if hears_findings(one.settings) else self._beneath
-            one.want(
+            active = self._active if includes_findings(one.settings) else self._beneath
+            one.set_active(
                 {key: event for told in active.values() for key, event in told.items()}, ours, held
             )
 
-    def _say(self, text: str, level: str) -> None:
+    def _add_event(self, text: str, level: str) -> None:
         self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
         self._wake()
 
-    def _trouble(self, id_: str, who: str, reason: str | None) -> None:
+    def _set_own_alert(self, id_: str, who: str, reason: str | None) -> None:
         """Keep an alert about a sink or the state file itself; it is only shown on screen."""
         old = next((alert for alert in self.alerts if alert.id == id_), None)
         rest = tuple(alert for alert in self.alerts if alert.id != id_)
@@ -706,23 +726,23 @@ class Alerting:
         self._wake()
 
 
-def _gist(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:
+def _sink_facts(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:
     """Return the parts of alerts that a sink receives, so that a new reading alone is no change."""
     return {(alert.id, alert.level, alert.muted) for alert in alerts}
 
 
-def _ids(book: AlertState) -> set[str]:
-    return {alert.id for alert in holding(book)}
+def _alert_ids(book: AlertState) -> set[str]:
+    return {alert.id for alert in active_alerts(book)}
 
 
-def _bare(box: BoxState) -> BoxState:
-    """Drop parts that `_same` does not compare, to save memory with hundreds of boxes."""
+def _strip_uncompared(box: BoxState) -> BoxState:
+    """Drop parts that `_has_no_urgent_change` does not compare, to save memory with hundreds of boxes."""
     return replace(
         box,
         sample=None,
-        rings=Rings(),
-        past=Past(),
-        recent=Past(),
+        rings=RowSparklines(),
+        past=ReducedHistory(),
+        recent=ReducedHistory(),
         runs=(),
         found=(),
         checkpoints=(),
@@ -730,7 +750,7 @@ def _bare(box: BoxState) -> BoxState:
     )
 
 
-def _same(old: BoxState, new: BoxState) -> bool:
+def _has_no_urgent_change(old: BoxState, new: BoxState) -> bool:
     """Return whether no urgent part of the state has changed."""
     return (
         old.link is new.link

@@ -18,8 +18,8 @@ from rgt_tui.model import (
     PLACES,
     BoxState,
     Checkpoints,
+    DroppedCounts,
     Frame,
-    LeftOut,
     LogLines,
     LogView,
     QueueState,
@@ -52,7 +52,7 @@ class Attention(enum.StrEnum):
     """The screen is not being watched."""
 
 
-class Size(NamedTuple):
+class FleetSizeSettings(NamedTuple):
     """Settings of a fleet of up to `most` boxes."""
 
     most: float
@@ -73,20 +73,20 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, ring=120, stretches=720, look=0.9),
-    Size(
+    FleetSizeSettings(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, ring=120, stretches=720, look=0.9),
+    FleetSizeSettings(
         100,
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0},
         tail=200, lines=500, ring=120, stretches=240, look=0.9,
     ),
     # 60 lines are searched for diagnoses.
-    Size(
+    FleetSizeSettings(
         300,
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
         tail=60, lines=60, ring=60, stretches=240, look=3.0, cards=False,
     ),
     # Judging is half of the engine's work; urgent changes skip the limit.
-    Size(
+    FleetSizeSettings(
         float("inf"),
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
         tail=60, lines=60, ring=60, stretches=240, look=5.0, cards=False,
@@ -96,7 +96,7 @@ SLOWEST_SECONDS = 15.0
 """Upper limit of the slowdown: without a watching person, alerts must not be minutes late."""
 
 
-def size(boxes: int) -> Size:
+def settings_for_size(boxes: int) -> FleetSizeSettings:
     """Return the settings of a fleet of this many boxes."""
     return next(one for one in SIZES if boxes <= one.most)
 
@@ -118,7 +118,7 @@ def attention(box: str, focus: str | None, looking: bool) -> Attention:
     return Attention.HIDDEN
 
 
-def interval(described: float, paid: Attention, boxes: int) -> float:
+def sampling_interval(described: float, paid: Attention, boxes: int) -> float:
     """Return the seconds between samples of a box.
 
     Args:
@@ -126,7 +126,7 @@ def interval(described: float, paid: Attention, boxes: int) -> float:
         paid: The attention that it gets.
         boxes: Number of boxes in the fleet.
     """
-    slowed = described * size(boxes).slower.get(paid, 1.0)
+    slowed = described * settings_for_size(boxes).slower.get(paid, 1.0)
     return max(described, min(slowed, SLOWEST_SECONDS))
 
 
@@ -136,7 +136,7 @@ _packed = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
 
 
-class Budget(msgspec.Struct, frozen=True):
+class MemoryBudget(msgspec.Struct, frozen=True):
     """Memory limits of one box.
 
     28 runs of 1,000 curves, 3,500 sources and 256 logs of 2,000 lines fit well.
@@ -156,7 +156,7 @@ class Budget(msgspec.Struct, frozen=True):
     exceeded by this much."""
 
 
-FOR_ONE_QUESTION = Budget(logs=4 << 20, names=8 << 20, points=100_000, every=4 << 20)
+FOR_ONE_QUESTION = MemoryBudget(logs=4 << 20, names=8 << 20, points=100_000, every=4 << 20)
 """For a command that queries one box once (`rgt lease`, `rgt down`): it shows no log and no curve,
 and only the latest runs matter to it. Queues and checkpoints are not cut: without all of them, the
 gate refuses."""
@@ -172,7 +172,7 @@ PER_CURVE = 400
 _KEPT = (QueueState, Checkpoints)
 
 
-def weight(frame: Frame) -> int:
+def estimate_bytes(frame: Frame) -> int:
     """Return about how many bytes a frame adds to memory; 0 if it replaces earlier values."""
     if isinstance(frame, LogLines):
         return sum(map(len, frame.lines)) + 60 * len(frame.lines)
@@ -183,14 +183,16 @@ def weight(frame: Frame) -> int:
     return 0
 
 
-def within(state: BoxState, budget: Budget) -> BoxState:
+def cut_to_budget(state: BoxState, budget: MemoryBudget) -> BoxState:
     """Cut the state to the budget; dropped items are counted in `BoxState.left_out`."""
-    logs, lines = _logs(state.logs, budget.logs)
-    queues = _newest(state.queues, budget.queues, _bytes, lambda queue: queue.at)
-    checkpoints = _newest(state.checkpoints, budget.checkpoints, _bytes, lambda told: told.at)
-    runs = _newest(state.runs, budget.names, _names, lambda run: run.last_at or 0.0)
-    thinner, points = _points(runs, budget.points)
-    left = state.left_out.plus(
+    logs, lines = _cut_logs(state.logs, budget.logs)
+    queues = _keep_newest(state.queues, budget.queues, _encoded_bytes, lambda queue: queue.at)
+    checkpoints = _keep_newest(
+        state.checkpoints, budget.checkpoints, _encoded_bytes, lambda told: told.at
+    )
+    runs = _keep_newest(state.runs, budget.names, _name_bytes, lambda run: run.last_at or 0.0)
+    thinner, points = _cut_points(runs, budget.points)
+    left = state.left_out.with_added(
         log_lines=lines,
         points=points,
         runs=len(state.runs) - len(runs),
@@ -225,7 +227,7 @@ _SAID = (
 )
 
 
-def words(left: LeftOut) -> tuple[str, ...]:
+def describe_dropped(left: DroppedCounts) -> tuple[str, ...]:
     """Return the counts of items dropped for a box, one line each."""
     counts = ((getattr(left, field), one, many, why) for field, one, many, why in _SAID)
     return tuple(
@@ -235,7 +237,7 @@ def words(left: LeftOut) -> tuple[str, ...]:
     )
 
 
-def share(sizes: Iterable[int], most: int) -> int:
+def cap_per_item(sizes: Iterable[int], most: int) -> int:
     """Return the cap per item so that all together keep at most `most`.
 
     Small ones keep everything.
@@ -251,16 +253,16 @@ def share(sizes: Iterable[int], most: int) -> int:
     return 0
 
 
-def _room(most: int) -> int:
+def _target_size(most: int) -> int:
     """Return the size to cut down to: below the limit, so that not every check has to cut."""
     return most - most // 8
 
 
-def _logs(views: tuple[LogView, ...], most: int) -> tuple[tuple[LogView, ...], int]:
+def _cut_logs(views: tuple[LogView, ...], most: int) -> tuple[tuple[LogView, ...], int]:
     sizes = [sum(map(len, view.lines)) for view in views]
     if sum(sizes) <= most:
         return views, 0
-    cap, cut, kept = share(sizes, _room(most)), 0, []
+    cap, cut, kept = cap_per_item(sizes, _target_size(most)), 0, []
     for view, size in zip(views, sizes, strict=True):
         gone = 0
         while size > cap:
@@ -273,14 +275,14 @@ def _logs(views: tuple[LogView, ...], most: int) -> tuple[tuple[LogView, ...], i
     return tuple(kept), cut
 
 
-def _newest(
+def _keep_newest(
     items: tuple[T, ...], most: int, size: Callable[[T], int], at: Callable[[T], float]
 ) -> tuple[T, ...]:
     sizes = list(map(size, items))
     over = sum(sizes) - most
     if over <= 0:
         return items
-    over += most - _room(most)
+    over += most - _target_size(most)
     gone = set()
     for place in sorted(range(len(items)), key=lambda place: at(items[place])):
         if over <= 0:
@@ -290,22 +292,22 @@ def _newest(
     return tuple(item for place, item in enumerate(items) if place not in gone)
 
 
-def _bytes(item: msgspec.Struct) -> int:
+def _encoded_bytes(item: msgspec.Struct) -> int:
     return STRUCTS * len(_packed(item))
 
 
-def _names(run: RunState) -> int:
+def _name_bytes(run: RunState) -> int:
     entries = len(run.series) + len(run.cursors)
     return (
         len(run.name) + sum(map(len, run.series)) + sum(map(len, run.cursors)) + PER_CURVE * entries
     )
 
 
-def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], int]:
+def _cut_points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], int]:
     sizes = [len(series) for run in runs for series in run.series.values()]
     if sum(sizes) <= most:
         return tuple(runs), 0
-    cap = share(sizes, _room(most))
+    cap = cap_per_item(sizes, _target_size(most))
     kept, cut = [], 0
     for run in runs:
         longer = {
@@ -313,7 +315,7 @@ def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], 
         }
         if longer:
             cut += sum(more for name, more in longer.items() if name not in PLACES)
-            shorter = {name: run.series[name].newest(cap) for name in longer}
+            shorter = {name: run.series[name].last_points(cap) for name in longer}
             first = longer.get("loss", 0)
             resumes = tuple(
                 replace(resume, index=max(0, resume.index - first)) for resume in run.resumes
@@ -330,19 +332,19 @@ def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], 
 # others later, a few at a time.
 
 
-class Kept(Protocol):
+class FocusableIntake(Protocol):
     """How much of a box is kept."""
 
     focused: bool
 
 
-class Sampled(Protocol):
+class SampledSession(Protocol):
     """The part of a session that concerns its sampling rate."""
 
     state: BoxState
 
     @property
-    def intake(self) -> Kept:
+    def intake(self) -> FocusableIntake:
         """How much of the box is kept."""
         ...
 
@@ -358,7 +360,7 @@ class SamplingPaces:
         sessions: By name; later changes of the mapping apply.
     """
 
-    def __init__(self, sessions: Mapping[str, Sampled]) -> None:
+    def __init__(self, sessions: Mapping[str, SampledSession]) -> None:
         self._sessions = sessions
         self._focus: str | None = None
         self._looking = True
@@ -366,7 +368,7 @@ class SamplingPaces:
         """Box → seconds between samples chosen by a person."""
         self._asked = asyncio.Event()
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         """Sample the focused box fast; in a large fleet, slow down the others after a while."""
         if box == self._focus:
             return
@@ -374,16 +376,16 @@ class SamplingPaces:
         for name in (before, box):
             if name is not None and name in self._sessions:
                 self._sessions[name].intake.focused = name == box
-        self._tell(box)
+        self._send_interval(box)
         self._asked.set()
 
-    def look(self, looking: bool) -> None:
+    def set_looking(self, looking: bool) -> None:
         """Set whether the screen is being watched; otherwise the boxes are polled less often."""
         if looking != self._looking:
             self._looking = looking
             self._asked.set()
 
-    def choose(self, box: str, seconds: float | None) -> None:
+    def set_interval_of(self, box: str, seconds: float | None) -> None:
         """Set the seconds between samples of a box.
 
         None = by its description and by attention.
@@ -392,7 +394,7 @@ class SamplingPaces:
             self._chosen.pop(box, None)
         else:
             self._chosen[box] = seconds
-        self._tell(box)
+        self._send_interval(box)
 
     def boxes_changed(self) -> None:
         """Adjust to added or removed boxes: their number matters as well."""
@@ -413,16 +415,16 @@ class SamplingPaces:
                         await self._asked.wait()
             names = tuple(self._sessions)
             for place, name in enumerate(names, 1):
-                self._tell(name)
+                self._send_interval(name)
                 if place % AT_A_TIME == 0:
                     await asyncio.sleep(SPREAD_SECONDS * AT_A_TIME / len(names))
                     if self._asked.is_set():
                         break  # the focus has changed again: wait whether it stays
 
-    def _tell(self, box: str | None) -> None:
+    def _send_interval(self, box: str | None) -> None:
         if box is None or box not in self._sessions:
             return
         session = self._sessions[box]
         paid = attention(box, self._focus, self._looking)
-        seconds = interval(session.state.spec.interval, paid, len(self._sessions))
+        seconds = sampling_interval(session.state.spec.interval, paid, len(self._sessions))
         session.set_interval(self._chosen.get(box, seconds))

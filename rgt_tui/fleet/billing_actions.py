@@ -13,73 +13,73 @@ from typing import NoReturn, Unpack
 from msgspec.structs import replace
 
 from rgt_tui.fleet import box_evidence
-from rgt_tui.fleet.box_evidence import Asking, Wanted
+from rgt_tui.fleet.box_evidence import EvidenceQueries, ResultsRequest
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.fleet_source import GateClosed, Given, NoControlPlane
+from rgt_tui.fleet.fleet_source import ActionTerms, GateClosed, NoControlPlane
 from rgt_tui.fleet.meters import (
     SILENT,
-    Meters,
-    close_by_word,
-    hand_over,
+    FleetMeters,
+    close_by_statement,
+    find_answering_reason,
+    find_not_silent_reason,
     is_click,
-    not_silent,
-    still_there,
+    report_console_steps,
     waiting_click,
 )
 from rgt_tui.gate import (
     JOURNAL,
     RECEIPTS,
     SETTLED,
-    Action,
     ActionState,
     AuditEntry,
     AuditEvent,
     AuditFailed,
     AuditLog,
+    CollectedResults,
     Consent,
-    Held,
+    InstanceLocked,
+    InstanceTarget,
     Journal,
+    JournaledAction,
     JournalFailed,
     OpenAction,
-    Parked,
     ParkedEvidence,
+    ParkRecord,
     Receipt,
     ReceiptBook,
     Situation,
-    Target,
-    Told,
-    changes,
-    digest,
-    evaluate,
+    apply_seal,
+    describe_open_action,
+    evaluate_evidence,
     facts_digest,
-    gather,
+    find_digest_problem,
+    find_park_problem,
+    find_storage_tiers,
+    gather_evidence,
+    hash_struct,
+    list_review_changes,
     objections,
-    outdated,
     receipt_of,
-    sealed,
-    stands,
     target_of,
-    tiers,
     under_seal,
-    words,
     worth_keeping,
 )
-from rgt_tui.gate import review as make_review
+from rgt_tui.gate import build_review as make_review
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     Evidence,
     EvidenceItem,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     Permit,
     Profile,
     Refusal,
-    Review,
     Seal,
     StopPhase,
     StopProgress,
-    Verb,
-    steady,
+    steady_time,
 )
 from rgt_tui.profiles import action_for, path_survives
 from rgt_tui.providers import Provider, carry_out
@@ -107,18 +107,18 @@ STATES = {
     StopPhase.YOURS: ActionState.YOURS,
 }
 """Journal state for each step of the call."""
-Key = tuple[str, Verb]
+Key = tuple[str, BillingVerb]
 
 
 @dataclass(frozen=True)
-class _Act:
+class _ActionInProgress:
     """One action in progress."""
 
     given: Situation
     evidence: Evidence
     provider: Provider
     consent: Consent
-    action: Action
+    action: JournaledAction
     shown: str
     """SHA-256 of the text shown to the person."""
     receipt: Receipt | None = None
@@ -143,13 +143,13 @@ class Teardown:
         self,
         sessions: Mapping[str, BoxSession],
         profiles: Mapping[str, Profile],
-        meters: Meters,
+        meters: FleetMeters,
         audit: Path,
         clock: Callable[[], float],
         *,
         readonly: bool = False,
-        asking: Asking | None = None,
-        ticks: Callable[[], float] = steady,
+        asking: EvidenceQueries | None = None,
+        ticks: Callable[[], float] = steady_time,
     ) -> None:
         self._sessions = sessions
         self._profiles = profiles
@@ -161,28 +161,28 @@ class Teardown:
         self._clock = clock
         self._ticks = ticks
         self._readonly = readonly
-        self._asking = asking or Asking()
-        self._shown: dict[Key, Review] = {}
+        self._asking = asking or EvidenceQueries()
+        self._shown: dict[Key, ActionReview] = {}
         """The last review shown to a person, by box and verb."""
-        self._lists: dict[Key, asyncio.Task[Told]] = {}
+        self._lists: dict[Key, asyncio.Task[CollectedResults]] = {}
         """Result lists that boxes are making."""
-        self._listed_last: dict[Key, Told] = {}
-        self._newest_lists: dict[str, tuple[Wanted | None, frozenset[str]]] = {}
+        self._listed_last: dict[Key, CollectedResults] = {}
+        self._newest_lists: dict[str, tuple[ResultsRequest | None, frozenset[str]]] = {}
         """For each box, the parameters of its newest result list and the directories in it."""
         self._unsealable: dict[str, tuple[object, str]] = {}
         """Box → the agent (its hello message) that could not seal the box, and why."""
-        self._kept: dict[Target, float] = {}
+        self._kept: dict[InstanceTarget, float] = {}
         """When the evidence of a park was stored, by the steady clock."""
-        meters.told = self._told
+        meters.told = self._drop_stale_park
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         *,
         patience: float | None = LIST_SECONDS,
-        **said: Unpack[Given],
-    ) -> Review:
+        **said: Unpack[ActionTerms],
+    ) -> ActionReview:
         """Return what the action would do, and what prevents it.
 
         Args:
@@ -194,24 +194,26 @@ class Teardown:
         Raises:
             GateClosed: the box has no control plane that rgt could query.
         """
-        provider = self._provider(box)
+        provider = self._provider_of(box)
         consent = Consent(**said)
         # The box may be sampled slowly, but the gate needs a current sample.
         self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
-        given = await self._read(box, verb, provider)
-        told = await self._listed(given, verb, patience)
+        given = await self._read_situation(box, verb, provider)
+        told = await self._recent_results(given, verb, patience)
         if self._ticks() - given.ticks > SLOW_S:
-            given = await self._read(box, verb, provider)
+            given = await self._read_situation(box, verb, provider)
         given = await self._with_park(replace(given, told=told), verb)
-        review = self._review(given, verb, provider, gather(given, verb, consent))
-        review = _with_open(review, await asyncio.to_thread(self._earlier, box), given.ticks)
-        waits = await asyncio.to_thread(self._waits, box)
+        review = self._build_review(given, verb, provider, gather_evidence(given, verb, consent))
+        review = _with_open(
+            review, await asyncio.to_thread(self._describe_unfinished, box), given.ticks
+        )
+        waits = await asyncio.to_thread(self._find_waiting_click, box)
         if waits is not None:
-            review = replace(review, waits=words(waits), waiting=waits.first.verb)
+            review = replace(review, waits=describe_open_action(waits), waiting=waits.first.verb)
         self._shown[box, verb] = review
         return review
 
-    async def keepers(self, box: str, verb: Verb) -> tuple[str, ...]:
+    async def surviving_mounts(self, box: str, verb: BillingVerb) -> tuple[str, ...]:
         """Return the mounts that survive the verb according to the profile.
 
         Where fleet file and provider differ, the worse case applies.
@@ -219,10 +221,10 @@ class Teardown:
         Raises:
             GateClosed: the box has no control plane that rgt could query.
         """
-        given = await self._read(box, verb, self._provider(box))
+        given = await self._read_situation(box, verb, self._provider_of(box))
         if given.profile is None or given.state.sample is None:
             return ()
-        known, _ = tiers(given, verb)
+        known, _ = find_storage_tiers(given, verb)
         mounts = [
             disk.mount
             for disk in given.state.sample.disks
@@ -232,7 +234,7 @@ class Teardown:
             mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True
         )
 
-    def listed_with(self, box: str, paths: tuple[str, ...]) -> Wanted | None:
+    def listed_with(self, box: str, paths: tuple[str, ...]) -> ResultsRequest | None:
         """Return the parameters of the newest list of the box's results.
 
         None = the list lacks one of these directories.
@@ -242,35 +244,35 @@ class Teardown:
             return wanted
         return None
 
-    def look_again(self, box: str) -> None:
+    def invalidate_results(self, box: str) -> None:
         """Make the next review list the box's results again, because its copies have changed."""
         for key in [key for key in (*self._lists, *self._listed_last) if key[0] == box]:
             # A list being made may have read the old copies. Its task ends without being awaited.
             self._lists.pop(key, None)
             self._listed_last.pop(key, None)
 
-    def _earlier(self, box: str) -> str:
+    def _describe_unfinished(self, box: str) -> str:
         """Describe actions on a machine that any rgt left unfinished; empty = none."""
-        target = self._target(box)
+        target = self._target_of(box)
         found, problems = self._journal.open_actions()
         # An intent whose call was never sent is closed by the next action on the machine.
         begun = [one for one in found if one.last.state is not ActionState.INTENT]
-        mine = [words(one) for one in begun if one.first.target == target]
+        mine = [describe_open_action(one) for one in begun if one.first.target == target]
         return "; ".join(mine or [problem for problem in problems if target.file_name in problem])
 
-    def _waits(self, box: str) -> OpenAction | None:
+    def _find_waiting_click(self, box: str) -> OpenAction | None:
         """Return the action that waits for the person's statement.
 
         None = no such action, or the provider can be queried about it.
         """
-        action = waiting_click(self._journal, self._target(box))
+        action = waiting_click(self._journal, self._target_of(box))
         if action is None or action.first.verb is None:
             return None
-        if is_click(self._provider(box), action.first.verb):
+        if is_click(self._provider_of(box), action.first.verb):
             return action
         return None
 
-    async def done(self, box: str) -> StopProgress:
+    async def confirm_done(self, box: str) -> StopProgress:
         """Accept the person's statement that the console action is done; nothing is sent.
 
         Raises:
@@ -281,41 +283,45 @@ class Teardown:
             raise GateClosed(
                 ("rgt was started with --readonly: it does not record your confirmation",)
             )
-        provider, session = self._provider(box), self._sessions[box]
-        action = await asyncio.to_thread(waiting_click, self._journal, self._target(box))
+        provider, session = self._provider_of(box), self._sessions[box]
+        action = await asyncio.to_thread(waiting_click, self._journal, self._target_of(box))
         if action is None or action.first.verb is None:
-            earlier = await asyncio.to_thread(self._earlier, box)
+            earlier = await asyncio.to_thread(self._describe_unfinished, box)
             raise GateClosed((earlier or f"{box} has no action that waits for a click",))
         if not is_click(provider, action.first.verb):
-            raise GateClosed((f"{words(action)}: rgt asks its provider for the result",))
+            raise GateClosed(
+                (f"{describe_open_action(action)}: rgt asks its provider for the result",)
+            )
         await self._asking.reach(session)  # silence only counts after an attempt to connect
         seen = await provider.read(provider.instance)
-        if session.state.link not in (*SILENT, Link.LIVE):
-            raise GateClosed((not_silent(box, session.state.link, session.state.reason),))
-        if session.state.link is Link.LIVE:
+        if session.state.link not in (*SILENT, LinkState.LIVE):
+            raise GateClosed(
+                (find_not_silent_reason(box, session.state.link, session.state.reason),)
+            )
+        if session.state.link is LinkState.LIVE:
             # The connection may be dead unnoticed: only a sample taken from now on counts.
             since = await self._asking.look(session)
             newest = session.state.seen.sample
             if newest is not None and newest >= since:
-                raise GateClosed((still_there(box),))
+                raise GateClosed((find_answering_reason(box),))
             seen = replace(seen, native_status="no longer answers over SSH")
         now = self._clock()
         spent = session.state.meter.spent
-        text = await close_by_word(
+        text = await close_by_statement(
             self._journal, self._audit, self.receipts, action, seen, now, spent
         )
         session.set_open_action("")
         return StopProgress(phase=StopPhase.METER_OFF, at=now, text=text)
 
-    async def execute(
+    async def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         evidence_digest: str | None = None,
         ordered_at: float | None = None,
-        **said: Unpack[Given],
+        **said: Unpack[ActionTerms],
     ) -> AsyncIterator[StopProgress]:
         """Carry the action out, if the gate allows it on current evidence.
 
@@ -323,7 +329,7 @@ class Teardown:
             box: Its name.
             verb: Park or destroy.
             typed: What the person typed.
-            evidence_digest: `Review.digest` of another process's review on which the order is
+            evidence_digest: `ActionReview.digest` of another process's review on which the order is
                 based.
             ordered_at: When the order was given, by the steady clock. The digest must be recent at
                 that time, however long the new queries to box and provider take. None = now.
@@ -333,37 +339,39 @@ class Teardown:
             GateClosed: the gate refuses, or the record cannot be written; nothing was sent.
         """
         ordered_at = self._ticks() if ordered_at is None else ordered_at
-        provider = self._provider(box)
+        provider = self._provider_of(box)
         consent = Consent(typed=typed, **said)
-        with self._held(box, verb) as action:
-            act = await self._judged(
+        with self._locked_action(box, verb) as action:
+            act = await self._judge_action(
                 box, verb, provider, consent, action, evidence_digest, ordered_at
             )
-            permit = await self._sealed(act)
+            permit = await self._seal_and_permit(act)
             async for step in self._carry_out(act, permit):
                 yield step
 
     @contextlib.contextmanager
-    def _held(self, box: str, verb: Verb) -> Iterator[Action]:
+    def _locked_action(self, box: str, verb: BillingVerb) -> Iterator[JournaledAction]:
         """Lock the instance so that no other rgt acts on it meanwhile."""
         try:
-            with self._journal.hold(self._target(box), box, verb) as action:
+            with self._journal.lock_instance(self._target_of(box), box, verb) as action:
                 if action.earlier is not None:
-                    raise GateClosed((f"{words(action.earlier)}: settle that first",))
+                    raise GateClosed(
+                        (f"{describe_open_action(action.earlier)}: settle that first",)
+                    )
                 yield action
-        except (Held, JournalFailed) as error:
+        except (InstanceLocked, JournalFailed) as error:
             raise GateClosed((f"{error}. Nothing was sent.",)) from error
 
-    async def _judged(
+    async def _judge_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         provider: Provider,
         consent: Consent,
-        action: Action,
+        action: JournaledAction,
         evidence_digest: str | None,
         ordered_at: float,
-    ) -> _Act:
+    ) -> _ActionInProgress:
         """Read everything again, let the gate judge it, and record the intended call.
 
         Raises:
@@ -371,32 +379,36 @@ class Teardown:
         """
         session = self._sessions[box]
         session.set_interval(session.state.spec.interval)
-        given = await self._read(box, verb, provider)
-        told = await self._ask(given, verb)
+        given = await self._read_situation(box, verb, provider)
+        told = await self._collect_results(given, verb)
         since = await self._asking.look(session)
-        given = await self._read(box, verb, provider)
+        given = await self._read_situation(box, verb, provider)
         given = await self._with_park(replace(given, told=told, since=since), verb)
-        evidence = gather(given, verb, consent)
-        fresh = self._review(given, verb, provider, evidence)
+        evidence = gather_evidence(given, verb, consent)
+        fresh = self._build_review(given, verb, provider, evidence)
         reasons = [text for _, text in objections(evidence, given.ticks)]
         seen = self._shown.get((box, verb))
         if evidence_digest is not None:
-            why = outdated(evidence_digest, facts_digest(evidence), ordered_at)
+            why = find_digest_problem(evidence_digest, facts_digest(evidence), ordered_at)
             reasons += [why] if why is not None else []
         elif seen is not None:
-            reasons += changes(seen, fresh)
-        act = _Act(given, evidence, provider, consent, action, digest(seen or fresh))
+            reasons += list_review_changes(seen, fresh)
+        act = _ActionInProgress(
+            given, evidence, provider, consent, action, hash_struct(seen or fresh)
+        )
         if reasons:
-            await self._refuse(act, tuple(dict.fromkeys(reasons)))
-        call = provider.describe(verb, evidence.instance)
-        line = await self._note(act, AuditEvent.REQUESTED, call, required=True)
-        await self._write(lambda: action.intend(call, evidence=facts_digest(evidence), audit=line))
+            await self._refuse_action(act, tuple(dict.fromkeys(reasons)))
+        call = provider.describe_call(verb, evidence.instance)
+        line = await self._write_audit(act, AuditEvent.REQUESTED, call, required=True)
+        await self._write_journal(
+            lambda: action.record_intent(call, evidence=facts_digest(evidence), audit=line)
+        )
         receipt = receipt_of(
             given, evidence, consent, fresh, action=action.id, call=call, audit=line
         )
         return dataclasses.replace(act, receipt=receipt)
 
-    async def _sealed(self, act: _Act) -> Permit:
+    async def _seal_and_permit(self, act: _ActionInProgress) -> Permit:
         """Seal the box, check everything again under the seal, and return the permit.
 
         Raises:
@@ -407,85 +419,93 @@ class Teardown:
         session = self._sessions[box]
         seal: Seal | None = None
         why = ""
-        holds = given.unsealed is None and given.state.link is Link.LIVE
+        holds = given.unsealed is None and given.state.link is LinkState.LIVE
         try:
             if holds:
                 try:
-                    seal = await self._asking.seal(session, box_evidence.wanted(given, verb))
+                    seal = await self._asking.seal(
+                        session, box_evidence.build_results_request(given, verb)
+                    )
                 except BoxError as error:
                     why = str(error)
                     self._unsealable[box] = (session.state.hello, why)
-            again = await self._read(box, verb, act.provider)
+            again = await self._read_situation(box, verb, act.provider)
             told = given.told
             if seal is not None and told.results is not None:
                 told = replace(told, results=under_seal(told.results, seal))
             again = replace(
                 again, told=told, since=given.since, parked=given.parked, unsealed=given.unsealed
             )
-            last = gather(again, verb, act.consent)
+            last = gather_evidence(again, verb, act.consent)
             if holds:
-                last = sealed(last, seal, why, again.ticks)
-            verdict = evaluate(last, again.ticks, seal.nonce if seal is not None else "")
+                last = apply_seal(last, seal, why, again.ticks)
+            verdict = evaluate_evidence(last, again.ticks, seal.nonce if seal is not None else "")
             if isinstance(verdict, Permit) and verdict.digest != facts_digest(act.evidence):
                 verdict = Refusal(
                     reasons=("something changed while the box was made to hold still",)
                 )
             if isinstance(verdict, Refusal):
                 reasons = verdict.reasons
-                await self._write(lambda: act.action.put(ActionState.REFUSED, "; ".join(reasons)))
-                await self._refuse(act, reasons)
-            call = act.provider.describe(verb, act.evidence.instance)
-            await self._write(lambda: act.action.sent(call))
+                await self._write_journal(
+                    lambda: act.action.record_state(ActionState.REFUSED, "; ".join(reasons))
+                )
+                await self._refuse_action(act, reasons)
+            call = act.provider.describe_call(verb, act.evidence.instance)
+            await self._write_journal(lambda: act.action.record_sent(call))
         except BaseException:
-            await self._unseal(session, seal.nonce if seal is not None else "")
+            await self._remove_seal(session, seal.nonce if seal is not None else "")
             raise
         return verdict
 
-    async def _carry_out(self, act: _Act, permit: Permit) -> AsyncIterator[StopProgress]:
+    async def _carry_out(
+        self, act: _ActionInProgress, permit: Permit
+    ) -> AsyncIterator[StopProgress]:
         session = self._sessions[permit.box]
         kept = False
         await self._keep_receipt(act)
         by_click = is_click(act.provider, permit.verb)
         if by_click:
-            steps = hand_over(act.provider, permit, self._clock)
+            steps = report_console_steps(act.provider, permit, self._clock)
         else:
             steps = carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep)
         async for step in steps:
-            line = await self._note(
+            line = await self._write_audit(
                 act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False
             )
             with contextlib.suppress(
                 JournalFailed
             ):  # the call was sent: a failed journal write cannot undo it
-                await asyncio.to_thread(act.action.put, STATES[step.phase], step.text, audit=line)
+                await asyncio.to_thread(
+                    act.action.record_state, STATES[step.phase], step.text, audit=line
+                )
             if step.phase is StopPhase.FAILED:
-                await self._unseal(session, permit.seal)
+                await self._remove_seal(session, permit.seal)
             if step.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF) and not kept:
                 kept = True
                 await self._keep_park(act, permit)
             if step.phase is not StopPhase.REQUESTED and not by_click:
-                self._meters.put(session, await act.provider.read(permit.instance))
+                self._meters.store_reading(session, await act.provider.read(permit.instance))
             await self._finish_receipt(act, step)
             yield step
             if step.phase is StopPhase.YOURS:
                 return  # The seal stays until it expires: the person clicks now.
         if (
-            session.state.link is Link.LIVE
+            session.state.link is LinkState.LIVE
         ):  # it still answers: its queue must not wait for the seal to expire
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(UNSEAL_SECONDS):
-                    await self._unseal(session, permit.seal)
+                    await self._remove_seal(session, permit.seal)
 
-    async def _keep_receipt(self, act: _Act) -> None:
+    async def _keep_receipt(self, act: _ActionInProgress) -> None:
         """Store facts that cannot be queried after the call.
 
         If that fails, only the receipt is missing.
         """
         if act.receipt is not None:
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(self.receipts.keep, act.receipt)
+                await asyncio.to_thread(self.receipts.save_receipt, act.receipt)
 
-    async def _finish_receipt(self, act: _Act, step: StopProgress) -> None:
+    async def _finish_receipt(self, act: _ActionInProgress, step: StopProgress) -> None:
         spent = self._sessions[act.evidence.box].state.meter.spent
         state = STATES[step.phase]
         if state in SETTLED or state in (
@@ -494,32 +514,32 @@ class Teardown:
             ActionState.YOURS,
         ):
             await asyncio.to_thread(
-                self.receipts.finish, act.action.id, state, step.at, step.text, spent
+                self.receipts.finish_receipt, act.action.id, state, step.at, step.text, spent
             )
 
-    def _provider(self, box: str) -> Provider:
+    def _provider_of(self, box: str) -> Provider:
         session, profile = self._sessions[box], self._profiles[box]
         if session.state.spec.provider is None and not profile.billed:
             text = f"{box} has no control plane in the fleet file, and nothing is billed on {profile.name}"
             raise NoControlPlane((text,))
         try:
-            return self._meters.acting(session)
+            return self._meters.action_provider(session)
         except ValueError as error:
             raise GateClosed((str(error),)) from error
 
-    def _target(self, box: str) -> Target:
+    def _target_of(self, box: str) -> InstanceTarget:
         return target_of(self._sessions[box].state.spec.billing_ref)
 
-    async def _read(self, box: str, verb: Verb, provider: Provider) -> Situation:
-        """Read the provider, and return everything known except the box's own lists (`Told`)."""
+    async def _read_situation(self, box: str, verb: BillingVerb, provider: Provider) -> Situation:
+        """Read the provider, and return everything known except the box's own lists (`CollectedResults`)."""
         session = self._sessions[box]
         for _ in range(READINGS):
             asked = self._ticks()
             fresh = await provider.read(provider.instance)
             if session.state.spec.provider is None:
-                meter = self._meters.of_person(session, fresh)
+                meter = self._meters.meter_without_provider(session, fresh)
             else:
-                self._meters.put(session, fresh)
+                self._meters.store_reading(session, fresh)
                 meter = session.state.meter
             if meter.error is not None or self._ticks() - asked <= LATE_S:
                 break
@@ -536,7 +556,7 @@ class Teardown:
             meter=meter,
             meter_at=asked,
             profile=self._profiles[box],
-            action=provider.action(verb),
+            action=provider.native_action(verb),
             addresses=found,
             unsealed=unsealed,
             readonly=self._readonly,
@@ -544,11 +564,11 @@ class Teardown:
             ticks=self._ticks(),
         )
 
-    async def _ask(self, given: Situation, verb: Verb) -> Told:
+    async def _collect_results(self, given: Situation, verb: BillingVerb) -> CollectedResults:
         """Make the box list files at risk, and inspect every copy of it."""
         ref = given.state.spec.provider
-        name, wanted = given.state.spec.name, box_evidence.wanted(given, verb)
-        told = await box_evidence.ask(
+        name, wanted = given.state.spec.name, box_evidence.build_results_request(given, verb)
+        told = await box_evidence.collect_results(
             self._asking,
             self._sessions[name],
             ref.instance if ref is not None else "",
@@ -562,7 +582,9 @@ class Teardown:
             )
         return told
 
-    async def _listed(self, given: Situation, verb: Verb, patience: float | None) -> Told:
+    async def _recent_results(
+        self, given: Situation, verb: BillingVerb, patience: float | None
+    ) -> CollectedResults:
         """Return a recent list.
 
         A review is made every other second, so it waits up to `patience` and otherwise returns
@@ -575,10 +597,12 @@ class Teardown:
         task = self._lists.get(key)
         if task is None:
             name = f"listing the results of {key[0]}"
-            task = self._lists[key] = asyncio.create_task(self._ask(given, verb), name=name)
+            task = self._lists[key] = asyncio.create_task(
+                self._collect_results(given, verb), name=name
+            )
         done, _ = await asyncio.wait([task], timeout=patience)
         if not done:
-            return Told(problem="the box is listing it", at=given.ticks)
+            return CollectedResults(problem="the box is listing it", at=given.ticks)
         told = task.result()
         if self._lists.get(key) is task:  # otherwise its copies changed meanwhile
             del self._lists[key]
@@ -586,32 +610,32 @@ class Teardown:
                 self._listed_last[key] = told
         return told
 
-    async def _with_park(self, given: Situation, verb: Verb) -> Situation:
+    async def _with_park(self, given: Situation, verb: BillingVerb) -> Situation:
         """Add the evidence stored when rgt parked the box, unless the box can be queried now."""
-        if verb is Verb.PARK or given.state.link is Link.LIVE:
+        if verb is BillingVerb.PARK or given.state.link is LinkState.LIVE:
             return given
-        target = self._target(given.state.spec.name)
-        parked = await asyncio.to_thread(self._parked.find, target)
-        if parked is None or stands(parked, given.meter) is not None:
+        target = self._target_of(given.state.spec.name)
+        parked = await asyncio.to_thread(self._parked.find_record, target)
+        if parked is None or find_park_problem(parked, given.meter) is not None:
             return given
         box = given.state.spec.name
-        told = await box_evidence.copies_of(
+        told = await box_evidence.recheck_earlier_copies(
             self._asking, box, target.instance, parked.results, given.meter_at or given.ticks
         )
         return replace(given, parked=parked, told=told)
 
-    async def _keep_park(self, act: _Act, permit: Permit) -> None:
+    async def _keep_park(self, act: _ActionInProgress, permit: Permit) -> None:
         """Store the evidence of a box just parked; delete that of a destroyed box."""
         given = act.given
-        target = Target(kind=permit.kind, account=permit.account, instance=permit.instance)
-        if permit.verb is Verb.DESTROY:
-            await asyncio.to_thread(self._parked.forget, target)
+        target = InstanceTarget(kind=permit.kind, account=permit.account, instance=permit.instance)
+        if permit.verb is BillingVerb.DESTROY:
+            await asyncio.to_thread(self._parked.delete_record, target)
             return
         found = given.told.results
         if found is None or not worth_keeping(act.evidence, permit.seal, found.generation):
-            await asyncio.to_thread(self._parked.forget, target)
+            await asyncio.to_thread(self._parked.delete_record, target)
             return
-        parked = Parked(
+        parked = ParkRecord(
             target=target,
             box=permit.box,
             at=self._clock(),
@@ -626,49 +650,51 @@ class Teardown:
         self._kept[target] = self._ticks()
         # Without it a later destroy requires more evidence; nothing else depends on it.
         with contextlib.suppress(OSError, ValueError):
-            await asyncio.to_thread(self._parked.keep, parked)
+            await asyncio.to_thread(self._parked.save_record, parked)
 
-    def _told(self, session: BoxSession, meter: Meter) -> None:
+    def _drop_stale_park(self, session: BoxSession, meter: Meter) -> None:
         """Delete the evidence of a park once the machine runs again."""
         ref = session.state.spec.provider
         if ref is None or meter.error is not None:
             return
         if meter.lifecycle not in (Lifecycle.RUNNING, Lifecycle.STARTING):
             return
-        target = Target(kind=ref.kind, account=ref.account, instance=ref.instance)
+        target = InstanceTarget(kind=ref.kind, account=ref.account, instance=ref.instance)
         # A reading that was under way while the park was confirmed may be older than the park.
         if self._ticks() - self._kept.get(target, -LATE_S) >= LATE_S:
-            self._parked.forget(target)
+            self._parked.delete_record(target)
 
-    def _review(
-        self, given: Situation, verb: Verb, provider: Provider, evidence: Evidence
-    ) -> Review:
+    def _build_review(
+        self, given: Situation, verb: BillingVerb, provider: Provider, evidence: Evidence
+    ) -> ActionReview:
         action = action_for(given.profile, verb) if given.profile is not None else None
         return make_review(
             evidence,
             given,
             native_label=action.native_label if action is not None else provider.native_label(verb),
-            will_send=provider.describe(verb, provider.instance),
-            known=tiers(given, verb)[0],
-            keeps_billing=provider.keeps_billing(verb, provider.instance),
+            will_send=provider.describe_call(verb, provider.instance),
+            known=find_storage_tiers(given, verb)[0],
+            keeps_billing=provider.list_kept_charges(verb, provider.instance),
         )
 
-    async def _unseal(self, session: BoxSession, nonce: str) -> None:
+    async def _remove_seal(self, session: BoxSession, nonce: str) -> None:
         if nonce:
             with contextlib.suppress(BoxError):  # the seal expires automatically
                 await self._asking.unseal(session, nonce)
 
-    async def _refuse(self, act: _Act, reasons: tuple[str, ...]) -> NoReturn:
-        await self._note(act, AuditEvent.REFUSED, "; ".join(reasons), required=False)
+    async def _refuse_action(self, act: _ActionInProgress, reasons: tuple[str, ...]) -> NoReturn:
+        await self._write_audit(act, AuditEvent.REFUSED, "; ".join(reasons), required=False)
         raise GateClosed(reasons)
 
-    async def _write(self, write: Callable[[], None]) -> None:
+    async def _write_journal(self, write: Callable[[], None]) -> None:
         try:
             await asyncio.to_thread(write)
         except JournalFailed as error:
             raise GateClosed((f"{error}. Nothing was sent.",)) from error
 
-    async def _note(self, act: _Act, event: AuditEvent, text: str, *, required: bool) -> str:
+    async def _write_audit(
+        self, act: _ActionInProgress, event: AuditEvent, text: str, *, required: bool
+    ) -> str:
         """Write a line of the audit log; return its hash."""
         evidence = act.evidence
         entry = AuditEntry(
@@ -683,7 +709,7 @@ class Teardown:
             text=text,
         )
         try:
-            return await asyncio.to_thread(self._audit.record, entry)
+            return await asyncio.to_thread(self._audit.record_entry, entry)
         except AuditFailed as error:
             if required:
                 raise GateClosed((f"{error}. Nothing was sent.",)) from error
@@ -694,7 +720,7 @@ OPEN = "open"
 """Key of the item for an action whose outcome is unknown."""
 
 
-def _with_open(review: Review, earlier: str, ticks: float) -> Review:
+def _with_open(review: ActionReview, earlier: str, ticks: float) -> ActionReview:
     """Add an earlier unfinished action to a review.
 
     The journal allows no second action until it is settled.

@@ -15,23 +15,30 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.gate import Situation, Told, tiers
+from rgt_tui.gate import CollectedResults, Situation, find_storage_tiers
 from rgt_tui.model import (
     DEFAULT_PATTERN,
+    BillingVerb,
+    BoxResults,
     BoxSpec,
     CopyProof,
-    Link,
+    LinkState,
     Meter,
     ResultGroup,
-    Results,
     Seal,
-    Skipped,
-    Verb,
-    steady,
+    SkippedFiles,
+    steady_time,
 )
 from rgt_tui.profiles import path_survives, stale_after
-from rgt_tui.ssh import BoxError, CommandFailed, Deployed, decoded, record, run
-from rgt_tui.transfer import LedgerError, proofs
+from rgt_tui.ssh import (
+    BoxError,
+    CommandFailed,
+    DeployedAgent,
+    decode_answer,
+    extract_record,
+    run_command,
+)
+from rgt_tui.transfer import LedgerError, prove_loadable_copies
 
 LOOK_SECONDS = 20.0
 """How long to wait for a sample of a live box."""
@@ -49,49 +56,49 @@ NONCE_LENGTH = 32
 T = TypeVar("T")
 
 
-async def look(box: BoxSession) -> float:
+async def wait_for_sample(box: BoxSession) -> float:
     """Wait for a sample taken from now on; return the time from which one counts (steady clock)."""
-    if box.state.link is not Link.LIVE:
-        return steady()
-    return await box.look(max(LOOK_SECONDS, stale_after(box.state)))
+    if box.state.link is not LinkState.LIVE:
+        return steady_time()
+    return await box.wait_for_sample(max(LOOK_SECONDS, stale_after(box.state)))
 
 
-async def reach(box: BoxSession) -> None:
+async def try_to_connect(box: BoxSession) -> None:
     """Try to connect to a box that is not connected, and wait for the result."""
     await box.try_now(LOOK_SECONDS)
 
 
-async def results(box: BoxSession, wanted: Wanted) -> Results:
+async def list_files_at_risk(box: BoxSession, wanted: ResultsRequest) -> BoxResults:
     """Have the box list files that could be lost.
 
     Raises:
         BoxError: no answer, or an unusable one.
     """
     connection, deployed = box.agent
-    return await ask_results(connection, deployed, box.state.spec, wanted)
+    return await request_results(connection, deployed, box.state.spec, wanted)
 
 
-async def seal(box: BoxSession, wanted: Wanted) -> Seal:
+async def seal_box(box: BoxSession, wanted: ResultsRequest) -> Seal:
     """Seal the box, so that nothing on it changes.
 
     Raises:
         BoxError: it is not sealed, or that is unknown.
     """
     connection, deployed = box.agent
-    return await ask_seal(connection, deployed, box.state.spec, wanted)
+    return await request_seal(connection, deployed, box.state.spec, wanted)
 
 
-async def unseal(box: BoxSession, nonce: str) -> None:
+async def unseal_box(box: BoxSession, nonce: str) -> None:
     """Remove the seal. If that fails, the seal expires automatically.
 
     Raises:
         BoxError: it is unknown whether the seal is removed.
     """
     connection, deployed = box.agent
-    await ask_unseal(connection, deployed, nonce)
+    await request_unseal(connection, deployed, nonce)
 
 
-def unsealed(box: BoxSession) -> str | None:
+def find_seal_problem(box: BoxSession) -> str | None:
     """Return why a box cannot be sealed, or None."""
     try:
         _ = box.agent
@@ -100,7 +107,7 @@ def unsealed(box: BoxSession) -> str | None:
     return None
 
 
-async def copies(
+async def recheck_copies(
     box: str, instance: str, groups: Iterable[ResultGroup], *, env: Mapping[str, str] = os.environ
 ) -> tuple[CopyProof, ...]:
     """Check every local copy again.
@@ -115,7 +122,9 @@ async def copies(
     Raises:
         LedgerError: the ledger is unreadable.
     """
-    return await asyncio.to_thread(partial(proofs, box, instance, tuple(groups), env=env))
+    return await asyncio.to_thread(
+        partial(prove_loadable_copies, box, instance, tuple(groups), env=env)
+    )
 
 
 async def addresses(meter: Meter) -> frozenset[str]:
@@ -132,20 +141,22 @@ async def addresses(meter: Meter) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Asking:
+class EvidenceQueries:
     """The queries of a billing action; tests replace them."""
 
-    look: Callable[[BoxSession], Awaitable[float]] = look
-    results: Callable[[BoxSession, Wanted], Awaitable[Results]] = results
-    seal: Callable[[BoxSession, Wanted], Awaitable[Seal]] = seal
-    unseal: Callable[[BoxSession, str], Awaitable[None]] = unseal
-    unsealed: Callable[[BoxSession], str | None] = unsealed
-    copies: Callable[[str, str, Iterable[ResultGroup]], Awaitable[tuple[CopyProof, ...]]] = copies
+    look: Callable[[BoxSession], Awaitable[float]] = wait_for_sample
+    results: Callable[[BoxSession, ResultsRequest], Awaitable[BoxResults]] = list_files_at_risk
+    seal: Callable[[BoxSession, ResultsRequest], Awaitable[Seal]] = seal_box
+    unseal: Callable[[BoxSession, str], Awaitable[None]] = unseal_box
+    unsealed: Callable[[BoxSession], str | None] = find_seal_problem
+    copies: Callable[[str, str, Iterable[ResultGroup]], Awaitable[tuple[CopyProof, ...]]] = (
+        recheck_copies
+    )
     addresses: Callable[[Meter], Awaitable[frozenset[str]]] = addresses
-    reach: Callable[[BoxSession], Awaitable[None]] = reach
+    reach: Callable[[BoxSession], Awaitable[None]] = try_to_connect
 
 
-def wanted(given: Situation, verb: Verb) -> Wanted:
+def build_results_request(given: Situation, verb: BillingVerb) -> ResultsRequest:
     """Return the parameters of the box's list of results.
 
     It lists files named in the box's description or newer than the machine. Storage that survives
@@ -156,18 +167,20 @@ def wanted(given: Situation, verb: Verb) -> Wanted:
     stays: tuple[str, ...] = ()
     if given.profile is not None:
         # Use the samples alone, so that the list under the seal has the same parameters.
-        known, _ = tiers(msgspec.structs.replace(given, told=Told()), verb)
+        known, _ = find_storage_tiers(msgspec.structs.replace(given, told=CollectedResults()), verb)
         disks = state.sample.disks if state.sample is not None else ()
         mounts = sorted({disk.mount for disk in disks if disk.error is None})
         # A park also lists files that a later destroy would delete, because a stopped box cannot be
         # queried.
-        both = (verb, Verb.DESTROY)
+        both = (verb, BillingVerb.DESTROY)
         stays = tuple(
             mount
             for mount in mounts
             if all(path_survives(mount, given.profile, known, one) is True for one in both)
         )
-    return Wanted(since=since, no_since=no_since, results=state.spec.results, survives=stays)
+    return ResultsRequest(
+        since=since, no_since=no_since, results=state.spec.results, survives=stays
+    )
 
 
 def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | None, str]:
@@ -192,9 +205,13 @@ def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | No
     return created + min(0.0, skew) - MADE_BEFORE_S, ""
 
 
-async def ask(
-    asking: Asking, box: BoxSession, instance: str, ticks: Callable[[], float], what: Wanted
-) -> Told:
+async def collect_results(
+    asking: EvidenceQueries,
+    box: BoxSession,
+    instance: str,
+    ticks: Callable[[], float],
+    what: ResultsRequest,
+) -> CollectedResults:
     """List files that could be lost, and check every copy of them; errors are part of the answer.
 
     Args:
@@ -208,25 +225,29 @@ async def ask(
     try:
         found = await asking.results(box, what)
     except BoxError as error:
-        return Told(problem=str(error), at=at)
+        return CollectedResults(problem=str(error), at=at)
     if what.no_since and not found.no_since:
         found = msgspec.structs.replace(found, no_since=what.no_since)
     try:
-        return Told(
+        return CollectedResults(
             results=found,
             at=at,
             proofs=await asking.copies(box.state.spec.name, instance, found.groups),
         )
     except (LedgerError, OSError) as error:
-        return Told(results=found, at=at, proofs_problem=str(error))
+        return CollectedResults(results=found, at=at, proofs_problem=str(error))
 
 
-async def copies_of(asking: Asking, box: str, instance: str, known: Results, at: float) -> Told:
+async def recheck_earlier_copies(
+    asking: EvidenceQueries, box: str, instance: str, known: BoxResults, at: float
+) -> CollectedResults:
     """Check every copy of an earlier list of results, because the box cannot be queried now."""
     try:
-        return Told(results=known, at=at, proofs=await asking.copies(box, instance, known.groups))
+        return CollectedResults(
+            results=known, at=at, proofs=await asking.copies(box, instance, known.groups)
+        )
     except (LedgerError, OSError) as error:
-        return Told(results=known, at=at, proofs_problem=str(error))
+        return CollectedResults(results=known, at=at, proofs_problem=str(error))
 
 
 # Queries of a billing action to a box: list the results that it would lose, and seal it meanwhile.
@@ -235,7 +256,7 @@ async def copies_of(asking: Asking, box: str, instance: str, known: Results, at:
 # answer is an error: silence is never taken for "no files".
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ResultsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which files of a box are results, beyond its description."""
 
     since: float | None = None
@@ -251,14 +272,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Directories on storage that survives the verb: they are not searched."""
 
 
-async def ask_results(
+async def request_results(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     spec: BoxSpec,
-    wanted: Wanted | None = None,
+    wanted: ResultsRequest | None = None,
     *,
     seconds: float = RESULTS_SECONDS,
-) -> Results:
+) -> BoxResults:
     """Query which files on a box could be lost.
 
     Args:
@@ -271,24 +292,24 @@ async def ask_results(
     Raises:
         BoxError: no answer, or an unusable one: the files on the box are then unknown.
     """
-    words = ("results", *results_words(spec, wanted or Wanted()))
-    return _checked_results(await _ask(connection, deployed, words, Results, seconds))
+    words = ("results", *results_arguments(spec, wanted or ResultsRequest()))
+    return _checked_results(await _query_agent(connection, deployed, words, BoxResults, seconds))
 
 
-def results_of(line: bytes) -> Results:
+def decode_results(line: bytes) -> BoxResults:
     """Decode a line printed by `rgt-box results`.
 
     Raises:
         CommandFailed: it is unusable.
     """
-    return _checked_results(decoded(line, Results, "rgt-box results: the answer"))
+    return _checked_results(decode_answer(line, BoxResults, "rgt-box results: the answer"))
 
 
-async def ask_seal(
+async def request_seal(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     spec: BoxSpec,
-    wanted: Wanted | None = None,
+    wanted: ResultsRequest | None = None,
     *,
     hold: float = SEAL_SECONDS,
     seconds: float = RESULTS_SECONDS,
@@ -299,7 +320,7 @@ async def ask_seal(
         connection: To the box.
         deployed: Its agent.
         spec: The box.
-        wanted: The same as for `ask_results`, otherwise the generations cannot be compared.
+        wanted: The same as for `request_results`, otherwise the generations cannot be compared.
         hold: Seconds after which the seal expires.
         seconds: How long the box may take.
 
@@ -310,22 +331,22 @@ async def ask_seal(
         "seal",
         "--seconds",
         f"{hold:g}",
-        *_pattern(spec),
-        *results_words(spec, wanted or Wanted()),
+        *_pattern_arguments(spec),
+        *results_arguments(spec, wanted or ResultsRequest()),
     )
-    seal = await _ask(connection, deployed, words, Seal, seconds)
+    seal = await _query_agent(connection, deployed, words, Seal, seconds)
     if len(seal.nonce) != NONCE_LENGTH or not seal.nonce.isalnum() or not seal.generation:
         raise CommandFailed("invalid seal from the agent; it expires automatically")
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
         raise CommandFailed("the agent's seal has no time; it expires automatically")
-    if _is_odd(seal.skipped):
+    if _has_impossible_numbers(seal.skipped):
         raise CommandFailed("the agent's seal has invalid numbers; it expires automatically")
     return seal
 
 
-async def ask_unseal(
+async def request_unseal(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     nonce: str,
     *,
     seconds: float = UNSEAL_SECONDS,
@@ -338,21 +359,21 @@ async def ask_unseal(
     Raises:
         BoxError: it is unknown whether it is removed; it expires automatically.
     """
-    answer = await _ask(connection, deployed, ("unseal", nonce), _Opened, seconds)
+    answer = await _query_agent(connection, deployed, ("unseal", nonce), _OpenedAnswer, seconds)
     return answer.opened
 
 
-class _Opened(msgspec.Struct, frozen=True):
+class _OpenedAnswer(msgspec.Struct, frozen=True):
     opened: bool
 
 
-def _pattern(spec: BoxSpec) -> list[str]:
+def _pattern_arguments(spec: BoxSpec) -> list[str]:
     if spec.pattern and spec.pattern != DEFAULT_PATTERN:
         return ["--pattern", spec.pattern]
     return []
 
 
-def results_words(spec: BoxSpec, wanted: Wanted) -> list[str]:
+def results_arguments(spec: BoxSpec, wanted: ResultsRequest) -> list[str]:
     """Return the command line of `rgt-box results`, without the verb."""
     words = [word for job in spec.jobs for word in ("--job", job)]
     words += [word for path in spec.runs for word in ("--run", path)]
@@ -363,31 +384,35 @@ def results_words(spec: BoxSpec, wanted: Wanted) -> list[str]:
     return words + ([] if wanted.since is None else ["--since", repr(float(wanted.since))])
 
 
-async def _ask(
+async def _query_agent(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     words: Sequence[str],
     kind: type[T],
     seconds: float,
 ) -> T:
     verb = words[0]
-    done = await run(
+    done = await run_command(
         connection,
-        deployed.command(*words),
+        deployed.build_command(*words),
         seconds=seconds,
         most_bytes=MOST_BYTES,
         name=f"rgt-box {verb}",
     )
-    lines = [line for raw in done.out.splitlines() if (line := record(raw))]
+    lines = [line for raw in done.out.splitlines() if (line := extract_record(raw))]
     if done.status != 0 or not lines:
         why = done.words or f"exit {done.status}"
         raise CommandFailed(f"rgt-box {verb}: {why}")
-    return decoded(lines[-1], kind, f"rgt-box {verb}: the answer")
+    return decode_answer(lines[-1], kind, f"rgt-box {verb}: the answer")
 
 
-def _checked_results(found: Results) -> Results:
+def _checked_results(found: BoxResults) -> BoxResults:
     """Return the answer if its values are plausible."""
-    is_odd = not math.isfinite(found.at) or _is_odd(found.groups) or _is_odd(found.skipped)
+    is_odd = (
+        not math.isfinite(found.at)
+        or _has_impossible_numbers(found.groups)
+        or _has_impossible_numbers(found.skipped)
+    )
     if not found.generation or is_odd:
         raise CommandFailed(
             "rgt-box results: invalid answer: its generation is missing, or its numbers are out of range"
@@ -399,6 +424,6 @@ def _checked_results(found: Results) -> Results:
     return found
 
 
-def _is_odd(rows: Sequence[ResultGroup | Skipped]) -> bool:
+def _has_impossible_numbers(rows: Sequence[ResultGroup | SkippedFiles]) -> bool:
     """Return whether the box sent impossible numbers."""
     return any(not math.isfinite(row.newest) or row.files < 0 or row.bytes < 0 for row in rows)

@@ -16,27 +16,27 @@ import msgspec
 from rgt_wire.shared_text import line_text
 
 from rgt_tui.fleet.connector import Backoff
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
-from rgt_tui.fleet.work.agent_answers import Row, ask, number
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_count
+from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
     CatFailed,
     CommandFailed,
     ConfigError,
-    Deployed,
+    DeployedAgent,
     DeployFailed,
     FileBegins,
+    FileProgress,
     HostKeyRefused,
     NoCommands,
     NoPython,
-    Place,
     Unreachable,
-    cat,
-    record,
-    run,
+    extract_record,
+    run_command,
+    stream_cat,
 )
 
 PIECE_BYTES = 512 << 10
@@ -119,7 +119,7 @@ class Surroundings(NamedTuple):
     """Size of the file now."""
 
 
-Agent = tuple[asyncssh.SSHClientConnection, Deployed]
+Agent = tuple[asyncssh.SSHClientConnection, DeployedAgent]
 
 
 class BoxLog:
@@ -145,9 +145,9 @@ class BoxLog:
             NothingOlder: the log begins here, or a limit is reached.
             BoxError: the box does not send them.
         """
-        if kept.place is None:
+        if kept.oldest_position is None:
             raise NothingOlder("it is not known where on the box these lines are")
-        number, place = known = kept.place
+        number, place = known = kept.oldest_position
         if place.offset == 0:
             raise NothingOlder("this is the beginning of the log")
         length = PIECE_BYTES
@@ -157,8 +157,8 @@ class BoxLog:
             if piece.lines or start == 0 or length >= LARGEST_PIECE:
                 break
             length *= 4
-        if kept.place != known:  # the log was truncated meanwhile
-            return kept.first
+        if kept.oldest_position != known:  # the log was truncated meanwhile
+            return kept.first_number
         if not piece.lines:
             raise NothingOlder("the line before these is too long to be shown")
         if not kept.replace_before(number, piece.lines, piece.place):
@@ -174,8 +174,8 @@ class BoxLog:
         if kept.inode is None:
             return 0
         piece = await self.read_piece(kept.inode, kept.reached, kept.reached + PIECE_BYTES)
-        kept.know(piece.place)
-        kept.append(piece.lines)
+        kept.record_position(piece.place)
+        kept.append_lines(piece.lines)
         kept.reached = max(kept.reached, piece.end)
         return len(piece.lines)
 
@@ -190,10 +190,10 @@ class BoxLog:
         )
         after = await self.read_piece(place.inode, place.offset, place.offset + AROUND_BYTES)
         kept = KeptLines(self.path)
-        kept.know(before.place if before.lines else place)
-        kept.append(before.lines)
+        kept.record_position(before.place if before.lines else place)
+        kept.append_lines(before.lines)
         number = kept.end
-        kept.append(after.lines)
+        kept.append_lines(after.lines)
         kept.inode, kept.reached = place.inode, max(after.end, place.offset)
         return Surroundings(kept, number, after.size)
 
@@ -211,9 +211,9 @@ class BoxLog:
         begin = max(0, start - 1)  # the byte before shows whether a line begins here
         words = (
             "--path",
-            _literal(self.path),
+            _escape_glob(self.path),
             "--cursor",
-            _cursor(inode, begin),
+            _unverified_cursor(inode, begin),
             "--until",
             str(stop),
         )
@@ -221,7 +221,7 @@ class BoxLog:
         size = stop
         try:
             async with asyncio.timeout(SECONDS):
-                async for item in cat(*self._agent(), *words, silence=SECONDS):
+                async for item in stream_cat(*self._agent(), *words, silence=SECONDS):
                     if isinstance(item, FileBegins):
                         if item.inode != inode or item.start != begin:
                             raise CatFailed(
@@ -264,8 +264,8 @@ class BoxLog:
         Raises:
             BoxError: the box does not count them.
         """
-        if kept.place is not None:
-            number, place = kept.place
+        if kept.oldest_position is not None:
+            number, place = kept.oldest_position
             kept.counted = await self.count_before(place), number
 
     async def count_before(self, place: FilePlace) -> int:
@@ -274,17 +274,17 @@ class BoxLog:
         Raises:
             BoxError: it is unknown, for instance because counting takes too long.
         """
-        cursor = _cursor(place.inode, place.offset)
+        cursor = _unverified_cursor(place.inode, place.offset)
         rows = await self._read_rows("--cursor", cursor, "--count", "--until", str(place.offset))
         if rows[0].inode != place.inode or rows[-1].lines < 0:
             raise CommandFailed("rgt-box cat: that part of the log is no longer on the box")
         return rows[-1].lines
 
-    async def _read_rows(self, *words: str) -> list[_Row]:
+    async def _read_rows(self, *words: str) -> list[_LogRow]:
         connection, deployed = self._agent()
-        done = await run(
+        done = await run_command(
             connection,
-            deployed.command("cat", "--path", _literal(self.path), *words),
+            deployed.build_command("cat", "--path", _escape_glob(self.path), *words),
             seconds=COUNT_SECONDS,
             most_bytes=64 << 10,
             name="rgt-box cat",
@@ -292,14 +292,14 @@ class BoxLog:
         rows = []
         for raw in done.out.splitlines():
             try:
-                rows.append(msgspec.json.decode(record(raw), type=_Row))
+                rows.append(msgspec.json.decode(extract_record(raw), type=_LogRow))
             except (msgspec.DecodeError, RecursionError):
                 continue
         if not rows or rows[-1].t == "error":
             raise CommandFailed(f"rgt-box cat: {done.words or 'no answer'}")
         return rows
 
-    async def search(
+    async def search_log(
         self, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
     ) -> BoxSearch:
         """Search the complete log on the box, its end first; at most about 1 MB is sent.
@@ -347,21 +347,23 @@ class BoxLog:
                     "",
                 )
                 last = BoxSearch(
-                    matches=number(row, "matches"),
-                    read=number(row, "read"),
+                    matches=row_count(row, "matches"),
+                    read=row_count(row, "read"),
                     ended=True,
                     incomplete=str(why)[:200],
                 )
                 return
             if row.get("progress") is True:
-                each(BoxSearch(matches=number(row, "matches"), read=number(row, "read")))
+                each(BoxSearch(matches=row_count(row, "matches"), read=row_count(row, "read")))
                 return
-            hit = _hit(row)
+            hit = _parse_hit(row)
             if hit is not None and sent < MOST_HITS:
                 sent += 1
                 each(BoxSearch(hits=(hit,)))
 
-        answer = await ask(*self._agent(), words, seconds=SEARCH_SECONDS + SECONDS, each=apply_row)
+        answer = await query_agent(
+            *self._agent(), words, seconds=SEARCH_SECONDS + SECONDS, each=apply_row
+        )
         if not last.ended:
             raise CommandFailed(f"rgt-box grep: {answer.words or f'exit {answer.status}'}")
         return last
@@ -372,27 +374,27 @@ def lines_of(data: bytes) -> tuple[str, ...]:
 
     A progress bar has its last state, and long lines are truncated.
     """
-    return tuple(clean(line_text(raw)) for raw in data.split(b"\n")[:-1])
+    return tuple(clean_text(line_text(raw)) for raw in data.split(b"\n")[:-1])
 
 
-def _literal(path: str) -> str:
+def _escape_glob(path: str) -> str:
     """Escape a path so that the agent does not treat it as a glob."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in path)
 
 
-def _cursor(inode: int, offset: int) -> str:
+def _unverified_cursor(inode: int, offset: int) -> str:
     """Return a cursor with the hash of no bytes, so that nothing before it is verified."""
     return f"{inode}:{offset}:0:{_NOTHING}"
 
 
-class _Row(msgspec.Struct, frozen=True):
+class _LogRow(msgspec.Struct, frozen=True):
     t: str
     inode: int = 0
     start: int = 0
     lines: int = -1
 
 
-def _hit(row: dict[str, Any]) -> BoxHit | None:
+def _parse_hit(row: dict[str, Any]) -> BoxHit | None:
     text, offset, inode = row.get("text"), row.get("offset"), row.get("inode")
     if (
         not isinstance(text, str)
@@ -401,13 +403,13 @@ def _hit(row: dict[str, Any]) -> BoxHit | None:
         or offset < 0
     ):
         return None
-    return BoxHit(text=clean(text[: HIT_CHARACTERS + 20]), place=FilePlace(inode, offset))
+    return BoxHit(text=clean_text(text[: HIT_CHARACTERS + 20]), place=FilePlace(inode, offset))
 
 
 # Reads a file on a box byte by byte across lost connections: no gap, no repeat.
 
 
-class Request(msgspec.Struct, frozen=True):
+class ExactLogRequest(msgspec.Struct, frozen=True):
     """Which file to read, and how."""
 
     path: str
@@ -430,9 +432,9 @@ class ExactLog:
         say: Called with messages for the reader: lost connections, rotation.
     """
 
-    def __init__(self, spec: BoxSpec, request: Request, say: Callable[[str], None]) -> None:
+    def __init__(self, spec: BoxSpec, request: ExactLogRequest, say: Callable[[str], None]) -> None:
         self._spec, self._request, self._say = spec, request, say
-        self._place = Place()
+        self._place = FileProgress()
         self._path = request.path
         self._until: int | None = None
         self._known = False
@@ -450,7 +452,7 @@ class ExactLog:
         """Offset in its file of the piece yielded last."""
         return self._place.offset
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def stream_pieces(self) -> AsyncIterator[bytes]:
         """Yield the bytes as they arrive.
 
         A piece counts as received when the next one is requested.
@@ -463,24 +465,29 @@ class ExactLog:
         heard = time.monotonic()
         while True:
             try:
-                async with reached(
+                async with connected_agent(
                     self._spec, accept_new_host_keys=self._request.accept_new_host_keys
                 ) as (
                     connection,
                     deployed,
                 ):
                     self._reached = True
-                    absent = asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._waits)
+                    absent = asyncio.get_running_loop().call_later(
+                        ABSENT_SECONDS, self._report_absence
+                    )
                     try:
-                        async for item in cat(
-                            connection, deployed, *self._words(), silence=self._silence()
+                        async for item in stream_cat(
+                            connection,
+                            deployed,
+                            *self._cat_arguments(),
+                            silence=self._allowed_silence(),
                         ):
                             absent.cancel()
                             if isinstance(item, FileBegins):
-                                self._begin(item)
+                                self._begin_file(item)
                             else:
                                 yield item
-                                self._place.advance(item)
+                                self._place.add_piece(item)
                             heard = time.monotonic()
                             backoff.reset()
                     finally:
@@ -495,25 +502,25 @@ class ExactLog:
                 stays = self._request.follow and self._reached
                 if not stays and time.monotonic() - heard > self._request.patience:
                     raise error if isinstance(error, BoxError) else Unreachable(words) from error
-                wait = backoff.wait()
+                wait = backoff.next_wait_s()
                 self._say(
                     f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}"
                 )
                 await asyncio.sleep(wait)
 
-    def _waits(self) -> None:
+    def _report_absence(self) -> None:
         if self._request.follow and not self._known:
             self._say(f"cannot read {self._path} yet; waiting for it (Ctrl-C to stop)")
 
-    def _silence(self) -> float | None:
+    def _allowed_silence(self) -> float | None:
         """Return how many seconds of silence are allowed; None when following."""
         if self._request.follow:
             return None
         return max(SILENT_SECONDS, self._request.patience)
 
-    def _words(self) -> list[str]:
+    def _cat_arguments(self) -> list[str]:
         words = ["--path", self._path]
-        cursor = self._place.cursor()
+        cursor = self._place.resume_cursor()
         if cursor is not None:
             words += ["--cursor", cursor]
         elif self._request.lines is not None:
@@ -524,7 +531,7 @@ class ExactLog:
             return [*words, "--follow"]
         return words
 
-    def _begin(self, file: FileBegins) -> None:
+    def _begin_file(self, file: FileBegins) -> None:
         if file.why in NOTES:
             note = NOTES[file.why].format(path=file.path, offset=self._place.offset)
             if not self._request.follow:
@@ -534,4 +541,4 @@ class ExactLog:
             self._known = True
             self._path = file.path
             self._until = None if self._request.follow else file.size
-        self._place.begin(file)
+        self._place.begin_file(file)

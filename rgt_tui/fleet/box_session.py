@@ -11,39 +11,45 @@ from collections.abc import Callable, Sequence
 
 import asyncssh
 
-from rgt_tui.fleet.attention import Budget, Size, size, weight, within
+from rgt_tui.fleet.attention import (
+    FleetSizeSettings,
+    MemoryBudget,
+    cut_to_budget,
+    estimate_bytes,
+    settings_for_size,
+)
 from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.connector import (
     HUNG_SECONDS,
     LIVED_SECONDS,
     Backoff,
+    ConnectFailure,
     ConnectLimit,
     Connector,
-    Failure,
     FileAccess,
     Keepalive,
+    classify_failure,
     endpoint_from,
-    failure_of,
-    link_of,
-    shifted,
+    link_after_failure,
+    shift_state,
 )
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
     RECENT_PART,
     Stretches,
     Values,
-    appended,
-    figures,
-    merged,
-    wanted,
+    append_slot,
+    build_history_request,
+    kept_percentages,
+    merge_history,
     without_cards,
 )
-from rgt_tui.fleet.kept_lines import KeptLines, kept_from
+from rgt_tui.fleet.kept_lines import KeptLines, keep_from_view
 from rgt_tui.fleet.reducers import (
     LOG_LINES,
     RING,
-    apply,
-    count,
+    apply_frame,
+    count_frame,
     replace,
     with_history,
     with_log,
@@ -53,41 +59,41 @@ from rgt_tui.model import (
     DEFAULT_PATTERN,
     AccountBill,
     Ask,
+    BoxEvent,
     BoxSpec,
     BoxState,
-    Control,
-    Cursor,
-    Event,
+    ControlLine,
+    FileCursor,
     Frame,
-    History,
     JobHooks,
-    Link,
+    LinkState,
     LogLines,
     Meter,
     Pong,
     Profile,
     QueueState,
+    RecordedHistory,
     Sample,
     SampleCursor,
     Scalars,
-    SelfStop,
+    SelfStopState,
     WatchConfig,
-    steady,
+    steady_time,
 )
 from rgt_tui.profiles import stale_after, watched_mounts
 from rgt_tui.ssh import (
     AgentBundle,
-    Answers,
     BoxError,
-    Channel,
-    Deployed,
+    BoxStream,
+    DeployedAgent,
+    HostKeyPolicy,
+    LoginAnswers,
     NoCommands,
-    Policy,
-    Probe,
+    ShellProbe,
     Unreachable,
-    Watching,
-    watch,
-    watched_elsewhere,
+    WatchChannel,
+    start_watch,
+    watched_moved_address,
 )
 
 MOST_CURSORS = 1024
@@ -95,7 +101,7 @@ MOST_CURSORS = 1024
 sent again."""
 
 
-class Intake:
+class FrameIntake:
     """Keeps the cursors and limits of one box.
 
     Args:
@@ -106,7 +112,7 @@ class Intake:
     """
 
     def __init__(
-        self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None
+        self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: MemoryBudget | None = None
     ) -> None:
         self.focused = False
         """The box is focused on screen: all lines of its logs are kept."""
@@ -119,19 +125,19 @@ class Intake:
             proxy=profile.overrides.proxy_hook,
             no_proxy=profile.overrides.no_proxy,
         )
-        self._size: Size = size(boxes)
-        self._budget = budget or Budget()
+        self._size: FleetSizeSettings = settings_for_size(boxes)
+        self._budget = budget or MemoryBudget()
         self._came = 0
         """About how many bytes were received since the last check of the budget."""
         self._more: tuple[str, ...] = ()
-        self._logs: dict[str, Cursor] = {}
+        self._logs: dict[str, FileCursor] = {}
         self._kept: dict[str, tuple[KeptLines, int]] = {}
         """Logs that are buffered completely, and their number of readers."""
-        self._beyond: dict[str, Cursor] = {}
+        self._beyond: dict[str, FileCursor] = {}
         """Metric sources with a frame that failed to apply: they continue after it."""
         self._stretches = Stretches()
 
-    def follow(self, path: str) -> bool:
+    def follow_log(self, path: str) -> bool:
         """Request one more log from now on; return whether it is new."""
         if path in self._more:
             return False
@@ -146,7 +152,7 @@ class Intake:
             if view is None:
                 return None
             cursor = self._logs.get(path)
-            kept = kept_from(
+            kept = keep_from_view(
                 view, *((None, 0) if cursor is None else (cursor.inode, cursor.offset))
             )
         self._kept[path] = kept, readers + 1
@@ -159,20 +165,20 @@ class Intake:
             if readers > 1:
                 self._kept[path] = kept, readers - 1
 
-    def make_copy(self) -> Intake:
+    def make_copy(self) -> FrameIntake:
         """Return an independent copy without log readers."""
         made = copy.copy(self)
         made._logs, made._beyond, made._kept = dict(self._logs), dict(self._beyond), {}
         made._stretches = copy.deepcopy(self._stretches)
         return made
 
-    def take_readers(self, other: Intake, state: BoxState) -> None:
+    def adopt_log_readers(self, other: FrameIntake, state: BoxState) -> None:
         """Adopt the log readers of another intake of the box; they begin with the lines of `state`."""
         self._kept.update(other._kept)
         for kept, _ in other._kept.values():
-            kept.begin_anew()
+            kept.reset_lines()
             for view in state.logs:
-                kept.take_view(view)
+                kept.append_view(view)
 
     @property
     def stretches(self) -> int:
@@ -180,25 +186,25 @@ class Intake:
         return self._size.stretches
 
     @property
-    def followed(self) -> tuple[str, ...]:
+    def followed_logs(self) -> tuple[str, ...]:
         """Logs requested in addition to those in the description."""
         return self._more
 
-    def take(self, state: BoxState, frame: Frame, now: float) -> BoxState:
+    def apply_frame(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         """Return the state after `frame`, received at `now` (client clock), within the budget."""
-        self._came += weight(frame)
-        state = self._taken(state, frame, now)
+        self._came += estimate_bytes(frame)
+        state = self._apply_by_kind(state, frame, now)
         if self._came < self._budget.every:
             return state
         self._came = 0
         if len(self._logs) > MOST_CURSORS:
             shown = {view.path for view in state.logs}
             self._logs = {path: cursor for path, cursor in self._logs.items() if path in shown}
-        return within(state, self._budget)
+        return cut_to_budget(state, self._budget)
 
-    def _taken(self, state: BoxState, frame: Frame, now: float) -> BoxState:
+    def _apply_by_kind(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         if isinstance(frame, Sample):
-            return self.take_samples(state, (frame,), now)
+            return self.apply_samples(state, (frame,), now)
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # An earlier rgt saved lines of this log: the box sends its newest lines again.
@@ -206,29 +212,29 @@ class Intake:
                     state, logs=tuple(view for view in state.logs if view.path != frame.path)
                 )
                 if frame.path in self._kept:
-                    self._kept[frame.path][0].begin_anew()
-            self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
+                    self._kept[frame.path][0].reset_lines()
+            self._logs[frame.path] = FileCursor(inode=frame.inode, offset=frame.end)
             if frame.path in self._kept:
-                self._kept[frame.path][0].take_frame(frame, now)
+                self._kept[frame.path][0].append_frame(frame, now)
             most = LOG_LINES if self.focused else self._size.lines
             return with_log(state, frame, now, most=most)
-        if isinstance(frame, History):
+        if isinstance(frame, RecordedHistory):
             frame = frame if self._size.cards else without_cards(frame)
             return with_history(state, frame, stretches=self._size.stretches)
-        return apply(state, frame, now)
+        return apply_frame(state, frame, now)
 
-    def take_samples(self, state: BoxState, frames: Sequence[Sample], now: float) -> BoxState:
+    def apply_samples(self, state: BoxState, frames: Sequence[Sample], now: float) -> BoxState:
         """Return the state after several consecutive samples, such as a box's history."""
         most = RING if self.focused else self._size.ring
-        read = figures if self._size.cards else _box_figures
+        read = kept_percentages if self._size.cards else _box_figures
         state, fresh = with_samples(state, frames, now, read, most=most)
         for at, found in fresh:
-            fine, done = self._stretches.add(at, found, state.past.width)
+            fine, done = self._stretches.add_sample(at, found, state.past.width)
             if fine is not None:
                 most = self._size.stretches // RECENT_PART
-                state = replace(state, recent=appended(state.recent, fine, most))
+                state = replace(state, recent=append_slot(state.recent, fine, most))
             if done is not None:
-                state = replace(state, past=merged(state.past, done, self._size.stretches))
+                state = replace(state, past=merge_history(state.past, done, self._size.stretches))
         return state
 
     def give_up(self, state: BoxState, frame: Frame) -> BoxState:
@@ -237,20 +243,20 @@ class Intake:
         Otherwise the box would send the frame again.
         """
         if isinstance(frame, Scalars):
-            self._beyond[frame.source] = Cursor(inode=frame.inode, offset=frame.end)
+            self._beyond[frame.source] = FileCursor(inode=frame.inode, offset=frame.end)
         if isinstance(frame, LogLines):
-            self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
+            self._logs[frame.path] = FileCursor(inode=frame.inode, offset=frame.end)
         counters = state.counters
-        if isinstance(frame, Sample | Event) and frame.seq:
-            counters = count(
+        if isinstance(frame, Sample | BoxEvent) and frame.seq:
+            counters = count_frame(
                 counters, frame.boot, frame.seq, frame.skipped if isinstance(frame, Sample) else 0
             )
         return replace(state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
 
-    def config(self, state: BoxState, interval: float, now: float) -> WatchConfig:
+    def build_config(self, state: BoxState, interval: float, now: float) -> WatchConfig:
         """Return the request to the box on connecting: everything after the known cursors."""
         spec, counters = self._spec, state.counters
-        sources: dict[str, Cursor] = {}
+        sources: dict[str, FileCursor] = {}
         twice = set()
         for run in state.runs:
             for source, cursor in run.cursors.items():
@@ -279,7 +285,9 @@ class Intake:
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
             packed_lines=True,
-            history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
+            history=build_history_request(
+                state.sample_at if counters.boot else None, now, self._size.stretches
+            ),
             job_env=self._job_env,
             job_hooks=self._job_hooks,
             durable=self._durable,
@@ -287,7 +295,7 @@ class Intake:
 
 
 ASKED_PINGS = 1_000
-"""Ids of pings above this one request a sample; see `BoxSession.look`."""
+"""Ids of pings above this one request a sample; see `BoxSession.wait_for_sample`."""
 DEPLOY_SECONDS = 600.0
 """Time until the agent must be running and streaming, even over a very slow line; each step has a
 shorter limit."""
@@ -330,14 +338,14 @@ class BoxSession:
         *,
         ask: Ask | None = None,
         tap: Tap | None = None,
-        answers: Answers | None = None,
-        policy: Policy = Policy.ASK,
+        answers: LoginAnswers | None = None,
+        policy: HostKeyPolicy = HostKeyPolicy.ASK,
         boxes: int = 1,
-        budget: Budget | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.state = BoxState(spec=spec, since=clock())
-        self.intake = Intake(spec, profile, boxes, budget)
-        self._connector = Connector(spec, profile, limit, ask, answers, policy, self._asking)
+        self.intake = FrameIntake(spec, profile, boxes, budget)
+        self._connector = Connector(spec, profile, limit, ask, answers, policy, self._show_prompt)
         self._pythons = (spec.python,) if spec.python else profile.overrides.python
         self._bundle = bundle
         self._tap = tap
@@ -355,8 +363,8 @@ class BoxSession:
         self._told = asyncio.Event()
         """Set when an attempt to connect has failed, or the box is live."""
         self._connection: asyncssh.SSHClientConnection | None = None
-        self._channel: Channel | Probe | None = None
-        self._deployed: Deployed | None = None
+        self._channel: WatchChannel | ShellProbe | None = None
+        self._deployed: DeployedAgent | None = None
         self._pings = 0
         self._looks: dict[int, asyncio.Event] = {}
         """Id of a ping → set with the first sample received after its answer."""
@@ -370,55 +378,55 @@ class BoxSession:
         """More frames may follow in this call, so samples are collected."""
         self._fault: str | None = None
         self._hung: str | None = None
-        self._files = FileAccess(self._limit)
-        self._keepalive = Keepalive(self._patience, self._ping, self._cut)
+        self._files = FileAccess(self._update_limits)
+        self._keepalive = Keepalive(self._allowed_silence, self._send_ping, self._abort_hung)
 
-    def recall(self, state: BoxState) -> None:
+    def restore_state(self, state: BoxState) -> None:
         """Begin with the state saved by an earlier rgt; call before `run`."""
-        self.state = replace(state, interval=self._shown())
+        self.state = replace(state, interval=self._shown_interval())
 
     def set_meter(self, meter: Meter) -> None:
         """Store a provider's reading, including the box's address."""
         where = endpoint_from(meter)
         if where is not None:
-            self.moved(*where)
-        self._set(replace(self.state, meter=meter))
+            self.set_moved_address(*where)
+        self._set_state(replace(self.state, meter=meter))
 
     def set_open_action(self, words: str) -> None:
         """Store the text of this box's unfinished billing calls; empty = none."""
         if words != self.state.open_action:
-            self._set(replace(self.state, open_action=words))
+            self._set_state(replace(self.state, open_action=words))
 
-    def set_self_stop(self, known: SelfStop | None) -> None:
+    def set_self_stop(self, known: SelfStopState | None) -> None:
         """Store the known facts about a self-stop that the box was armed for."""
         if known != self.state.self_stop:
-            self._set(replace(self.state, self_stop=known))
+            self._set_state(replace(self.state, self_stop=known))
 
     def set_account(self, bill: AccountBill) -> None:
         """Store the billed items of the box's account that belong to no box."""
         if bill != self.state.account:
-            self._set(replace(self.state, account=bill))
+            self._set_state(replace(self.state, account=bill))
 
-    def moved(self, host: str, port: int) -> None:
+    def set_moved_address(self, host: str, port: int) -> None:
         """Store the provider's address of the box; it is used once the described address fails."""
-        waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)
-        if self._connector.moved(host, port) and waits:
+        waits = self.state.link in (LinkState.UNREACHABLE, LinkState.REFUSED_KEY)
+        if self._connector.set_moved_address(host, port) and waits:
             self._woken.set()
 
-    async def look(self, seconds: float) -> float:
+    async def wait_for_sample(self, seconds: float) -> float:
         """Wait at most `seconds` for a sample that the box takes after this call.
 
         Returns:
             The steady clock at the call: a sample processed before it proves nothing about the time
                 after it.
         """
-        self.take_in()
-        begun = steady()
+        self.apply_received()
+        begun = steady_time()
         self._pings += 1
         number = ASKED_PINGS + self._pings
         event = self._looks[number] = asyncio.Event()
         try:
-            self._send(Control(op="ping", id=number))
+            self._send_control(ControlLine(op="ping", id=number))
             async with asyncio.timeout(seconds):
                 await event.wait()
         except (TimeoutError, OSError):
@@ -428,25 +436,25 @@ class BoxSession:
             self._answered.discard(number)
         return begun
 
-    def follow(self, path: str) -> None:
+    def follow_log(self, path: str) -> None:
         """Follow one more log, now and after every reconnect."""
-        if self.intake.follow(path):
-            self._send(Control(op="follow", path=path))
+        if self.intake.follow_log(path):
+            self._send_control(ControlLine(op="follow", path=path))
 
     def set_interval(self, seconds: float) -> None:
         """Request a sample every `seconds`."""
         if seconds == self._interval:
             return
         self._interval = seconds
-        self._send(Control(op="interval", seconds=seconds))
+        self._send_control(ControlLine(op="interval", seconds=seconds))
         if self._channel is None or seconds > (self.state.interval or self.state.spec.interval):
             self._slower_samples = 0
-            self._set(replace(self.state, interval=self._shown()))
+            self._set_state(replace(self.state, interval=self._shown_interval()))
         else:
             self._slower_samples = ON_THE_WAY
 
     @property
-    def agent(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+    def agent(self) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
         """The open connection and its agent, for requests outside the stream.
 
         Raises:
@@ -461,12 +469,12 @@ class BoxSession:
             )
         return self._connection, self._deployed
 
-    def _shown(self) -> float | None:
+    def _shown_interval(self) -> float | None:
         if self._interval == self.state.spec.interval:
             return None
         return self._interval
 
-    def pause(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Disconnect and stay disconnected, or resume."""
         if paused == self._paused:
             return
@@ -491,35 +499,35 @@ class BoxSession:
             return
         self._told.clear()
         self.retry_now()
-        if self.state.link is not Link.LIVE:
+        if self.state.link is not LinkState.LIVE:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._told.wait()
 
-    def woke(self, moved: float = 0.0) -> None:
+    def recover_from_sleep(self, moved: float = 0.0) -> None:
         """Reconnect and test an open connection: the computer slept or its clock was set.
 
         Args:
             moved: By how many seconds the clock was set.
         """
-        self._set(shifted(self.state, moved))
+        self._set_state(shift_state(self.state, moved))
         if self._came is not None:  # works whether it was read before or after the clock change
-            self._came = self._clock() - (steady() - self._came_steady)
+            self._came = self._clock() - (steady_time() - self._came_steady)
         self.retry_now()
         if self._channel is not None:
-            self._keepalive.woke()
+            self._keepalive.query_after_sleep()
 
-    def _patience(self) -> float:
+    def _allowed_silence(self) -> float:
         seconds = stale_after(self.state)
         if self._connection is not None:
-            watched_elsewhere(self._connection, seconds + HUNG_SECONDS)
+            watched_moved_address(self._connection, seconds + HUNG_SECONDS)
         return seconds
 
-    def _ping(self) -> None:
+    def _send_ping(self) -> None:
         with contextlib.suppress(OSError):  # the connection is just closing
-            self._send(Control(op="ping", id=1))
+            self._send_control(ControlLine(op="ping", id=1))
 
-    def _cut(self, reason: str) -> None:
+    def _abort_hung(self, reason: str) -> None:
         self._hung = f"ssh: {reason}"
         if self._connection is not None:
             self._connection.abort()
@@ -530,98 +538,100 @@ class BoxSession:
         backoff = Backoff()
         while True:
             try:
-                await self._round(backoff)
+                await self._run_round(backoff)
             except asyncio.CancelledError:
                 called_back, self._called_back = self._called_back, False
-                # Cancelled by `pause` only?
+                # Cancelled by `set_paused` only?
                 if not called_back or self._task is None or self._task.uncancel() > 0:
                     raise
 
-    async def _round(self, backoff: Backoff) -> None:
+    async def _run_round(self, backoff: Backoff) -> None:
         if self._paused:
-            self._lost(Link.PAUSED, "paused by you", None)
-            await self._wait()
+            self._set_link(LinkState.PAUSED, "paused by you", None)
+            await self._wait_or_woken()
             return
-        if self.state.link is Link.PAUSED:
-            self._lost(Link.CONNECTING, "ssh: connecting", None)
+        if self.state.link is LinkState.PAUSED:
+            self._set_link(LinkState.CONNECTING, "ssh: connecting", None)
         self._woken.clear()
         self._keepalive.reset()
         self._trying = True
         try:
-            failure, reason = await self._once()
+            failure, reason = await self._connect_once()
         finally:
             self._trying = False
-        if self._keepalive.lived > LIVED_SECONDS:
+        if self._keepalive.lived_seconds > LIVED_SECONDS:
             backoff.reset()
-        wait = backoff.wait(failure)
-        self._lost(link_of(failure), reason, self._clock() + wait)
+        wait = backoff.next_wait_s(failure)
+        self._set_link(link_after_failure(failure), reason, self._clock() + wait)
         self._told.set()
-        await self._wait(wait)
+        await self._wait_or_woken(wait)
 
-    async def _wait(self, seconds: float | None = None) -> None:
+    async def _wait_or_woken(self, seconds: float | None = None) -> None:
         """Wait this many seconds (None = no limit), unless woken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
         self._woken.clear()
 
-    async def _once(self) -> tuple[Failure, str]:
+    async def _connect_once(self) -> tuple[ConnectFailure, str]:
         self._fault = self._hung = None
         try:
-            async with self._connector.slot():
+            async with self._connector.hold_slot():
                 self._connection = await self._connector.connect()
-            asked = self._interval, self.intake.followed
-            watching = await self._watch(self._connection)
+            asked = self._interval, self.intake.followed_logs
+            watching = await self._start_watch(self._connection)
             self._channel, self._deployed = watching.channel, watching.deployed
-            self._keepalive.begin()
-            self._something_came()
-            limited = self._files.limits(watching.limited)
-            self._set(replace(self.state, limited=limited, peer=_peer(self._connection)))
+            self._keepalive.start_monitoring()
+            self._record_arrival()
+            limited = self._files.add_limitation(watching.limited)
+            self._set_state(
+                replace(self.state, limited=limited, peer=_peer_address(self._connection))
+            )
             self._catch_up(*asked)
             reason = await watching.channel.wait()
         except BoxError as error:
-            failure = failure_of(error)
-            refused = failure in (Failure.REFUSED_KEY, Failure.REFUSED_LOGIN)
-            if refused and self._connector.has_another_way:
-                failure = Failure.UNREACHABLE  # try the other address soon
+            failure = classify_failure(error)
+            refused = failure in (ConnectFailure.REFUSED_KEY, ConnectFailure.REFUSED_LOGIN)
+            if refused and self._connector.has_another_address:
+                failure = ConnectFailure.UNREACHABLE  # try the other address soon
             return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
-            return Failure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
+            return ConnectFailure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
         except Exception as error:
             log.exception("%s: a session failed", self.state.spec.name)
             return (
-                Failure.OUR_FAULT,
-                f"rgt: {_named(error)}; this is a fault of rgt, training continues",
+                ConnectFailure.OUR_FAULT,
+                f"rgt: {_describe_error(error)}; this is a fault of rgt, training continues",
             )
         finally:
-            self._keepalive.end()
-            self._files.end()
-            self.take_in()
+            self._keepalive.stop_monitoring()
+            self._files.cancel_check()
+            self.apply_received()
             self._channel = self._deployed = None
             if self.state.peer is not None:
-                self._set(replace(self.state, peer=None))
+                self._set_state(replace(self.state, peer=None))
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.abort()
         if self._fault is not None:
-            return Failure.OUR_FAULT, self._fault
+            return ConnectFailure.OUR_FAULT, self._fault
         if self._hung is not None:
-            return Failure.UNREACHABLE, self._hung
-        ended = isinstance(watching.channel, Channel) and watching.channel.status is not None
-        return Failure.AGENT_ENDED if ended else Failure.UNREACHABLE, reason
+            return ConnectFailure.UNREACHABLE, self._hung
+        ended = isinstance(watching.channel, WatchChannel) and watching.channel.status is not None
+        return ConnectFailure.AGENT_ENDED if ended else ConnectFailure.UNREACHABLE, reason
 
-    async def _watch(self, connection: asyncssh.SSHClientConnection) -> Watching:
+    async def _start_watch(self, connection: asyncssh.SSHClientConnection) -> BoxStream:
         try:
             async with asyncio.timeout(DEPLOY_SECONDS):
-                return await watch(
+                return await start_watch(
                     connection,
                     self._bundle,
                     self._pythons,
-                    self.intake.config(self.state, self._interval, self._clock()),
-                    self._frame,
-                    self._bad,
-                    self._line if self._tap is not None else None,
-                    self._something_came,
+                    self.intake.build_config(self.state, self._interval, self._clock()),
+                    self._accept_frame,
+                    self._count_bad_frames,
+                    self._tap_line if self._tap is not None else None,
+                    self._record_arrival,
                 )
         except TimeoutError as error:
             raise TimeoutError(f"the agent was not ready within {DEPLOY_SECONDS:g} s") from error
@@ -629,18 +639,18 @@ class BoxSession:
     def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
         """Send requests made while the agent was starting."""
         if self._interval != interval:
-            self._send(Control(op="interval", seconds=self._interval))
-        for path in self.intake.followed[len(followed) :]:
-            self._send(Control(op="follow", path=path))
+            self._send_control(ControlLine(op="interval", seconds=self._interval))
+        for path in self.intake.followed_logs[len(followed) :]:
+            self._send_control(ControlLine(op="follow", path=path))
         if self._fault is not None and self._connection is not None:
             self._connection.abort()
 
-    def _something_came(self) -> None:
-        self._keepalive.heard()
-        self._came, self._came_steady = self._clock(), steady()
+    def _record_arrival(self) -> None:
+        self._keepalive.record_data()
+        self._came, self._came_steady = self._clock(), steady_time()
         self._on_change(self.state.spec.name)
 
-    def take_in(self, until: float = math.inf) -> bool:
+    def apply_received(self, until: float = math.inf) -> bool:
         """Process received data; called for all boxes in turn, a few times a second.
 
         Args:
@@ -651,13 +661,15 @@ class BoxSession:
         """
         waits = False
         try:
-            if isinstance(self._channel, Channel):
+            if isinstance(self._channel, WatchChannel):
                 self._gathers = True
-                waits = self._channel.take_in(until)
-                self._take_samples()
+                waits = self._channel.apply_received(until)
+                self._apply_samples()
         except Exception as error:
             log.exception("%s: what came could not be taken in", self.state.spec.name)
-            self._fault = f"rgt: {_named(error)}; this is a fault of rgt, training continues"
+            self._fault = (
+                f"rgt: {_describe_error(error)}; this is a fault of rgt, training continues"
+            )
             if self._connection is not None:
                 self._connection.abort()
         finally:
@@ -667,28 +679,28 @@ class BoxSession:
                 self._came = None
         return waits
 
-    def _now(self) -> float:
+    def _receipt_time(self) -> float:
         if self._came is None:
             return self._clock()
         return self._came
 
-    def _line(self, line: bytes) -> None:
+    def _tap_line(self, line: bytes) -> None:
         if self._tap is not None:
-            self._tap(self.state.spec.name, self._now(), line)
+            self._tap(self.state.spec.name, self._receipt_time(), line)
 
-    def _frame(self, frame: Frame) -> None:
+    def _accept_frame(self, frame: Frame) -> None:
         if self._fault is not None:
             return
-        self._keepalive.heard()
+        self._keepalive.record_data()
         if self._gathers and isinstance(frame, Sample):
             self._samples.append(frame)
             if len(self._samples) >= MOST_TOGETHER:
-                self._take_samples()
+                self._apply_samples()
             return
-        self._take_samples()
-        self._take(frame)
+        self._apply_samples()
+        self._apply_frame(frame)
 
-    def _take_samples(self) -> None:
+    def _apply_samples(self) -> None:
         """Apply the collected samples.
 
         Usually that is one, or the history of a box that has just connected.
@@ -697,93 +709,93 @@ class BoxSession:
         if len(samples) > 1:
             # One of them is invalid: apply them one at a time below.
             with contextlib.suppress(Exception):
-                state = self.intake.take_samples(self.state, samples, self._now())
+                state = self.intake.apply_samples(self.state, samples, self._receipt_time())
                 new = state.counters.samples - self.state.counters.samples
-                self._set(self._sampled(state, new) if new else state)
+                self._set_state(self._record_samples(state, new) if new else state)
                 samples = []
                 if self._connection is not None:
-                    self._files.ask(self._connection)
+                    self._files.start_check(self._connection)
         for frame in samples:
-            self._take(frame)
+            self._apply_frame(frame)
 
-    def _take(self, frame: Frame) -> None:
+    def _apply_frame(self, frame: Frame) -> None:
         if self._fault is not None:
             return
         try:
-            state = self.intake.take(self.state, frame, self._now())
-            state = self._seen(state, frame)
+            state = self.intake.apply_frame(self.state, frame, self._receipt_time())
+            state = self._record_receipt(state, frame)
         except Exception as error:
             log.exception("%s: a frame could not be taken in", self.state.spec.name)
             kind = type(frame).__name__
-            self._fault = (
-                f"rgt could not process a {kind} frame: {_named(error)}; it is left out and counted"
-            )
+            self._fault = f"rgt could not process a {kind} frame: {_describe_error(error)}; it is left out and counted"
             with contextlib.suppress(Exception):
-                self._set(self.intake.give_up(self.state, frame))
+                self._set_state(self.intake.give_up(self.state, frame))
             if self._connection is not None:
                 self._connection.abort()
             return
-        self._set(state)
+        self._set_state(state)
         if isinstance(frame, Sample) and self._connection is not None:
-            self._files.ask(self._connection)
+            self._files.start_check(self._connection)
 
-    def _seen(self, state: BoxState, frame: Frame) -> BoxState:
+    def _record_receipt(self, state: BoxState, frame: Frame) -> BoxState:
         """Record when a frame was applied, by the steady clock."""
         if isinstance(frame, Sample):
             if state.sample is not frame:
                 return state
-            return self._sampled(state, 1)
+            return self._record_samples(state, 1)
         if isinstance(frame, QueueState):
             kept = {queue.path for queue in state.queues}
-            times = {**state.seen.queues, frame.path: steady()}
+            times = {**state.seen.queues, frame.path: steady_time()}
             queues = {path: at for path, at in times.items() if path in kept}
             return replace(state, seen=replace(state.seen, queues=queues))
         if isinstance(frame, Pong) and frame.id in self._looks:
             self._answered.add(frame.id)
         return state
 
-    def _sampled(self, state: BoxState, count: int) -> BoxState:
-        """Record that `count` samples were applied."""
+    def _record_samples(self, state: BoxState, count: int) -> BoxState:
+        """Record that `count_frame` samples were applied."""
         for number in self._answered:
             self._looks[number].set()
-        shown = state.interval if self._slower_samples >= count else self._shown()
+        shown = state.interval if self._slower_samples >= count else self._shown_interval()
         self._slower_samples = max(0, self._slower_samples - count)
-        return replace(state, interval=shown, seen=replace(state.seen, sample=steady()))
+        return replace(state, interval=shown, seen=replace(state.seen, sample=steady_time()))
 
-    def _limit(self) -> None:
-        self._set(replace(self.state, limited=self._files.limits(self.state.limited)))
+    def _update_limits(self) -> None:
+        self._set_state(replace(self.state, limited=self._files.add_limitation(self.state.limited)))
 
-    def _bad(self, count: int) -> None:
+    def _count_bad_frames(self, count: int) -> None:
         counters = self.state.counters
-        self._set(
+        self._set_state(
             replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count))
         )
 
-    def _asking(self, title: str | None) -> None:
+    def _show_prompt(self, title: str | None) -> None:
         if title is not None:
-            self._lost(Link.ASKING, f"waiting for you: {title}", None)
-        elif self.state.link is Link.ASKING:
-            self._lost(Link.CONNECTING, "ssh: connecting", None)
+            self._set_link(LinkState.ASKING, f"waiting for you: {title}", None)
+        elif self.state.link is LinkState.ASKING:
+            self._set_link(LinkState.CONNECTING, "ssh: connecting", None)
 
-    def _lost(self, link: Link, reason: str, retry_at: float | None) -> None:
+    def _set_link(self, link: LinkState, reason: str, retry_at: float | None) -> None:
         since = self.state.since if self.state.link is link else self._clock()
-        self._set(replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at))
+        self._set_state(
+            replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at)
+        )
 
-    def _set(self, state: BoxState) -> None:
+    def _set_state(self, state: BoxState) -> None:
         if state is not self.state:
             self.state = state
-            if state.link is Link.LIVE:
+            if state.link is LinkState.LIVE:
                 self._told.set()
             # Otherwise notified on receipt already, and read after processing.
             if self._came is None:
                 self._on_change(state.spec.name)
 
-    def _send(self, control: Control) -> None:
+    def _send_control(self, control: ControlLine) -> None:
         if self._channel is not None:
             self._channel.send(control)
 
 
-def _peer(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
+def _peer_address(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
     """Return the actual remote address of a connection.
 
     None = it goes through a jump host or proxy command.
@@ -799,8 +811,8 @@ def _peer(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
 
 
 def _box_figures(sample: Sample) -> Values:
-    return figures(sample, cards=False)
+    return kept_percentages(sample, cards=False)
 
 
-def _named(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

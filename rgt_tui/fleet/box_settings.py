@@ -8,7 +8,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret
-from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
+from rgt_tui.ssh import CommandFailed, DeployedAgent, decode_answer, extract_record, run_command
 
 MOST_BYTES = 1 << 20
 T = TypeVar("T")
@@ -39,8 +39,11 @@ class MirrorState(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-async def ask_mirrors(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, verb: str, told: dict[str, Any]
+async def request_mirrors(
+    connection: asyncssh.SSHClientConnection,
+    deployed: DeployedAgent,
+    verb: str,
+    told: dict[str, Any],
 ) -> MirrorState:
     """Show a box's mirrors, or turn some on or off.
 
@@ -53,28 +56,28 @@ async def ask_mirrors(
     Raises:
         BoxError: no answer, or an unusable one.
     """
-    command = deployed.command("mirrors", verb)
-    done = await run(
+    command = deployed.build_command("mirrors", verb)
+    done = await run_command(
         connection,
         command,
         data=msgspec.json.encode(told),
         most_bytes=MOST_BYTES,
         name="setting mirrors",
     )
-    found = answer(done.out, done.words, MirrorState)
+    found = decode_answer_line(done.out, done.words, MirrorState)
     hooks = {name: value for name, value in found.jobs.hooks.items() if isinstance(value, str)}
     return msgspec.structs.replace(found, jobs=msgspec.structs.replace(found.jobs, hooks=hooks))
 
 
-async def tell_platform(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, profile: Profile
+async def send_platform_settings(
+    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, profile: Profile
 ) -> MirrorState:
     """Send a box its platform's settings for the cells of jobs; every rgt that watches it does so.
 
     Raises:
         BoxError: no answer, or an unusable one.
     """
-    return await ask_mirrors(connection, deployed, "tell", platform_settings(profile))
+    return await request_mirrors(connection, deployed, "tell", platform_settings(profile))
 
 
 def platform_settings(profile: Profile) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def platform_settings(profile: Profile) -> dict[str, Any]:
     return {"env": dict(own.env), "hooks": hooks}
 
 
-class KeptSecret(msgspec.Struct, frozen=True):
+class StoredSecret(msgspec.Struct, frozen=True):
     """A secret stored on a box, without its value."""
 
     name: str
@@ -97,9 +100,9 @@ class KeptSecret(msgspec.Struct, frozen=True):
 class SecretAnswer(msgspec.Struct, frozen=True):
     """The result of a change to a secret, or the list of secrets."""
 
-    put: KeptSecret | None = None
-    removed: tuple[KeptSecret, ...] = ()
-    secrets: tuple[KeptSecret, ...] = ()
+    put: StoredSecret | None = None
+    removed: tuple[StoredSecret, ...] = ()
+    secrets: tuple[StoredSecret, ...] = ()
     found: tuple[ExposedToken, ...] = ()
     """Keys found in the usual places."""
     refused: str | None = None
@@ -119,9 +122,9 @@ def durable_dirs(spec: BoxSpec, profile: Profile) -> tuple[str, ...]:
     )
 
 
-async def ask_secret(
+async def request_secret(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     verb: str,
     *words: str,
     value: Secret | None = None,
@@ -139,18 +142,20 @@ async def ask_secret(
         BoxError: no answer, or an unusable one.
     """
     data = b"" if value is None else value.reveal().encode("utf-8", "surrogateescape")
-    command = deployed.command("secret", verb, *words)
-    done = await run(connection, command, data=data, most_bytes=MOST_BYTES, name="the secret")
-    return answer(done.out, done.words, SecretAnswer)
+    command = deployed.build_command("secret", verb, *words)
+    done = await run_command(
+        connection, command, data=data, most_bytes=MOST_BYTES, name="the secret"
+    )
+    return decode_answer_line(done.out, done.words, SecretAnswer)
 
 
-def answer(out: bytes, words: str, kind: type[T]) -> T:
+def decode_answer_line(out: bytes, words: str, kind: type[T]) -> T:
     """Decode the last line of the agent's output.
 
     Raises:
         CommandFailed: it is unusable; the message includes the box's own output.
     """
-    lines = [line for raw in out.splitlines() if (line := record(raw))]
+    lines = [line for raw in out.splitlines() if (line := extract_record(raw))]
     if not lines:
         raise CommandFailed(f"the agent gave no answer: {words or 'it says nothing'}")
-    return decoded(lines[-1], kind, "the agent's answer")
+    return decode_answer(lines[-1], kind, "the agent's answer")

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from rgt_tui.gate import GENERIC, recognised, recognised_words
-from rgt_tui.health import finding_key, off_words, story_lines, told_words
+from rgt_tui.gate import GENERIC, describe_recognised, recognised
+from rgt_tui.health import describe_armed_off, describe_reported_park, finding_key, story_lines
 from rgt_tui.model import (
     FLEET_FILE,
+    BillingVerb,
     BoxState,
-    Cell,
     Finding,
     FleetEvent,
     Lifecycle,
-    Link,
+    LinkState,
     MeterKind,
-    Verb,
-    clean,
+    QueueCell,
+    clean_text,
 )
 from rgt_tui.profiles import copies_of, stopped_by_person
 
 
-class Said(NamedTuple):
+class EventText(NamedTuple):
     """The text of an event of a box."""
 
     text: str
@@ -34,39 +34,39 @@ class Said(NamedTuple):
 _ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
 
 
-def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
+def events_between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
     """Return the events of the changes from `old` to `new`, grouped by subject.
 
     Muted events are marked.
     """
-    if _same(old, new):
+    if _is_same_state(old, new):
         return []  # nearly always: a sample alone is no event
     name = new.spec.name
     quiet = frozenset(alert.id for alert in new.alerts if alert.muted)
     found = [
-        *_link(old, new, quiet),
-        *_platform(old, new),
-        *_cells(old, new, quiet),
-        *_resumes(old, new),
-        *_findings(old, new, quiet),
-        *_meter(old, new),
-        *_self_stop(old, new),
+        *_link_events(old, new, quiet),
+        *_platform_events(old, new),
+        *_queue_events(old, new, quiet),
+        *_resume_events(old, new),
+        *_finding_events(old, new, quiet),
+        *_meter_events(old, new),
+        *_self_stop_events(old, new),
     ]
-    return [said_event(now, name, one) for one in found]
+    return [build_event(now, name, one) for one in found]
 
 
 MUTED = " (muted)"
 
 
-def said_event(now: float, box: str, said: Said) -> FleetEvent:
+def build_event(now: float, box: str, said: EventText) -> FleetEvent:
     """Return an event. The text of a muted one, which is only for the journal, says so."""
-    text = clean(said.text) + (MUTED if said.muted else "")
+    text = clean_text(said.text) + (MUTED if said.muted else "")
     return FleetEvent(
         at=now, box=box, text=text, level=said.level, about=said.about, muted=said.muted
     )
 
 
-def _same(old: BoxState, new: BoxState) -> bool:
+def _is_same_state(old: BoxState, new: BoxState) -> bool:
     """Return whether every part of the state that can cause an event is the same object."""
     return (
         old.link is new.link
@@ -79,29 +79,33 @@ def _same(old: BoxState, new: BoxState) -> bool:
 
 
 _LINKS = {
-    Link.UNREACHABLE: ("unreachable: {}", "warn"),
-    Link.REFUSED_KEY: ("{}", "error"),
-    Link.REFUSED_LOGIN: ("{}", "error"),
-    Link.ASKING: ("{}", "warn"),
-    Link.PAUSED: ("{}", "info"),
+    LinkState.UNREACHABLE: ("unreachable: {}", "warn"),
+    LinkState.REFUSED_KEY: ("{}", "error"),
+    LinkState.REFUSED_LOGIN: ("{}", "error"),
+    LinkState.ASKING: ("{}", "warn"),
+    LinkState.PAUSED: ("{}", "info"),
 }
 """Text and level when the link takes a value; the braces are replaced by the reason."""
 
 
-ALERTS = {Link.REFUSED_KEY: "host-key", Link.REFUSED_LOGIN: "login", Link.ASKING: "asking"}
+ALERTS = {
+    LinkState.REFUSED_KEY: "host-key",
+    LinkState.REFUSED_LOGIN: "login",
+    LinkState.ASKING: "asking",
+}
 """The alert about the same state as a value of the link."""
 
 
-def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
+def _link_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[EventText]:
     if old.link is new.link:
         return
-    if new.link is Link.LIVE:
-        again = new.counters.connects > 1 and old.link is Link.UNREACHABLE
+    if new.link is LinkState.LIVE:
+        again = new.counters.connects > 1 and old.link is LinkState.UNREACHABLE
         silent_s = new.since - _silent_since(old)
-        yield Said(f"back after {silent_s:.0f} s" if again else "connected", "info", "link")
+        yield EventText(f"back after {silent_s:.0f} s" if again else "connected", "info", "link")
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
-        yield Said(words.format(new.reason), level, "link", ALERTS.get(new.link) in quiet)
+        yield EventText(words.format(new.reason), level, "link", ALERTS.get(new.link) in quiet)
 
 
 def _silent_since(box: BoxState) -> float:
@@ -111,7 +115,7 @@ def _silent_since(box: BoxState) -> float:
     return min(box.since, box.sample_at)
 
 
-def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
+def _platform_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     """With the first sample of a box without a configured platform: report the recognised one."""
     spec = new.spec
     if old.sample is not None or new.sample is None or spec.profile != GENERIC or spec.untrusted:
@@ -119,10 +123,10 @@ def _platform(old: BoxState, new: BoxState) -> Iterator[Said]:
     names = new.hello.identity if new.hello is not None else {}
     found = recognised(names, (disk.mount for disk in new.sample.disks))
     if found is not None:
-        yield Said(recognised_words(*found), "info", "platform")
+        yield EventText(describe_recognised(*found), "info", "platform")
 
 
-def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
+def _queue_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[EventText]:
     before = {cell.name: cell for queue in old.queues for cell in queue.cells}
     for queue in new.queues:
         for cell in queue.cells:
@@ -132,13 +136,13 @@ def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said
             if known is None or known.state != cell.state:
                 # failed, interrupted: the kinds of alert have the names of the states
                 lost = copies_of(new)(cell) is False
-                yield from _cell(cell, f"{cell.state}:{cell.name}" in quiet, lost)
+                yield from _cell_events(cell, f"{cell.state}:{cell.name}" in quiet, lost)
 
 
-def _cell(cell: Cell, muted: bool, lost: bool) -> Iterator[Said]:
+def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText]:
     if cell.state == "running":
         again = f", attempt {cell.attempts}" if cell.attempts > 1 else ""
-        yield Said(f"{cell.name} started{again}", "info", f"run:{cell.name}")
+        yield EventText(f"{cell.name} started{again}", "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ""
         if cell.durable == "verified":
@@ -148,18 +152,18 @@ def _cell(cell: Cell, muted: bool, lost: bool) -> Iterator[Said]:
                 proof = ", copy on the durable disk verified"
         why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
         level = "info" if stopped_by_person(cell) else _ENDS[cell.state]
-        yield Said(f"{cell.name} {cell.state}{why}{proof}", level, f"run:{cell.name}", muted)
+        yield EventText(f"{cell.name} {cell.state}{why}{proof}", level, f"run:{cell.name}", muted)
 
 
-def _resumes(old: BoxState, new: BoxState) -> Iterator[Said]:
+def _resume_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     before = {run.name: len(run.resumes) for run in old.runs}
     for run in new.runs:
         for resume in run.resumes[before.get(run.name, 0) :]:
             text = f"{run.name} resumed from step {resume.step:,} ({resume.reason})"
-            yield Said(text, "info", f"run:{run.name}")
+            yield EventText(text, "info", f"run:{run.name}")
 
 
-def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
+def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[EventText]:
     before = {finding_key(finding): finding for finding in old.findings if not finding.guess}
     after = {finding_key(finding): finding for finding in new.findings if not finding.guess}
     for key, finding in after.items():
@@ -167,11 +171,11 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[S
         whose = f" ({finding.run})" if finding.run else ""
         if not _is_among(finding, old.findings):
             text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
-            yield Said(text, finding.severity.level, _cause(finding), muted)
+            yield EventText(text, finding.severity.alert_level, _finding_subject(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
             again = _FREE_AGAIN.get(finding.gotcha, "the cause is gone")
             text = f"{finding.resource}{whose}: {again} ({finding.gotcha})"
-            yield Said(text, "info", _cause(finding), muted)
+            yield EventText(text, "info", _finding_subject(finding), muted)
     # An ended finding's mute has ended as well, so whether it was muted is read from the old state.
     before_quiet = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
@@ -179,7 +183,9 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[S
             where = finding.run or finding.resource
             ended = _ENDED.get(finding.gotcha, f"no longer a problem: {finding.title}")
             text = f"{where}: {ended} ({finding.gotcha})"
-            yield Said(text, "info", _cause(finding), f"finding:{key}" in before_quiet)
+            yield EventText(
+                text, "info", _finding_subject(finding), f"finding:{key}" in before_quiet
+            )
 
 
 _ENDED = {"SP1": "the interruption is over"}
@@ -187,7 +193,7 @@ _FREE_AGAIN = {"U6": "free again", "U7": "free again"}
 """Text for the end of a finding whose title would read badly."""
 
 
-def _cause(finding: Finding) -> str:
+def _finding_subject(finding: Finding) -> str:
     """Return the subject of a finding, without its run, which may become known later."""
     return f"finding:{finding.gotcha}:{finding.resource}"
 
@@ -204,7 +210,7 @@ def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
     )
 
 
-def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
+def _meter_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     # A fleet-file price follows from the link, whose change has been reported already.
     same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == FLEET_FILE
     if same or old.meter.at is None:
@@ -212,12 +218,12 @@ def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
     now = new.meter.lifecycle
     done = _AS_ASKED.get((now, new.life.asked))
     text = done or f"provider says {now.value}"
-    yield Said(f"{text}: {_BILLED[new.meter.kind]}", "info" if done else "warn", "meter")
+    yield EventText(f"{text}: {_BILLED[new.meter.kind]}", "info" if done else "warn", "meter")
 
 
 _AS_ASKED = {
-    (Lifecycle.GONE, Verb.DESTROY.value): "destroyed, as you asked",
-    (Lifecycle.STOPPED, Verb.PARK.value): "stopped, as you asked",
+    (Lifecycle.GONE, BillingVerb.DESTROY.value): "destroyed, as you asked",
+    (Lifecycle.STOPPED, BillingVerb.PARK.value): "stopped, as you asked",
 }
 _BILLED = {
     MeterKind.COMPUTE_AND_STORAGE: "compute and storage bill",
@@ -227,18 +233,18 @@ _BILLED = {
 }
 
 
-def _self_stop(old: BoxState, new: BoxState) -> Iterator[Said]:
+def _self_stop_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     """Report the self-stop of an armed box: when it is off, and when its own report has arrived."""
     before, after = old.self_stop, new.self_stop
     if after is None or after is before or not after.armed:
         return
     if after.told_at is not None and (before is None or before.told_at is None):
-        yield Said(told_words(after), "info", "autostop")
+        yield EventText(describe_reported_park(after), "info", "autostop")
         for line in story_lines(after.story):
-            yield Said(line, "info", "autostop")
+            yield EventText(line, "info", "autostop")
     elif (
         after.told_at is None
         and after.off_at is not None
         and (before is None or before.off_at is None)
     ):
-        yield Said(off_words(after, new.meter.source), "warn", "autostop")
+        yield EventText(describe_armed_off(after, new.meter.source), "warn", "autostop")

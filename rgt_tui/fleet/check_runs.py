@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rgt_tui.health import CHECKS
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 
 LOOKS: Mapping[str, frozenset[str]] = {
     "doctor": frozenset(),
@@ -38,7 +38,7 @@ class NotRunnable(Exception):
     """A check cannot be run from here; the message says why."""
 
 
-def words_of(check: str, box: str, copies: Path | None = None) -> tuple[str, ...] | None:
+def check_arguments(check: str, box: str, copies: Path | None = None) -> tuple[str, ...] | None:
     """Return the arguments of ``rgt`` that run a check; None if it has no read-only command.
 
     Args:
@@ -63,7 +63,7 @@ def words_of(check: str, box: str, copies: Path | None = None) -> tuple[str, ...
     return tuple(box if word == "{box}" else word for word in words[1:])
 
 
-async def run_words(
+async def run_check_command(
     words: tuple[str, ...],
     fleet_file: Path,
     on_line: Callable[[str], None],
@@ -98,15 +98,15 @@ async def run_words(
     try:
         async with asyncio.timeout(SECONDS):
             assert process.stdout is not None
-            await _told(process.stdout, on_line)
+            await _forward_lines(process.stdout, on_line)
             return await process.wait()
     except TimeoutError:
         raise NotRunnable(f"ended: it took longer than {SECONDS:g} s") from None
     finally:
-        await asyncio.shield(_ended(process))
+        await asyncio.shield(_end_process(process))
 
 
-async def _told(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+async def _forward_lines(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
     """Pass on the lines, limited in length and number."""
     rest, count = b"", 0
     while chunk := await stream.read(65_536):
@@ -115,14 +115,14 @@ async def _told(stream: asyncio.StreamReader, on_line: Callable[[str], None]) ->
         for row in whole:
             count += 1
             if count <= MOST_LINES:
-                on_line(clean(row[:LONGEST_LINE].decode("utf-8", "replace")))
+                on_line(clean_text(row[:LONGEST_LINE].decode("utf-8", "replace")))
     if rest and count < MOST_LINES:
-        on_line(clean(rest.decode("utf-8", "replace")))
+        on_line(clean_text(rest.decode("utf-8", "replace")))
     if count > MOST_LINES:
         on_line(f"and {count - MOST_LINES:,} more lines")
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None:
             return

@@ -14,19 +14,19 @@ from typing import NamedTuple
 import asyncssh
 import msgspec
 
-from rgt_tui.model import Ask, BoxSpec, BoxState, Link, Meter, Profile
-from rgt_tui.profiles import age
+from rgt_tui.model import Ask, BoxSpec, BoxState, LinkState, Meter, Profile
+from rgt_tui.profiles import format_duration
 from rgt_tui.ssh import (
     NO_FILES,
     NO_SFTP,
-    Answers,
     AuthFailed,
     BoxError,
-    Elsewhere,
+    HostKeyPolicy,
     HostKeyRefused,
+    LoginAnswers,
+    MovedAddress,
     NoCommands,
     Person,
-    Policy,
     ProbeFailed,
     Unreachable,
     connect,
@@ -49,16 +49,16 @@ ROUND_SECONDS = 0.5
 """Seconds between two passes over connections without an earlier deadline."""
 
 
-class Slot:
+class ConnectSlot:
     """A permit to connect. It ends when given back, or automatically after a while."""
 
     __slots__ = ("_free", "_timer")
 
     def __init__(self, free: asyncio.Semaphore, seconds: float) -> None:
         self._free: asyncio.Semaphore | None = free
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.give)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Release the permit; a second call does nothing."""
         free, self._free = self._free, None
         self._timer.cancel()
@@ -78,13 +78,13 @@ class ConnectLimit:
         self._free = asyncio.Semaphore(at_once)
         self._hold = hold
 
-    async def take(self) -> Slot:
+    async def acquire_slot(self) -> ConnectSlot:
         """Wait for a slot."""
         await self._free.acquire()
-        return Slot(self._free, self._hold)
+        return ConnectSlot(self._free, self._hold)
 
 
-class Failure(enum.StrEnum):
+class ConnectFailure(enum.StrEnum):
     """Why an attempt, or a connection, ended."""
 
     UNREACHABLE = "unreachable"
@@ -99,7 +99,7 @@ class Failure(enum.StrEnum):
     """The box's data or state caused an error in rgt."""
 
 
-class Wait(NamedTuple):
+class RetryWait(NamedTuple):
     """Seconds before the next attempt."""
 
     first: float
@@ -107,21 +107,21 @@ class Wait(NamedTuple):
     """Each wait is twice the previous one, up to this."""
 
 
-WAITS: dict[Failure, Wait] = {
-    Failure.UNREACHABLE: Wait(1.0, 120.0),
+WAITS: dict[ConnectFailure, RetryWait] = {
+    ConnectFailure.UNREACHABLE: RetryWait(1.0, 120.0),
     # More attempts are useless until a person acts, and trigger bans by the box; `retry` does not
     # wait.
-    Failure.REFUSED_KEY: Wait(900.0, 900.0),
-    Failure.REFUSED_LOGIN: Wait(900.0, 900.0),
+    ConnectFailure.REFUSED_KEY: RetryWait(900.0, 900.0),
+    ConnectFailure.REFUSED_LOGIN: RetryWait(900.0, 900.0),
     # Each attempt starts a program on the box.
-    Failure.AGENT_ENDED: Wait(2.0, 120.0),
-    Failure.NO_WAY_TO_READ: Wait(30.0, 120.0),
-    Failure.OUR_FAULT: Wait(5.0, 120.0),
+    ConnectFailure.AGENT_ENDED: RetryWait(2.0, 120.0),
+    ConnectFailure.NO_WAY_TO_READ: RetryWait(30.0, 120.0),
+    ConnectFailure.OUR_FAULT: RetryWait(5.0, 120.0),
 }
 
-LINKS: dict[Failure, Link] = {
-    Failure.REFUSED_KEY: Link.REFUSED_KEY,
-    Failure.REFUSED_LOGIN: Link.REFUSED_LOGIN,
+LINKS: dict[ConnectFailure, LinkState] = {
+    ConnectFailure.REFUSED_KEY: LinkState.REFUSED_KEY,
+    ConnectFailure.REFUSED_LOGIN: LinkState.REFUSED_LOGIN,
 }
 """Links after a failure; any other failure means unreachable."""
 
@@ -131,9 +131,9 @@ LIVED_SECONDS = 10.0
 _RNG = random.Random()
 
 
-def link_of(failure: Failure) -> Link:
+def link_after_failure(failure: ConnectFailure) -> LinkState:
     """Return the link's state after a failure."""
-    return LINKS.get(failure, Link.UNREACHABLE)
+    return LINKS.get(failure, LinkState.UNREACHABLE)
 
 
 class Backoff:
@@ -152,7 +152,7 @@ class Backoff:
         """Reset the count after a connection that lasted."""
         self._failures = 0
 
-    def wait(self, failure: Failure = Failure.UNREACHABLE) -> float:
+    def next_wait_s(self, failure: ConnectFailure = ConnectFailure.UNREACHABLE) -> float:
         """Return the next waiting time in seconds."""
         first, longest = WAITS[failure]
         seconds = min(longest, first * 2.0 ** min(self._failures, 16))
@@ -164,24 +164,25 @@ def endpoint_from(meter: Meter) -> tuple[str, int] | None:
     """Return the SSH address reported by the provider, if it is usable."""
     if meter.ssh_host is None or meter.ssh_port is None:
         return None
-    told = Elsewhere(meter.ssh_host, meter.ssh_port)
-    if told.usable:
+    told = MovedAddress(meter.ssh_host, meter.ssh_port)
+    if told.is_usable:
         return (told.host, told.port)
     return None
 
 
-def failure_of(error: Exception) -> Failure:
+def classify_failure(error: Exception) -> ConnectFailure:
     """Return the kind of failure of a connection error."""
     return next(
-        (failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.UNREACHABLE
+        (failure for kind, failure in _FAILURES if isinstance(error, kind)),
+        ConnectFailure.UNREACHABLE,
     )
 
 
-_FAILURES: tuple[tuple[type[BoxError], Failure], ...] = (
-    (HostKeyRefused, Failure.REFUSED_KEY),
-    (AuthFailed, Failure.REFUSED_LOGIN),
-    (NoCommands, Failure.NO_WAY_TO_READ),
-    (ProbeFailed, Failure.NO_WAY_TO_READ),
+_FAILURES: tuple[tuple[type[BoxError], ConnectFailure], ...] = (
+    (HostKeyRefused, ConnectFailure.REFUSED_KEY),
+    (AuthFailed, ConnectFailure.REFUSED_LOGIN),
+    (NoCommands, ConnectFailure.NO_WAY_TO_READ),
+    (ProbeFailed, ConnectFailure.NO_WAY_TO_READ),
 )
 
 
@@ -204,8 +205,8 @@ class Connector:
         profile: Profile,
         limit: ConnectLimit,
         ask: Ask | None,
-        answers: Answers | None,
-        policy: Policy,
+        answers: LoginAnswers | None,
+        policy: HostKeyPolicy,
         asking: Callable[[str | None], None],
     ) -> None:
         self._spec = spec
@@ -213,34 +214,34 @@ class Connector:
         self._limit = limit
         self._policy = policy
         self._asking = asking
-        self._person = Person(spec.name, ask, answers, self._idle)
-        self._slot: Slot | None = None
-        self._elsewhere: Elsewhere | None = None
+        self._person = Person(spec.name, ask, answers, self._while_prompting)
+        self._slot: ConnectSlot | None = None
+        self._elsewhere: MovedAddress | None = None
         self._moved = self._failed = False
 
-    def moved(self, host: str, port: int) -> bool:
+    def set_moved_address(self, host: str, port: int) -> bool:
         """Store the address reported by the provider; return whether it is new.
 
         It is used once the described address fails: an alias may lead to the box by a route that
         the provider does not know.
         """
-        told = Elsewhere(host, port)
+        told = MovedAddress(host, port)
         news = told != self._elsewhere
         self._elsewhere = told
         self._moved = self._moved or (news and self._failed)
         return news
 
     @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    async def hold_slot(self) -> AsyncIterator[None]:
         """Hold a slot of the connect limit."""
-        await self._take()
+        await self._acquire_slot()
         try:
             yield
         finally:
-            self._give()
+            self._release_slot()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """Connect, within `slot`.
+        """Connect, within `hold_slot`.
 
         Raises:
             BoxError: see `rgt_tui.ssh.connection.connect`. The next attempt uses the other address,
@@ -263,26 +264,26 @@ class Connector:
         return connection
 
     @property
-    def has_another_way(self) -> bool:
+    def has_another_address(self) -> bool:
         """Whether the next attempt uses another address than the one that failed."""
         return self._moved
 
-    async def _take(self) -> None:
-        self._slot = await self._limit.take()
+    async def _acquire_slot(self) -> None:
+        self._slot = await self._limit.acquire_slot()
 
-    def _give(self) -> None:
+    def _release_slot(self) -> None:
         slot, self._slot = self._slot, None
         if slot is not None:
-            slot.give()
+            slot.release()
 
     @contextlib.asynccontextmanager
-    async def _idle(self, title: str) -> AsyncIterator[None]:
-        self._give()
+    async def _while_prompting(self, title: str) -> AsyncIterator[None]:
+        self._release_slot()
         self._asking(title)
         yield
         # Not in a finally block: when cancelled or failed, no slot is needed.
         self._asking(None)
-        await self._take()
+        await self._acquire_slot()
 
 
 # Whether the SSH server of a box allows file transfers (SFTP), checked once per connection.
@@ -302,12 +303,12 @@ class FileAccess:
         self._on_lack = on_lack
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, connection: asyncssh.SSHClientConnection) -> None:
+    def start_check(self, connection: asyncssh.SSHClientConnection) -> None:
         """Start the check, unless it is running or the answer is known."""
         if not self._has and self._task is None:
-            self._task = asyncio.create_task(self._ask(connection), name="sftp")
+            self._task = asyncio.create_task(self._check_sftp(connection), name="sftp")
 
-    async def _ask(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_sftp(self, connection: asyncssh.SSHClientConnection) -> None:
         with contextlib.suppress(Unreachable):
             self._has = await has_sftp(connection)
             if self._has:
@@ -315,14 +316,14 @@ class FileAccess:
             elif self._has is False:
                 self._on_lack()
 
-    def limits(self, others: tuple[str, ...]) -> tuple[str, ...]:
+    def add_limitation(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return the limitations of the box, including a known lack of file transfer."""
         said = self._has is not False or NO_FILES in others or NO_SFTP in others
         if said:
             return others
         return (*others, NO_SFTP)
 
-    def end(self) -> None:
+    def cancel_check(self) -> None:
         """Cancel the check: the connection is gone."""
         task, self._task = self._task, None
         if task is not None:
@@ -332,7 +333,7 @@ class FileAccess:
 # Detects a silent connection, and a computer that slept or whose clock was set.
 
 
-class _Rounds:
+class _CheckRounds:
     """One timer for all active connections.
 
     Hundreds of timers of their own, reset every few seconds, would cost too much.
@@ -343,31 +344,33 @@ class _Rounds:
         self._due: dict[Keepalive, float] = {}
         self._goes = False
 
-    def join(self, one: Keepalive, seconds: float) -> None:
+    def add_connection(self, one: Keepalive, seconds: float) -> None:
         """Check a connection within this many seconds."""
         self._due[one] = time.monotonic() + seconds
-        self._begin()
+        self._schedule_round()
 
-    def leave(self, one: Keepalive) -> None:
+    def remove_connection(self, one: Keepalive) -> None:
         """Stop checking a connection."""
         self._due.pop(one, None)
 
-    def _begin(self) -> None:
+    def _schedule_round(self) -> None:
         loop = self._loop()
         if self._due and not self._goes and loop is not None:
             self._goes = True
-            loop.call_later(ROUND_SECONDS, self._go)
+            loop.call_later(ROUND_SECONDS, self._run_round)
 
-    def _go(self) -> None:
+    def _run_round(self) -> None:
         self._goes = False
         soon = time.monotonic() + ROUND_SECONDS
         for one in [one for one, due in self._due.items() if due <= soon]:
             del self._due[one]
-            one.look()
-        self._begin()
+            one.check_silence()
+        self._schedule_round()
 
 
-_rounds: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Rounds] = weakref.WeakKeyDictionary()
+_rounds: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _CheckRounds] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class Keepalive:
@@ -387,10 +390,10 @@ class Keepalive:
         self._ask = ask
         self._cut = cut
         self._timer: asyncio.TimerHandle | None = None
-        self._rounds: _Rounds | None = None
+        self._rounds: _CheckRounds | None = None
 
     @property
-    def lived(self) -> float:
+    def lived_seconds(self) -> float:
         """Seconds from the start to the last byte; silence at the end does not count."""
         return self._last - self._began
 
@@ -398,60 +401,60 @@ class Keepalive:
         """Reset: nothing has been received yet."""
         self._began = self._last = 0.0
 
-    def begin(self) -> None:
+    def start_monitoring(self) -> None:
         """Start monitoring a stream."""
         self._began = self._last = time.monotonic()
-        self._again(self._patience())
+        self._schedule_check(self._patience())
 
-    def heard(self) -> None:
+    def record_data(self) -> None:
         """Record that data was received."""
         self._last = time.monotonic()
 
-    def end(self) -> None:
+    def stop_monitoring(self) -> None:
         """Stop monitoring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._rounds is not None:
-            self._rounds.leave(self)
+            self._rounds.remove_connection(self)
 
-    def woke(self) -> None:
+    def query_after_sleep(self) -> None:
         """Query the agent at once, because the computer slept."""
-        self._question(WOKEN_SECONDS)
+        self._query_agent(WOKEN_SECONDS)
 
-    def look(self) -> None:
+    def check_silence(self) -> None:
         """Check how long the connection has been silent."""
         silent, patience = time.monotonic() - self._last, self._patience()
         if silent < patience:
-            self._again(patience - silent)
+            self._schedule_check(patience - silent)
         else:
-            self._question(HUNG_SECONDS)
+            self._query_agent(HUNG_SECONDS)
 
-    def _question(self, seconds: float) -> None:
+    def _query_agent(self, seconds: float) -> None:
         before = self._last
         self._ask()
-        self._after(seconds, self._decide, before)
+        self._call_after(seconds, self._judge_answer, before)
 
-    def _decide(self, last: float) -> None:
+    def _judge_answer(self, last: float) -> None:
         if self._last == last:
             silent = time.monotonic() - last
             self._cut(
                 f"the agent has sent nothing for {silent:.0f} s, and does not answer: it hangs"
             )
         else:
-            self._again(self._patience())
+            self._schedule_check(self._patience())
 
-    def _again(self, seconds: float) -> None:
+    def _schedule_check(self, seconds: float) -> None:
         if seconds <= 2 * ROUND_SECONDS:
-            self._after(seconds, self.look)
+            self._call_after(seconds, self.check_silence)
             return
-        self.end()
+        self.stop_monitoring()
         loop = asyncio.get_running_loop()
-        self._rounds = _rounds.get(loop) or _rounds.setdefault(loop, _Rounds(loop))
-        self._rounds.join(self, seconds)
+        self._rounds = _rounds.get(loop) or _rounds.setdefault(loop, _CheckRounds(loop))
+        self._rounds.add_connection(self, seconds)
 
-    def _after(self, seconds: float, call: Callable[..., None], *arguments: float) -> None:
-        self.end()
+    def _call_after(self, seconds: float, call: Callable[..., None], *arguments: float) -> None:
+        self.stop_monitoring()
         self._timer = asyncio.get_running_loop().call_later(seconds, call, *arguments)
 
 
@@ -461,7 +464,7 @@ JUMP_SECONDS = 5.0
 replace = msgspec.structs.replace
 
 
-class Times(NamedTuple):
+class ClockTimes(NamedTuple):
     """Several clocks read at one moment, in seconds."""
 
     wall: float
@@ -473,7 +476,7 @@ class Times(NamedTuple):
     `awake`."""
 
 
-class Jump(NamedTuple):
+class ClockJump(NamedTuple):
     """Sleep and clock change between two moments."""
 
     slept: float = 0.0
@@ -481,20 +484,20 @@ class Jump(NamedTuple):
     """How far the clock was set, positive = forward."""
 
     @property
-    def words(self) -> str:
+    def event_text(self) -> str:
         """Text for the event line."""
         if self.slept:
-            return f"this computer slept for {age(round(self.slept))}: connecting again"
+            return f"this computer slept for {format_duration(round(self.slept))}: connecting again"
         way = "forward" if self.moved > 0 else "back"
-        return f"this computer's clock went {way} {age(round(abs(self.moved)))}"
+        return f"this computer's clock went {way} {format_duration(round(abs(self.moved)))}"
 
 
-def read_clocks(wall: float) -> Times:
+def read_clocks(wall: float) -> ClockTimes:
     """Read the clocks; `wall` is the fleet's own."""
-    return Times(wall, time.monotonic(), elapsed())
+    return ClockTimes(wall, time.monotonic(), elapsed_seconds())
 
 
-def elapsed() -> float:
+def elapsed_seconds() -> float:
     """Return a clock that also runs while the computer sleeps, if the system has one."""
     # Linux; macOS, whose `monotonic` stops during sleep.
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
@@ -504,19 +507,19 @@ def elapsed() -> float:
     return time.monotonic()
 
 
-def clock_jump(before: Times, after: Times) -> Jump | None:
+def clock_jump(before: ClockTimes, after: ClockTimes) -> ClockJump | None:
     """Return the sleep or clock change in between; None = neither."""
     slept = (after.elapsed - before.elapsed) - (after.awake - before.awake)
     moved = (after.wall - before.wall) - (after.elapsed - before.elapsed)
     if slept < JUMP_SECONDS and abs(moved) < JUMP_SECONDS:
         return None
-    return Jump(
+    return ClockJump(
         max(0.0, slept) if slept >= JUMP_SECONDS else 0.0,
         moved if abs(moved) >= JUMP_SECONDS else 0.0,
     )
 
 
-def shifted(state: BoxState, seconds: float) -> BoxState:
+def shift_state(state: BoxState, seconds: float) -> BoxState:
     """Return the state adjusted to a client clock that was set, so that ages stay the same.
 
     Args:
@@ -528,21 +531,24 @@ def shifted(state: BoxState, seconds: float) -> BoxState:
     return replace(
         state,
         since=state.since + seconds,
-        sample_at=_plus(state.sample_at, seconds),
-        clock_skew=_plus(state.clock_skew, -seconds),
-        retry_at=_plus(state.retry_at, seconds),
-        remembered_at=_plus(state.remembered_at, seconds),
+        sample_at=_add_seconds(state.sample_at, seconds),
+        clock_skew=_add_seconds(state.clock_skew, -seconds),
+        retry_at=_add_seconds(state.retry_at, seconds),
+        remembered_at=_add_seconds(state.remembered_at, seconds),
         runs=tuple(
-            replace(run, progressed_at=_plus(run.progressed_at, seconds)) for run in state.runs
+            replace(run, progressed_at=_add_seconds(run.progressed_at, seconds))
+            for run in state.runs
         ),
         logs=tuple(
-            replace(view, at=_plus(view.at, seconds), written=_plus(view.written, seconds))
+            replace(
+                view, at=_add_seconds(view.at, seconds), written=_add_seconds(view.written, seconds)
+            )
             for view in state.logs
         ),
     )
 
 
-def _plus(value: float | None, seconds: float) -> float | None:
+def _add_seconds(value: float | None, seconds: float) -> float | None:
     if value is None:
         return None
     return value + seconds

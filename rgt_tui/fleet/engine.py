@@ -16,35 +16,37 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from rgt_tui.fleet import box_evidence, connector
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.attention import Budget, SamplingPaces
+from rgt_tui.fleet.alerting import FleetAlerting
+from rgt_tui.fleet.attention import MemoryBudget, SamplingPaces
 from rgt_tui.fleet.autostop import ARMED, ArmedBook, SelfStops
 from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
-from rgt_tui.fleet.box_evidence import Asking
+from rgt_tui.fleet.box_evidence import EvidenceQueries
 from rgt_tui.fleet.box_logs import BoxLog
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.check_runs import NotRunnable, run_words, words_of
-from rgt_tui.fleet.config.following import Following
+from rgt_tui.fleet.check_runs import NotRunnable, check_arguments, run_check_command
+from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.fleet.connector import ConnectLimit
-from rgt_tui.fleet.event_loop import collect_less, guarded
+from rgt_tui.fleet.event_loop import reduce_collection, run_guarded
 from rgt_tui.fleet.fleet_source import (
+    AccountingObserver,
+    ActionTerms,
     Chronicle,
+    FleetObserver,
     FleetSource,
-    Given,
-    Keeper,
-    Observer,
-    Pulled,
+    PullResult,
     Remember,
     Tap,
 )
 from rgt_tui.fleet.kept_lines import KeptLines
-from rgt_tui.fleet.meters import Meters, own_act
+from rgt_tui.fleet.meters import FleetMeters, describe_own_step
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal, Receipt
-from rgt_tui.health import evaluate
+from rgt_tui.health import evaluate_checks
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     BoxSpec,
     BoxState,
     CheckResult,
@@ -52,19 +54,17 @@ from rgt_tui.model import (
     FleetState,
     PersonTick,
     Profile,
-    Review,
     StopProgress,
-    Verb,
 )
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
-from rgt_tui.ssh import Answers, Deployed, Policy, build_agent
-from rgt_tui.store import TicksError, say_tick, ticks_of, with_ticks
+from rgt_tui.ssh import DeployedAgent, HostKeyPolicy, LoginAnswers, build_agent
+from rgt_tui.store import TicksError, save_tick, ticks_of, with_ticks
 
 if TYPE_CHECKING:
     import asyncssh
 
     from rgt_tui.fleet.transfer_diary import TransferNote
-    from rgt_tui.profiles import Toll
+    from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 20.0
@@ -96,8 +96,8 @@ class BaseFleet(FleetSource):
         self,
         profiles: Mapping[str, Profile],
         clock: Callable[[], float],
-        alerting: Alerting,
-        observers: Sequence[Observer],
+        alerting: FleetAlerting,
+        observers: Sequence[FleetObserver],
         *,
         asks: bool = False,
     ) -> None:
@@ -105,7 +105,7 @@ class BaseFleet(FleetSource):
         self._clock = clock
         self._alerting = alerting
         self._observers = tuple(observers)
-        self._questions = Questions(clock, self._wake, attended=asks)
+        self._questions = Questions(clock, self._wake_publisher, attended=asks)
         self._publisher = Publisher(clock, self._questions, alerting, observers)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -122,39 +122,43 @@ class BaseFleet(FleetSource):
         """Call `callback` with every new state; return the unsubscriber."""
         return self._publisher.subscribe(callback)
 
-    def give_way(self, busy: Callable[[], bool]) -> None:
+    def delay_while_busy(self, busy: Callable[[], bool]) -> None:
         """Briefly delay incoming box data while `busy` reports that a key press must be painted."""
         self._publisher.busy = busy
 
-    def profile(self, box: str) -> Profile:
+    def profile_of(self, box: str) -> Profile:
         """Return the profile of a box."""
         return self._profiles[box]
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box now."""
-        found = self.state.box(box)
+        found = self.state.find_box(box)
         if found is None:
             return ()
-        profile = self.profile(box)
-        return evaluate(found, profile, self.now(), page_seen=seen_at(profile) is not None)
+        profile = self.profile_of(box)
+        return evaluate_checks(found, profile, self.now(), page_seen=seen_at(profile) is not None)
 
     @property
     def chronicle(self) -> Chronicle | None:
         """The recorded history of the fleet; None = nothing is recorded."""
-        return next((one.chronicle for one in self._observers if isinstance(one, Keeper)), None)
+        return next(
+            (one.chronicle for one in self._observers if isinstance(one, AccountingObserver)), None
+        )
 
-    def answer(self, question: int, text: str | None) -> None:
+    def answer_question(self, question: int, text: str | None) -> None:
         """Answer a question."""
-        self._questions.answer(question, text)
+        self._questions.answer_question(question, text)
 
-    def publish(self) -> None:
+    def publish_now(self) -> None:
         """Publish all changes now, without waiting for the next time."""
-        self._publisher.publish()
+        self._publisher.publish_all()
 
-    def _begin(self, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+    def _start_tasks(self, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
         for doing, work in works.items():
             self._tasks.append(
-                asyncio.create_task(guarded(doing, work, self._publisher.say), name=doing)
+                asyncio.create_task(
+                    run_guarded(doing, work, self._publisher.publish_message), name=doing
+                )
             )
 
     async def stop(self) -> None:
@@ -170,21 +174,25 @@ class BaseFleet(FleetSource):
             _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
             for task in stuck:
                 log.warning("%s does not stop and is abandoned", task.get_name())
-        closers = (*self._closers(), self._alerting.close, *(one.close for one in self._observers))
-        await asyncio.gather(*(self._closed(close) for close in closers))
+        closers = (
+            *self._list_closers(),
+            self._alerting.close,
+            *(one.close for one in self._observers),
+        )
+        await asyncio.gather(*(self._close_within_limit(close) for close in closers))
 
-    def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+    def _list_closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         return ()
 
-    async def _closed(self, close: Callable[[], Awaitable[None]]) -> None:
+    async def _close_within_limit(self, close: Callable[[], Awaitable[None]]) -> None:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await close()
         except Exception:
             log.exception("%s did not close", getattr(close, "__qualname__", close))
 
-    def _wake(self) -> None:
-        self._publisher.wake()
+    def _wake_publisher(self) -> None:
+        self._publisher.publish_soon()
 
 
 class Fleet(BaseFleet):
@@ -201,17 +209,17 @@ class Fleet(BaseFleet):
         env: Mapping[str, str] | None = None,
         meter_seconds: float = METER_SECONDS,
         remember: Remember | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[FleetObserver] = (),
         tap: Tap | None = None,
         asks: bool = False,
-        policy: Policy = Policy.ASK,
-        alerting: Alerting | None = None,
+        policy: HostKeyPolicy = HostKeyPolicy.ASK,
+        alerting: FleetAlerting | None = None,
         readonly: bool = False,
         copies: Path | None = None,
         whole: bool = False,
-        following: Following | None = None,
+        following: FleetFileFollower | None = None,
         fleet_file: Path | None = None,
-        budget: Budget | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -223,7 +231,7 @@ class Fleet(BaseFleet):
             meter_seconds: Pause between two readings of the meters.
             remember: Returns the boxes' states saved by an earlier rgt, to be shown at once.
             observers: Notified of every published state and every event; closed by `stop`. A
-                `Keeper` also emits events.
+                `AccountingObserver` also emits events.
             tap: Called with every raw line of every box.
             asks: A person answers `FleetState.questions`; otherwise each is refused at once, with
                 the reason.
@@ -246,7 +254,7 @@ class Fleet(BaseFleet):
         super().__init__(
             {spec.name: load_profile(spec.profile) for spec in specs},
             clock,
-            alerting if alerting is not None else Alerting(clock=clock),
+            alerting if alerting is not None else FleetAlerting(clock=clock),
             observers,
             asks=asks,
         )
@@ -258,10 +266,10 @@ class Fleet(BaseFleet):
             bundle=build_agent(),
             limit=ConnectLimit(),
             clock=clock,
-            on_change=self._publisher.touched,
-            ask=self._questions.ask if asks else None,
+            on_change=self._publisher.mark_changed,
+            ask=self._questions.publish_question if asks else None,
             tap=tap,
-            answers=Answers(),
+            answers=LoginAnswers(),
             policy=policy,
             budget=budget,
         )
@@ -277,8 +285,12 @@ class Fleet(BaseFleet):
         self._over = asyncio.Event()
         """Set when one of them has ended."""
         self._whole = whole
-        self._meters = Meters(
-            self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
+        self._meters = FleetMeters(
+            self._sessions,
+            seconds=meter_seconds,
+            clock=clock,
+            say=self._publisher.publish_message,
+            env=env,
         )
         self._env = {**os.environ, **(env or {})}
         self._audit_file = audit
@@ -288,7 +300,7 @@ class Fleet(BaseFleet):
             self._meters,
             audit,
             clock,
-            asking=Asking(copies=partial(box_evidence.copies, env=self._env)),
+            asking=EvidenceQueries(copies=partial(box_evidence.recheck_copies, env=self._env)),
             readonly=readonly,
         )
         self._open = OpenActions(
@@ -297,8 +309,8 @@ class Fleet(BaseFleet):
             self._sessions,
             self._meters,
             clock=clock,
-            say=self._publisher.say,
-            parked=self._alerting.parked,
+            say=self._publisher.publish_message,
+            parked=self._alerting.record_park,
         )
         self._self_stops = SelfStops(ArmedBook(audit.parent / ARMED), self._sessions, clock=clock)
         self._accounts = AccountWatch(
@@ -307,15 +319,15 @@ class Fleet(BaseFleet):
             clock=clock,
             told=self._publisher.show_accounts,
         )
-        self._meters.polled = self._accounts.listed
-        self._publisher.fill(self._sessions)
+        self._meters.polled = self._accounts.publish_bills
+        self._publisher.set_boxes(self._sessions)
         self._copies = copies
         self._paces = SamplingPaces(self._sessions)
         self._collect_again: Callable[[], None] | None = None
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box now, with a person's ticks."""
-        found = super().checks(box)
+        found = super().evaluate_checks(box)
         try:
             return with_ticks(found, ticks_of(self._sessions[box].state.spec, self._env))
         except TicksError as error:
@@ -325,45 +337,45 @@ class Fleet(BaseFleet):
                 for one in found
             )
 
-    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+    async def store_tick(self, box: str, check: str, tick: PersonTick) -> str | None:
         """Store a person's tick of a check."""
         try:
             await asyncio.to_thread(
-                say_tick, self._sessions[box].state.spec, check, tick, self._env
+                save_tick, self._sessions[box].state.spec, check, tick, self._env
             )
         except TicksError as error:
             return str(error)
         return None
 
-    def runnable(self, box: str, check: str) -> str | None:
+    def runnable_command(self, box: str, check: str) -> str | None:
         """Return the command that runs a check, as one would type it."""
-        words = words_of(check, box, self._copies)
+        words = check_arguments(check, box, self._copies)
         if words is None:
             return None
         return f"rgt {shlex.join(words)}"
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
         """Run a check's command in a separate process."""
-        words = words_of(check, box, self._copies)
+        words = check_arguments(check, box, self._copies)
         if words is None:
             raise NotRunnable("no command that only looks belongs to it")
         if self._fleet_file is None:
             raise NotRunnable("these boxes are in no fleet file; type the command yourself")
         if self._sessions[box].state.spec.untrusted:
             raise NotRunnable("the fleet file is not trusted: rgt trust")
-        return await run_words(words, self._fleet_file, on_line, self._env)
+        return await run_check_command(words, self._fleet_file, on_line, self._env)
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         """Sample the focused box fast; in a large fleet, slow down the others after a while."""
-        self._paces.focus(box)
+        self._paces.focus_box(box)
 
-    def look(self, looking: bool) -> None:
+    def set_looking(self, looking: bool) -> None:
         """Set whether the screen is being watched; otherwise the boxes are polled less often."""
-        self._paces.look(looking)
+        self._paces.set_looking(looking)
 
-    def follow(self, box: str, path: str) -> None:
+    def follow_log(self, box: str, path: str) -> None:
         """Follow one more log file of a box."""
-        self._sessions[box].follow(path)
+        self._sessions[box].follow_log(path)
 
     def keep_log(self, box: str, path: str) -> KeptLines | None:
         """Buffer all lines of a log from now on."""
@@ -379,13 +391,13 @@ class Fleet(BaseFleet):
 
     def box_log(self, box: str, path: str) -> BoxLog:
         """Return a log on its box."""
-        return BoxLog(lambda: self.agent(box), path)
+        return BoxLog(lambda: self.agent_of(box), path)
 
-    def pause(self, box: str, paused: bool) -> None:
+    def set_box_paused(self, box: str, paused: bool) -> None:
         """Disconnect from a box until it is resumed, or reconnect."""
-        self._sessions[box].pause(paused)
+        self._sessions[box].set_paused(paused)
 
-    def retry(self, box: str) -> None:
+    def retry_box(self, box: str) -> None:
         """Connect now."""
         self._sessions[box].retry_now()
 
@@ -394,79 +406,79 @@ class Fleet(BaseFleet):
 
         None = by its description and by attention.
         """
-        self._paces.choose(box, seconds)
+        self._paces.set_interval_of(box, seconds)
 
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
         """Mute or unmute an alert."""
         if box in self._sessions:
-            self._alerting.mute(box, alert, seconds)
+            self._alerting.mute_alert(box, alert, seconds)
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         *,
         patience: float | None = LIST_SECONDS,
-        **given: Unpack[Given],
-    ) -> Review:
+        **given: Unpack[ActionTerms],
+    ) -> ActionReview:
         """Gather what a person must see before a billing action.
 
-        `patience` is that of `Teardown.review`.
+        `patience` is that of `Teardown.review_action`.
         """
-        with self._occupied(box):
-            return await self._teardown.review(box, verb, patience=patience, **given)
+        with self._keep_while_busy(box):
+            return await self._teardown.review_action(box, verb, patience=patience, **given)
 
-    def execute(
+    def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         evidence_digest: str | None = None,
         ordered_at: float | None = None,
-        **given: Unpack[Given],
+        **given: Unpack[ActionTerms],
     ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it.
 
-        `ordered_at` is that of `Teardown.execute`.
+        `ordered_at` is that of `Teardown.execute_action`.
         """
-        steps = self._teardown.execute(
+        steps = self._teardown.execute_action(
             box, verb, typed, evidence_digest=evidence_digest, ordered_at=ordered_at, **given
         )
-        return self._kept(
-            box, self._announced(box, verb, self._alerting.watching(box, verb, steps))
+        return self._while_occupied(
+            box, self._announced(box, verb, self._alerting.watch_action(box, verb, steps))
         )
 
     async def _announced(
-        self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
+        self, box: str, verb: BillingVerb, steps: AsyncIterator[StopProgress]
     ) -> AsyncIterator[StopProgress]:
         """Forward the steps of a billing action; publish the person's own actions as events."""
         async for step in steps:
-            said = own_act(verb, step)
+            said = describe_own_step(verb, step)
             if said is not None:
-                self._publisher.say(*said, box=box)
+                self._publisher.publish_message(*said, box=box)
             yield step
 
-    async def done(self, box: str) -> StopProgress:
-        """Accept the person's statement about a console action; see `Teardown.done`."""
-        with self._occupied(box):
-            step = await self._teardown.done(box)
-        self._publisher.say(f"closed by you: {step.text}", box=box)
+    async def confirm_done(self, box: str) -> StopProgress:
+        """Accept the person's statement about a console action; see `Teardown.confirm_done`."""
+        with self._keep_while_busy(box):
+            step = await self._teardown.confirm_done(box)
+        self._publisher.publish_message(f"closed by you: {step.text}", box=box)
         return step
 
-    async def receipt(self, box: str) -> Receipt | None:
+    async def find_receipt(self, box: str) -> Receipt | None:
         """Return the newest receipt of a billing action on a box."""
-        return await asyncio.to_thread(self._teardown.receipts.newest, box)
+        return await asyncio.to_thread(self._teardown.receipts.find_newest, box)
 
-    async def _kept(
+    async def _while_occupied(
         self, box: str, steps: AsyncIterator[StopProgress]
     ) -> AsyncIterator[StopProgress]:
-        with self._occupied(box):
+        with self._keep_while_busy(box):
             async for step in steps:
                 yield step
 
     @contextlib.contextmanager
-    def _occupied(self, box: str) -> Iterator[None]:
+    def _keep_while_busy(self, box: str) -> Iterator[None]:
         """Keep a box removed from the fleet file until its running work has ended."""
         self._busy[box] = self._busy.get(box, 0) + 1
         try:
@@ -475,7 +487,7 @@ class Fleet(BaseFleet):
             self._busy[box] -= 1
             self._over.set()
 
-    def agent(self, box: str) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+    def agent_of(self, box: str) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
         """The open connection to a box and its agent, for requests outside the stream.
 
         Raises:
@@ -484,28 +496,28 @@ class Fleet(BaseFleet):
         """
         return self._sessions[box].agent
 
-    async def keepers(self, box: str, verb: Verb) -> tuple[str, ...]:
+    async def surviving_mounts(self, box: str, verb: BillingVerb) -> tuple[str, ...]:
         """Return the mounts of a box that certainly survive a billing action.
 
         Raises:
             GateClosed: the box has no control plane that rgt could query.
         """
-        return await self._teardown.keepers(box, verb)
+        return await self._teardown.surviving_mounts(box, verb)
 
-    async def pull(
+    async def pull_directories(
         self,
         box: str,
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
-        agree: Callable[[Toll], Awaitable[bool]],
-    ) -> Pulled:
+        agree: Callable[[TransferCost], Awaitable[bool]],
+    ) -> PullResult:
         """Copy directories from a box over separate connections, and verify the copy."""
         from rgt_tui.fleet.pulls.pulling import PULLED, pull_and_verify
 
         destination = (self._copies or Path(PULLED)) / box
         state = self._sessions[box].state
-        with self._occupied(box):
+        with self._keep_while_busy(box):
             try:
                 return await pull_and_verify(
                     state.spec,
@@ -519,7 +531,7 @@ class Fleet(BaseFleet):
                     self._env,
                 )
             finally:
-                self._teardown.look_again(box)
+                self._teardown.invalidate_results(box)
 
     @property
     def audit_file(self) -> Path:
@@ -532,15 +544,15 @@ class Fleet(BaseFleet):
 
         return await asyncio.to_thread(read_notes, self._env)
 
-    async def open_actions_asked(self) -> None:
+    async def wait_for_open_actions(self) -> None:
         """Wait until actions left open by an earlier rgt were checked once with their provider."""
         await self._open.asked.wait()
 
     async def self_stops_seen(self) -> None:
         """Check the self-stops of armed boxes now, including the boxes' own reports."""
-        await self._self_stops.look()
+        await self._self_stops.check_boxes()
 
-    async def accounts_asked(self) -> None:
+    async def wait_for_accounts(self) -> None:
         """Wait until every account was queried once for billed items that belong to no box."""
         await self._accounts.asked.wait()
 
@@ -551,12 +563,12 @@ class Fleet(BaseFleet):
 
     async def start(self) -> None:
         """Show the states saved by an earlier rgt, and begin to connect."""
-        await self._recall()
-        await self._alerting.open(
-            [session.state.spec for session in self._sessions.values()], self._wake
+        await self._load_states()
+        await self._alerting.start_delivery(
+            [session.state.spec for session in self._sessions.values()], self._wake_publisher
         )
-        self._collect_again = collect_less(len(self._sessions))
-        self._watch(*self._sessions)
+        self._collect_again = reduce_collection(len(self._sessions))
+        self._watch_boxes(*self._sessions)
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "looking after what is open": self._open.run,
             "reading the meters": self._meters.run,
@@ -564,27 +576,27 @@ class Fleet(BaseFleet):
             "looking after boxes that stop themselves": self._self_stops.run,
             "publishing": self._publisher.run,
             "telling boxes how often to sample": self._paces.run,
-            "looking at the clock": self._clocks,
+            "looking at the clock": self._watch_clocks,
         }
         if self._following is not None:
             works["following the fleet file"] = partial(self._follow_file, self._following)
-        self._begin(works)
+        self._start_tasks(works)
 
-    def _watch(self, *names: str) -> None:
+    def _watch_boxes(self, *names: str) -> None:
         works = {f"watching {name}": self._sessions[name].run for name in names}
         before = len(self._tasks)
-        self._begin(works)
+        self._start_tasks(works)
         self._watching.update(zip(names, self._tasks[before:], strict=True))
 
-    async def _follow_file(self, file: Following) -> None:
+    async def _follow_file(self, file: FleetFileFollower) -> None:
         while True:
-            specs = await file.changed(self._publisher.say)
+            specs = await file.wait_for_change(self._publisher.publish_message)
             try:
-                await self.take_over(specs)
+                await self.set_boxes(specs)
             except ProfileError as error:
-                self._publisher.say(f"{error}; the boxes stay as they were", "error")
+                self._publisher.publish_message(f"{error}; the boxes stay as they were", "error")
 
-    async def take_over(self, specs: Sequence[BoxSpec]) -> None:
+    async def set_boxes(self, specs: Sequence[BoxSpec]) -> None:
         """Watch these boxes from now on. A box with the same description is not disturbed.
 
         A box that was removed or described differently ends; first, its running billing action,
@@ -609,7 +621,7 @@ class Fleet(BaseFleet):
         told = "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts if names)
         if not told:
             return
-        self._publisher.say(f"the fleet file has changed: {told}")
+        self._publisher.publish_message(f"the fleet file has changed: {told}")
         await self._begin_boxes(wanted, fresh)
         while any(self._busy.get(name) for name in leaving):
             self._over.clear()
@@ -631,9 +643,11 @@ class Fleet(BaseFleet):
             for name in names
         }
         self._specs.update((name, wanted[name]) for name in names)
-        for name, state in (await self._recalled([*self._specs.values()]) if made else {}).items():
+        for name, state in (
+            await self._recall_states([*self._specs.values()]) if made else {}
+        ).items():
             if name in made:
-                made[name].recall(state)
+                made[name].restore_state(state)
         both = {**self._sessions, **made}
         order = [
             *(name for name in wanted if name in both),
@@ -642,12 +656,12 @@ class Fleet(BaseFleet):
         # In place and without an await in between: other objects share the dict.
         self._sessions.clear()
         self._sessions.update((name, both[name]) for name in order)
-        self._alerting.take_over([session.state.spec for session in self._sessions.values()])
-        self._meters.watch(self._sessions)
-        self._accounts.watch(self._sessions if self._whole else {})
-        self._publisher.take_over(self._sessions)
+        self._alerting.set_boxes([session.state.spec for session in self._sessions.values()])
+        self._meters.watch_boxes(self._sessions)
+        self._accounts.watch_boxes(self._sessions if self._whole else {})
+        self._publisher.replace_boxes(self._sessions)
         self._paces.boxes_changed()
-        self._watch(*names)
+        self._watch_boxes(*names)
 
     async def stop(self) -> None:
         """Disconnect, within seconds even if something hangs.
@@ -659,17 +673,17 @@ class Fleet(BaseFleet):
             self._collect_again()
             self._collect_again = None
 
-    def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+    def _list_closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         return (self._meters.close,)
 
-    async def _recall(self) -> None:
+    async def _load_states(self) -> None:
         """Load the saved states."""
-        for name, state in (await self._recalled([*self._specs.values()])).items():
-            self._sessions[name].recall(state)
-        self._publisher.restart()
-        self.publish()
+        for name, state in (await self._recall_states([*self._specs.values()])).items():
+            self._sessions[name].restore_state(state)
+        self._publisher.reset_published()
+        self.publish_now()
 
-    async def _recalled(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
+    async def _recall_states(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
         """Return the saved states. A disk that hangs or returns invalid data delays nothing."""
         if self._remember is not None:
             with contextlib.suppress(Exception):
@@ -677,7 +691,7 @@ class Fleet(BaseFleet):
                     return await self._remember(specs)
         return {}
 
-    async def _clocks(self) -> None:
+    async def _watch_clocks(self) -> None:
         """Detect sleep of the computer and changes of its clock, and correct the affected times."""
         before = connector.read_clocks(self._clock())
         while True:
@@ -686,7 +700,7 @@ class Fleet(BaseFleet):
             jump = connector.clock_jump(before, after)
             before = after
             if jump is not None:
-                self._publisher.say(jump.words, "warn")
+                self._publisher.publish_message(jump.event_text, "warn")
                 self._alerting.clock_set(jump.moved)
                 for session in self._sessions.values():
-                    session.woke(jump.moved)
+                    session.recover_from_sleep(jump.moved)

@@ -10,27 +10,27 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.connector import endpoint_from
-from rgt_tui.model import BoxSpec, Meter, cleaned
+from rgt_tui.model import BoxSpec, Meter, clean_decoded
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import ProviderError
 from rgt_tui.ssh import (
     BoxError,
     CommandFailed,
-    Deadline,
-    Deployed,
-    Elsewhere,
+    DeployedAgent,
+    DeployedTrainer,
+    HostKeyPolicy,
     HostKeyRefused,
-    Policy,
-    Pushed,
+    MovedAddress,
+    PausableDeadline,
     Unreachable,
     build_agent,
     build_trainer,
     connect,
-    deploy,
-    push,
-    record,
-    run,
-    where,
+    connection_label,
+    deploy_agent,
+    deploy_trainer,
+    extract_record,
+    run_command,
 )
 
 
@@ -45,8 +45,8 @@ async def connected(
     Raises:
         BoxError: it could not be reached, or the connection was lost.
     """
-    policy = Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
-    connection = await _connect(spec, policy)
+    policy = HostKeyPolicy.ACCEPT_NEW if accept_new_host_keys else HostKeyPolicy.ASK
+    connection = await _connect_box(spec, policy)
     try:
         yield connection
     except BoxError:
@@ -57,15 +57,17 @@ async def connected(
         if isinstance(error, OSError) and error.errno is not None and not connection.is_closed():
             raise
         words = str(error) or type(error).__name__
-        raise Unreachable(f"ssh: {where(connection)}: the connection was lost: {words}") from error
+        raise Unreachable(
+            f"ssh: {connection_label(connection)}: the connection was lost: {words}"
+        ) from error
     finally:
         connection.abort()
 
 
 @contextlib.asynccontextmanager
-async def reached(
+async def connected_agent(
     spec: BoxSpec, *, accept_new_host_keys: bool = False
-) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, Deployed]]:
+) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, DeployedAgent]]:
     """Like `connected`, with the agent deployed.
 
     Args:
@@ -80,12 +82,12 @@ async def reached(
     try:
         async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
             pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
-            yield connection, await deploy(connection, await packing, pythons)
+            yield connection, await deploy_agent(connection, await packing, pythons)
     finally:
         await asyncio.gather(packing, return_exceptions=True)
 
 
-async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnection:
+async def _connect_box(spec: BoxSpec, policy: HostKeyPolicy) -> asyncssh.SSHClientConnection:
     user = load_profile(spec.profile).launch.user
     try:
         return await connect(spec, policy=policy, default_user=user)
@@ -93,7 +95,7 @@ async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnectio
         meter = await provider_word(spec)
         if meter is None:
             raise
-        place = elsewhere(spec, meter)
+        place = find_moved_address(spec, meter)
         if place is not None:
             try:
                 return await connect(spec, policy=policy, default_user=user, elsewhere=place)
@@ -103,7 +105,7 @@ async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnectio
                 ) from other
         if meter.error is not None or isinstance(error, HostKeyRefused):
             raise
-        raise Unreachable(f"{error}; {says(meter)}") from error
+        raise Unreachable(f"{error}; {meter_text(meter)}") from error
 
 
 async def provider_word(spec: BoxSpec) -> Meter | None:
@@ -116,31 +118,31 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
         return None
     providers = Providers()
     try:
-        return await providers.open(spec.provider).read(spec.provider.instance)
+        return await providers.open_control_plane(spec.provider).read(spec.provider.instance)
     except (UnknownProvider, ProviderError):
         return None
     finally:
         await providers.close()
 
 
-def says(meter: Meter) -> str:
+def meter_text(meter: Meter) -> str:
     """Return the text of a provider's reading."""
     return meter.state_text()
 
 
-def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
+def find_moved_address(spec: BoxSpec, meter: Meter) -> MovedAddress | None:
     """Return the address reported by the provider, if it differs from the described one."""
     told = endpoint_from(meter)
     if told is None or told == (spec.host, spec.port):
         return None
-    return Elsewhere(*told, meter.source)
+    return MovedAddress(*told, meter.source)
 
 
 COMMAND_SECONDS = 120.0
 """Slurm may have to be queried for a hundred scripts."""
 
 
-class Thing(msgspec.Struct, frozen=True):
+class RemovedItem(msgspec.Struct, frozen=True):
     """One file or directory of rgt on a box."""
 
     path: str
@@ -150,7 +152,7 @@ class Thing(msgspec.Struct, frozen=True):
     """Why it is kept; None = it is removed."""
 
 
-class Removal(msgspec.Struct, frozen=True):
+class RemovalResult(msgspec.Struct, frozen=True):
     """Files that were removed, or would be."""
 
     refused: tuple[str, ...]
@@ -158,10 +160,10 @@ class Removal(msgspec.Struct, frozen=True):
     failed: tuple[str, ...]
     """What could not be removed, and why."""
     bytes: int
-    things: tuple[Thing, ...] = ()
+    things: tuple[RemovedItem, ...] = ()
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing of rgt is left."""
         return not (self.refused or self.failed or any(thing.kept for thing in self.things))
 
@@ -173,7 +175,7 @@ async def remove_agent(
     old: bool = False,
     dry_run: bool = False,
     accept_new_host_keys: bool = False,
-) -> Removal:
+) -> RemovalResult:
     """Connect to a box and have the agent remove rgt from it, without prompting.
 
     Args:
@@ -190,34 +192,39 @@ async def remove_agent(
     words += ["--old"] * old + ["--dry-run"] * dry_run
     try:
         async with (
-            Deadline(seconds),
-            reached(spec, accept_new_host_keys=accept_new_host_keys) as (connection, deployed),
+            PausableDeadline(seconds),
+            connected_agent(spec, accept_new_host_keys=accept_new_host_keys) as (
+                connection,
+                deployed,
+            ),
         ):
-            command = deployed.command("remove", *words)
-            done = await run(connection, command, seconds=COMMAND_SECONDS, name="removing rgt")
+            command = deployed.build_command("remove", *words)
+            done = await run_command(
+                connection, command, seconds=COMMAND_SECONDS, name="removing rgt"
+            )
     except TimeoutError as error:
         raise Unreachable(f"not done within {seconds:g} s") from error
-    return parsed(done.out, done.words)
+    return parse_removal(done.out, done.words)
 
 
-def parsed(out: bytes, words: str) -> Removal:
+def parse_removal(out: bytes, words: str) -> RemovalResult:
     """Parse the agent's output.
 
     Raises:
         CommandFailed: it is unusable, so it is unknown which files were removed.
     """
-    lines = [line for raw in out.splitlines() if (line := record(raw))]
+    lines = [line for raw in out.splitlines() if (line := extract_record(raw))]
     try:
-        things = tuple(msgspec.json.decode(line, type=Thing) for line in lines[:-1])
-        end = msgspec.json.decode(lines[-1], type=Removal)
+        things = tuple(msgspec.json.decode(line, type=RemovedItem) for line in lines[:-1])
+        end = msgspec.json.decode(lines[-1], type=RemovalResult)
     except (IndexError, msgspec.DecodeError, RecursionError) as error:
         raise CommandFailed(f"invalid answer from the agent: {words or error}") from error
-    return cleaned(msgspec.structs.replace(end, things=things))
+    return clean_decoded(msgspec.structs.replace(end, things=things))
 
 
 async def push_trainer(
     spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False
-) -> Pushed:
+) -> DeployedTrainer:
     """Connect to a box, make sure that the trainer is there, and disconnect, without prompting.
 
     Args:
@@ -231,9 +238,9 @@ async def push_trainer(
     pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
     try:
         async with (
-            Deadline(seconds),
+            PausableDeadline(seconds),
             connected(spec, accept_new_host_keys=accept_new_host_keys) as way,
         ):
-            return await push(way, spec.name, build_trainer(), pythons)
+            return await deploy_trainer(way, spec.name, build_trainer(), pythons)
     except TimeoutError as error:
         raise Unreachable(f"not done within {seconds:g} s") from error

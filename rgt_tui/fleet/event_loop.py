@@ -9,7 +9,7 @@ import importlib.util
 import logging
 from collections.abc import Awaitable, Callable
 
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 
 MANY_BOXES = 30
 """With fewer boxes uvloop brings no gain."""
@@ -37,7 +37,7 @@ every third collection, which includes the middle generation, would block the lo
 """
 
 
-def collect_less(boxes: int) -> Callable[[], None]:
+def reduce_collection(boxes: int) -> Callable[[], None]:
     """Freeze the objects that exist before the boxes, and collect the rest less often.
 
     Args:
@@ -47,19 +47,19 @@ def collect_less(boxes: int) -> Callable[[], None]:
         A function that undoes it.
     """
     if boxes <= MANY_BOXES:
-        return _nothing
+        return _do_nothing
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(YOUNG, *before[1:])
 
-    def undo() -> None:
+    def restore_collection() -> None:
         gc.set_threshold(*before)
         gc.unfreeze()
 
-    return undo
+    return restore_collection
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -75,7 +75,7 @@ Say = Callable[[str, str], None]
 """Called with text and level, for the event line."""
 
 
-class Faults:
+class FaultReporter:
     """Reports every fault once.
 
     Args:
@@ -86,14 +86,14 @@ class Faults:
         self._say = say
         self._told: set[str] = set()
 
-    def tell(self, doing: str, error: BaseException) -> None:
+    def report_fault(self, doing: str, error: BaseException) -> None:
         """Log and report, once, that rgt failed at something.
 
         Args:
             doing: What failed, such as ``reading the meters``.
             error: The exception raised.
         """
-        words = clean(str(error))[:LONGEST_WORDS]
+        words = clean_text(str(error))[:LONGEST_WORDS]
         text = f"{doing} failed: {type(error).__name__}: {words}; this is a fault of rgt"
         if text in self._told or len(self._told) >= MOST_TOLD:
             return
@@ -103,7 +103,7 @@ class Faults:
             self._say(text, "error")
 
 
-async def guarded(doing: str, work: Callable[[], Awaitable[None]], say: Say) -> None:
+async def run_guarded(doing: str, work: Callable[[], Awaitable[None]], say: Say) -> None:
     """Run some work until it returns or is cancelled; when it raises, report that and restart it.
 
     Args:
@@ -111,11 +111,11 @@ async def guarded(doing: str, work: Callable[[], Awaitable[None]], say: Say) -> 
         work: Starts it; its state must allow a restart.
         say: Called with a fault, once.
     """
-    faults = Faults(say)
+    faults = FaultReporter(say)
     while True:
         try:
             await work()
             return
         except Exception as error:
-            faults.tell(doing, error)
+            faults.report_fault(doing, error)
         await asyncio.sleep(AGAIN_SECONDS)

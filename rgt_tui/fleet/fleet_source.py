@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 import msgspec
 
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     BoxSpec,
     BoxState,
     CheckResult,
+    EventFilter,
     FleetEvent,
+    FleetMoment,
+    FleetSpend,
     FleetState,
     Happenings,
-    Moment,
-    Night,
+    NightFacts,
     PersonTick,
     Profile,
-    Review,
-    Spend,
     StopProgress,
     Timeline,
-    Verb,
-    Wanted,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.kept_lines import KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.gate import Receipt
-    from rgt_tui.profiles import Toll
+    from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
 
@@ -49,7 +49,7 @@ class NoControlPlane(GateClosed):
     """rgt knows no control plane for this box: only a person can stop its billing."""
 
 
-class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+class PullResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a pull."""
 
     whole: bool
@@ -58,7 +58,7 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     """One line: the copied files and their directory, or the error."""
 
 
-class Given(TypedDict, total=False):
+class ActionTerms(TypedDict, total=False):
     """What a person forfeits, ignores or unlocks by name; the same for review and execution."""
 
     forfeits: frozenset[str]
@@ -76,19 +76,21 @@ class Chronicle(Protocol):
     Each method reads the disk in a worker thread; its error message gives the cause.
     """
 
-    async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+    async def read_event_page(
+        self, wanted: EventFilter, before: int | None, count: int
+    ) -> Happenings:
         """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
         ...
 
-    async def night(self, since: float, until: float, box: str | None) -> Night:
+    async def read_night(self, since: float, until: float, box: str | None) -> NightFacts:
         """Return the facts of a time span, of one box or of all."""
         ...
 
-    async def timeline(self) -> Timeline:
+    async def read_timeline(self) -> Timeline:
         """Return all recorded moments."""
         ...
 
-    async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
+    async def read_moment(self, n: int, at: float, full: frozenset[str]) -> FleetMoment:
         """Return the state of the fleet at a moment.
 
         Args:
@@ -137,34 +139,34 @@ class FleetSource(Protocol):
         """The clock of all client times in the state (epoch seconds)."""
         ...
 
-    def profile(self, box: str) -> Profile:
+    def profile_of(self, box: str) -> Profile:
         """Return the profile of a box."""
         ...
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box on its live state; return them in order of id."""
         ...
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         """Set the box that is on screen: it is sampled fast, the others slowly."""
         ...
 
-    def look(self, looking: bool) -> None:
+    def set_looking(self, looking: bool) -> None:
         """Set whether the screen is being watched; otherwise the boxes are polled less often."""
         ...
 
-    def follow(self, box: str, path: str) -> None:
+    def follow_log(self, box: str, path: str) -> None:
         """Follow one more log file of a box."""
         ...
 
-    def pause(self, box: str, paused: bool) -> None:
+    def set_box_paused(self, box: str, paused: bool) -> None:
         """Disconnect from a box until it is resumed, or reconnect.
 
         Its training continues either way.
         """
         ...
 
-    def retry(self, box: str) -> None:
+    def retry_box(self, box: str) -> None:
         """Connect to an unreachable box now, without waiting for the next scheduled attempt."""
         ...
 
@@ -172,7 +174,7 @@ class FleetSource(Protocol):
         """Set the seconds between two samples of a box; None = as the fleet file says."""
         ...
 
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
         """Mute an alert id or a kind of alerts of a box.
 
         Args:
@@ -182,19 +184,19 @@ class FleetSource(Protocol):
         """
         ...
 
-    def answer(self, question: int, text: str | None) -> None:
+    def answer_question(self, question: int, text: str | None) -> None:
         """Answer one of `FleetState.questions`; None refuses.
 
         An unknown or already answered number has no effect.
         """
         ...
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
-        **given: Unpack[Given],
-    ) -> Review:
+        verb: BillingVerb,
+        **given: Unpack[ActionTerms],
+    ) -> ActionReview:
         """Gather what a person must see before a billing action; reads the provider again.
 
         Args:
@@ -204,22 +206,22 @@ class FleetSource(Protocol):
         """
         ...
 
-    def execute(
+    def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         evidence_digest: str | None = None,
-        **given: Unpack[Given],
+        **given: Unpack[ActionTerms],
     ) -> AsyncIterator[StopProgress]:
         """Gather fresh evidence, pass it to the gate, send the call, and report until confirmed.
 
         Args:
             box: Its name.
             verb: Park or destroy.
-            typed: What the person typed: `Review.phrase`, exactly.
-            evidence_digest: `Review.digest` of a review by another process on which this order is
+            typed: What the person typed: `ActionReview.phrase`, exactly.
+            evidence_digest: `ActionReview.digest` of a review by another process on which this order is
                 based; None = the review that this fleet showed last.
             given: As for the review.
 
@@ -229,7 +231,7 @@ class FleetSource(Protocol):
         """
         ...
 
-    async def done(self, box: str) -> StopProgress:
+    async def confirm_done(self, box: str) -> StopProgress:
         """Accept the person's statement that the pending console action is done. Nothing is sent.
 
         Raises:
@@ -237,18 +239,18 @@ class FleetSource(Protocol):
         """
         ...
 
-    async def receipt(self, box: str) -> Receipt | None:
+    async def find_receipt(self, box: str) -> Receipt | None:
         """Return the newest receipt of a billing action on a box, or None."""
         ...
 
-    async def pull(
+    async def pull_directories(
         self,
         box: str,
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
-        agree: Callable[[Toll], Awaitable[bool]],
-    ) -> Pulled:
+        agree: Callable[[TransferCost], Awaitable[bool]],
+    ) -> PullResult:
         """Copy directories from a box and verify the copy.
 
         Cancelling keeps the files copied so far.
@@ -274,12 +276,12 @@ class FleetSource(Protocol):
         """Disconnect from every box. Programs on the boxes keep running."""
         ...
 
-    def give_way(self, busy: Callable[[], bool]) -> None:
+    def delay_while_busy(self, busy: Callable[[], bool]) -> None:
         """Briefly delay incoming box data while `busy` reports that a key press must be painted."""
         return
 
     @property
-    def held(self) -> bool:
+    def is_playback_paused(self) -> bool:
         """Whether a recording is paused."""
         return False
 
@@ -298,7 +300,7 @@ class FleetSource(Protocol):
         """Length of the recording in seconds; None = not known yet."""
         return None
 
-    def hold(self, held: bool) -> None:
+    def set_playback_paused(self, held: bool) -> None:
         """Pause or resume the recording."""
         raise NotOffered
 
@@ -311,14 +313,14 @@ class FleetSource(Protocol):
         raise NotOffered
 
     @property
-    def moment(self) -> float | None:
+    def shown_moment(self) -> float | None:
         """Client clock of the displayed earlier moment; None = now is displayed."""
         return None
 
     @property
-    def is_past(self) -> bool:
+    def shows_past_moment(self) -> bool:
         """Whether an earlier moment is displayed: time is fixed, and nothing can be changed."""
-        return self.moment is not None
+        return self.shown_moment is not None
 
     @property
     def moment_text(self) -> str:
@@ -361,11 +363,11 @@ class FleetSource(Protocol):
         """Path of the audit log; None = not created yet."""
         return None
 
-    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+    async def store_tick(self, box: str, check: str, tick: PersonTick) -> str | None:
         """Store a person's tick of a check; return an error message, or None on success."""
         raise NotOffered
 
-    def runnable(self, box: str, check: str) -> str | None:
+    def runnable_command(self, box: str, check: str) -> str | None:
         """Return the command that runs a check, as one would type it.
 
         None = the check has no read-only command.
@@ -393,7 +395,7 @@ Remember = Callable[[Sequence[BoxSpec]], Awaitable[Mapping[str, BoxState]]]
 """Returns the states saved by an earlier rgt, by box; boxes unknown to it are left out."""
 
 
-class Observer(Protocol):
+class FleetObserver(Protocol):
     """Notified of every published state.
 
     It must not block: disk writes belong in a thread of its own.
@@ -403,8 +405,8 @@ class Observer(Protocol):
         """Receive a new fleet state and the boxes that changed, as pairs (old, new)."""
         ...
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
-        """Receive events as messages; a `Keeper` also receives muted ones."""
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
+        """Receive events as messages; a `AccountingObserver` also receives muted ones."""
         ...
 
     async def close(self) -> None:
@@ -413,11 +415,11 @@ class Observer(Protocol):
 
 
 @runtime_checkable
-class Keeper(Observer, Protocol):
+class AccountingObserver(FleetObserver, Protocol):
     """An observer that accounts and records, and emits events itself at every published state."""
 
     @property
-    def spend(self) -> Spend | None:
+    def spend(self) -> FleetSpend | None:
         """The fleet's costs of today."""
         ...
 
@@ -426,7 +428,7 @@ class Keeper(Observer, Protocol):
         """The history that it has recorded."""
         ...
 
-    def news(self) -> tuple[FleetEvent, ...]:
+    def take_events(self) -> tuple[FleetEvent, ...]:
         """Return its own events, each once, such as that and why nothing can be recorded."""
         ...
 
@@ -437,39 +439,41 @@ class ReadOnlyFleet(FleetSource):
     It refuses every change, with the reason `why_nothing`.
     """
 
-    def refuse(self) -> None:
+    def notify_refusal(self) -> None:
         """Notify the person of the reason, unless the screen has checked `why_nothing`."""
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         """Do nothing: no box is sampled."""
 
-    def look(self, looking: bool) -> None:
+    def set_looking(self, looking: bool) -> None:
         """Do nothing: no box is sampled."""
 
-    def follow(self, box: str, path: str) -> None:
+    def follow_log(self, box: str, path: str) -> None:
         """Do nothing: only recorded lines are shown."""
 
-    def pause(self, box: str, paused: bool) -> None:
+    def set_box_paused(self, box: str, paused: bool) -> None:
         """Refuse."""
-        self.refuse()
+        self.notify_refusal()
 
-    def retry(self, box: str) -> None:
+    def retry_box(self, box: str) -> None:
         """Refuse."""
-        self.refuse()
+        self.notify_refusal()
 
     def set_interval(self, box: str, seconds: float | None) -> None:
         """Refuse."""
-        self.refuse()
+        self.notify_refusal()
 
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
         """Refuse."""
-        self.refuse()
+        self.notify_refusal()
 
-    def answer(self, question: int, text: str | None) -> None:
+    def answer_question(self, question: int, text: str | None) -> None:
         """Refuse."""
-        self.refuse()
+        self.notify_refusal()
 
-    async def review(self, box: str, verb: Verb, **given: Unpack[Given]) -> Review:
+    async def review_action(
+        self, box: str, verb: BillingVerb, **given: Unpack[ActionTerms]
+    ) -> ActionReview:
         """Refuse.
 
         Raises:
@@ -477,14 +481,14 @@ class ReadOnlyFleet(FleetSource):
         """
         raise GateClosed((self.why_nothing,))
 
-    async def execute(
+    async def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         evidence_digest: str | None = None,
-        **given: Unpack[Given],
+        **given: Unpack[ActionTerms],
     ) -> AsyncIterator[StopProgress]:
         """Refuse.
 
@@ -494,7 +498,7 @@ class ReadOnlyFleet(FleetSource):
         raise GateClosed((self.why_nothing,))
         yield  # pragma: no cover - makes it the iterator that it is said to be
 
-    async def done(self, box: str) -> StopProgress:
+    async def confirm_done(self, box: str) -> StopProgress:
         """Refuse.
 
         Raises:
@@ -502,18 +506,18 @@ class ReadOnlyFleet(FleetSource):
         """
         raise GateClosed((self.why_nothing,))
 
-    async def receipt(self, box: str) -> Receipt | None:
+    async def find_receipt(self, box: str) -> Receipt | None:
         """Return None: a recording contains no receipts."""
         return None
 
-    async def pull(
+    async def pull_directories(
         self,
         box: str,
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
-        agree: Callable[[Toll], Awaitable[bool]],
-    ) -> Pulled:
+        agree: Callable[[TransferCost], Awaitable[bool]],
+    ) -> PullResult:
         """Refuse.
 
         Raises:
@@ -522,7 +526,7 @@ class ReadOnlyFleet(FleetSource):
         raise GateClosed((self.why_nothing,))
 
 
-class Account(msgspec.Struct, frozen=True):
+class PlatformAccount(msgspec.Struct, frozen=True):
     """A platform for which an API key is available."""
 
     kind: str
@@ -537,7 +541,7 @@ class Beginnings(msgspec.Struct, frozen=True, kw_only=True):
 
     hosts: tuple[str, ...] = ()
     """Names that the boxes would get."""
-    accounts: tuple[Account, ...] = ()
+    accounts: tuple[PlatformAccount, ...] = ()
     path: str = ""
     """Path of the fleet file that would be written."""
     trouble: str = ""
@@ -550,11 +554,11 @@ class FirstSteps(Protocol):
     Each may take seconds and raises an error with the cause; then nothing was written.
     """
 
-    async def look(self) -> Beginnings:
+    async def find_beginnings(self) -> Beginnings:
         """Search this computer for hosts and API keys to start with."""
         ...
 
-    async def demo(self) -> str:
+    async def choose_demo(self) -> str:
         """Choose the demo; return the text to show."""
         ...
 
@@ -562,7 +566,7 @@ class FirstSteps(Protocol):
         """Write the hosts of ssh_config into the fleet file; return a message."""
         ...
 
-    async def take_account(self, kind: str) -> str:
+    async def import_account(self, kind: str) -> str:
         """Query a platform for the account's machines, and write them into the fleet file."""
         ...
 
@@ -570,6 +574,6 @@ class FirstSteps(Protocol):
         """Write the box of a pasted ssh line into the fleet file."""
         ...
 
-    def make(self) -> FleetSource:
+    def make_chosen_fleet(self) -> FleetSource:
         """Create the chosen fleet."""
         ...

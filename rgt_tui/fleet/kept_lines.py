@@ -38,7 +38,7 @@ class LineBlock(NamedTuple):
     starts: array[int]
     """Offset of each line in `text`."""
 
-    def line(self, index: int) -> bytes:
+    def read_line(self, index: int) -> bytes:
         """Return a line without its newline."""
         start = self.starts[index]
         return self.text[start : self.text.index(b"\n", start)]
@@ -125,17 +125,17 @@ class KeptLines:
         self._seen_total = 0
 
     @property
-    def first(self) -> int:
+    def first_number(self) -> int:
         """Number of the oldest line kept."""
         if self._blocks:
             return self._blocks[0].first
         return self.end
 
     def __len__(self) -> int:
-        return self.end - self.first
+        return self.end - self.first_number
 
     @property
-    def place(self) -> tuple[int, FilePlace] | None:
+    def oldest_position(self) -> tuple[int, FilePlace] | None:
         """Number and position of the oldest line with a known position on the box."""
         if self._places:
             return self._places[0]
@@ -146,9 +146,9 @@ class KeptLines:
         """Number of lines of the file before those kept; None = not counted."""
         if self.counted is None:
             return None
-        return self.counted[0] + self.first - self.counted[1]
+        return self.counted[0] + self.first_number - self.counted[1]
 
-    def know(self, place: FilePlace) -> None:
+    def record_position(self, place: FilePlace) -> None:
         """Record the position of the next line."""
         last = self._places[-1] if self._places else None
         if (
@@ -158,7 +158,7 @@ class KeptLines:
         ):
             self._places.append((self.end, place))
 
-    def append(self, lines: Sequence[str], at: float | None = None) -> None:
+    def append_lines(self, lines: Sequence[str], at: float | None = None) -> None:
         """Append the next lines.
 
         Args:
@@ -180,10 +180,10 @@ class KeptLines:
             surplus = bisect_left(oldest.starts, self.bytes - self._most_bytes)
             self._drop_before(oldest.first + max(surplus, len(self) - self._most_lines))
 
-    def note(self, text: str, at: float | None = None) -> None:
+    def insert_note(self, text: str, at: float | None = None) -> None:
         """Insert a message of rgt between the lines."""
         self.notes.add(self.end)
-        self.append((text,), at)
+        self.append_lines((text,), at)
 
     def _note_time(self, number: int, at: float | None) -> None:
         numbers, times = self._came
@@ -208,7 +208,7 @@ class KeptLines:
             numbers[0] = max(numbers[0], number)
         self._places = [known for known in self._places if known[0] >= number]
 
-    def begin_anew(self) -> None:
+    def reset_lines(self) -> None:
         """Drop all lines, because the log will be sent again. Numbering continues."""
         self.partial = self.inode = None
         self._seen_total = 0
@@ -252,7 +252,7 @@ class KeptLines:
                 ]
         return index
 
-    def line(self, number: int) -> str:
+    def read_line(self, number: int) -> str:
         """Return a line by its number; the unfinished one is at `end`."""
         if number == self.end:
             return self.partial or ""
@@ -260,13 +260,16 @@ class KeptLines:
         if index < 0:
             raise IndexError(number)
         block = self._blocks[index]
-        return block.line(number - block.first).decode()
+        return block.read_line(number - block.first).decode()
 
-    def lines(self, start: int, stop: int) -> list[str]:
+    def read_lines(self, start: int, stop: int) -> list[str]:
         """Return the kept lines of a range of numbers."""
-        return [self.line(number) for number in range(max(start, self.first), min(stop, self.end))]
+        return [
+            self.read_line(number)
+            for number in range(max(start, self.first_number), min(stop, self.end))
+        ]
 
-    def blocks(self, start: int, stop: int) -> Iterator[LineBlock]:
+    def iterate_blocks(self, start: int, stop: int) -> Iterator[LineBlock]:
         """Yield the lines of a range of numbers."""
         for block in self._blocks[max(0, bisect_right(self._blocks, start, key=_FIRST) - 1) :]:
             begin, count = max(0, start - block.first), len(block.starts)
@@ -276,7 +279,7 @@ class KeptLines:
             elif begin < end:
                 yield block.part(begin, end)
 
-    def came(self, number: int) -> float | None:
+    def received_at(self, number: int) -> float | None:
         """Return when a line was received (client clock); None = before the log was followed."""
         numbers, times = self._came
         index = bisect_right(numbers, number) - 1
@@ -285,7 +288,7 @@ class KeptLines:
         return times[index]
 
     @property
-    def known_behind(self) -> tuple[int, float] | None:
+    def first_known_time(self) -> tuple[int, float] | None:
         """First line number with a known time of writing, and that time; None = unknown.
 
         The lines before it existed already when the log was opened.
@@ -296,7 +299,7 @@ class KeptLines:
                 return number, at
         return self._written
 
-    def take_view(self, view: LogView) -> bool:
+    def append_view(self, view: LogView) -> bool:
         """Append the new lines of a `LogView`; return False if it is another file.
 
         For a source of states that buffers no more than `LogView` does.
@@ -307,10 +310,10 @@ class KeptLines:
             return False
         new = total - self._seen_total
         if new > len(whole) and self._seen_total:
-            self.note(f"··· {new - len(whole):,} lines were not kept here", view.at)
+            self.insert_note(f"··· {new - len(whole):,} lines were not kept here", view.at)
         if new:
             known = view.at if self._seen_total else None
-            self.append(whole[-new:] if new < len(whole) else whole, known)
+            self.append_lines(whole[-new:] if new < len(whole) else whole, known)
         if new and view.written is not None and self._written is None:
             self._written = (self.end, view.written)
         self._seen_total = total
@@ -318,7 +321,7 @@ class KeptLines:
         self.at = view.at
         return True
 
-    def take_frame(self, frame: LogLines, now: float) -> None:
+    def append_frame(self, frame: LogLines, now: float) -> None:
         """Append new lines sent by a box.
 
         Args:
@@ -329,21 +332,21 @@ class KeptLines:
         if frame.reset and frame.inode == self.inode:
             self._places.clear()  # known positions are invalid now
         if frame.reset and begun:
-            self.note("··· here the file was truncated or replaced", now)
+            self.insert_note("··· here the file was truncated or replaced", now)
         if frame.skipped and begun:
-            self.note(
+            self.insert_note(
                 f"··· {frame.skipped:,} lines are left out: the connection was too slow for them",
                 now,
             )
-        self.know(FilePlace(frame.inode, frame.start))
-        self.append(frame.lines, now if begun else None)
+        self.record_position(FilePlace(frame.inode, frame.start))
+        self.append_lines(frame.lines, now if begun else None)
         if not begun and (written := written_at(frame, now)) is not None:
             self._written = (self.end, written)
         self.inode, self.reached, self.at = frame.inode, frame.end, now
         self.partial = frame.partial
 
 
-def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:
+def keep_from_view(view: LogView, inode: int | None, reached: int) -> KeptLines:
     """Begin to buffer a log whose newest lines are known.
 
     Args:
@@ -352,8 +355,8 @@ def kept_from(view: LogView, inode: int | None, reached: int) -> KeptLines:
         reached: Byte offset after the last of them.
     """
     kept = KeptLines(view.path)
-    kept.take_view(view)
+    kept.append_view(view)
     if inode is not None:
         kept.inode, kept.reached = inode, reached
-        kept.know(FilePlace(inode, reached))
+        kept.record_position(FilePlace(inode, reached))
     return kept

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.event_loop import Faults, Say, guarded
+from rgt_tui.fleet.event_loop import FaultReporter, Say, run_guarded
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import (
     ActionState,
@@ -22,30 +22,30 @@ from rgt_tui.gate import (
     AuditEvent,
     AuditFailed,
     AuditLog,
-    Held,
+    InstanceLocked,
+    InstanceTarget,
     Journal,
     JournalFailed,
     OpenAction,
     ReceiptBook,
-    Target,
-    words,
+    describe_open_action,
 )
-from rgt_tui.gate.audit import who
+from rgt_tui.gate.audit import find_user_and_host
 from rgt_tui.model import (
     CLICK,
     FLEET_FILE,
+    BillingVerb,
     BoxSpec,
     BoxState,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
     Permit,
     StopPhase,
     StopProgress,
-    Verb,
     moment,
-    steady,
+    steady_time,
 )
 from rgt_tui.profiles import load_profile, stale_after
 from rgt_tui.providers import (
@@ -56,7 +56,13 @@ from rgt_tui.providers import (
     Providers,
     keep_last_good,
 )
-from rgt_tui.providers.console import SILENT_S, ConsoleBox, InBox, Sight, seen
+from rgt_tui.providers.console import (
+    SILENT_S,
+    BoxSighting,
+    ConsoleBox,
+    SelfStoppingBox,
+    judge_sighting,
+)
 from rgt_tui.ssh import BoxError
 
 LONGEST_SECONDS = 300.0
@@ -67,14 +73,14 @@ WAITING = frozenset(
 """States of an action that a person's statement can end. An `intent` never reached the console."""
 
 
-def is_untold(spec: BoxSpec) -> bool:
+def lacks_status_call(spec: BoxSpec) -> bool:
     """Return whether a box's platform has no API call that reports on the box."""
     return spec.provider is not None and spec.provider.kind in UNTOLD
 
 
 def is_priced(spec: BoxSpec) -> bool:
     """Return whether a box's costs come from the fleet file, or its platform is free."""
-    return is_untold(spec) or (
+    return lacks_status_call(spec) or (
         spec.provider is None and (spec.per_hour is not None or is_free(spec))
     )
 
@@ -84,7 +90,7 @@ def is_free(spec: BoxSpec) -> bool:
     return spec.per_hour is None and not load_profile(spec.profile).billed
 
 
-def metered(box: BoxState, now: float, passed: float) -> Meter:
+def build_local_meter(box: BoxState, now: float, passed: float) -> Meter:
     """Return the meter of a box that is free, or whose price is in the fleet file.
 
     The amount counts from when any rgt first saw the box, and only while it was seen: a lower
@@ -100,7 +106,7 @@ def metered(box: BoxState, now: float, passed: float) -> Meter:
     if old.source != FLEET_FILE:
         old = Meter(source=FLEET_FILE)
     seen = box.sample_at
-    reports = _reports(box, now)
+    reports = _is_reporting(box, now)
     if is_free(spec):
         return Meter(
             kind=MeterKind.NONE,
@@ -143,9 +149,9 @@ def metered(box: BoxState, now: float, passed: float) -> Meter:
     )
 
 
-def _reports(box: BoxState, now: float) -> bool:
+def _is_reporting(box: BoxState, now: float) -> bool:
     seen = box.sample_at
-    return box.link is Link.LIVE and seen is not None and now - seen <= stale_after(box)
+    return box.link is LinkState.LIVE and seen is not None and now - seen <= stale_after(box)
 
 
 async def run_on(box: BoxSession, command: str) -> int | None:
@@ -178,7 +184,7 @@ SOON_SECONDS = 0.5
 """The same while one of them connects or has just begun to answer."""
 
 
-class Meters:
+class FleetMeters:
     """Polls the providers. A failed reading keeps the last good one, with the error and its age.
 
     Args:
@@ -198,17 +204,17 @@ class Meters:
         clock: Callable[[], float],
         say: Say,
         env: Mapping[str, str] | None = None,
-        ticks: Callable[[], float] = steady,
+        ticks: Callable[[], float] = steady_time,
     ) -> None:
         self._sessions: list[BoxSession] = []
         self._priced: list[BoxSession] = []
         self._others = asyncio.Event()
         """Set when the set of boxes has changed."""
-        self.watch(sessions)
+        self.watch_boxes(sessions)
         self._seconds = seconds
         self._clock = clock
         self._say = say
-        self._fault = Faults(say).tell
+        self._fault = FaultReporter(say).report_fault
         self.told: Callable[[BoxSession, Meter], None] = lambda box, meter: None
         """Called with every reading of a provider."""
         self.polled: Callable[[], None] = lambda: None
@@ -219,40 +225,40 @@ class Meters:
         self._counted: dict[str, float] = {}
         """Box → time up to which its fleet-file price was counted, by `ticks`."""
 
-    def watch(self, sessions: Mapping[str, BoxSession]) -> None:
+    def watch_boxes(self, sessions: Mapping[str, BoxSession]) -> None:
         """Read the meters of these boxes from now on."""
         self._sessions = [
             session
             for session in sessions.values()
-            if session.state.spec.provider is not None and not is_untold(session.state.spec)
+            if session.state.spec.provider is not None and not lacks_status_call(session.state.spec)
         ]
         self._priced = [session for session in sessions.values() if is_priced(session.state.spec)]
         self._others.set()
 
-    def provider(self, box: BoxSession) -> Provider | None:
+    def open_provider(self, box: BoxSession) -> Provider | None:
         """Return the control plane of a box, or None."""
         ref = box.state.spec.provider
-        found = None if ref is None else self.providers.open(ref)
+        found = None if ref is None else self.providers.open_control_plane(ref)
         if isinstance(found, ConsoleBox):
-            found.sight = lambda: self._sight(box)
-        if isinstance(found, InBox):
+            found.sight = lambda: self._read_sight(box)
+        if isinstance(found, SelfStoppingBox):
             found.run = lambda command: run_on(box, command)
         return found
 
-    def acting(self, box: BoxSession) -> Provider:
+    def action_provider(self, box: BoxSession) -> Provider:
         """Return the executor of a billing action: the control plane, or a person on the console.
 
         Raises:
             UnknownProvider: there is no adapter for the provider in its description.
         """
-        found = self.provider(box)
+        found = self.open_provider(box)
         if found is None:
             spec = box.state.spec
             found = ConsoleBox(spec.billing_ref, load_profile(spec.profile), self._clock)
-            found.sight = lambda: self._sight(box)
+            found.sight = lambda: self._read_sight(box)
         return found
 
-    def of_person(self, box: BoxSession, seen: Meter) -> Meter:
+    def meter_without_provider(self, box: BoxSession, seen: Meter) -> Meter:
         """Return the meter of a box without a provider, updated with an action's reading.
 
         The reading does not change the costs.
@@ -265,36 +271,36 @@ class Meters:
             error=None,
         )
 
-    def _sight(self, box: BoxSession) -> Sight:
+    def _read_sight(self, box: BoxSession) -> BoxSighting:
         heard = box.state.sample_at
         silent = heard is None or self._clock() - heard > max(SILENT_S, stale_after(box.state))
-        return Sight(answers=box.state.link is Link.LIVE and not silent, heard=heard)
+        return BoxSighting(answers=box.state.link is LinkState.LIVE and not silent, heard=heard)
 
     def _with_tiers(self, box: BoxSession, fresh: Meter) -> Meter:
         """Add the provider's information about the machine's disks to a reading."""
         if fresh.error is not None:
             return fresh
         try:
-            provider = self.provider(box)
+            provider = self.open_provider(box)
         except ValueError:
             return fresh
         if provider is None:
             return fresh
-        return replace(fresh, tiers=provider.tiers(provider.instance))
+        return replace(fresh, tiers=provider.list_tiers(provider.instance))
 
-    def put(self, box: BoxSession, fresh: Meter) -> Meter:
+    def store_reading(self, box: BoxSession, fresh: Meter) -> Meter:
         """Store a reading in the box's state; return the displayed meter."""
         name = box.state.spec.name
         fresh = self._with_tiers(box, fresh)
-        if is_untold(box.state.spec):
+        if lacks_status_call(box.state.spec):
             # The costs come from the fleet file alone; the actions come from the platform's
             # description.
             fresh = replace(
-                self._metered(box.state, self._clock()),
+                self._count_meter(box.state, self._clock()),
                 actions=fresh.actions,
                 native_status=fresh.native_status,
             )
-        self._books[name], fresh = checked(self._books.get(name), fresh)
+        self._books[name], fresh = extend_book_check(self._books.get(name), fresh)
         self.told(box, fresh)
         shown = keep_last_good(box.state.meter, fresh)
         if shown != box.state.meter:
@@ -305,30 +311,30 @@ class Meters:
         """Poll and count until cancelled."""
         async with asyncio.TaskGroup() as both:
             for doing, work in (
-                ("counting by the fleet file's prices", self._counting),
-                ("asking the providers", self._asking),
+                ("counting by the fleet file's prices", self._run_counting),
+                ("asking the providers", self._run_polling),
             ):
-                both.create_task(guarded(doing, work, self._say), name=doing)
+                both.create_task(run_guarded(doing, work, self._say), name=doing)
 
-    async def _counting(self) -> None:
+    async def _run_counting(self) -> None:
         while True:
-            self.count()
+            self.count_prices()
             await asyncio.sleep(
-                min(SOON_SECONDS, COUNT_SECONDS) if self._waits() else COUNT_SECONDS
+                min(SOON_SECONDS, COUNT_SECONDS) if self._has_uncounted() else COUNT_SECONDS
             )
 
-    def _waits(self) -> bool:
+    def _has_uncounted(self) -> bool:
         """Return whether a box that has begun to answer is not counted yet.
 
         Then counting runs more often, so that even a single look at the fleet shows the price.
         """
         return any(
-            session.state.link in (Link.CONNECTING, Link.LIVE)
+            session.state.link in (LinkState.CONNECTING, LinkState.LIVE)
             and session.state.meter.kind is MeterKind.UNKNOWN
             for session in self._priced
         )
 
-    async def _asking(self) -> None:
+    async def _run_polling(self) -> None:
         while True:
             self._others.clear()
             try:
@@ -337,31 +343,33 @@ class Meters:
                 self._fault("reading the meters", error)
                 words = f"rgt: {type(error).__name__}: {error}; this is a fault of rgt"
                 for session in self._sessions:
-                    self.put(session, Meter(at=self._clock(), error=words))
+                    self.store_reading(session, Meter(at=self._clock(), error=words))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
                     await self._others.wait()
 
-    def count(self) -> None:
+    def count_prices(self) -> None:
         """Update the meters of the boxes with a fleet-file price."""
         now = self._clock()
         for session in self._priced:
             try:
-                meter = self._metered(session.state, now)
-                if is_untold(session.state.spec):
-                    meter = replace(meter, native_status=seen(self._sight(session), now)[1])
+                meter = self._count_meter(session.state, now)
+                if lacks_status_call(session.state.spec):
+                    meter = replace(
+                        meter, native_status=judge_sighting(self._read_sight(session), now)[1]
+                    )
                 if meter != session.state.meter:
                     session.set_meter(meter)
             except Exception as error:  # one faulty box must not stop the counting of others
                 self._fault(f"counting what {session.state.spec.name} costs", error)
 
-    def _metered(self, box: BoxState, now: float) -> Meter:
+    def _count_meter(self, box: BoxState, now: float) -> Meter:
         """Return the meter by the fleet-file price, including the time since the last count."""
-        until = self._ticks() if _reports(box, now) else box.seen.sample
+        until = self._ticks() if _is_reporting(box, now) else box.seen.sample
         last = self._counted.get(box.spec.name)
         if until is not None:
             self._counted[box.spec.name] = until
-        return metered(box, now, 0.0 if until is None or last is None else until - last)
+        return build_local_meter(box, now, 0.0 if until is None or last is None else until - last)
 
     async def read_all(self) -> None:
         """Poll the providers once, if there are any."""
@@ -369,15 +377,15 @@ class Meters:
             return
         refs = [session.state.spec.provider for session in self._sessions]
         try:
-            meters = await self.providers.poll(ref for ref in refs if ref is not None)
+            meters = await self.providers.poll_meters(ref for ref in refs if ref is not None)
         except ValueError as error:
             for session in self._sessions:
-                self.put(session, Meter(at=self._clock(), error=str(error)))
+                self.store_reading(session, Meter(at=self._clock(), error=str(error)))
             return
         for session in self._sessions:
             ref = session.state.spec.provider
             if ref is not None and ref in meters:
-                self.put(session, meters[ref])
+                self.store_reading(session, meters[ref])
         self.polled()
 
     async def close(self) -> None:
@@ -416,7 +424,7 @@ class BookCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Books minus `own` at their last reading, if lag and rounding do not explain it."""
 
 
-def checked(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, Meter]:
+def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, Meter]:
     """Return the comparison extended by one reading, and the reading with its result.
 
     Nothing is compared while the price is a lower bound or the state is unknown: the own count is
@@ -432,14 +440,14 @@ def checked(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, M
         or meter.kind is MeterKind.UNKNOWN
     ):
         return None, meter
-    if before is None or not _goes_on(before, meter):
+    if before is None or not _continues_check(before, meter):
         fresh = BookCheck(since=meter.at, base=meter.booked, currency=meter.currency, last=meter)
-        return msgspec.structs.replace(fresh, slack=_slack(meter)), meter
+        return msgspec.structs.replace(fresh, slack=_booking_slack(meter)), meter
     passed = meter.at - (before.last.at or 0.0)
     now = msgspec.structs.replace(
         before,
         own=before.own + (before.last.per_hour or 0.0) * passed / 3600.0,
-        slack=max(before.slack, _slack(meter)),
+        slack=max(before.slack, _booking_slack(meter)),
         last=meter,
     )
     if meter.booked_at != before.last.booked_at and meter.at - now.since >= LEAST_SECONDS:
@@ -451,13 +459,13 @@ def checked(before: BookCheck | None, meter: Meter) -> tuple[BookCheck | None, M
     )
 
 
-def _goes_on(before: BookCheck, meter: Meter) -> bool:
+def _continues_check(before: BookCheck, meter: Meter) -> bool:
     passed = (meter.at or 0.0) - (before.last.at or 0.0)
     shrunk = (meter.booked or 0.0) < (before.last.booked or 0.0) - CENT
     return 0.0 <= passed <= LONGEST_SECONDS and meter.currency == before.currency and not shrunk
 
 
-def _slack(meter: Meter) -> float:
+def _booking_slack(meter: Meter) -> float:
     storage = meter.storage_per_hour or 0.0
     return ((meter.per_hour or 0.0) * LAG_SECONDS + storage * STORAGE_LAG_SECONDS) / 3600.0
 
@@ -477,18 +485,18 @@ def _difference(check: BookCheck, booked: float) -> float | None:
 # alone does not close the action, and while the box answers, the person's report is refused.
 
 
-def is_click(provider: Provider, verb: Verb) -> bool:
+def is_click(provider: Provider, verb: BillingVerb) -> bool:
     """Return whether a person carries the action out because the platform has no call for it."""
-    return provider.action(verb) == CLICK
+    return provider.native_action(verb) == CLICK
 
 
-async def hand_over(
+async def report_console_steps(
     provider: Provider, permit: Permit, clock: Callable[[], float]
 ) -> AsyncIterator[StopProgress]:
     """Use up the permit and report what the person must click; nothing is sent or polled."""
     try:
         said = await (
-            provider.stop(permit) if permit.verb is Verb.PARK else provider.destroy(permit)
+            provider.stop(permit) if permit.verb is BillingVerb.PARK else provider.destroy(permit)
         )
     except (PermitRefused, ProviderError) as error:
         yield StopProgress(phase=StopPhase.FAILED, at=clock(), text=f"nothing was done: {error}")
@@ -497,7 +505,7 @@ async def hand_over(
     yield StopProgress(phase=StopPhase.YOURS, at=clock(), text=f"{said}{again}")
 
 
-def own_act(verb: Verb, step: StopProgress) -> tuple[str, str] | None:
+def describe_own_step(verb: BillingVerb, step: StopProgress) -> tuple[str, str] | None:
     """Return event text and level for a step of a person's own action; None = no event."""
     if step.phase is StopPhase.REQUESTED:
         return f"{verb} sent by you: {step.text}", "info"
@@ -510,23 +518,23 @@ def own_act(verb: Verb, step: StopProgress) -> tuple[str, str] | None:
     return None
 
 
-def waiting_click(journal: Journal, target: Target) -> OpenAction | None:
+def waiting_click(journal: Journal, target: InstanceTarget) -> OpenAction | None:
     """Return the open action on a machine that only a person can close, or None."""
     found, _ = journal.open_actions()
     mine = (one for one in found if one.first.target == target and one.first.verb is not None)
     return next((one for one in mine if one.last.state in WAITING), None)
 
 
-SILENT = frozenset({Link.UNREACHABLE, Link.REFUSED_KEY})
+SILENT = frozenset({LinkState.UNREACHABLE, LinkState.REFUSED_KEY})
 """Links of a box that may be off: no answer, or another machine with another host key at its
 address."""
 
 
-def not_silent(box: str, link: Link, reason: str) -> str:
+def find_not_silent_reason(box: str, link: LinkState, reason: str) -> str:
     """Return why a person's statement is refused: rgt has not seen the box silent."""
-    if link is Link.REFUSED_LOGIN:
+    if link is LinkState.REFUSED_LOGIN:
         why = f"{box} answers, and refuses the login ({reason}), so it is not off"
-    elif link is Link.PAUSED:
+    elif link is LinkState.PAUSED:
         why = f"{box} is paused by you, so rgt cannot check whether it still answers: resume it"
     else:
         why = f"still unknown whether {box} answers ({reason or link.value}): confirm again"
@@ -535,7 +543,7 @@ def not_silent(box: str, link: Link, reason: str) -> str:
     )
 
 
-def still_there(box: str) -> str:
+def find_answering_reason(box: str) -> str:
     """Return why a person's statement is refused: the box still answers."""
     return (
         f"{box} still answers over SSH, so it is not off: check the console, then confirm again. "
@@ -543,7 +551,7 @@ def still_there(box: str) -> str:
     )
 
 
-async def close_by_word(
+async def close_by_statement(
     journal: Journal,
     audit: AuditLog,
     receipts: ReceiptBook,
@@ -568,14 +576,14 @@ async def close_by_word(
     """
     first = action.first
     text = (
-        f"done on the console, confirmed by {who()}; seen from here: {seen.native_status or 'nothing'}; "
+        f"done on the console, confirmed by {find_user_and_host()}; seen from here: {seen.native_status or 'nothing'}; "
         f"evidence of {moment(first.at)}, not checked again"
     )
 
-    def write() -> None:
-        with journal.hold(first.target, first.box, first.verb) as held:
+    def write_answer() -> None:
+        with journal.lock_instance(first.target, first.box, first.verb) as held:
             if held.earlier is None or held.earlier.first.action != first.action:
-                raise GateClosed((f"{words(action)}: settled by someone else",))
+                raise GateClosed((f"{describe_open_action(action)}: settled by someone else",))
             entry = AuditEntry(
                 at=now,
                 event=AuditEvent.ANSWER,
@@ -585,11 +593,13 @@ async def close_by_word(
                 evidence=first.evidence,
                 text=f"{ActionState.OFF}: {text}",
             )
-            held.settle(ActionState.OFF, text, audit=audit.record(entry))
+            held.settle_earlier(ActionState.OFF, text, audit=audit.record_entry(entry))
 
     try:
-        await asyncio.to_thread(write)
-    except (AuditFailed, JournalFailed, Held) as error:
+        await asyncio.to_thread(write_answer)
+    except (AuditFailed, JournalFailed, InstanceLocked) as error:
         raise GateClosed((str(error),)) from error
-    await asyncio.to_thread(receipts.finish, first.action, ActionState.OFF, now, text, spent)
+    await asyncio.to_thread(
+        receipts.finish_receipt, first.action, ActionState.OFF, now, text, spent
+    )
     return text

@@ -14,29 +14,41 @@ from msgspec.structs import replace
 
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Say
-from rgt_tui.fleet.meters import Meters, is_click
-from rgt_tui.fleet.renting.rental import FIND_SECONDS, Rental, account_target, market_of, ref_of
+from rgt_tui.fleet.meters import FleetMeters, is_click
+from rgt_tui.fleet.renting.rental import (
+    FIND_SECONDS,
+    MachineRental,
+    account_target,
+    market_of,
+    ref_of,
+)
 from rgt_tui.gate import (
     RECEIPTS,
-    Action,
     ActionState,
     AuditEntry,
     AuditEvent,
     AuditFailed,
     AuditLog,
-    Held,
+    InstanceLocked,
+    InstanceTarget,
     Journal,
+    JournaledAction,
     JournalFailed,
+    JournalRecord,
     OpenAction,
     ReceiptBook,
-    Record,
-    Target,
-    boot,
+    describe_open_action,
+    read_boot_id,
     target_of,
-    words,
 )
-from rgt_tui.model import Lifecycle, Meter, MeterKind, StopPhase, Verb, steady
-from rgt_tui.providers import Provider, ProviderError, UnknownProvider, came_of, what_is_off
+from rgt_tui.model import BillingVerb, Lifecycle, Meter, MeterKind, StopPhase, steady_time
+from rgt_tui.providers import (
+    Provider,
+    ProviderError,
+    UnknownProvider,
+    describe_remaining_bill,
+    judge_reading,
+)
 
 EVERY_SECONDS = 5.0
 SELDOM_SECONDS = 30.0
@@ -46,7 +58,9 @@ SETTLE_SECONDS = 180.0
 seconds."""
 
 
-def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str] | None:
+def outcome_of_action(
+    action: OpenAction, meter: Meter, age: float
+) -> tuple[ActionState, str] | None:
     """Return an open action's outcome according to a reading, and its text; None = not known yet.
 
     Args:
@@ -58,10 +72,10 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
     shown = meter.native_status or meter.lifecycle.value
     if first.verb is None:
         return None
-    phase = came_of(first.verb, meter)
+    phase = judge_reading(first.verb, meter)
     if phase is StopPhase.METER_OFF:
         return ActionState.OFF, f"{meter.source}: {shown}"
-    if phase is StopPhase.CONFIRMED and first.verb is Verb.DESTROY:
+    if phase is StopPhase.CONFIRMED and first.verb is BillingVerb.DESTROY:
         # The journal proves that the machine existed, even if this process has never seen it.
         return (
             ActionState.OFF,
@@ -99,7 +113,7 @@ class OpenActions:
         journal: Journal,
         audit: AuditLog,
         sessions: Mapping[str, BoxSession],
-        meters: Meters,
+        meters: FleetMeters,
         *,
         clock: Callable[[], float],
         say: Say,
@@ -121,8 +135,11 @@ class OpenActions:
         """Check until cancelled."""
         await self.recall_parks()
         while True:
-            now, ticks, started = self._clock(), steady(), boot()
-            ages = [action.age(now, ticks, started) for action in await self.look()]
+            now, ticks, started = self._clock(), steady_time(), read_boot_id()
+            ages = [
+                action.seconds_since_state(now, ticks, started)
+                for action in await self.check_actions()
+            ]
             self.asked.set()
             young = any(age < SETTLE_SECONDS for age in ages)
             await asyncio.sleep(EVERY_SECONDS if young else SELDOM_SECONDS)
@@ -132,31 +149,39 @@ class OpenActions:
 
         A box without a provider is identified by its name.
         """
-        for record in await asyncio.to_thread(self._journal.parks):
+        for record in await asyncio.to_thread(self._journal.list_parks):
             for name, session in list(self._sessions.items()):
                 spec = session.state.spec
                 by_name = spec.provider is None and name == record.box
                 if by_name or target_of(spec.billing_ref) == record.target:
                     self._parked(name, record.at)
 
-    async def look(self) -> tuple[OpenAction, ...]:
+    async def check_actions(self) -> tuple[OpenAction, ...]:
         """Check every open action once; return those that are still open."""
         found, problems = await asyncio.to_thread(self._journal.open_actions)
         for problem in problems:
-            self._tell(problem, problem, "error")
+            self._say_once(problem, problem, "error")
         still = []
         for action in found:
             try:
                 if await self._is_open(action):
                     still.append(action)
-            except Held as held:
+            except InstanceLocked as held:
                 if action.last.pid != os.getpid():
-                    self._tell(f"{action.first.action} held", f"{words(action)}: {held}", "info")
+                    self._say_once(
+                        f"{action.first.action} held",
+                        f"{describe_open_action(action)}: {held}",
+                        "info",
+                    )
             except JournalFailed as error:
-                self._tell(str(error), str(error), "error")
+                self._say_once(str(error), str(error), "error")
                 still.append(action)
         for session in list(self._sessions.values()):
-            here = [words(one) for one in still if self._told_on(one) is session]
+            here = [
+                describe_open_action(one)
+                for one in still
+                if self._find_shown_session(one) is session
+            ]
             session.set_open_action("; ".join(here))
         return tuple(still)
 
@@ -164,57 +189,64 @@ class OpenActions:
         """Check one action under its lock and record its outcome; return whether it stays open."""
         first = action.first
         if first.rent is not None:
-            return await self._rents(action)
-        session = self._session(first.target)
+            return await self._settle_creation(action)
+        session = self._find_session(first.target)
         if session is None:
-            self._tell(
+            self._say_once(
                 first.action,
-                f"{words(action)}; its machine is not in this fleet file, so check its console",
+                f"{describe_open_action(action)}; its machine is not in this fleet file, so check its console",
                 "warn",
             )
             return True
-        provider = self._meters.acting(session)
-        holding = self._journal.hold(first.target, first.box, first.verb)
+        provider = self._meters.action_provider(session)
+        holding = self._journal.lock_instance(first.target, first.box, first.verb)
         held = await asyncio.to_thread(holding.__enter__)
         try:
             if held.earlier is None:
                 # Another rgt has settled it, or its call was never sent and `hold` has recorded
                 # that.
                 if action.last.state is ActionState.INTENT:
-                    self._tell(
+                    self._say_once(
                         first.action,
-                        f"{words(action)}: rgt ended before the call, nothing was sent",
+                        f"{describe_open_action(action)}: rgt ended before the call, nothing was sent",
                         "warn",
                     )
                 return False
-            if is_click(provider, first.verb or Verb.DESTROY):
-                self._tell(first.action, words(held.earlier), "warn")
+            if is_click(provider, first.verb or BillingVerb.DESTROY):
+                self._say_once(first.action, describe_open_action(held.earlier), "warn")
                 return True
             asking = "rgt polls the provider; it is not sent again"
-            self._tell(first.action, f"{words(held.earlier)}; {asking}", "warn")
-            return not await self._settled(held, held.earlier, session, provider)
+            self._say_once(first.action, f"{describe_open_action(held.earlier)}; {asking}", "warn")
+            return not await self._settle_by_reading(held, held.earlier, session, provider)
         finally:
             await asyncio.to_thread(holding.__exit__, None, None, None)
 
-    async def _settled(
-        self, held: Action, action: OpenAction, session: BoxSession, provider: Provider
+    async def _settle_by_reading(
+        self, held: JournaledAction, action: OpenAction, session: BoxSession, provider: Provider
     ) -> bool:
         meter = await provider.read(action.first.target.instance)
-        self._meters.put(session, meter)
-        result = came(action, meter, action.age(self._clock(), steady(), boot()))
+        self._meters.store_reading(session, meter)
+        result = outcome_of_action(
+            action, meter, action.seconds_since_state(self._clock(), steady_time(), read_boot_id())
+        )
         if result is None:
             return False
         state, text = result
         assert action.first.verb is not None
         if state is ActionState.OFF and meter.kind in (MeterKind.STORAGE_ONLY, MeterKind.NONE):
-            text = f"{text}; {what_is_off(provider, action.first.verb, action.first.target.instance, meter)}"
-        line = await asyncio.to_thread(self._record, action.first, state, text)
-        await asyncio.to_thread(held.settle, state, text, audit=line)
+            text = f"{text}; {describe_remaining_bill(provider, action.first.verb, action.first.target.instance, meter)}"
+        line = await asyncio.to_thread(self._write_audit, action.first, state, text)
+        await asyncio.to_thread(held.settle_earlier, state, text, audit=line)
         await asyncio.to_thread(
-            self._receipts.finish, action.first.action, state, self._clock(), text, meter.spent
+            self._receipts.finish_receipt,
+            action.first.action,
+            state,
+            self._clock(),
+            text,
+            meter.spent,
         )
         done = state in (ActionState.OFF, ActionState.CONFIRMED)
-        if done and action.first.verb is Verb.PARK:
+        if done and action.first.verb is BillingVerb.PARK:
             self._parked(session.state.spec.name, action.first.at)
         self._say(
             f"{action.first.verb} of {action.first.box} ({action.first.target.instance}): {state}: {text}",
@@ -222,45 +254,49 @@ class OpenActions:
         )
         return state is not ActionState.CONFIRMED
 
-    async def _rents(self, action: OpenAction) -> bool:
+    async def _settle_creation(self, action: OpenAction) -> bool:
         """Look for a creation's outcome, under its account's lock; return whether it stays open.
 
         Nothing is sent.
         """
         first = action.first
-        rental = Rental(
+        rental = MachineRental(
             self._meters.providers, self._journal, self._audit, clock=self._clock, find_seconds=0.0
         )
         ref = ref_of(action)
-        holding = rental.held(ref, first.box)
+        holding = rental.lock_account(ref, first.box)
         creation = await asyncio.to_thread(holding.__enter__)
         try:
             earlier = creation.earlier
             if earlier is None or earlier.first.rent is None:
                 if action.last.state is ActionState.INTENT:
-                    self._tell(
+                    self._say_once(
                         first.action,
-                        f"{words(action)}: rgt ended before the call, nothing was sent",
+                        f"{describe_open_action(action)}: rgt ended before the call, nothing was sent",
                         "warn",
                     )
                 return False
-            self._tell(first.action, f"{words(earlier)}; searching for it, not sent again", "warn")
+            self._say_once(
+                first.action,
+                f"{describe_open_action(earlier)}; searching for it, not sent again",
+                "warn",
+            )
             token, machine = earlier.first.rent.token, earlier.last.machine
-            if machine and self._session(replace(first.target, instance=machine)) is not None:
-                await rental.listed(creation, first.box, token, machine, "the fleet file")
+            if machine and self._find_session(replace(first.target, instance=machine)) is not None:
+                await rental.record_listed(creation, first.box, token, machine, "the fleet file")
                 self._say(f"renting {first.box}: {machine} is a box", "info")
                 return False
             market = market_of(self._meters.providers, ref)
             if earlier.last.state is ActionState.CONFIRMED:
-                if await market.find(token):
+                if await market.find_by_token(token):
                     return True  # settled when it is accepted or ended
-                await rental.write_off(
+                await rental.record_nothing_made(
                     creation, first.box, token, f"{machine} was in the list, but no longer is"
                 )
                 self._say(f"renting {first.box}: {machine} no longer exists", "info")
                 return False
-            age = earlier.age(self._clock(), steady(), boot())
-            taken = await rental.find(creation, market, first.box, token, seconds=0.0)
+            age = earlier.seconds_since_state(self._clock(), steady_time(), read_boot_id())
+            taken = await rental.find_machine(creation, market, first.box, token, seconds=0.0)
             if taken.machine is not None:
                 advice = f"rgt up {first.box} adds it to the fleet, and sends nothing again"
                 self._say(
@@ -269,20 +305,24 @@ class OpenActions:
                 )
             elif age >= FIND_SECONDS:
                 late = f"{'; '.join(taken.reasons)}; rgt up {first.box} shows how to settle it"
-                self._tell(f"{first.action} late", f"{words(earlier)}: {late}", "error")
+                self._say_once(
+                    f"{first.action} late", f"{describe_open_action(earlier)}: {late}", "error"
+                )
             return True
         except (ProviderError, UnknownProvider) as error:
-            self._tell(f"{first.action} {error}", f"{words(action)}: {error}", "error")
+            self._say_once(
+                f"{first.action} {error}", f"{describe_open_action(action)}: {error}", "error"
+            )
             return True
         finally:
             await asyncio.to_thread(holding.__exit__, None, None, None)
 
-    def _told_on(self, action: OpenAction) -> BoxSession | None:
+    def _find_shown_session(self, action: OpenAction) -> BoxSession | None:
         """Return the box on which to show an open action.
 
         For a creation that is a box of its name, one of its account, or any box.
         """
-        session = self._session(action.first.target)
+        session = self._find_session(action.first.target)
         if session is not None or action.first.rent is None:
             return session
         own = account_target(ref_of(action))
@@ -294,7 +334,7 @@ class OpenActions:
                 return box
         return next(iter(self._sessions.values()), None)
 
-    def _record(self, first: Record, state: ActionState, text: str) -> str:
+    def _write_audit(self, first: JournalRecord, state: ActionState, text: str) -> str:
         """Write a line of the audit log; return its hash, or "" if it could not be written."""
         entry = AuditEntry(
             at=self._clock(),
@@ -306,18 +346,18 @@ class OpenActions:
             text=f"{state}, found later: {text}",
         )
         try:
-            return self._audit.record(entry)
+            return self._audit.record_entry(entry)
         except AuditFailed as error:
-            self._tell(str(error), str(error), "error")
+            self._say_once(str(error), str(error), "error")
             return ""
 
-    def _session(self, target: Target) -> BoxSession | None:
+    def _find_session(self, target: InstanceTarget) -> BoxSession | None:
         for session in list(self._sessions.values()):
             if target_of(session.state.spec.billing_ref) == target:
                 return session
         return None
 
-    def _tell(self, key: str, text: str, level: str) -> None:
+    def _say_once(self, key: str, text: str, level: str) -> None:
         if key not in self._said:
             self._said.add(key)
             self._say(text, level)

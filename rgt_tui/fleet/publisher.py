@@ -10,17 +10,17 @@ from typing import Protocol
 
 import msgspec
 
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.attention import size
-from rgt_tui.fleet.changes import between
-from rgt_tui.fleet.event_loop import Faults
-from rgt_tui.fleet.fleet_source import Keeper, Observer
+from rgt_tui.fleet.alerting import FleetAlerting
+from rgt_tui.fleet.attention import settings_for_size
+from rgt_tui.fleet.changes import events_between
+from rgt_tui.fleet.event_loop import FaultReporter
+from rgt_tui.fleet.fleet_source import AccountingObserver, FleetObserver
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.health import diagnose, facts_of
-from rgt_tui.model import AccountBill, BoxState, FleetEvent, FleetState, Question, clean
+from rgt_tui.health import diagnose_box, facts_of
+from rgt_tui.model import AccountBill, BoxQuestion, BoxState, FleetEvent, FleetState, clean_text
 
 
-class Pace:
+class JudgePace:
     """Rate-limits how often a box is judged. Urgent changes skip the limit.
 
     A skipped box is always judged later.
@@ -35,7 +35,7 @@ class Pace:
         """Time of the last judgement by box, oldest first."""
         self._behind: set[str] = set()
 
-    def due(self, old: BoxState, new: BoxState, now: float, *, at_once: bool = False) -> bool:
+    def is_due(self, old: BoxState, new: BoxState, now: float, *, at_once: bool = False) -> bool:
         """Return whether to judge a box now; a skipped box is remembered.
 
         Args:
@@ -46,7 +46,12 @@ class Pace:
         """
         name = new.spec.name
         last = self._looked.get(name)
-        if not at_once and last is not None and now - last < self._seconds and not urgent(old, new):
+        if (
+            not at_once
+            and last is not None
+            and now - last < self._seconds
+            and not is_urgent(old, new)
+        ):
             self._behind.add(name)
             return False
         self._looked.pop(name, None)
@@ -54,12 +59,12 @@ class Pace:
         self._behind.discard(name)
         return True
 
-    def keep(self, names: Container[str]) -> None:
+    def forget_others(self, names: Container[str]) -> None:
         """Forget all other boxes."""
         self._looked = {name: at for name, at in self._looked.items() if name in names}
         self._behind = {name for name in self._behind if name in names}
 
-    def late(self, now: float) -> set[str]:
+    def overdue_boxes(self, now: float) -> set[str]:
         """Return the skipped boxes whose waiting time is over."""
         found = set()
         for name, at in self._looked.items():
@@ -70,7 +75,7 @@ class Pace:
         return found
 
 
-def urgent(old: BoxState, new: BoxState) -> bool:
+def is_urgent(old: BoxState, new: BoxState) -> bool:
     """Return whether a change must be published without delay."""
     return (
         old.link is not new.link
@@ -94,15 +99,15 @@ class Questions:
     def __init__(
         self, clock: Callable[[], float], wake: Callable[[], None], *, attended: bool
     ) -> None:
-        self.open: tuple[Question, ...] = ()
+        self.open: tuple[BoxQuestion, ...] = ()
         self._clock = clock
         self._wake = wake
         self._attended = attended
         self._number = 0
         self._waiting: dict[int, asyncio.Future[str | None]] = {}
 
-    async def ask(self, question: Question) -> str | None:
-        """Publish a question and wait for the answer; `Question.id` is filled in here."""
+    async def publish_question(self, question: BoxQuestion) -> str | None:
+        """Publish a question and wait for the answer; `BoxQuestion.id` is filled in here."""
         if not self._attended:
             return None
         self._number += 1
@@ -118,7 +123,7 @@ class Questions:
             self.open = tuple(item for item in self.open if item.id != numbered.id)
             self._wake()
 
-    def answer(self, number: int, text: str | None) -> None:
+    def answer_question(self, number: int, text: str | None) -> None:
         """Answer an open question; any other number is ignored."""
         waiting = self._waiting.get(number)
         if waiting is not None and not waiting.done():
@@ -144,12 +149,12 @@ LOOK_SECONDS = 1.0
 EVENTS = 200
 
 
-class Session(Protocol):
+class PublishedSession(Protocol):
     """One box, live or replayed."""
 
     state: BoxState
 
-    def take_in(self, until: float) -> bool:
+    def apply_received(self, until: float) -> bool:
         """Process received data until `until` (monotonic clock); return whether some is left."""
         ...
 
@@ -174,11 +179,11 @@ class Publisher:
         self,
         clock: Callable[[], float],
         questions: Questions,
-        alerting: Alerting,
-        observers: Sequence[Observer],
+        alerting: FleetAlerting,
+        observers: Sequence[FleetObserver],
     ) -> None:
         self.state = FleetState(at=clock())
-        self.sessions: Mapping[str, Session] = {}
+        self.sessions: Mapping[str, PublishedSession] = {}
         self.faults: list[str] = []
         self.busy: Callable[[], bool] = lambda: False
         self._accounts: tuple[AccountBill, ...] = ()
@@ -187,26 +192,28 @@ class Publisher:
         self._questions = questions
         self._alerting = alerting
         self._observers = tuple(observers)
-        self._keepers = tuple(item for item in self._observers if isinstance(item, Keeper))
+        self._keepers = tuple(
+            item for item in self._observers if isinstance(item, AccountingObserver)
+        )
         self._subscribers: list[Callable[[FleetState], None]] = []
         self._published: dict[str, BoxState] = {}
         self._order: dict[str, int] = {}
-        self._pace = Pace(size(1).look)
+        self._pace = JudgePace(settings_for_size(1).look)
         self._changed: dict[str, None] = {}
         """Boxes with new data, the longest waiting first."""
         self._ready: set[str] = set()
         """Boxes whose data has been processed but that are not published yet."""
         self._events: list[FleetEvent] = []
         """Events to publish with the next state."""
-        self._fault = Faults(self._failed).tell
+        self._fault = FaultReporter(self._add_fault).report_fault
         self._dirty = asyncio.Event()
 
-    def fill(
+    def set_boxes(
         self,
-        sessions: Mapping[str, Session],
+        sessions: Mapping[str, PublishedSession],
         *,
         look: float | None = None,
-        alerting: Alerting | None = None,
+        alerting: FleetAlerting | None = None,
         state: FleetState | None = None,
     ) -> None:
         """Begin with these boxes.
@@ -220,19 +227,19 @@ class Publisher:
         """
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
-        self._pace = Pace(size(len(sessions)).look if look is None else look)
+        self._pace = JudgePace(settings_for_size(len(sessions)).look if look is None else look)
         self._alerting = alerting or self._alerting
         self._changed.clear()
         self._ready.clear()
-        self.restart()
+        self.reset_published()
         if state is not None:
             self.state, self._events = state, []
 
-    def take_over(self, sessions: Mapping[str, Session]) -> None:
+    def replace_boxes(self, sessions: Mapping[str, PublishedSession]) -> None:
         """Publish these boxes from now on, keeping the published states of boxes that remain."""
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
-        self._pace.keep(sessions)
+        self._pace.forget_others(sessions)
         self._changed = {name: None for name in self._changed if name in sessions}
         self._ready &= sessions.keys()
         # A box of the same name with a different description is a new box: its old state is
@@ -244,7 +251,7 @@ class Publisher:
         }
         self._dirty.set()
 
-    def restart(self) -> None:
+    def reset_published(self) -> None:
         """Treat the boxes as already published: states left by an earlier rgt raise no events."""
         self._published = {name: session.state for name, session in self.sessions.items()}
         self.state = FleetState(boxes=tuple(self._published.values()), at=self._clock())
@@ -254,21 +261,23 @@ class Publisher:
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
-    def wake(self) -> None:
+    def publish_soon(self) -> None:
         """Publish soon, although no box changed."""
         self._dirty.set()
 
-    def touched(self, box: str) -> None:
+    def mark_changed(self, box: str) -> None:
         """Mark a box as changed. Boxes no longer published are ignored."""
         if box in self.sessions:
             self._changed[box] = None
             self._dirty.set()
 
-    def say(self, text: str, level: str = "info", at: float | None = None, box: str = "") -> None:
+    def publish_message(
+        self, text: str, level: str = "info", at: float | None = None, box: str = ""
+    ) -> None:
         """Publish a message, of a box if one is named; `at` is the client clock."""
         self._events.append(
             FleetEvent(
-                at=self._clock() if at is None else at, box=box, text=clean(text), level=level
+                at=self._clock() if at is None else at, box=box, text=clean_text(text), level=level
             )
         )
         self._dirty.set()
@@ -278,13 +287,13 @@ class Publisher:
         self._accounts = accounts
         self._dirty.set()
 
-    def fail(self, doing: str, error: Exception) -> None:
+    def publish_fault(self, doing: str, error: Exception) -> None:
         """Publish a message about a fault of rgt."""
         self._fault(doing, error)
 
-    def _failed(self, text: str, level: str) -> None:
+    def _add_fault(self, text: str, level: str) -> None:
         self.faults.append(text)
-        self.say(text, level)
+        self.publish_message(text, level)
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -295,45 +304,47 @@ class Publisher:
                         await self._dirty.wait()
             until = time.monotonic() + PUBLISH_SECONDS
             while self._changed and time.monotonic() < until:
-                self._take_in(SLICE_SECONDS)
+                self._apply_received(SLICE_SECONDS)
                 if self._changed or self.busy():
-                    await self._turn()
+                    await self._yield_to_keys()
             try:
-                if self._dirty.is_set() or self._ready or self._waits():
+                if self._dirty.is_set() or self._ready or self._has_due_boxes():
                     self._under_way = self._publishing(self._clock())
                     for _ in self._under_way:
-                        await self._turn()
+                        await self._yield_to_keys()
             except Exception as error:
                 self._fault("publishing", error)
             finally:
-                self._finish()  # also when cancelled: publish the pending events
+                self._finish_publication()  # also when cancelled: publish the pending events
             if not self._changed:
                 await asyncio.sleep(PUBLISH_SECONDS)
 
-    def _finish(self) -> None:
+    def _finish_publication(self) -> None:
         """Complete a publication that was interrupted between two slices."""
         for _ in self._under_way or ():
             pass
 
-    async def _turn(self) -> None:
+    async def _yield_to_keys(self) -> None:
         """Yield the event loop, until pending key presses are painted."""
         latest = time.monotonic() + HELD_SECONDS
         await asyncio.sleep(BEHIND_SECONDS)
         while self.busy() and time.monotonic() < latest:  # noqa: ASYNC110  (nothing tells when a key is painted)
             await asyncio.sleep(BEHIND_SECONDS)
 
-    def _waits(self) -> bool:
-        return self._alerting.waits(self._clock()) or bool(self._pace.late(time.monotonic()))
+    def _has_due_boxes(self) -> bool:
+        return self._alerting.has_pending_boxes(self._clock()) or bool(
+            self._pace.overdue_boxes(time.monotonic())
+        )
 
-    def publish(self, now: float | None = None, *, show: bool = True) -> None:
+    def publish_all(self, now: float | None = None, *, show: bool = True) -> None:
         """Process all received data, find the changes, and pass the new state to everyone.
 
         Args:
             now: Client clock; None = the current time.
             show: Also notify the subscribers, not only the observers.
         """
-        self._take_in(float("inf"))
-        self._finish()
+        self._apply_received(float("inf"))
+        self._finish_publication()
         for _ in self._publishing(self._clock() if now is None else now, show=show):
             pass
 
@@ -342,9 +353,9 @@ class Publisher:
         self._dirty.clear()
         events, self._events = self._events, []
         for keeper in self._keepers:
-            events += keeper.news()
-        events += self._alerting.news()
-        changed = yield from self._looking(events, now)
+            events += keeper.take_events()
+        events += self._alerting.take_events()
+        changed = yield from self._update_published(events, now)
         self._under_way = None  # no yield from here on
         loud = tuple(event for event in events if not event.muted)
         self.state = FleetState(
@@ -360,13 +371,13 @@ class Publisher:
             try:
                 observer.published(self.state, changed)
                 if told := tuple(events) if observer in self._keepers else loud:
-                    observer.happened(told)
+                    observer.receive_events(told)
             except Exception as error:
                 self._fault(type(observer).__name__, error)
         if show:
-            self.show()
+            self.notify_subscribers()
 
-    def show(self) -> None:
+    def notify_subscribers(self) -> None:
         """Pass the newest state to the subscribers."""
         for callback in list(self._subscribers):
             try:
@@ -374,14 +385,14 @@ class Publisher:
             except Exception as error:
                 self._fault("showing the fleet", error)
 
-    def _take_in(self, seconds: float) -> None:
+    def _apply_received(self, seconds: float) -> None:
         """Process box data for at most `seconds`.
 
         A box with more pending data goes to the back of the line.
         """
         until = time.monotonic() + seconds
         for name in tuple(self._changed):
-            waits = self.sessions[name].take_in(until)
+            waits = self.sessions[name].apply_received(until)
             del self._changed[name]
             if waits:
                 self._changed[name] = None
@@ -389,13 +400,13 @@ class Publisher:
             if time.monotonic() > until:
                 break
 
-    def _looking(
+    def _update_published(
         self, events: list[FleetEvent], now: float
     ) -> Generator[None, None, tuple[tuple[BoxState, BoxState], ...]]:
         """Update the published states; return the changes as pairs (old, new)."""
         tick = time.monotonic()
         until = tick + SLICE_SECONDS
-        late = self._alerting.late(now) | self._pace.late(tick)
+        late = self._alerting.boxes_to_judge(now) | self._pace.overdue_boxes(tick)
         changed = []
         for name in sorted(self._ready | late, key=self._order.__getitem__):
             if time.monotonic() > until:
@@ -406,24 +417,24 @@ class Publisher:
             if session is None or old is None:
                 continue  # it was removed during a yield
             told: list[FleetEvent] = []
-            if self._pace.due(old, session.state, tick, at_once=name in late):
-                session.state, told = self._judged(session.state, old, now)
+            if self._pace.is_due(old, session.state, tick, at_once=name in late):
+                session.state, told = self._judge_box(session.state, old, now)
             if session.state is not old:
-                events += [*between(old, session.state, now), *told]
+                events += [*events_between(old, session.state, now), *told]
                 changed.append((old, session.state))
                 self._published[name] = session.state
         return tuple(changed)
 
-    def _judged(
+    def _judge_box(
         self, box: BoxState, old: BoxState, now: float
     ) -> tuple[BoxState, list[FleetEvent]]:
         """Return a box with its findings and alerts, and events for their changes."""
         try:
             seen = facts_of(box, now)
-            findings = diagnose(box, now, old.findings, seen)
+            findings = diagnose_box(box, now, old.findings, seen)
             if findings != box.findings:
                 box = replace(box, findings=findings)
-            return self._alerting.judged(box, now, seen)
+            return self._alerting.judge_box(box, now, seen)
         except Exception as error:
             self._fault(f"looking at {box.spec.name}", error)
             return box, []

@@ -14,38 +14,38 @@ from rgt_tui.fleet.history.past import (
     EARLIEST,
     STRETCHES,
     Values,
-    figures,
     from_history,
-    merged,
-    tenths,
+    kept_percentages,
+    merge_history,
+    round_to_tenth,
 )
 from rgt_tui.model import (
     EPOCH,
     PLACES,
     TIME,
+    BoxEvent,
     BoxSpec,
     BoxState,
     Checkpoints,
-    Counters,
-    Cursor,
-    Event,
-    Found,
+    FileCursor,
     FoundRun,
+    FoundRuns,
     Frame,
     Hello,
-    History,
-    Link,
+    LinkState,
     LogLines,
     LogView,
     Pong,
     QueueState,
-    Resume,
-    Rings,
+    RecordedHistory,
+    RowSparklines,
+    RunResume,
     RunState,
     Sample,
     Scalars,
     Series,
-    Wait,
+    StreamCounters,
+    TrainingPause,
     training_of,
 )
 
@@ -65,7 +65,7 @@ def written_at(frame: LogLines, now: float) -> float | None:
     return None
 
 
-def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_LINES) -> LogView:
+def extend_log(old: LogView | None, frame: LogLines, now: float, most: int = LOG_LINES) -> LogView:
     """Return the log after `frame`.
 
     Args:
@@ -121,7 +121,7 @@ cannot be metrics."""
 MOST_SOURCES = 10_000
 
 
-def number(value: float | str | None) -> float | None:
+def parse_point_value(value: float | str | None) -> float | None:
     """Return a point's value as a float; words are NaN and infinities, others give None."""
     if isinstance(value, str):
         return _WORDS.get(value.lower())
@@ -130,7 +130,7 @@ def number(value: float | str | None) -> float | None:
     return float(value)
 
 
-def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
+def rewind_run(run: RunState, frame: Scalars, known: FileCursor | None) -> RunState:
     """Return `run` without the points that `frame` is about to repeat.
 
     A source ``DIR#METRIC`` is one curve that the agent found and merged: its frame replaces the
@@ -145,39 +145,41 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
     """
     if known is None:
         # Sources of one directory are adjacent in the dict, the newest at the end.
-        here = place(frame.source)
+        here = source_path(frame.source)
         moved = bool(run.cursors) and not any(
-            place(source) == here for source in reversed(run.cursors)
+            source_path(source) == here for source in reversed(run.cursors)
         )
         if moved:
-            return _anew(run)
+            return _reset_run(run)
         return run
     if frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source):
         return run
     _, found, metric = frame.source.rpartition("#")
     if not found:
-        return _anew(run)
+        return _reset_run(run)
     # The source has the metric's canonical name, but its points have the name used in the frame.
     names = {name for point in frame.points for name in point.values} or {metric}
     names |= {*PLACES} if _places_here(frame) else set()
-    trimmed = {name: run.series[name].until(frame.start) for name in names if name in run.series}
+    trimmed = {
+        name: run.series[name].first_points(frame.start) for name in names if name in run.series
+    }
     series = {**run.series, **trimmed}
     kept = tuple(resume for resume in run.resumes if resume.index <= len(series.get("loss", ())))
     return msgspec.structs.replace(run, series=series, resumes=kept)
 
 
-def place(source: str) -> str:
+def source_path(source: str) -> str:
     """Return the file or directory of a metric source."""
     return source.rpartition("#")[0] or source
 
 
-def _anew(run: RunState) -> RunState:
+def _reset_run(run: RunState) -> RunState:
     return msgspec.structs.replace(
         run, series={}, resumes=(), best=None, total_steps=None, wait=None, held_s=0.0
     )
 
 
-def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
+def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
     """Return `run` with the points and resumes of `frame`.
 
     Args:
@@ -191,7 +193,7 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
     total = run.total_steps
     for point in frame.points:
         for name, raw in point.values.items():
-            value = number(raw)
+            value = parse_point_value(raw)
             if name in PLACES:
                 continue
             if name == TOTAL:
@@ -205,28 +207,29 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         if len(series) >= MOST_SERIES and name not in series:
             surplus += len(points)
             continue
-        series[name] = _curve(series, name).extended(points)
+        series[name] = _find_curve(series, name).with_points(points)
     if _places_here(frame) and new:
         series |= {
-            name: _curve(series, name).extended(told) for name, told in _places(frame, skew).items()
+            name: _find_curve(series, name).with_points(told)
+            for name, told in _point_places(frame, skew).items()
         }
     changes: dict[str, float] = {field: latest[name] for field, name in _LATEST if name in latest}
     return msgspec.structs.replace(
         run,
         series=series,
         surplus=surplus,
-        resumes=run.resumes + _resumes(run, frame),
-        best=_best(run.best, new.get(BEST_OF, ())),
+        resumes=run.resumes + _build_resumes(run, frame),
+        best=_best_loss(run.best, new.get(BEST_OF, ())),
         total_steps=total,
-        cursors=_cursors(run.cursors, frame),
-        wait=_wait(run, frame),
+        cursors=_update_cursors(run.cursors, frame),
+        wait=_update_wait(run, frame),
         held_s=_held_seconds(run, frame, now + skew),
         **changes,
-        **_progress(run, frame, now, skew),
+        **_progress_changes(run, frame, now, skew),
     )
 
 
-def _curve(series: Mapping[str, Series], name: str) -> Series:
+def _find_curve(series: Mapping[str, Series], name: str) -> Series:
     known = series.get(name)
     if known is not None:
         return known
@@ -242,7 +245,7 @@ def _places_here(frame: Scalars) -> bool:
     return not found or metric == LOSS
 
 
-def _places(frame: Scalars, skew: float) -> dict[str, list[tuple[int, float]]]:
+def _point_places(frame: Scalars, skew: float) -> dict[str, list[tuple[int, float]]]:
     """Return times and epochs of the points: one value for each point, or no list at all."""
     told = {
         TIME: [math.nan if point.at is None else point.at - skew for point in frame.points],
@@ -256,32 +259,32 @@ def _places(frame: Scalars, skew: float) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def _cursors(known: dict[str, Cursor], frame: Scalars) -> dict[str, Cursor]:
+def _update_cursors(known: dict[str, FileCursor], frame: Scalars) -> dict[str, FileCursor]:
     """Return the updated cursors; above the limit, the oldest source is dropped.
 
     After a reconnect the agent sends a dropped source from the beginning.
     """
-    cursors = {**known, frame.source: Cursor(inode=frame.inode, offset=frame.end)}
+    cursors = {**known, frame.source: FileCursor(inode=frame.inode, offset=frame.end)}
     if len(cursors) > MOST_SOURCES:
         del cursors[next(iter(cursors))]
     return cursors
 
 
-def _best(best: float | None, points: Iterable[tuple[int, float]]) -> float | None:
+def _best_loss(best: float | None, points: Iterable[tuple[int, float]]) -> float | None:
     finite = [value for _, value in points if math.isfinite(value)]
     return min(finite if best is None else [best, *finite], default=None)
 
 
-def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
+def _build_resumes(run: RunState, frame: Scalars) -> tuple[RunResume, ...]:
     # The agent splits frames at every resume, so it applies to the first point of this frame.
     have = len(run.series.get("loss", ()))
     return tuple(
-        Resume(step=step, reason=reason, index=have, reached=run.step)
+        RunResume(step=step, reason=reason, index=have, reached=run.step)
         for step, reason in frame.resumes
     )
 
 
-def _wait(run: RunState, frame: Scalars) -> Wait | None:
+def _update_wait(run: RunState, frame: Scalars) -> TrainingPause | None:
     if frame.wait is not None:
         if frame.wait.what:
             return frame.wait
@@ -295,14 +298,14 @@ def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
     """Return the total seconds that the current attempt waited for space, without an open wait."""
     if frame.resumes:
         return 0.0
-    before, after = run.wait, _wait(run, frame)
+    before, after = run.wait, _update_wait(run, frame)
     if before is None or before.at is None or (after is not None and after.at == before.at):
         return run.held_s
     ended = next((point.at for point in frame.points if point.at is not None), box_now)
     return run.held_s + max(0.0, ended - before.at)
 
 
-def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
+def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
     if not frame.points or frame.source.endswith(f"#{TOTAL}"):
         return {}  # the planned number of steps is not progress
     last = frame.points[-1]
@@ -339,7 +342,7 @@ replace = msgspec.structs.replace
 T = TypeVar("T")
 
 
-def apply(state: BoxState, frame: Frame, now: float) -> BoxState:
+def apply_frame(state: BoxState, frame: Frame, now: float) -> BoxState:
     """Return the state after `frame`, received at `now` (client clock, epoch seconds)."""
     reduce = _REDUCERS.get(type(frame))
     if reduce is None:
@@ -347,13 +350,13 @@ def apply(state: BoxState, frame: Frame, now: float) -> BoxState:
     return reduce(state, frame, now)
 
 
-def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
+def _apply_hello(state: BoxState, frame: Hello, now: float) -> BoxState:
     return replace(
         state,
         hello=frame,
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         reason=f"ssh: connected to {state.spec.endpoint}, agent {frame.agent[:8]}",
-        since=now if state.link is not Link.LIVE else state.since,
+        since=now if state.link is not LinkState.LIVE else state.since,
         clock_skew=frame.at - now,
         retry_at=None,
         looked=False,
@@ -361,8 +364,8 @@ def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
     )
 
 
-def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
-    return with_samples(state, (frame,), now, figures)[0]
+def _apply_sample(state: BoxState, frame: Sample, now: float) -> BoxState:
+    return with_samples(state, (frame,), now, kept_percentages)[0]
 
 
 def with_samples(
@@ -379,7 +382,7 @@ def with_samples(
         state: The state so far.
         frames: In the order received.
         now: Client clock.
-        read: Returns the `figures` of a sample.
+        read: Returns the `kept_percentages` of a sample.
         most: Maximum number of values in its rings.
 
     Returns:
@@ -388,7 +391,7 @@ def with_samples(
     counters, skew, skipped = state.counters, state.clock_skew or 0.0, 0
     fresh: list[tuple[float, Values]] = []
     for frame in frames:
-        counted = count(counters, frame.boot, frame.seq, frame.skipped)
+        counted = count_frame(counters, frame.boot, frame.seq, frame.skipped)
         if counted.duplicates == counters.duplicates:
             at = frame.at - skew
             fresh.append((at if EARLIEST < at < now else now, read(frame)))
@@ -405,7 +408,7 @@ def with_samples(
             samples=counters.samples + len(fresh),
             skipped=add_counts(counters.skipped, skipped),
         ),
-        rings=_rings(state.rings, fresh, most),
+        rings=_extend_rings(state.rings, fresh, most),
         remembered_at=None,
     )
     return made, fresh
@@ -419,7 +422,7 @@ def add_counts(total: int, more: int) -> int:
     return min(MOST_COUNTED, total + max(0, more))
 
 
-def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
+def count_frame(counters: StreamCounters, boot: str, seq: int, skipped: int) -> StreamCounters:
     """Account for one member of the shared sequence of samples and events."""
     if boot != counters.boot:
         return replace(counters, boot=boot, seq=seq)
@@ -429,41 +432,47 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
     return replace(counters, seq=seq, gaps=add_counts(counters.gaps, missing))
 
 
-def _rings(rings: Rings, fresh: list[tuple[float, Values]], most: int) -> Rings:
+def _extend_rings(
+    rings: RowSparklines, fresh: list[tuple[float, Values]], most: int
+) -> RowSparklines:
     first = len(fresh) - most
     if first >= 0:  # the new values fill the rings completely
-        rings, fresh, first = Rings(), fresh[first:], 0
-    return Rings(
-        gpu_util=rings.gpu_util[first:] + tuple([tenths(figures["util"]) for _, figures in fresh]),
-        vram_pct=rings.vram_pct[first:] + tuple([tenths(figures["vram"]) for _, figures in fresh]),
+        rings, fresh, first = RowSparklines(), fresh[first:], 0
+    return RowSparklines(
+        gpu_util=rings.gpu_util[first:]
+        + tuple([round_to_tenth(figures["util"]) for _, figures in fresh]),
+        vram_pct=rings.vram_pct[first:]
+        + tuple([round_to_tenth(figures["vram"]) for _, figures in fresh]),
         cgroup_pct=rings.cgroup_pct[first:]
-        + tuple([tenths(figures["cgroup"]) for _, figures in fresh]),
+        + tuple([round_to_tenth(figures["cgroup"]) for _, figures in fresh]),
     )
 
 
-def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
+def _apply_log(state: BoxState, frame: LogLines, now: float) -> BoxState:
     return with_log(state, frame, now)
 
 
 def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LINES) -> BoxState:
     """Return the state with a log's new lines; only its newest `most` lines are kept."""
     old = next((view for view in state.logs if view.path == frame.path), None)
-    view = extended(old, frame, now, most)
-    logs, _ = _put(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
+    view = extend_log(old, frame, now, most)
+    logs, _ = _put_item(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
     return replace(state, logs=logs)
 
 
-def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
+def _apply_scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
     known = next((run for run in state.runs if run.name == frame.run), None)
-    run = known if known is not None else _standing((RunState(name=frame.run),), state.found)[0]
-    run = rewound(run, frame, run.cursors.get(frame.source))
-    folded = fold(run, frame, now, state.clock_skew or 0.0)
+    run = known if known is not None else _set_alive((RunState(name=frame.run),), state.found)[0]
+    run = rewind_run(run, frame, run.cursors.get(frame.source))
+    folded = fold_points(run, frame, now, state.clock_skew or 0.0)
     if folded.surplus > run.surplus:
-        state = replace(state, left_out=state.left_out.plus(surplus=folded.surplus - run.surplus))
+        state = replace(
+            state, left_out=state.left_out.with_added(surplus=folded.surplus - run.surplus)
+        )
     if known is not None:
         return replace(state, runs=tuple(folded if run is known else run for run in state.runs))
-    runs = _newest(state.runs, (folded,))
-    state = replace(state, left_out=state.left_out.plus(runs=len(state.runs) + 1 - len(runs)))
+    runs = _append_newest(state.runs, (folded,))
+    state = replace(state, left_out=state.left_out.with_added(runs=len(state.runs) + 1 - len(runs)))
     if any(cell.name == frame.run for queue in state.queues for cell in queue.cells):
         return replace(state, runs=_in_queue_order(state, runs))
     pattern = _pattern_of(state.spec, frame.source)
@@ -474,7 +483,7 @@ def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
 
 def _pattern_of(spec: BoxSpec, source: str) -> str:
     """Return which run directory of the fleet file matches a source; empty = no match."""
-    path = place(source)
+    path = source_path(source)
     for pattern in spec.runs:
         full = (
             pattern.rstrip("/").replace("~", "*", 1)
@@ -486,11 +495,11 @@ def _pattern_of(spec: BoxSpec, source: str) -> str:
     return ""
 
 
-def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
-    queues, gone = _put(
+def _apply_queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
+    queues, gone = _put_item(
         state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at
     )
-    changed = replace(state, queues=queues, left_out=state.left_out.plus(queues=gone))
+    changed = replace(state, queues=queues, left_out=state.left_out.with_added(queues=gone))
     return replace(changed, runs=_in_queue_order(changed, changed.runs))
 
 
@@ -510,22 +519,22 @@ def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunSta
 
 
 def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
-    listed, gone = _put(
+    listed, gone = _put_item(
         state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at
     )
-    return replace(state, checkpoints=listed, left_out=state.left_out.plus(checkpoints=gone))
+    return replace(state, checkpoints=listed, left_out=state.left_out.with_added(checkpoints=gone))
 
 
-def _event(state: BoxState, frame: Event, now: float) -> BoxState:
+def _apply_event(state: BoxState, frame: BoxEvent, now: float) -> BoxState:
     # An event without a number comes from a file with its own cursor, such as the metrics.
-    counted = count(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
+    counted = count_frame(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
     event = replace(frame, text=frame.text[:LONGEST], kind=frame.kind[:LONGEST])
     return replace(state, counters=counted, events=(*state.events[-(EVENTS - 1) :], event))
 
 
-def _found(state: BoxState, frame: Found, now: float) -> BoxState:
+def _apply_found(state: BoxState, frame: FoundRuns, now: float) -> BoxState:
     found = frame.runs[-MOST_FOUND:]
     names = {run.name for run in state.runs}
     new = tuple(
@@ -533,14 +542,14 @@ def _found(state: BoxState, frame: Found, now: float) -> BoxState:
         for name in dict.fromkeys(run.name for run in found)
         if name not in names
     )
-    kept = _newest(state.runs, new)
-    left = state.left_out.plus(runs=len(state.runs) + len(new) - len(kept))
-    left = left.plus(found=len(frame.runs) - len(found) - left.found)
-    runs = _in_queue_order(state, _standing(kept, found))
+    kept = _append_newest(state.runs, new)
+    left = state.left_out.with_added(runs=len(state.runs) + len(new) - len(kept))
+    left = left.with_added(found=len(frame.runs) - len(found) - left.found)
+    runs = _in_queue_order(state, _set_alive(kept, found))
     return replace(state, found=found, runs=runs, left_out=left)
 
 
-def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunState, ...]:
+def _append_newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunState, ...]:
     """Return the runs with new ones appended.
 
     Above the limit, the longest silent ones are dropped.
@@ -553,42 +562,44 @@ def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunS
     return (*runs, *new)[-MOST_RUNS:]
 
 
-def _standing(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:
+def _set_alive(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:
     """Set whether the processes of the runs are alive.
 
     ``NAME/SUB`` are several runs of one training.
     """
     told = {run.name: run for run in reversed(found)}
-    return tuple(_stands(run, told) for run in runs)
+    return tuple(_set_run_alive(run, told) for run in runs)
 
 
-def _stands(run: RunState, told: Mapping[str, FoundRun]) -> RunState:
+def _set_run_alive(run: RunState, told: Mapping[str, FoundRun]) -> RunState:
     name = training_of(run.name, told)
     if name is None or (run.alive, run.ended) == (told[name].alive, told[name].ended):
         return run
     return replace(run, alive=told[name].alive, ended=told[name].ended)
 
 
-def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
+def _apply_pong(state: BoxState, frame: Pong, now: float) -> BoxState:
     # Ages are computed with this clock difference. The agent also sends a pong without a request
     # (number 0) when the box's clock was set.
     return replace(state, clock_skew=frame.at - now, looked=state.looked or frame.looked)
 
 
-def _history(state: BoxState, frame: History, now: float) -> BoxState:
+def _apply_history(state: BoxState, frame: RecordedHistory, now: float) -> BoxState:
     return with_history(state, frame)
 
 
-def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES) -> BoxState:
+def with_history(
+    state: BoxState, frame: RecordedHistory, *, stretches: int = STRETCHES
+) -> BoxState:
     """Return the state with the recorder's history of unwatched time merged in.
 
     The history has at most `stretches` slots.
     """
     seen = from_history(frame, state.clock_skew or 0.0)
-    return replace(state, past=merged(state.past, seen, stretches))
+    return replace(state, past=merge_history(state.past, seen, stretches))
 
 
-def _put(
+def _put_item(
     items: tuple[T, ...],
     new: T,
     key: Callable[[T], str],
@@ -606,14 +617,14 @@ def _put(
 
 
 _REDUCERS: dict[type, Callable[[BoxState, Any, float], BoxState]] = {
-    Hello: _hello,
-    Sample: _sample,
-    LogLines: _log,
-    Scalars: _scalars,
-    QueueState: _queue,
+    Hello: _apply_hello,
+    Sample: _apply_sample,
+    LogLines: _apply_log,
+    Scalars: _apply_scalars,
+    QueueState: _apply_queue,
     Checkpoints: _checkpoints,
-    Event: _event,
-    Pong: _pong,
-    History: _history,
-    Found: _found,
+    BoxEvent: _apply_event,
+    Pong: _apply_pong,
+    RecordedHistory: _apply_history,
+    FoundRuns: _apply_found,
 }

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import open_regular, state_directory
-from rgt_tui.model import clean
-from rgt_tui.transfer.copying import PullProgress, Rate, time_to_go
+from rgt_tui.model import clean_text
+from rgt_tui.transfer.copying import PullProgress, TransferRate, time_to_go
 
 EVERY_SECONDS = 1.0
 KEPT = 100
@@ -74,12 +74,12 @@ class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
         return self.ended_at is None and not self.cut_off
 
     @property
-    def stopped(self) -> bool:
+    def was_stopped(self) -> bool:
         """Whether a person stopped it."""
         return self.text == STOPPED
 
 
-class Page:
+class DiaryPage:
     """Records the progress of one transfer. Its methods are thread-safe and do not block.
 
     Args:
@@ -90,44 +90,46 @@ class Page:
     def __init__(self, note: TransferNote, clock: Callable[[], float] = time.monotonic) -> None:
         self.note = note
         self._clock = clock
-        self._rate = Rate()
+        self._rate = TransferRate()
 
-    def sent(self, done: int, total: int) -> None:
+    def record_push_progress(self, done: int, total: int) -> None:
         """Record how many bytes of a push have been sent, and their total."""
-        rate = self._rate.at(self._clock(), done)
+        rate = self._rate.add_reading(self._clock(), done)
         eta = time_to_go(total - done, rate)
-        self.look(PullProgress(phase="pushing", bytes=total, bytes_done=done, rate=rate, eta=eta))
+        self.record_progress(
+            PullProgress(phase="pushing", bytes=total, bytes_done=done, rate=rate, eta=eta)
+        )
 
-    def look(self, look: PullProgress) -> None:
+    def record_progress(self, look: PullProgress) -> None:
         """Record the progress."""
-        look = msgspec.structs.replace(look, path=_plain(look.path))
+        look = msgspec.structs.replace(look, path=_clean_path(look.path))
         self.note = msgspec.structs.replace(self.note, look=look, told_at=time.time())
 
-    def plan(self, text: str) -> None:
+    def record_plan(self, text: str) -> None:
         """Record the plan."""
-        self.note = msgspec.structs.replace(self.note, plan=_plain(text), told_at=time.time())
+        self.note = msgspec.structs.replace(self.note, plan=_clean_path(text), told_at=time.time())
 
-    def end(self, text: str, *, whole: bool, to: str | None = None) -> None:
+    def record_result(self, text: str, *, whole: bool, to: str | None = None) -> None:
         """Record the result."""
         now = time.time()
-        place = self.note.to if to is None else _plain(to)
+        place = self.note.to if to is None else _clean_path(to)
         self.note = msgspec.structs.replace(
-            self.note, whole=whole, text=_plain(text), ended_at=now, told_at=now, to=place
+            self.note, whole=whole, text=_clean_path(text), ended_at=now, told_at=now, to=place
         )
 
 
-def _plain(text: str) -> str:
-    return clean(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+def _clean_path(text: str) -> str:
+    return clean_text(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
 
 
 @contextlib.asynccontextmanager
-async def noted(
+async def noted_transfer(
     box: str,
     kind: str,
     paths: tuple[str, ...] = (),
     to: str = "",
     env: Mapping[str, str] = os.environ,
-) -> AsyncIterator[Page]:
+) -> AsyncIterator[DiaryPage]:
     """Record a transfer while it runs, and its result. A failing disk never disturbs it.
 
     Args:
@@ -138,20 +140,24 @@ async def noted(
         env: Environment with the location of rgt's state.
     """
     now = time.time()
-    shown = tuple(map(_plain, paths[:MOST_PATHS]))
+    shown = tuple(map(_clean_path, paths[:MOST_PATHS]))
     first = TransferNote(
-        box=box, kind=kind, paths=shown, paths_left_out=len(paths) - len(shown), to=_plain(to),
+        box=box, kind=kind, paths=shown, paths_left_out=len(paths) - len(shown), to=_clean_path(to),
         began_at=now, told_at=now, pid=os.getpid(),
     )  # fmt: skip
-    page = Page(first)
-    handle = await asyncio.to_thread(_begin, page, env)
-    keeper = asyncio.ensure_future(_keep(page, first, handle)) if handle is not None else None
+    page = DiaryPage(first)
+    handle = await asyncio.to_thread(_begin_page, page, env)
+    keeper = (
+        asyncio.ensure_future(_keep_saving(page, first, handle)) if handle is not None else None
+    )
     try:
         yield page
     except BaseException as error:
         if page.note.ended_at is None:
             stopped = isinstance(error, (asyncio.CancelledError, KeyboardInterrupt))
-            page.end(STOPPED if stopped else str(error) or type(error).__name__, whole=False)
+            page.record_result(
+                STOPPED if stopped else str(error) or type(error).__name__, whole=False
+            )
         raise
     finally:
         if keeper is not None:
@@ -159,48 +165,48 @@ async def noted(
             await asyncio.gather(keeper, return_exceptions=True)
         if handle is not None:
             if page.note.ended_at is None:
-                page.end("ended", whole=False)
-            await asyncio.to_thread(_finish, page, handle)
+                page.record_result("ended", whole=False)
+            await asyncio.to_thread(_finish_page, page, handle)
 
 
-def _begin(page: Page, env: Mapping[str, str]) -> int | None:
+def _begin_page(page: DiaryPage, env: Mapping[str, str]) -> int | None:
     """Create and lock the file; None = it cannot be written."""
-    folder = _folder(env)
+    folder = _diary_folder(env)
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _forget(folder)
+        _delete_oldest(folder)
         handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         _OURS.add(name)
-        _write(handle, page.note)
+        _write_note(handle, page.note)
     except OSError:
         os.close(handle)
         return None
     return handle
 
 
-async def _keep(page: Page, written: TransferNote, handle: int) -> None:
+async def _keep_saving(page: DiaryPage, written: TransferNote, handle: int) -> None:
     while True:
         await asyncio.sleep(EVERY_SECONDS)
         if (note := page.note) is not written:
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(_write, handle, note)
+                await asyncio.to_thread(_write_note, handle, note)
             written = note
 
 
-def _finish(page: Page, handle: int) -> None:
+def _finish_page(page: DiaryPage, handle: int) -> None:
     try:
         with contextlib.suppress(OSError):
-            _write(handle, page.note)
+            _write_note(handle, page.note)
     finally:
         os.close(handle)
 
 
-def _write(handle: int, note: TransferNote) -> None:
+def _write_note(handle: int, note: TransferNote) -> None:
     """Overwrite a note with one write: a reader sees the old or the new one, or retries.
 
     The new text is padded with spaces to the old size, because the file is never truncated.
@@ -209,15 +215,15 @@ def _write(handle: int, note: TransferNote) -> None:
     os.pwrite(handle, data.ljust(os.fstat(handle).st_size), 0)
 
 
-def _folder(env: Mapping[str, str]) -> Path:
+def _diary_folder(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "transfers"
 
 
-def _forget(folder: Path) -> None:
+def _delete_oldest(folder: Path) -> None:
     """Delete the oldest files of finished transfers."""
     for path in sorted(folder.glob("*.json"), reverse=True)[KEPT - 1 :]:
         with contextlib.suppress(OSError):
-            note = _read(path)
+            note = _read_note(path)
             if note is None or not note.under_way:
                 path.unlink()
 
@@ -234,35 +240,35 @@ def read_notes(env: Mapping[str, str] = os.environ) -> tuple[TransferNote, ...]:
         OSError: the directory cannot be read.
     """
     try:
-        paths = sorted(_folder(env).glob("*.json"), reverse=True)
+        paths = sorted(_diary_folder(env).glob("*.json"), reverse=True)
     except FileNotFoundError:
         return ()
     found = []
     for path in paths:
         with contextlib.suppress(OSError):
-            note = _read(path)
+            note = _read_note(path)
             if note is not None:
                 found.append(note)
     return tuple(found)
 
 
-def _read(path: Path) -> TransferNote | None:
+def _read_note(path: Path) -> TransferNote | None:
     with open_regular(path, follow=False) as file:
         # Before reading: a transfer that ends in between has then written its end.
         dead = _is_free(file.fileno())
-        note = _look(file.fileno())
+        note = _decode_note(file.fileno())
         for _ in range(0 if dead else LOOKS):
             if note is not None:
                 break
             time.sleep(LOOK_SECONDS)
-            note = _look(file.fileno())
+            note = _decode_note(file.fileno())
     if note is None:
         return None
     cut_off = dead and note.ended_at is None
     return msgspec.structs.replace(note, cut_off=cut_off, ours=path.name in _OURS, name=path.name)
 
 
-def _look(handle: int) -> TransferNote | None:
+def _decode_note(handle: int) -> TransferNote | None:
     try:
         return msgspec.json.decode(os.pread(handle, MOST_BYTES, 0), type=TransferNote)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -17,14 +17,14 @@ from rgt_tui.model import (
     Lifecycle,
     MeterKind,
     ProviderRef,
-    Unlisted,
+    UnlistedItem,
 )
 from rgt_tui.profiles import is_cluster
 from rgt_tui.providers import (
     OVER,
     UNTOLD,
+    AccountListing,
     Instance,
-    Listed,
     ProviderError,
     Providers,
     UnknownProvider,
@@ -40,7 +40,7 @@ RETRY_SECONDS = 120.0
 replace = msgspec.structs.replace
 
 
-class Rest(msgspec.Struct, frozen=True, kw_only=True):
+class AccountLeftovers(msgspec.Struct, frozen=True, kw_only=True):
     """An account's items other than machines, as last listed."""
 
     things: tuple[Leftover, ...] = ()
@@ -59,8 +59,10 @@ def place_of(ref: ProviderRef) -> tuple[str, str]:
     return ref.kind, ref.base_url.rstrip("/") if ref.base_url else ref.via or "vendor"
 
 
-def bills(
-    listed: Iterable[Listed], rest: Mapping[tuple[str, str], Rest], named: Iterable[ProviderRef]
+def build_bills(
+    listed: Iterable[AccountListing],
+    rest: Mapping[tuple[str, str], AccountLeftovers],
+    named: Iterable[ProviderRef],
 ) -> tuple[AccountBill, ...]:
     """Return the billed items that belong to no box, one entry per account. Pure function.
 
@@ -96,10 +98,10 @@ def bills(
     found = []
     for account in listed:
         ref, place = account.ref, place_of(account.ref)
-        beside = rest.get((ref.kind, ref.account), Rest())
+        beside = rest.get((ref.kind, ref.account), AccountLeftovers())
         things = [
             *(
-                _machine(ref.kind, one)
+                _build_machine(ref.kind, one)
                 for one in account.machines
                 if not is_cluster(ref.kind)
                 and (*place, one.id) not in known
@@ -107,7 +109,7 @@ def bills(
                 and one.meter.lifecycle is not Lifecycle.GONE
             ),
             *(
-                _leftover(ref.kind, one)
+                _build_leftover(ref.kind, one)
                 for one in beside.things
                 # An item attached to a box is reported with that box: its price, and its fate
                 # afterwards.
@@ -134,9 +136,9 @@ def bills(
     return tuple(found)
 
 
-def _machine(kind: str, one: Instance) -> Unlisted:
+def _build_machine(kind: str, one: Instance) -> UnlistedItem:
     meter = one.meter
-    return Unlisted(
+    return UnlistedItem(
         kind=kind,
         what=MACHINE,
         id=one.id,
@@ -156,8 +158,8 @@ def _machine(kind: str, one: Instance) -> Unlisted:
     )
 
 
-def _leftover(kind: str, one: Leftover) -> Unlisted:
-    return Unlisted(
+def _build_leftover(kind: str, one: Leftover) -> UnlistedItem:
+    return UnlistedItem(
         kind=kind,
         what=one.what,
         id=one.id,
@@ -171,17 +173,19 @@ def _leftover(kind: str, one: Leftover) -> Unlisted:
     )
 
 
-async def leftovers_of(providers: Providers, ref: ProviderRef, before: Rest, now: float) -> Rest:
+async def leftovers_of(
+    providers: Providers, ref: ProviderRef, before: AccountLeftovers, now: float
+) -> AccountLeftovers:
     """Query an account's items other than machines.
 
     After an error, return the previous list with the error.
     """
     try:
-        account = providers.account(ref)
-        things = await account.leftovers()
+        account = providers.find_account(ref)
+        things = await account.list_leftovers()
     except (ProviderError, UnknownProvider) as error:
         return replace(before, error=str(error))
-    return Rest(things=things, at=now, gaps=leftover_gaps(account))
+    return AccountLeftovers(things=things, at=now, gaps=leftover_gaps(account))
 
 
 async def ask_accounts(
@@ -202,16 +206,16 @@ async def ask_accounts(
     """
     providers = Providers(clock=clock, env=env)
 
-    async def one(ref: ProviderRef) -> tuple[Listed, Rest]:
-        listed = await providers.list(ref)
-        return listed, await leftovers_of(providers, ref, Rest(), clock())
+    async def query_account(ref: ProviderRef) -> tuple[AccountListing, AccountLeftovers]:
+        listed = await providers.list_account(ref)
+        return listed, await leftovers_of(providers, ref, AccountLeftovers(), clock())
 
     try:
-        both = await asyncio.gather(*(one(ref) for ref in refs))
+        both = await asyncio.gather(*(query_account(ref) for ref in refs))
     finally:
         await providers.close()
     rest = {(listed.ref.kind, listed.ref.account): beside for listed, beside in both}
-    return bills([listed for listed, _ in both], rest, named)
+    return build_bills([listed for listed, _ in both], rest, named)
 
 
 class AccountWatch:
@@ -219,7 +223,7 @@ class AccountWatch:
 
     Args:
         sessions: All boxes of the fleet file; the first one of each account shows its items.
-        providers: Lists the machines; its poller must call `listed`.
+        providers: Lists the machines; its poller must call `publish_bills`.
         clock: Epoch seconds.
         told: Called with all accounts after every listing.
     """
@@ -239,13 +243,13 @@ class AccountWatch:
         self._named: list[ProviderRef] = []
         self._others = asyncio.Event()
         """Set when the set of accounts has changed."""
-        self.watch(sessions)
-        self._rest: dict[tuple[str, str], Rest] = {}
+        self.watch_boxes(sessions)
+        self._rest: dict[tuple[str, str], AccountLeftovers] = {}
         self._polled = asyncio.Event()
         self.asked = asyncio.Event()
         """Set when every account's items have been queried once."""
 
-    def watch(self, sessions: Mapping[str, BoxSession]) -> None:
+    def watch_boxes(self, sessions: Mapping[str, BoxSession]) -> None:
         """Watch the accounts of these boxes from now on."""
         before, self._boxes, self._named = set(self._boxes), {}, []
         for session in sessions.values():
@@ -264,32 +268,33 @@ class AccountWatch:
                 # Some accounts know which items are attached to which machine only after the
                 # machines were listed.
                 await self._polled.wait()
-                await self.look()
+                await self.query_leftovers()
             self.asked.set()
             failed = any(rest.error is not None for rest in self._rest.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_SECONDS if failed else LEFTOVERS_SECONDS):
                     await self._others.wait()
 
-    async def look(self) -> None:
+    async def query_leftovers(self) -> None:
         """Query every account's items other than machines once, concurrently."""
 
-        async def one(key: tuple[str, str], ref: ProviderRef) -> None:
-            before = self._rest.get(key, Rest())
+        async def query_account(key: tuple[str, str], ref: ProviderRef) -> None:
+            before = self._rest.get(key, AccountLeftovers())
             self._rest[key] = await leftovers_of(self._providers, ref, before, self._clock())
-            self.listed()
+            self.publish_bills()
 
         refs = {(ref.kind, ref.account): ref for ref in reversed(self._named)}
-        await asyncio.gather(*(one(key, ref) for key, ref in refs.items()))
+        await asyncio.gather(*(query_account(key, ref) for key, ref in refs.items()))
 
-    def listed(self) -> None:
+    def publish_bills(self) -> None:
         """Publish the accounts' billed items, after a listing."""
         self._polled.set()
         known = self._providers.listed
         accounts = [
-            known.get(key) or Listed(ref=_ref(boxes[0])) for key, boxes in self._boxes.items()
+            known.get(key) or AccountListing(ref=_provider_ref(boxes[0]))
+            for key, boxes in self._boxes.items()
         ]
-        found = bills(accounts, self._rest, self._named)
+        found = build_bills(accounts, self._rest, self._named)
         for bill in found:
             first, *others = self._boxes[bill.kind, bill.account]
             first.set_account(bill)
@@ -298,7 +303,7 @@ class AccountWatch:
         self._told(found)
 
 
-def _ref(session: BoxSession) -> ProviderRef:
+def _provider_ref(session: BoxSession) -> ProviderRef:
     ref = session.state.spec.provider
     assert ref is not None
     return ref

@@ -22,7 +22,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.files import state_directory, sync_folder
-from rgt_tui.model import Verb
+from rgt_tui.model import BillingVerb
 from rgt_tui.profiles import how_many
 
 ROOM = 64 * 1024
@@ -61,7 +61,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Client clock, Unix time."""
     event: AuditEvent
     box: str
-    verb: Verb | None
+    verb: BillingVerb | None
     """None = see `deed`."""
     instance: str
     who: str = ""
@@ -104,7 +104,7 @@ class AuditLine(msgspec.Struct, frozen=True):
     """False for a last line without its line feed."""
 
 
-class Chain(msgspec.Struct, frozen=True):
+class HashChainCheck(msgspec.Struct, frozen=True):
     """The result of checking the hashes of the whole file."""
 
     lines: int = 0
@@ -124,23 +124,23 @@ class AuditLog:
     def __init__(self, path: Path | None = None, *, env: Mapping[str, str] | None = None) -> None:
         self.path = path or default_path(os.environ if env is None else env)
 
-    def record(self, entry: AuditEntry) -> str:
+    def record_entry(self, entry: AuditEntry) -> str:
         """Append one line, fsync it, and return its SHA-256.
 
         Raises:
             AuditFailed: it was not written; the file is unchanged.
         """
         if not entry.who:
-            entry = msgspec.structs.replace(entry, who=who())
+            entry = msgspec.structs.replace(entry, who=find_user_and_host())
         try:
-            return self._append(entry, room=ROOM if entry.event is AuditEvent.REQUESTED else 0)
+            return self._append_line(entry, room=ROOM if entry.event is AuditEvent.REQUESTED else 0)
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
                 f"the audit log {self.path} cannot be written ({why}); free space or fix its permissions"
             ) from error
 
-    def lines(self) -> Iterator[AuditLine]:
+    def read_lines(self) -> Iterator[AuditLine]:
         """Read the file from its beginning; a missing file has no lines.
 
         Raises:
@@ -155,20 +155,22 @@ class AuditLog:
                 while line := file.readline(LONGEST):
                     number += 1
                     bare = line.removesuffix(b"\n")
-                    yield AuditLine(number, _hash(bare), _entry(bare), ended=bare != line)
+                    yield AuditLine(
+                        number, _hash_line(bare), _decode_entry(bare), ended=bare != line
+                    )
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
                 f"the audit log {self.path} cannot be read ({why}); fix its permissions"
             ) from error
 
-    def _append(self, entry: AuditEntry, *, room: int) -> str:
+    def _append_line(self, entry: AuditEntry, *, room: int) -> str:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # O_NOFOLLOW: a symlink in its place must not make us write to another file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self.path, flags, 0o600)
         try:
-            files.take(fd)
+            files.lock_file(fd)
             os.fchmod(fd, 0o600)
             end = os.fstat(fd).st_size
             stat = os.fstatvfs(fd)
@@ -178,7 +180,9 @@ class AuditLog:
                     errno.ENOSPC, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted"
                 )
             last, torn = _last_line(fd, end)
-            entry = msgspec.structs.replace(entry, before=FIRST if last is None else _hash(last))
+            entry = msgspec.structs.replace(
+                entry, before=FIRST if last is None else _hash_line(last)
+            )
             line = msgspec.json.encode(entry)
             data = (b"\n" if torn else b"") + line + b"\n"
             try:
@@ -194,10 +198,10 @@ class AuditLog:
                 raise
         finally:
             os.close(fd)
-        return _hash(line)
+        return _hash_line(line)
 
 
-def verify(lines: Iterator[AuditLine]) -> Chain:
+def verify_hash_chain(lines: Iterator[AuditLine]) -> HashChainCheck:
     """Check the hashes of all lines, up to the first that differs from what was written.
 
     This detects changed, removed and inserted lines. It cannot detect a truncated end, or a file
@@ -210,36 +214,36 @@ def verify(lines: Iterator[AuditLine]) -> Chain:
     line's hash.
     """
 
-    def broken(line: int, why: str) -> Chain:
-        return Chain(count, begins, line, why, tuple(torn))
+    def broken_chain(line: int, why: str) -> HashChainCheck:
+        return HashChainCheck(count, begins, line, why, tuple(torn))
 
     for line in lines:
         count = line.number
         if line.entry is not None and line.entry.before:
             if line.entry.before != before and unread is not None:
-                return broken(unread.number, UNREADABLE)
+                return broken_chain(unread.number, UNREADABLE)
             if line.entry.before != before:
-                return broken(count, "it does not follow the line before it")
+                return broken_chain(count, "it does not follow the line before it")
             begins = begins or count
         elif begins is not None and unread is not None:
-            return broken(unread.number, UNREADABLE)
+            return broken_chain(unread.number, UNREADABLE)
         elif begins is not None and line.entry is not None:
-            return broken(count, "it has no hash, unlike the lines before it")
+            return broken_chain(count, "it has no hash, unlike the lines before it")
         if unread is not None:
             torn.append(unread.number)
         unread, before = (line if line.entry is None else None), line.hash
     if unread is not None and unread.ended and begins is not None:
-        return broken(unread.number, UNREADABLE)
+        return broken_chain(unread.number, UNREADABLE)
     if unread is not None:
         torn.append(unread.number)
-    return Chain(count, begins, torn=tuple(torn))
+    return HashChainCheck(count, begins, torn=tuple(torn))
 
 
-def _hash(line: bytes) -> str:
+def _hash_line(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
-def _entry(line: bytes) -> AuditEntry | None:
+def _decode_entry(line: bytes) -> AuditEntry | None:
     try:
         return msgspec.json.decode(line, type=AuditEntry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -265,7 +269,7 @@ def default_path(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "audit.jsonl"
 
 
-def who() -> str:
+def find_user_and_host() -> str:
     """Return the real user and this host.
 
     Taken from the system, as environment variables can be forged.
@@ -277,7 +281,7 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def chain_words(chain: Chain) -> str:
+def describe_chain_check(chain: HashChainCheck) -> str:
     """Return the result of the check as a sentence."""
     if chain.broken is not None:
         return f"BROKEN at line {chain.broken}: {chain.reason}"

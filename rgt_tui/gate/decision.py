@@ -13,30 +13,37 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rgt_tui.gate.evidence import NAME, PROTECTED, SEAL, Situation, phrase, unprotect_phrase
+from rgt_tui.gate.evidence import (
+    NAME,
+    PROTECTED,
+    SEAL,
+    Situation,
+    confirmation_phrase,
+    unprotect_phrase,
+)
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.gate.quiet import AHEAD_S, FRESH_S
-from rgt_tui.health import dangers
+from rgt_tui.health import action_warnings
 from rgt_tui.model import (
     CLICK,
+    ActionReview,
     BillingAction,
+    BillingVerb,
     BoxState,
-    Disk,
+    DiskReading,
     Evidence,
     EvidenceItem,
     Forfeit,
-    Level,
     Meter,
     MeterKind,
     Permit,
     Profile,
     Refusal,
-    Review,
-    Tier,
-    Verb,
+    RiskLevel,
+    StorageTier,
 )
-from rgt_tui.profiles import action_for, quoted, size, survives
-from rgt_tui.profiles import keeps_billing as bills_by_profile
+from rgt_tui.profiles import action_for, quote_name, size, tier_survives
+from rgt_tui.profiles import list_kept_charges as bills_by_profile
 
 PERMIT_S = 60.0
 """Seconds for which a permit is valid: long enough to send one call, not to leave and come back."""
@@ -60,7 +67,7 @@ UNSTEADY = (NAME, SEAL)
 """Kinds of items left out of a digest: they appear between a dry run and the call."""
 
 
-def evaluate(evidence: Evidence, ticks: float, seal: str = "") -> Permit | Refusal:
+def evaluate_evidence(evidence: Evidence, ticks: float, seal: str = "") -> Permit | Refusal:
     """Return a permit for exactly this box, verb and instance, or every reason against it.
 
     Args:
@@ -94,18 +101,18 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     if not evidence.instance:
         found.append(("provider", "no provider instance is named in the fleet file"))
     for item in evidence.items:
-        if item.blocks or (item.forfeited and not item.forfeitable):
+        if item.is_blocking or (item.forfeited and not item.forfeitable):
             found.append((item.kind, item.text))
-        elif item.ok and (stale := _stale(item, ticks)) is not None:
+        elif item.ok and (stale := _find_age_problem(item, ticks)) is not None:
             found.append((item.kind, stale))
     # Checked again here regardless of the item, so that a forged item cannot bypass the typed name.
-    wanted = phrase(evidence.box, evidence.instance, evidence.forfeits)
+    wanted = confirmation_phrase(evidence.box, evidence.instance, evidence.forfeits)
     if (evidence.typed != wanted or not evidence.box) and NAME not in [kind for kind, _ in found]:
         found.append((NAME, f"the typed text is not exactly {wanted!r}"))
     return tuple(found)
 
 
-def _stale(item: EvidenceItem, ticks: float) -> str | None:
+def _find_age_problem(item: EvidenceItem, ticks: float) -> str | None:
     limit = MAX_AGE_S.get(item.kind)
     if limit is None:
         return None
@@ -118,7 +125,9 @@ def _stale(item: EvidenceItem, ticks: float) -> str | None:
     return None
 
 
-def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, ...] = ()) -> Level:
+def level_of(
+    verb: BillingVerb, action: BillingAction | None, forfeits: tuple[Forfeit, ...] = ()
+) -> RiskLevel:
     """Return the level of a billing action. One with an unknown effect counts as irreversible.
 
     Args:
@@ -126,9 +135,9 @@ def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, 
         action: The platform's own action; None = unknown.
         forfeits: The items that are given up.
     """
-    if verb is Verb.DESTROY or action is None or action.reversible is False or forfeits:
-        return Level.IRREVERSIBLE
-    return Level.METER
+    if verb is BillingVerb.DESTROY or action is None or action.reversible is False or forfeits:
+        return RiskLevel.IRREVERSIBLE
+    return RiskLevel.METER
 
 
 def facts_digest(evidence: Evidence) -> str:
@@ -153,7 +162,7 @@ def facts_digest(evidence: Evidence) -> str:
     return hashlib.sha256(json.dumps(facts).encode("ascii")).hexdigest()
 
 
-def dated(digest: str, ticks: float) -> str:
+def add_time_to_digest(digest: str, ticks: float) -> str:
     """Return a digest with its time on the steady clock.
 
     A reboot of this computer invalidates it.
@@ -161,11 +170,11 @@ def dated(digest: str, ticks: float) -> str:
     return f"{digest}-{int(ticks)}"
 
 
-def outdated(wanted: str, digest: str, ticks: float) -> str | None:
+def find_digest_problem(wanted: str, digest: str, ticks: float) -> str | None:
     """Return why the digest of an earlier review is no longer valid; None = it is valid.
 
     Args:
-        wanted: The result of `dated` at that time.
+        wanted: The result of `add_time_to_digest` at that time.
         digest: The current `facts_digest`.
         ticks: The steady clock.
     """
@@ -174,18 +183,18 @@ def outdated(wanted: str, digest: str, ticks: float) -> str | None:
         return "this is not an evidence digest: use the one printed by the dry run"
     if facts != digest:
         return "the evidence has changed since the dry run: review it again"
-    # One second of tolerance, because `dated` truncates.
+    # One second of tolerance, because `add_time_to_digest` truncates.
     if not -1.0 <= ticks - int(made) <= DIGEST_S + 1.0:
         return f"the dry run is older than {DIGEST_S:.0f} s: review the evidence again"
     return None
 
 
-def digest(shown: msgspec.Struct) -> str:
+def hash_struct(shown: msgspec.Struct) -> str:
     """Return the SHA-256 of a struct's canonical JSON (sorted keys), in hexadecimal."""
     return hashlib.sha256(msgspec.json.encode(shown, order="sorted")).hexdigest()
 
 
-def review(
+def build_review(
     evidence: Evidence,
     given: Situation,
     *,
@@ -193,7 +202,7 @@ def review(
     will_send: str,
     known: Mapping[str, str],
     keeps_billing: tuple[str, ...] | None = None,
-) -> Review:
+) -> ActionReview:
     """Return the review of one action. Pure.
 
     Args:
@@ -209,19 +218,19 @@ def review(
     action = action_for(profile, verb) if profile else None
     forfeits = evidence.forfeits
     level = level_of(verb, action, forfeits)
-    lost, kept = _fates(given.state, profile, action, verb, known)
+    lost, kept = _list_lost_and_kept(given.state, profile, action, verb, known)
     if keeps_billing is None:
         keeps_billing = bills_by_profile(profile, verb)
-    status = quoted(meter.native_status or meter.lifecycle.value)
+    status = quote_name(meter.native_status or meter.lifecycle.value)
     if meter.error is not None:
         status = f"unknown: {meter.error}"
     locked = any(item.key == PROTECTED and not item.ok for item in evidence.items)
-    return Review(
+    return ActionReview(
         box=evidence.box,
         verb=verb,
         native_label=native_label,
         instance=evidence.instance,
-        irreversible=level is Level.IRREVERSIBLE,
+        irreversible=level is RiskLevel.IRREVERSIBLE,
         per_hour=meter.per_hour,
         spent=meter.spent,
         currency=meter.currency,
@@ -229,13 +238,13 @@ def review(
         spent_at_least=meter.spent_at_least,
         spent_estimated=meter.spent_estimated,
         # Before a destroy, the evidence itself requires these first steps.
-        first=action.first if action is not None and verb is Verb.PARK else None,
+        first=action.first if action is not None and verb is BillingVerb.PARK else None,
         note=action.note if action is not None else None,
         how=action.how if action is not None else (),
-        dangers=dangers(profile, verb) if profile is not None else (),
+        dangers=action_warnings(profile, verb) if profile is not None else (),
         lost=lost,
         kept=kept,
-        keeps_billing=keeps_billing + _money(meter, verb),
+        keeps_billing=keeps_billing + _list_price_gaps(meter, verb),
         items=evidence.items,
         refusals=tuple(text for kind, text in objections(evidence, given.ticks) if kind != NAME),
         will_send=will_send,
@@ -244,14 +253,14 @@ def review(
         at=given.now,
         steady_at=given.ticks,
         level=level,
-        phrase=phrase(evidence.box, evidence.instance, forfeits),
+        phrase=confirmation_phrase(evidence.box, evidence.instance, forfeits),
         forfeits=forfeits,
         unprotect=unprotect_phrase(evidence.box) if locked else "",
-        digest=dated(facts_digest(evidence), given.ticks),
+        digest=add_time_to_digest(facts_digest(evidence), given.ticks),
     )
 
 
-def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
+def list_review_changes(shown: ActionReview, fresh: ActionReview) -> tuple[str, ...]:
     """Return what differs from what the person saw when the dialog opened; if anything, ask again.
 
     Ages, sizes and steps change all the time and are ignored; only what the decision depends on is
@@ -260,7 +269,7 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
         found.append("this is not the box, action or instance of the review")
-    if shown.by_hand and _machine(shown) != _machine(fresh):
+    if shown.by_hand and _list_machine_facts(shown) != _list_machine_facts(fresh):
         found.append("another machine answers at this address than the one that was shown")
     if shown.status != fresh.status:
         found.append(f"the provider's status was {shown.status} and is {fresh.status} now")
@@ -276,13 +285,13 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
         ("lost", shown.lost, fresh.lost),
         ("kept", shown.kept, fresh.kept),
     ):
-        known, there = {_unsized(line) for line in before}, {_unsized(line) for line in after}
+        known, there = {_mask_sizes(line) for line in before}, {_mask_sizes(line) for line in after}
         found += [
             f"{words} now, but not in the review: {line}"
             for line in after
-            if _unsized(line) not in known
+            if _mask_sizes(line) not in known
         ]
-        found += [f"no longer {words}: {line}" for line in before if _unsized(line) not in there]
+        found += [f"no longer {words}: {line}" for line in before if _mask_sizes(line) not in there]
     shown_up = {forfeit.key: forfeit.fact for forfeit in shown.forfeits}
     for forfeit in fresh.forfeits:
         if forfeit.key not in shown_up:
@@ -290,11 +299,11 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
         elif shown_up[forfeit.key] != forfeit.fact:
             found.append(f"the item given up differs from the review: {forfeit.text}")
     held = {item.key for item in shown.items if item.ok}
-    found += [item.text for item in fresh.items if item.key in held - {NAME} and item.blocks]
+    found += [item.text for item in fresh.items if item.key in held - {NAME} and item.is_blocking]
     return tuple(dict.fromkeys(found))
 
 
-def _machine(review: Review) -> tuple[str, ...]:
+def _list_machine_facts(review: ActionReview) -> tuple[str, ...]:
     """Return how to find a machine on its console if no provider names it."""
     return tuple(item.fact for item in review.items if item.kind == IDENTITY)
 
@@ -302,16 +311,16 @@ def _machine(review: Review) -> tuple[str, ...]:
 _SIZE = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
 
 
-def _unsized(line: str) -> str:
+def _mask_sizes(line: str) -> str:
     """Return a line about lost or kept data without its sizes, which change all the time."""
     return _SIZE.sub("#", line)
 
 
-def _fates(
+def _list_lost_and_kept(
     state: BoxState,
     profile: Profile | None,
     action: BillingAction | None,
-    verb: Verb,
+    verb: BillingVerb,
     known: Mapping[str, str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the lines about lost and kept data. Unknown counts as lost."""
@@ -320,10 +329,10 @@ def _fates(
         return ("everything on the box: its platform is unknown",), ()
     lost, kept = ["every running process and what is in memory"], []
     for tier in profile.tiers:
-        if _absent(tier, known):
+        if _is_tier_ruled_out(tier, known):
             continue
-        answer = survives(tier, verb, action)
-        line = f"{tier.name} {_where(tier, disks, known)}"
+        answer = tier_survives(tier, verb, action)
+        line = f"{tier.name} {_describe_tier_mounts(tier, disks, known)}"
         if answer is True:
             # If the provider reports the mounts, promise nothing about a tier that it does not
             # list.
@@ -336,29 +345,35 @@ def _fates(
     return tuple(lost), tuple(kept)
 
 
-def _absent(tier: Tier, known: Mapping[str, str]) -> bool:
+def _is_tier_ruled_out(tier: StorageTier, known: Mapping[str, str]) -> bool:
     """Return whether the provider rules this tier out: each of its mounts has another tier."""
     return bool(tier.mounts) and all(
         mount in known and known[mount] != tier.name for mount in tier.mounts
     )
 
 
-def _where(tier: Tier, disks: Mapping[str, Disk], known: Mapping[str, str]) -> str:
+def _describe_tier_mounts(
+    tier: StorageTier, disks: Mapping[str, DiskReading], known: Mapping[str, str]
+) -> str:
     mounts = [mount for mount, name in known.items() if name == tier.name] or list(tier.mounts)
     parts = []
     for mount in mounts:
         disk = disks.get(mount)
         used = f", {size(disk.bytes_used)} used" if disk and disk.bytes_used is not None else ""
-        parts.append(f"({quoted(mount)}{used})")
+        parts.append(f"({quote_name(mount)}{used})")
     return " ".join(parts) or "(if there is one)"
 
 
-def _money(meter: Meter, verb: Verb) -> tuple[str, ...]:
+def _list_price_gaps(meter: Meter, verb: BillingVerb) -> tuple[str, ...]:
     """Return a line if the meter itself lacks information."""
     if meter.kind is MeterKind.UNKNOWN:
         return ("the provider does not report current charges: check its console afterwards",)
     if meter.unpriced:
         return (f"at an unknown price: {', '.join(meter.unpriced)}",)
-    if verb is Verb.PARK and meter.storage_per_hour is None and meter.kind is not MeterKind.NONE:
+    if (
+        verb is BillingVerb.PARK
+        and meter.storage_per_hour is None
+        and meter.kind is not MeterKind.NONE
+    ):
         return ("storage, price unknown",)
     return ()

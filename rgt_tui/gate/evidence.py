@@ -12,28 +12,36 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.gate.identity import IDENTITY, identity
-from rgt_tui.gate.journal import Target
-from rgt_tui.gate.quiet import QUIET, is_off, quiet
-from rgt_tui.gate.roster import RESULTS, Told, roster
+from rgt_tui.gate.identity import IDENTITY, check_identity
+from rgt_tui.gate.journal import InstanceTarget
+from rgt_tui.gate.quiet import QUIET, is_off, list_quiet_items
+from rgt_tui.gate.roster import RESULTS, CollectedResults, list_result_items
 from rgt_tui.model import (
     BY_HAND,
     BillingAction,
+    BillingVerb,
+    BoxResults,
     BoxState,
     Checkpoints,
     Evidence,
     EvidenceItem,
     Forfeit,
-    Link,
+    LinkState,
     Meter,
     Profile,
     QueueState,
-    Results,
     Seal,
-    Verb,
 )
-from rgt_tui.profiles import action_for, how_many, in_both, lacking, listed, quoted, storage_of
-from rgt_tui.profiles.survival import holds, sampled_mounts
+from rgt_tui.profiles import (
+    action_for,
+    bilingual_verb,
+    describe_missing_verb,
+    how_many,
+    join_names,
+    quote_name,
+    storage_of,
+)
+from rgt_tui.profiles.survival import is_path_below, sampled_mounts
 
 NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
     "name",
@@ -72,12 +80,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The platform; None = unknown, which refuses."""
     action: str
     """The provider's word for the verb, as in ``meter.actions``."""
-    told: Told = Told()
+    told: CollectedResults = CollectedResults()
     addresses: frozenset[str] = frozenset()
     """IP addresses of the provider's SSH host."""
     unsealed: str | None = None
     """Why the box cannot be sealed; None = it can."""
-    parked: Parked | None = None
+    parked: ParkRecord | None = None
     """What was known when rgt parked it."""
     readonly: bool = False
     since: float | None = None
@@ -88,7 +96,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The steady clock."""
 
 
-def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
+def gather_evidence(given: Situation, verb: BillingVerb, consent: Consent = SILENT) -> Evidence:
     """Return the evidence for and against an action.
 
     Args:
@@ -98,8 +106,8 @@ def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
     """
     spec = given.state.spec
     ref = spec.billing_ref
-    items = given_up(tuple(_items(given, verb, consent)), consent.forfeits)
-    results = told(given, verb).results
+    items = given_up(tuple(_iterate_items(given, verb, consent)), consent.forfeits)
+    results = choose_collected_results(given, verb).results
     found = Evidence(
         box=spec.name,
         verb=verb,
@@ -110,7 +118,7 @@ def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
         account=ref.account,
         generation=results.generation if results is not None else None,
     )
-    last = name(spec.name, ref.instance, consent.typed, found.forfeits, given.ticks)
+    last = check_typed_name(spec.name, ref.instance, consent.typed, found.forfeits, given.ticks)
     return msgspec.structs.replace(found, items=(*items, last))
 
 
@@ -118,10 +126,10 @@ IN_BOX = "-inbox"
 """Suffix of the provider kinds in `rgt_tui.providers` that park a box by a command on the box."""
 
 
-def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceItem]:
+def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Iterator[EvidenceItem]:
     state, spec = given.state, given.state.spec
     kind, instance = spec.billing_ref.kind, spec.billing_ref.instance
-    off = _off(given, verb)
+    off = _find_valid_park(given, verb)
     if off is not None:
         words = "parked by rgt, and not started since, by the provider's status"
         state = msgspec.structs.replace(
@@ -133,19 +141,21 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
         )
         yield EvidenceItem(key=IDENTITY, ok=True, text=words, at=given.meter_at)
     else:
-        on_it = verb is Verb.PARK and kind.endswith(IN_BOX)
-        yield identity(
+        on_it = verb is BillingVerb.PARK and kind.endswith(IN_BOX)
+        yield check_identity(
             state, given.meter, kind, instance, given.meter_at, given.addresses, on_it=on_it
         )
-    yield from quiet(state, given.now, given.ticks, given.meter, given.meter_at, given.since)
-    asked = told(given, verb)
-    yield from queue(
+    yield from list_quiet_items(
+        state, given.now, given.ticks, given.meter, given.meter_at, given.since
+    )
+    asked = choose_collected_results(given, verb)
+    yield from check_queues(
         state, verb, listed_whole=asked.results is not None and not asked.results.problems
     )
-    known, notes = tiers(given, verb)
+    known, notes = find_storage_tiers(given, verb)
     yield from notes
-    yield from roster(asked, state, given.profile, verb, known, consent.ignored)
-    yield provider(given, verb, instance)
+    yield from list_result_items(asked, state, given.profile, verb, known, consent.ignored)
+    yield check_provider(given, verb, instance)
     yield seal_before(given)
     if spec.protected:
         yield protected(spec.name, consent.unprotect, given.ticks)
@@ -154,22 +164,22 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
         yield EvidenceItem(key=READONLY, ok=False, text=text, at=given.ticks)
 
 
-def told(given: Situation, verb: Verb) -> Told:
+def choose_collected_results(given: Situation, verb: BillingVerb) -> CollectedResults:
     """Return the contents of the box: as listed now, or when it was parked."""
-    off = _off(given, verb)
+    off = _find_valid_park(given, verb)
     if off is None:
         return given.told
     return msgspec.structs.replace(given.told, results=off.results)
 
 
-def _off(given: Situation, verb: Verb) -> Parked | None:
+def _find_valid_park(given: Situation, verb: BillingVerb) -> ParkRecord | None:
     """Return the park's evidence if it is valid.
 
     It is valid if the machine has been off since and cannot be queried.
     """
-    if given.parked is None or given.state.link is Link.LIVE or verb is Verb.PARK:
+    if given.parked is None or given.state.link is LinkState.LIVE or verb is BillingVerb.PARK:
         return None
-    if stands(given.parked, given.meter) is None:
+    if find_park_problem(given.parked, given.meter) is None:
         return given.parked
     return None
 
@@ -184,10 +194,12 @@ def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple
     )
 
 
-def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceItem, ...]]:
+def find_storage_tiers(
+    given: Situation, verb: BillingVerb
+) -> tuple[dict[str, str], tuple[EvidenceItem, ...]]:
     """Return the storage tier of each mount point, and an item for each disagreement about one."""
     state = msgspec.structs.replace(given.state, meter=given.meter)
-    asked = told(given, verb)
+    asked = choose_collected_results(given, verb)
     table = asked.results.mounts if asked.results is not None else ()
     storage = storage_of(state, given.profile, verb, table or sampled_mounts(state))
     paths = [group.path for group in asked.results.groups] if asked.results is not None else []
@@ -200,12 +212,14 @@ def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceI
             at=given.state.seen.sample if doubt.by_box else given.meter_at,
         )
         for doubt in storage.doubts
-        if not doubt.if_used or any(holds(doubt.mount, path) for path in paths)
+        if not doubt.if_used or any(is_path_below(doubt.mount, path) for path in paths)
     )
     return storage.known, notes
 
 
-def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterator[EvidenceItem]:
+def check_queues(
+    state: BoxState, verb: BillingVerb, *, listed_whole: bool = False
+) -> Iterator[EvidenceItem]:
     """Check the cells: before a destroy each must be done; a park allows waiting ones.
 
     Args:
@@ -213,10 +227,10 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
         verb: Park or destroy.
         listed_whole: The box has listed all results, so a missing queue hides none.
     """
-    park = verb is Verb.PARK
+    park = verb is BillingVerb.PARK
     fine = True
 
-    def item(about: str, ok: bool, text: str, at: float | None = None) -> EvidenceItem:
+    def build_item(about: str, ok: bool, text: str, at: float | None = None) -> EvidenceItem:
         nonlocal fine
         fine = fine and ok
         key = f"{QUEUE}:{about}" if about else QUEUE
@@ -227,11 +241,11 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
     oldest = min(known_at) if known_at and len(known_at) == len(told_at) else None
     if state.left_out.queues:
         lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; the state of their cells is unknown"
-        yield item("left out", park, lost)
+        yield build_item("left out", park, lost)
     if not state.queues:
         text = "no queue is known on this box"
         more = "" if listed_whole else ", so its results are unknown"
-        yield item("", park or listed_whole, text + more, state.seen.sample)
+        yield build_item("", park or listed_whole, text + more, state.seen.sample)
         return
     many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
         len(queue.cells) for queue in state.queues
@@ -240,90 +254,102 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
     for one in state.queues:
         at = state.seen.queues.get(one.path)
         if one.error:
-            text = f"the queue {quoted(one.path)} could not be read: {quoted(one.error)}"
-            yield item(f"unread {one.path}", park, text, at)
+            text = f"the queue {quote_name(one.path)} could not be read: {quote_name(one.error)}"
+            yield build_item(f"unread {one.path}", park, text, at)
         for cell in one.cells:
             about = f"{one.path} {cell.name}" if many else cell.name
             if cell.state == "running":
-                yield item(about, False, f"by the queue, {quoted(cell.name)} is running", at)
+                yield build_item(
+                    about, False, f"by the queue, {quote_name(cell.name)} is running", at
+                )
             elif cell.state not in ("done", "waiting") and not park:
-                why = f" ({quoted(cell.reason, 80)})" if cell.reason else ""
-                yield item(
-                    about, False, f"{quoted(cell.name)} is {quoted(cell.state)}, not done{why}", at
+                why = f" ({quote_name(cell.reason, 80)})" if cell.reason else ""
+                yield build_item(
+                    about,
+                    False,
+                    f"{quote_name(cell.name)} is {quote_name(cell.state)}, not done{why}",
+                    at,
                 )
     waiting = [cell.name for cell in cells if cell.state == "waiting"]
     if waiting and not park:
-        text = f"{len(waiting)} of {how_many(len(cells), 'cell')} never ran: {listed(waiting)}"
-        yield item("waiting", False, text, oldest)
+        text = f"{len(waiting)} of {how_many(len(cells), 'cell')} never ran: {join_names(waiting)}"
+        yield build_item("waiting", False, text, oldest)
     if not fine:
         return
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
     if undone:
-        text = f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {listed(undone)}"
+        text = f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {join_names(undone)}"
     else:
         text = f"{how_many(len(cells), 'cell')}, all done" if cells else "the queue is empty"
-    yield item("", True, text, oldest)
+    yield build_item("", True, text, oldest)
 
 
-def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
+def check_provider(given: Situation, verb: BillingVerb, instance: str) -> EvidenceItem:
     """Report the provider's current status, and whether it would accept the action."""
     meter, profile = given.meter, given.profile
 
-    def item(ok: bool, text: str, fact: str = "", *, forfeitable: bool = False) -> EvidenceItem:
+    def build_item(
+        ok: bool, text: str, fact: str = "", *, forfeitable: bool = False
+    ) -> EvidenceItem:
         return EvidenceItem(
             key=PROVIDER, ok=ok, text=text, at=given.meter_at, fact=fact, forfeitable=forfeitable
         )
 
     if not instance:
-        return item(
+        return build_item(
             False, "no provider instance is named in the fleet file; use the platform's console"
         )
     if meter.error is not None:
-        return item(False, f"the provider's state could not be read: {meter.error}", "unread")
-    status = quoted(meter.native_status or meter.lifecycle.value)
+        return build_item(False, f"the provider's state could not be read: {meter.error}", "unread")
+    status = quote_name(meter.native_status or meter.lifecycle.value)
     native = action_for(profile, verb) if profile is not None else None
     if profile is not None and native is None:
-        return item(False, lacking(profile, verb))
+        return build_item(False, describe_missing_verb(profile, verb))
     if given.state.spec.billing_ref.kind == BY_HAND and native is not None:
-        return _by_hand(item, native, status)
+        return _build_console_item(build_item, native, status)
     if native is not None and native.stops_gpu_meter is None:
-        return item(
-            False, f"by the profile, {in_both(native)} is not certain to stop the GPU meter"
+        return build_item(
+            False, f"by the profile, {bilingual_verb(native)} is not certain to stop the GPU meter"
         )
     if given.action not in meter.actions:
-        accepts = listed(list(meter.actions)) or "nothing"
-        return item(
+        accepts = join_names(list(meter.actions)) or "nothing"
+        return build_item(
             False,
             f"the provider's status is {status}; it does not accept {given.action} now (accepts: {accepts})",
         )
     if native is not None and native.stops_gpu_meter is False:
-        return _keeps_running(item, native)
-    return item(True, f"{status}, accepts {given.action}")
+        return _check_keeps_running(build_item, native)
+    return build_item(True, f"{status}, accepts {given.action}")
 
 
-def _by_hand(item: Callable[..., EvidenceItem], native: BillingAction, status: str) -> EvidenceItem:
+def _build_console_item(
+    item: Callable[..., EvidenceItem], native: BillingAction, status: str
+) -> EvidenceItem:
     """Report an action that a person performs on the console.
 
     Rgt sends nothing and cannot verify it.
     """
     if native.stops_gpu_meter is False:
-        return _keeps_running(item, native)
-    text = f"{status}; no provider in the fleet file: rgt sends nothing, you have to click it ({in_both(native)})"
+        return _check_keeps_running(item, native)
+    text = (
+        f"{status}; no provider in the fleet file: rgt sends nothing, you have to click it "
+        f"({bilingual_verb(native)})"
+    )
     return item(True, text, "by hand")
 
 
-def _keeps_running(item: Callable[..., EvidenceItem], native: BillingAction) -> EvidenceItem:
+def _check_keeps_running(item: Callable[..., EvidenceItem], native: BillingAction) -> EvidenceItem:
     note = f": {native.note}" if native.note else ""
-    text = f"{in_both(native)} does not stop the GPU meter{note}"
+    text = f"{bilingual_verb(native)} does not stop the GPU meter{note}"
     return item(False, text, "the meter keeps running", forfeitable=True)
 
 
 def seal_before(given: Situation) -> EvidenceItem:
     """Report whether the box can be sealed.
 
-    It is sealed only right before the call, see `sealed`.
+    It is sealed only right before the call, see `apply_seal`.
     """
-    if given.state.link is not Link.LIVE and is_off(given.meter):
+    if given.state.link is not LinkState.LIVE and is_off(given.meter):
         return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
     if given.unsealed is not None:
         text = f"the box cannot be sealed for the call: {given.unsealed}"
@@ -335,7 +361,7 @@ def seal_before(given: Situation) -> EvidenceItem:
     )
 
 
-def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
+def apply_seal(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
     """Return the evidence with the box's answer to the seal, for the final check before the call.
 
     Args:
@@ -346,21 +372,21 @@ def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) ->
     """
     reasons: list[str] = []
     if seal is None:
-        reasons.append(f"the box could not be sealed for the call: {quoted(problem, 300)}")
+        reasons.append(f"the box could not be sealed for the call: {quote_name(problem, 300)}")
     else:
         if evidence.generation is not None and seal.generation != evidence.generation:
             reasons.append("files on the box have changed since they were listed: review it again")
         # Forfeited processes may keep running; any new one changes a fact in the reading under the
         # seal.
         if not any(one.kind == QUIET and one.forfeited for one in evidence.items):
-            reasons += [f"seen when it was sealed: {quoted(why, 200)}" for why in seal.busy]
+            reasons += [f"seen when it was sealed: {quote_name(why, 200)}" for why in seal.busy]
     text = "; ".join(reasons) or "the box is held still"
     item = EvidenceItem(key=SEAL, ok=not reasons, text=text, at=ticks)
     items = tuple(item if one.key == SEAL else one for one in evidence.items)
     return msgspec.structs.replace(evidence, items=items)
 
 
-def under_seal(results: Results, seal: Seal) -> Results:
+def under_seal(results: BoxResults, seal: Seal) -> BoxResults:
     """Return the results updated with the seal's answer, for the final check before the call.
 
     The generation covers the files that could be lost; these are the rest of the list.
@@ -381,7 +407,7 @@ def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
     return EvidenceItem(key=PROTECTED, ok=False, text=text, at=ticks)
 
 
-def name(
+def check_typed_name(
     box: str,
     instance: str,
     typed: str,
@@ -390,14 +416,14 @@ def name(
 ) -> EvidenceItem:
     """Compare the typed text character by character: no trimming, no case folding."""
 
-    def item(ok: bool, text: str) -> EvidenceItem:
+    def build_item(ok: bool, text: str) -> EvidenceItem:
         return EvidenceItem(key=NAME, ok=ok, text=text, at=ticks)
 
-    wanted = phrase(box, instance, forfeits)
+    wanted = confirmation_phrase(box, instance, forfeits)
     if typed == wanted and box:
-        return item(True, "typed exactly")
+        return build_item(True, "typed exactly")
     if not typed:
-        return item(False, f"not typed yet: {wanted}")
+        return build_item(False, f"not typed yet: {wanted}")
     if typed.strip() == wanted:
         text = "there is a blank before or after the typed name"
     elif typed.casefold() == wanted.casefold():
@@ -408,16 +434,16 @@ def name(
         text = f"the typed text is not {wanted!r}: something is given up"
     else:
         text = "the typed name is not the box's name"
-    return item(False, text)
+    return build_item(False, text)
 
 
 MOST_BYTES = 64 << 20
 
 
-class Parked(msgspec.Struct, frozen=True, kw_only=True):
+class ParkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The evidence of a park, for a destroy that may follow."""
 
-    target: Target
+    target: InstanceTarget
     box: str
     at: float
     """When the park was confirmed, Unix time of the client's clock."""
@@ -427,7 +453,7 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     """Mount point → storage tier, as reported by the provider before the park."""
     seal: str
     """Nonce of the seal that it was parked under."""
-    results: Results
+    results: BoxResults
     """The results listed under the seal, without those that the park itself has erased."""
     queues: tuple[QueueState, ...] = ()
     checkpoints: tuple[Checkpoints, ...] = ()
@@ -443,7 +469,7 @@ def worth_keeping(evidence: Evidence, seal: str, generation: str) -> bool:
     return bool(seal) and evidence.generation == generation and not given_up
 
 
-def stands(parked: Parked, meter: Meter) -> str | None:
+def find_park_problem(parked: ParkRecord, meter: Meter) -> str | None:
     """Return why the evidence of a park is no longer valid; None = it is.
 
     Args:
@@ -469,37 +495,37 @@ class ParkedEvidence:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def keep(self, parked: Parked) -> None:
+    def save_record(self, parked: ParkRecord) -> None:
         """Save the evidence of a parked box.
 
         Raises:
             OSError: it was not written.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files.publish(self._path(parked.target), msgspec.json.encode(parked))
+        files.replace_file(self._record_path(parked.target), msgspec.json.encode(parked))
 
-    def find(self, target: Target) -> Parked | None:
+    def find_record(self, target: InstanceTarget) -> ParkRecord | None:
         """Return the evidence of an instance; None if there is none or it cannot be read."""
         try:
-            with files.open_regular(self._path(target), follow=False) as file:
+            with files.open_regular(self._record_path(target), follow=False) as file:
                 data = file.read(MOST_BYTES)
-            parked = msgspec.json.decode(data, type=Parked)
+            parked = msgspec.json.decode(data, type=ParkRecord)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         if parked.target == target:
             return parked
         return None
 
-    def forget(self, target: Target) -> None:
+    def delete_record(self, target: InstanceTarget) -> None:
         """Delete the evidence of a machine that runs again."""
         with contextlib.suppress(OSError):
-            self._path(target).unlink(missing_ok=True)
+            self._record_path(target).unlink(missing_ok=True)
 
-    def _path(self, target: Target) -> Path:
+    def _record_path(self, target: InstanceTarget) -> Path:
         return self.folder / f"{target.file_name}.json"
 
 
-def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
+def confirmation_phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
     """Return the text that must be typed: the box's name, longer if something is forfeited.
 
     If the proof of the machine's identity is forfeited, the instance's id must be typed as well.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, Link, Meter
-from rgt_tui.profiles import load_profile, quoted
+from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, LinkState, Meter
+from rgt_tui.profiles import load_profile, quote_name
 
 IDENTITY = "identity"
 GENERIC = "generic-ssh"
@@ -61,7 +61,7 @@ def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] |
     return None
 
 
-def recognised_words(profile: str, mark: str) -> str:
+def describe_recognised(profile: str, mark: str) -> str:
     """Return the hint for a box without a profile. Only the person changes its profile."""
     return (
         f'it seems to be a box of {load_profile(profile).name} ({mark}): with profile = "{profile}" in the fleet '
@@ -69,7 +69,7 @@ def recognised_words(profile: str, mark: str) -> str:
     )
 
 
-def identity(
+def check_identity(
     state: BoxState,
     meter: Meter,
     kind: str,
@@ -96,7 +96,7 @@ def identity(
         on_it: The call is a command on the box itself, and cannot affect another machine.
     """
 
-    def item(
+    def build_item(
         ok: bool, text: str, fact: str, forfeitable: bool = False, *, doubt: bool = False
     ) -> EvidenceItem:
         return EvidenceItem(
@@ -104,60 +104,68 @@ def identity(
         )
 
     if not instance:
-        return item(False, "no provider instance is named in the fleet file", "none")
-    live = state.link is Link.LIVE
+        return build_item(False, "no provider instance is named in the fleet file", "none")
+    live = state.link is LinkState.LIVE
     if kind == BY_HAND and live and state.peer is not None:
-        text, fact = _reached(state, state.peer)
-        return item(True, text, fact)
-    said = _said(state.hello.identity, kind) if live and state.hello is not None else {}
+        text, fact = _describe_peer(state, state.peer)
+        return build_item(True, text, fact)
+    said = _map_reported_ids(state.hello.identity, kind) if live and state.hello is not None else {}
     wrong = {name: value for name, value in said.items() if value not in (instance, *meter.names)}
     if wrong:
         name, value = next(iter(wrong.items()))
         text = (
-            f"wrong machine: the connected one calls itself {quoted(value, 80)} ({name}), the call would go to "
-            f"{quoted(instance, 80)}; correct the host or the instance in the fleet file"
+            f"wrong machine: the connected one calls itself {quote_name(value, 80)} ({name}), the call would go to "
+            f"{quote_name(instance, 80)}; correct the host or the instance in the fleet file"
         )
-        return item(False, text, f"{name}={value}")
+        return build_item(False, text, f"{name}={value}")
     there = same_endpoint(meter.ssh_host, meter.ssh_port, state.peer if live else None, addresses)
     told = ours = ""
     if there is not None and state.peer is not None:
-        told, ours = _endpoint(str(meter.ssh_host), meter.ssh_port), _endpoint(*state.peer)
+        told, ours = (
+            _format_endpoint(str(meter.ssh_host), meter.ssh_port),
+            _format_endpoint(*state.peer),
+        )
     if said:
         name = next(iter(said))
-        text, fact = f"the box calls itself {quoted(instance, 80)} ({name})", f"{name}={instance}"
+        text, fact = (
+            f"the box calls itself {quote_name(instance, 80)} ({name})",
+            f"{name}={instance}",
+        )
         if there is False:
             text += (
                 f"; but SSH connects to {ours}, and the provider reports {told}: check whether a proxy, a hop "
                 "or a forwarded port explains that"
             )
             fact += ", elsewhere"
-        return item(True, text, fact, doubt=there is False)
+        return build_item(True, text, fact, doubt=there is False)
     if live and on_it:
-        return item(True, "the command runs on the machine that rgt is connected to", "in the box")
+        return build_item(
+            True, "the command runs on the machine that rgt is connected to", "in the box"
+        )
     if told:
         if there:
-            return item(
+            return build_item(
                 True,
-                f"the address is the provider's for {quoted(instance, 80)}: {told}",
+                f"the address is the provider's for {quote_name(instance, 80)}: {told}",
                 f"at {told}",
             )
         text = (
             f"wrong machine: rgt is connected to {ours}, but the provider reports "
-            f"{quoted(instance, 80)} at {told}; correct the host or the instance in the fleet file"
+            f"{quote_name(instance, 80)} at {told}; correct the host or the instance in the fleet file"
         )
-        return item(False, text, f"at {ours}, not {told}")
+        return build_item(False, text, f"at {ours}, not {told}")
     why = "the box does not report its instance, and no address can be compared"
     if not live:
         why = f"the box is {state.link.value}, so it cannot be queried"
-    return item(
+    return build_item(
         False,
-        f"no proof that this machine is {quoted(instance, 80)}: {why}",
+        f"no proof that this machine is {quote_name(instance, 80)}: {why}",
         "unproved",
         True,
     )
 
 
-def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
+def _describe_peer(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
     """Return how a person finds the machine on its console if no provider names it.
 
     And the facts.
@@ -166,16 +174,22 @@ def _reached(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
     names = {name for ways in SAID.values() for name in ways}
     if hello:
         marks = [
-            f"{name}={quoted(value, 80)}" for name, value in hello.identity.items() if name in names
+            f"{name}={quote_name(value, 80)}"
+            for name, value in hello.identity.items()
+            if name in names
         ]
     else:
         marks = []
-    facts = [_endpoint(*peer), *([quoted(hello.host, 80)] if hello is not None else []), *marks]
+    facts = [
+        _format_endpoint(*peer),
+        *([quote_name(hello.host, 80)] if hello is not None else []),
+        *marks,
+    ]
     text = f"rgt is connected to {', '.join(facts)}: find this machine on the console, rgt cannot compare it there"
     return text, " ".join(facts)
 
 
-def _said(identity: Mapping[str, str], kind: str) -> dict[str, str]:
+def _map_reported_ids(identity: Mapping[str, str], kind: str) -> dict[str, str]:
     """Return the instance ids that the box reports, by name."""
     return {
         name: identity[name].removeprefix(PREFIXES.get(name, ""))
@@ -200,15 +214,17 @@ def same_endpoint(
     """
     if host is None or port is None or peer is None:
         return None
-    ours = _address(peer[0])
-    literal = _address(host)
-    theirs = {literal} if literal is not None else {_address(text) for text in addresses} - {None}
+    ours = _parse_address(peer[0])
+    literal = _parse_address(host)
+    theirs = (
+        {literal} if literal is not None else {_parse_address(text) for text in addresses} - {None}
+    )
     if ours is None or not theirs:
         return None
     return ours in theirs and peer[1] == port
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         found = ipaddress.ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
@@ -217,8 +233,8 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return mapped or found
 
 
-def _endpoint(host: str, port: int | None) -> str:
-    shown = quoted(host, 80)
+def _format_endpoint(host: str, port: int | None) -> str:
+    shown = quote_name(host, 80)
     if ":" in shown:
         return f"[{shown}]:{port}"
     return f"{shown}:{port}"

@@ -1,7 +1,7 @@
 """Records how far each action on an instance got, so that no call is sent twice after a crash.
 
 One append-only file and one lock per instance; a creation, which has no instance yet, uses those of
-its account. Each state is on disk before the step it announces: `sent` before the bytes are sent.
+its account. Each state is on disk before the step it announces: `record_sent` before the bytes are sent.
 The process that acts holds the lock from reading the evidence to the last answer, so a second rgt
 reports who acts instead of acting too. Actions left open by an rgt that died are read from here;
 they are checked at the provider and never sent again automatically.
@@ -24,8 +24,17 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.files import sync_folder
-from rgt_tui.gate.audit import LONGEST, ROOM, AuditLine, AuditLog, Chain, default_path, verify, who
-from rgt_tui.model import Offer, ProviderRef, Verb, Wish, moment, steady
+from rgt_tui.gate.audit import (
+    LONGEST,
+    ROOM,
+    AuditLine,
+    AuditLog,
+    HashChainCheck,
+    default_path,
+    find_user_and_host,
+    verify_hash_chain,
+)
+from rgt_tui.model import BillingVerb, Offer, ProviderRef, RentalRequest, moment, steady_time
 
 JOURNAL = "journal"
 """Name of its directory, next to the audit log."""
@@ -38,7 +47,7 @@ class JournalFailed(Exception):
     """
 
 
-class Held(Exception):
+class InstanceLocked(Exception):
     """Another process acts on this instance; the message names it."""
 
 
@@ -80,13 +89,13 @@ _LATER = {
     ActionState.UNKNOWN: ("confirmed", "off", "failed", "unknown"),
 }
 FOLLOWS = {state: frozenset(map(ActionState, _LATER.get(state, ()))) for state in ActionState}
-"""Possible next states. `sent` follows only `intent`, so an action is sent once."""
+"""Possible next states. `record_sent` follows only `intent`, so an action is sent once."""
 _DONE = (ActionState.CONFIRMED, ActionState.OFF)
 SETTLED = frozenset(state for state, later in FOLLOWS.items() if not later)
 """Final states: `off`, `listed`, `refused`, `failed`."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One instance of one account of one provider."""
 
     kind: str
@@ -104,23 +113,23 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def target_of(ref: ProviderRef) -> Target:
+def target_of(ref: ProviderRef) -> InstanceTarget:
     """Return the journal's key for a machine."""
-    return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
+    return InstanceTarget(kind=ref.kind, account=ref.account, instance=ref.instance)
 
 
-class Renting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CreationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The request of a creation, needed to find the machine after a lost answer."""
 
     token: str
     """Part of the machine's name or label."""
     offer: Offer
-    wish: Wish
+    wish: RentalRequest
     base_url: str | None = None
     key_env: str | None = None
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line: an action has reached a state."""
 
     action: str
@@ -129,12 +138,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     """Unix time."""
     steady: float
-    """Seconds on the steady clock; comparable if `boot` is the same."""
+    """Seconds on the steady clock; comparable if `read_boot_id` is the same."""
     boot: str
     box: str
-    verb: Verb | None = None
+    verb: BillingVerb | None = None
     """None = a creation."""
-    target: Target
+    target: InstanceTarget
     who: str
     pid: int
     text: str = ""
@@ -145,7 +154,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nonce of the box's seal."""
     audit: str = ""
     """SHA-256 of the line written to the audit log, so that the journal confirms that line."""
-    rent: Renting | None = None
+    rent: CreationRecord | None = None
     """Set in the `intent` of a creation."""
     machine: str = ""
     """For a creation: the id of the new machine, once known."""
@@ -154,11 +163,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
     """An action that was begun and whose end was never recorded."""
 
-    first: Record
+    first: JournalRecord
     """Its `intent`."""
-    last: Record
+    last: JournalRecord
 
-    def age(self, now: float, ticks: float, boot: str) -> float:
+    def seconds_since_state(self, now: float, ticks: float, boot: str) -> float:
         """Return the seconds since its last state by the steady clock.
 
         After a reboot, by the wall clock.
@@ -169,11 +178,11 @@ class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
         past = ticks - self.last.steady
         if boot == self.last.boot and past >= 0:
             return past
-        return max(0.0, now - self.last.at, ticks if self.last.who == who() else 0.0)
+        return max(0.0, now - self.last.at, ticks if self.last.who == find_user_and_host() else 0.0)
 
 
-class Action:
-    """An action in progress, made by `Journal.hold`. Each method returns once its line is on disk.
+class JournaledAction:
+    """An action in progress, made by `Journal.lock_instance`. Each method returns once its line is on disk.
 
     Raises:
         JournalFailed: the line was not written, or the state cannot follow the previous one.
@@ -182,16 +191,16 @@ class Action:
     def __init__(
         self,
         journal: Journal,
-        target: Target,
+        target: InstanceTarget,
         box: str,
-        verb: Verb | None,
+        verb: BillingVerb | None,
         earlier: OpenAction | None,
     ) -> None:
         self.earlier = earlier
         """An earlier action that is still open; it must be settled first."""
         self._journal = journal
         self._target, self._box, self._verb = target, box, verb
-        self._last: Record | None = None
+        self._last: JournalRecord | None = None
 
     @property
     def state(self) -> ActionState | None:
@@ -207,14 +216,14 @@ class Action:
             return ""
         return self._last.action
 
-    def intend(
+    def record_intent(
         self,
         text: str,
         *,
         evidence: str = "",
         seal: str = "",
         audit: str = "",
-        rent: Renting | None = None,
+        rent: CreationRecord | None = None,
     ) -> None:
         """Record that the gate gave its permit for this call.
 
@@ -223,17 +232,19 @@ class Action:
         if self._last is not None:
             raise JournalFailed("this action has already started; nothing was sent")
         if self.earlier is not None:
-            raise JournalFailed(f"{words(self.earlier)}: settle that first; nothing was sent")
-        record = self._journal.record(
+            raise JournalFailed(
+                f"{describe_open_action(self.earlier)}: settle that first; nothing was sent"
+            )
+        record = self._journal.build_record(
             self._target, self._box, self._verb, secrets.token_hex(8), ActionState.INTENT, text
         )
         record = msgspec.structs.replace(
             record, evidence=evidence, seal=seal, audit=audit, rent=rent
         )
-        self._journal.append(record, room=ROOM)
+        self._journal.append_record(record, room=ROOM)
         self._last = record
 
-    def put(
+    def record_state(
         self, state: ActionState, text: str = "", *, machine: str = "", audit: str = ""
     ) -> None:
         """Record that the action has reached a state.
@@ -242,21 +253,23 @@ class Action:
             state: The state.
             text: The call, or the provider's answer.
             machine: The id of the created machine.
-            audit: As in `Record`.
+            audit: As in `JournalRecord`.
         """
         if self._last is None:
             raise JournalFailed("an action begins with its intent; nothing was sent")
-        self._last = self._journal.follow(self._last, state, text, machine, audit)
+        self._last = self._journal.append_next_state(self._last, state, text, machine, audit)
 
-    def sent(self, call: str) -> None:
+    def record_sent(self, call: str) -> None:
         """Record that the call goes out. After this returns, the bytes may be sent once."""
-        self.put(ActionState.SENT, call)
+        self.record_state(ActionState.SENT, call)
 
-    def settle(self, state: ActionState, text: str, *, machine: str = "", audit: str = "") -> None:
-        """Record how the earlier open action ended; the arguments are those of `put`."""
+    def settle_earlier(
+        self, state: ActionState, text: str, *, machine: str = "", audit: str = ""
+    ) -> None:
+        """Record how the earlier open action ended; the arguments are those of `record_state`."""
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
-        last = self._journal.follow(self.earlier.last, state, text, machine, audit)
+        last = self._journal.append_next_state(self.earlier.last, state, text, machine, audit)
         self.earlier = (
             None if state in SETTLED else msgspec.structs.replace(self.earlier, last=last)
         )
@@ -270,7 +283,9 @@ class Journal:
         self._clock = clock
 
     @contextlib.contextmanager
-    def hold(self, target: Target, box: str, verb: Verb | None) -> Iterator[Action]:
+    def lock_instance(
+        self, target: InstanceTarget, box: str, verb: BillingVerb | None
+    ) -> Iterator[JournaledAction]:
         """Lock the instance for one action, without waiting.
 
         No other process can act on it meanwhile.
@@ -281,8 +296,8 @@ class Journal:
             Held: another process acts on it.
             JournalFailed: the journal cannot be read or written.
         """
-        path = self._path(target)
-        with self._failing(path):
+        path = self._journal_path(target)
+        with self._wrap_os_errors(path):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(
                 path.with_suffix(".lock"),
@@ -290,28 +305,28 @@ class Journal:
                 0o600,
             )
         try:
-            with self._failing(path):
+            with self._wrap_os_errors(path):
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    raise Held(_holder(lock, target)) from None
-                _sign(lock, box, verb, self._clock())
-            earlier = _open_of(self._read(path))
+                    raise InstanceLocked(_describe_holder(lock, target)) from None
+                _write_holder(lock, box, verb, self._clock())
+            earlier = _newest_open_action(self._read_records(path))
             if earlier is not None and earlier.last.state is ActionState.INTENT:
                 # We have the lock, so the process that wrote it is gone, and it never reached the
                 # call.
-                self.follow(
+                self.append_next_state(
                     earlier.last, ActionState.REFUSED, "rgt ended before the call: nothing was sent"
                 )
                 earlier = None
-            yield Action(self, target, box, verb, earlier)
+            yield JournaledAction(self, target, box, verb, earlier)
         finally:
             os.close(lock)
 
     def open_actions(self) -> tuple[tuple[OpenAction, ...], tuple[str, ...]]:
         """Return the open actions, oldest first, and messages about files that cannot be read.
 
-        An action of a living process is open as well; `hold` distinguishes the two.
+        An action of a living process is open as well; `lock_instance` distinguishes the two.
         """
         found, problems = [], []
         try:
@@ -320,7 +335,7 @@ class Journal:
             return (), (f"{self.folder} cannot be read ({error.strerror})",)
         for path in paths:
             try:
-                action = _open_of(self._read(path))
+                action = _newest_open_action(self._read_records(path))
             except JournalFailed as error:
                 problems.append(str(error))
                 continue
@@ -328,58 +343,58 @@ class Journal:
                 found.append(action)
         return tuple(sorted(found, key=lambda one: one.last.at)), tuple(problems)
 
-    def audited(self) -> Iterator[Record]:
+    def iterate_audited(self) -> Iterator[JournalRecord]:
         """Yield the records of all actions that name a line of the audit log.
 
         Raises:
             JournalFailed: a file cannot be read.
         """
         for path in sorted(self.folder.glob("*.jsonl")):
-            yield from (record for record in self._read(path) if record.audit)
+            yield from (record for record in self._read_records(path) if record.audit)
 
-    def parks(self) -> tuple[Record, ...]:
-        """Return the `sent` record of each instance whose newest action is a confirmed park.
+    def list_parks(self) -> tuple[JournalRecord, ...]:
+        """Return the `record_sent` record of each instance whose newest action is a confirmed park.
 
         Unreadable files are skipped; `open_actions` reports them.
         """
         found = []
         for path in sorted(self.folder.glob("*.jsonl")):
             with contextlib.suppress(JournalFailed):
-                records = self._read(path)
-                if records and records[-1].verb is Verb.PARK and records[-1].state in _DONE:
+                records = self._read_records(path)
+                if records and records[-1].verb is BillingVerb.PARK and records[-1].state in _DONE:
                     mine = [record for record in records if record.action == records[-1].action]
                     found.append(
                         next((one for one in mine if one.state is ActionState.SENT), mine[0])
                     )
         return tuple(found)
 
-    def record(
+    def build_record(
         self,
-        target: Target,
+        target: InstanceTarget,
         box: str,
-        verb: Verb | None,
+        verb: BillingVerb | None,
         action: str,
         state: ActionState,
         text: str,
-    ) -> Record:
+    ) -> JournalRecord:
         """Return a record with the current time and process."""
-        return Record(
+        return JournalRecord(
             action=action,
             state=state,
             at=self._clock(),
-            steady=steady(),
-            boot=boot(),
+            steady=steady_time(),
+            boot=read_boot_id(),
             box=box,
             verb=verb,
             target=target,
-            who=who(),
+            who=find_user_and_host(),
             pid=os.getpid(),
             text=text,
         )
 
-    def follow(
-        self, last: Record, state: ActionState, text: str, machine: str = "", audit: str = ""
-    ) -> Record:
+    def append_next_state(
+        self, last: JournalRecord, state: ActionState, text: str, machine: str = "", audit: str = ""
+    ) -> JournalRecord:
         """Append the next state of an action; the caller holds the lock.
 
         Raises:
@@ -387,21 +402,21 @@ class Journal:
         """
         if state not in FOLLOWS[last.state]:
             raise JournalFailed(f"{state} cannot follow {last.state}: nothing is sent twice")
-        record = self.record(last.target, last.box, last.verb, last.action, state, text)
+        record = self.build_record(last.target, last.box, last.verb, last.action, state, text)
         record = msgspec.structs.replace(record, machine=machine or last.machine, audit=audit)
         # No room is required here: `intent` has already checked that later lines fit.
-        self.append(record)
+        self.append_record(record)
         return record
 
-    def append(self, record: Record, room: int = 0) -> None:
+    def append_record(self, record: JournalRecord, room: int = 0) -> None:
         """Append one line and fsync it.
 
         Raises:
             JournalFailed: it was not written.
         """
-        path = self._path(record.target)
+        path = self._journal_path(record.target)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with self._failing(path):
+        with self._wrap_os_errors(path):
             fd = os.open(path, flags, 0o600)
             try:
                 os.fchmod(fd, 0o600)
@@ -409,22 +424,22 @@ class Journal:
                 # Some file systems (some FUSE ones) report no blocks at all; skip the check there.
                 if stat.f_blocks and stat.f_bavail * stat.f_frsize < room:
                     raise OSError(errno.ENOSPC, "No space left on device")
-                end = _whole(fd)
+                end = _truncate_torn_line(fd)
                 data = msgspec.json.encode(record) + b"\n"
                 try:
                     if os.write(fd, data) != len(data):
                         raise OSError(errno.ENOSPC, "No space left on device")
                     os.fsync(fd)
                     if not end:
-                        _keep_names(self.folder)
+                        _sync_folder_names(self.folder)
                 except OSError:
                     os.ftruncate(fd, end)
                     raise
             finally:
                 os.close(fd)
 
-    def _read(self, path: Path) -> list[Record]:
-        with self._failing(path):
+    def _read_records(self, path: Path) -> list[JournalRecord]:
+        with self._wrap_os_errors(path):
             try:
                 with files.open_regular(path, follow=False) as file:
                     data = file.read()
@@ -434,19 +449,19 @@ class Journal:
         # happen.
         lines = data.split(b"\n")[:-1]
         try:
-            return [msgspec.json.decode(line, type=Record) for line in lines]
+            return [msgspec.json.decode(line, type=JournalRecord) for line in lines]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            number = next(i for i, line in enumerate(lines, 1) if not _reads(line))
+            number = next(i for i, line in enumerate(lines, 1) if not _is_record(line))
             raise JournalFailed(
                 f"line {number} of the journal {path} cannot be read, so open actions are "
                 "unknown; check the provider's console, then move the file away"
             ) from None
 
-    def _path(self, target: Target) -> Path:
+    def _journal_path(self, target: InstanceTarget) -> Path:
         return self.folder / f"{target.file_name}.jsonl"
 
     @contextlib.contextmanager
-    def _failing(self, path: Path) -> Iterator[None]:
+    def _wrap_os_errors(self, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -456,7 +471,7 @@ class Journal:
             ) from error
 
 
-def words(action: OpenAction) -> str:
+def describe_open_action(action: OpenAction) -> str:
     """Describe in one line what is open."""
     first, last = action.first, action.last
     when = moment(last.at)
@@ -471,7 +486,7 @@ def words(action: OpenAction) -> str:
     return f"{first.verb} of {first.box} ({first.target.instance}) is open since {when}: {last.state} by {last.who}"
 
 
-def boot() -> str:
+def read_boot_id() -> str:
     """Return an id that changes with every boot of this computer; empty if there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -479,35 +494,37 @@ def boot() -> str:
         return ""
 
 
-class _Holder(msgspec.Struct, frozen=True):
+class _LockHolder(msgspec.Struct, frozen=True):
     """The content of the lock file: the process that holds it."""
 
     pid: int
     who: str
     box: str
-    verb: Verb | None
+    verb: BillingVerb | None
     at: float
 
 
-def _sign(lock: int, box: str, verb: Verb | None, now: float) -> None:
+def _write_holder(lock: int, box: str, verb: BillingVerb | None, now: float) -> None:
     os.ftruncate(lock, 0)
-    os.pwrite(lock, msgspec.json.encode(_Holder(os.getpid(), who(), box, verb, now)), 0)
+    os.pwrite(
+        lock, msgspec.json.encode(_LockHolder(os.getpid(), find_user_and_host(), box, verb, now)), 0
+    )
 
 
-def _holder(lock: int, target: Target) -> str:
+def _describe_holder(lock: int, target: InstanceTarget) -> str:
     if target.instance:
         what = f"the instance {target.instance}"
     else:
         what = f"the account {target.account} of {target.kind}"
     try:
-        held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_Holder)
+        held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_LockHolder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"another rgt is acting on {what}; wait for it to finish"
     doing = f"acts on {what} since {moment(held.at)} ({held.verb or 'rent'} of {held.box})"
     return f"process {held.pid} of {held.who} {doing}; wait for it to end"
 
 
-def _open_of(records: list[Record]) -> OpenAction | None:
+def _newest_open_action(records: list[JournalRecord]) -> OpenAction | None:
     """Return the newest action if it is open.
 
     Earlier ones cannot be, since the lock forbids a second.
@@ -519,7 +536,7 @@ def _open_of(records: list[Record]) -> OpenAction | None:
     return OpenAction(first=first, last=last)
 
 
-def _whole(fd: int) -> int:
+def _truncate_torn_line(fd: int) -> int:
     """Truncate an incomplete last line left by a crash, and return the end of the file."""
     end = os.fstat(fd).st_size
     if not end or os.pread(fd, 1, end - 1) == b"\n":
@@ -530,31 +547,33 @@ def _whole(fd: int) -> int:
     return end
 
 
-def _reads(line: bytes) -> bool:
+def _is_record(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line, type=Record)
+        msgspec.json.decode(line, type=JournalRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 
 
-def _keep_names(folder: Path) -> None:
+def _sync_folder_names(folder: Path) -> None:
     """Fsync the directory and its parent, so that new names survive a crash."""
     for place in (folder, folder.parent):
         sync_folder(place)
 
 
-def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
+def check_chain_and_journal(
+    lines: Sequence[AuditLine], named: Sequence[JournalRecord]
+) -> HashChainCheck:
     """Check the hashes, and that every line named in the journal exists.
 
     The second check detects a truncated end, which leaves the hashes intact.
 
     Args:
         lines: All lines of the log.
-        named: `Journal.audited`, read before the log, so that lines written meanwhile do not seem
+        named: `Journal.iterate_audited`, read before the log, so that lines written meanwhile do not seem
             missing.
     """
-    chain = verify(iter(lines))
+    chain = verify_hash_chain(iter(lines))
     if chain.broken is not None:
         return chain
     there = {line.hash for line in lines}
@@ -566,7 +585,9 @@ def whole_chain(lines: Sequence[AuditLine], named: Sequence[Record]) -> Chain:
     return msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
 
 
-def read_checked(env: Mapping[str, str], path: Path | None = None) -> tuple[list[AuditLine], Chain]:
+def read_checked(
+    env: Mapping[str, str], path: Path | None = None
+) -> tuple[list[AuditLine], HashChainCheck]:
     """Read and check a whole log, by default the user's own. It may block.
 
     Raises:
@@ -574,6 +595,6 @@ def read_checked(env: Mapping[str, str], path: Path | None = None) -> tuple[list
         JournalFailed: the journal cannot be read.
     """
     log = AuditLog(default_path(env) if path is None else path)
-    named = tuple(Journal(log.path.parent / JOURNAL).audited())
-    lines = list(log.lines())
-    return lines, whole_chain(lines, named)
+    named = tuple(Journal(log.path.parent / JOURNAL).iterate_audited())
+    lines = list(log.read_lines())
+    return lines, check_chain_and_journal(lines, named)

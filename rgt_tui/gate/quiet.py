@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from rgt_tui.health import TYPED_S, trainers, unseen
-from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, computing, holding
+from rgt_tui.health import TYPED_S, training_processes, unseen_reason
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, gpus_computing, gpus_in_use
 from rgt_tui.model import (
     BoxState,
     EvidenceItem,
-    Gpu,
+    GpuReading,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
-    Proc,
     RunState,
     Sample,
+    TrainingProcess,
     memory,
     pct,
     short_command,
 )
-from rgt_tui.profiles import ago, how_many, listed, quoted
+from rgt_tui.profiles import format_time_ago, how_many, join_names, quote_name
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0
@@ -32,7 +32,7 @@ AHEAD_S = 1.0
 QUIET = "quiet"
 
 
-class Reason(msgspec.Struct, frozen=True):
+class BusyReason(msgspec.Struct, frozen=True):
     """A reason why a box is not quiet."""
 
     about: str
@@ -42,7 +42,7 @@ class Reason(msgspec.Struct, frozen=True):
     """Same as `EvidenceItem.fact`."""
 
 
-def quiet(
+def list_quiet_items(
     state: BoxState,
     now: float,
     ticks: float,
@@ -61,13 +61,13 @@ def quiet(
         since: A reading received before this (steady clock) does not count; None = only its age
             counts.
     """
-    if meter is not None and state.link is not Link.LIVE and is_off(meter):
-        says = quoted(meter.native_status or meter.lifecycle.value)
+    if meter is not None and state.link is not LinkState.LIVE and is_off(meter):
+        says = quote_name(meter.native_status or meter.lifecycle.value)
         text = f"the provider's status is {says}: nothing runs on a machine that is off"
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=meter_at),)
     at = state.seen.sample
-    blind = _blind(state, ticks, since)
-    reasons = [blind] if blind is not None else list(_busy(state, now))
+    blind = _find_blind_reason(state, ticks, since)
+    reasons = [blind] if blind is not None else list(_iterate_busy_reasons(state, now))
     if not reasons:
         text = "nothing trains, computes, copies or types"
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=at),)
@@ -89,149 +89,157 @@ def is_off(meter: Meter) -> bool:
     return meter.error is None and meter.lifecycle in (Lifecycle.STOPPED, Lifecycle.GONE)
 
 
-def _blind(state: BoxState, ticks: float, since: float | None) -> Reason | None:
+def _find_blind_reason(state: BoxState, ticks: float, since: float | None) -> BusyReason | None:
     """Return why the box cannot be judged; None = it can."""
 
-    def reason(text: str) -> Reason:
-        return Reason("unseen", text, "unseen")
+    def build_reason(text: str) -> BusyReason:
+        return BusyReason("unseen", text, "unseen")
 
     seen = state.seen.sample
-    if state.link is not Link.LIVE:
-        return reason(
-            f"the box is {state.link.value} ({quoted(state.reason)}): unknown what runs on it now"
+    if state.link is not LinkState.LIVE:
+        return build_reason(
+            f"the box is {state.link.value} ({quote_name(state.reason)}): unknown what runs on it now"
         )
     if state.sample is None or seen is None:
-        return reason(f"no reading of the box ({quoted(state.reason)}): unknown what runs on it")
+        return build_reason(
+            f"no reading of the box ({quote_name(state.reason)}): unknown what runs on it"
+        )
     age = ticks - seen
     # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= FRESH_S:
-        return reason(
+        return build_reason(
             f"the newest reading of the box is {age:.0f} s old: unknown what runs on it now"
         )
     if since is not None and not seen >= since:
-        return reason("the box has not answered the request: unknown what runs on it now")
-    if (why := unseen(state.sample)) is not None:
-        return reason(f"the processes of the box cannot be listed: {quoted(why)}")
+        return build_reason("the box has not answered the request: unknown what runs on it now")
+    if (why := unseen_reason(state.sample)) is not None:
+        return build_reason(f"the processes of the box cannot be listed: {quote_name(why)}")
     return None
 
 
-def _busy(state: BoxState, now: float) -> Iterator[Reason]:
+def _iterate_busy_reasons(state: BoxState, now: float) -> Iterator[BusyReason]:
     for look in _LOOKS:
         yield from look(state, now)
 
 
-def _training(state: BoxState, now: float) -> Iterator[Reason]:
-    live = trainers(state.sample)
+def _iterate_training(state: BoxState, now: float) -> Iterator[BusyReason]:
+    live = training_processes(state.sample)
     if not live:
         return
-    running = [name for name, cell in _cells(state).items() if cell == "running"]
+    running = [name for name, cell in _map_cell_states(state).items() if cell == "running"]
     pids = ", ".join(str(proc.pid) for proc in live[:4]) + ("…" if len(live) > 4 else "")
     fact = " ".join(f"{proc.pid}@{proc.started:.0f}" for proc in live)
-    yield Reason("training", _trains(live, pids, running, state.runs, now), fact)
+    yield BusyReason("training", _describe_training(live, pids, running, state.runs, now), fact)
 
 
-def _trains(
-    live: tuple[Proc, ...], pids: str, running: list[str], runs: tuple[RunState, ...], now: float
+def _describe_training(
+    live: tuple[TrainingProcess, ...],
+    pids: str,
+    running: list[str],
+    runs: tuple[RunState, ...],
+    now: float,
 ) -> str:
     names = running or [
         run.name
         for run in runs
         if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
     ]
-    who = f"{listed(names)} is training" if names else "a training process is alive"
+    who = f"{join_names(names)} is training" if names else "a training process is alive"
     text = f"{who}: pid {pids}"
     run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
     if run is None or run.step is None:
         if not names:
-            return f"{text}, {quoted(short_command(live[0].cmd), 60)}"
+            return f"{text}, {quote_name(short_command(live[0].cmd), 60)}"
         return text
-    return f"{text}, step {run.step:,}, advanced {ago(run.progressed_at, now)}"
+    return f"{text}, step {run.step:,}, advanced {format_time_ago(run.progressed_at, now)}"
 
 
-def _found(state: BoxState, now: float) -> Iterator[Reason]:
+def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
     """Yield trainings found alive whose processes are missing from the process list."""
-    live = {proc.pid for proc in trainers(state.sample)}
+    live = {proc.pid for proc in training_processes(state.sample)}
     for run in state.found:
         if run.alive and not live.intersection((run.pid, *run.pids)):
-            text = f"{quoted(run.name)} is training: found alive, pid {run.pid}, {quoted(run.command, 60)}"
-            yield Reason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
+            text = f"{quote_name(run.name)} is training: found alive, pid {run.pid}, {quote_name(run.command, 60)}"
+            yield BusyReason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
     if state.left_out.found:
         lost = how_many(state.left_out.found, "found training")
         text = f"not kept of this box: {lost}; unknown whether one is alive"
-        yield Reason("found, left out", text, "left out")
+        yield BusyReason("found, left out", text, "left out")
 
 
-def _runners(state: BoxState, now: float) -> Iterator[Reason]:
+def _iterate_runners(state: BoxState, now: float) -> Iterator[BusyReason]:
     for queue in state.queues:
         if queue.runner_alive:
             pid = f"pid {queue.runner_pid}" if queue.runner_pid is not None else "pid unknown"
             waiting = sum(cell.state == "waiting" for cell in queue.cells)
             text = f"the queue runner is alive ({pid}), {how_many(waiting, 'cell')} waiting"
-            yield Reason(f"runner {queue.path}", text)
+            yield BusyReason(f"runner {queue.path}", text)
 
 
-def _advanced(state: BoxState, now: float) -> Iterator[Reason]:
+def _iterate_advanced_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
     """Yield runs that advanced just now, even if the process list shows no training."""
-    if trainers(state.sample):
+    if training_processes(state.sample):
         return
-    cells = _cells(state)
+    cells = _map_cell_states(state)
     for run in state.runs:
         at = run.progressed_at
         if cells.get(run.name) not in FINISHED and at is not None and now - at < MOVING_S:
-            text = f"{quoted(run.name)} advanced to step {run.step} {ago(at, now)}"
-            yield Reason(f"run {run.name}", text, "advances")
+            text = f"{quote_name(run.name)} advanced to step {run.step} {format_time_ago(at, now)}"
+            yield BusyReason(f"run {run.name}", text, "advances")
 
 
-def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
+def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
     """Yield GPUs that compute, or whose memory is in use at 0% or unknown utilisation."""
     sample = state.sample
-    if sample is None or trainers(sample):
+    if sample is None or training_processes(sample):
         return
-    busy, held = computing(sample), holding(sample)
+    busy, held = gpus_computing(sample), gpus_in_use(sample)
     for gpu in sample.gpus:
         about = f"gpu {gpu.index}"
         if gpu in busy:
             use = f"GPU {gpu.index} {pct(gpu.util)}"
-            yield Reason(
+            yield BusyReason(
                 about, f"no training process found, but something computes: {use}", "computes"
             )
         elif gpu in held:
-            yield Reason(about, f"no training process found, but {_holds(gpu)}", "held")
+            yield BusyReason(
+                about, f"no training process found, but {_describe_held_memory(gpu)}", "held"
+            )
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
-            why = f" ({quoted(gpu.error)})" if gpu.error else ""
-            yield Reason(
+            why = f" ({quote_name(gpu.error)})" if gpu.error else ""
+            yield BusyReason(
                 about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread"
             )
 
 
-def _holds(gpu: Gpu) -> str:
+def _describe_held_memory(gpu: GpuReading) -> str:
     told = [proc.bytes or 0 for proc in gpu.procs]
     used = gpu.vram_used if gpu.vram_used is not None else sum(told)
     use = "a use that cannot be read" if gpu.util is None else pct(gpu.util)
     pids = [str(holder.pid) for holder in gpu.orphans] + [
         str(proc.pid) for proc in gpu.procs if proc.mapped
     ]
-    who = f"pid {listed(pids)}" if pids else "somebody"
+    who = f"pid {join_names(pids)}" if pids else "somebody"
     return f"{who} holds {memory(used)} of GPU {gpu.index} at {use}"
 
 
-def _transfers(state: BoxState, now: float) -> Iterator[Reason]:
+def _transfers(state: BoxState, now: float) -> Iterator[BusyReason]:
     sample = state.sample
     if sample is None:
         return
     if sample.transfers is None:
-        yield Reason("transfers", "whether files are being copied is not known", "unknown")
+        yield BusyReason("transfers", "whether files are being copied is not known", "unknown")
     for transfer in sample.transfers or ():
-        text = f"files are being copied: {quoted(transfer.name, 40)}, pid {transfer.pid}"
-        yield Reason(f"transfer {transfer.pid}", text)
+        text = f"files are being copied: {quote_name(transfer.name, 40)}, pid {transfer.pid}"
+        yield BusyReason(f"transfer {transfer.pid}", text)
 
 
-def _typing(state: BoxState, now: float) -> Iterator[Reason]:
+def _iterate_typing(state: BoxState, now: float) -> Iterator[BusyReason]:
     sample = state.sample
     if sample is None:
         return
     if sample.input_at is None:
-        yield Reason(
+        yield BusyReason(
             "terminal", "whether somebody types at a terminal of the box is not known", "unknown"
         )
         return
@@ -239,7 +247,7 @@ def _typing(state: BoxState, now: float) -> Iterator[Reason]:
     # `not >=` instead of `<`: NaN must refuse, too.
     if sample.input_at != 0 and not since >= TYPED_S:
         text = f"somebody typed at a terminal of the box {max(0.0, since):.0f} s ago"
-        yield Reason("terminal", text, "typed")
+        yield BusyReason("terminal", text, "typed")
 
 
 def _since_input(sample: Sample) -> float:
@@ -247,16 +255,16 @@ def _since_input(sample: Sample) -> float:
     return sample.at - (sample.input_at or 0.0)
 
 
-def _cells(state: BoxState) -> dict[str, str]:
+def _map_cell_states(state: BoxState) -> dict[str, str]:
     return {cell.name: cell.state for queue in state.queues for cell in queue.cells}
 
 
-_LOOKS: tuple[Callable[[BoxState, float], Iterator[Reason]], ...] = (
-    _training,
-    _found,
-    _runners,
-    _advanced,
-    _gpus,
+_LOOKS: tuple[Callable[[BoxState, float], Iterator[BusyReason]], ...] = (
+    _iterate_training,
+    _iterate_found_runs,
+    _iterate_runners,
+    _iterate_advanced_runs,
+    _iterate_busy_gpus,
     _transfers,
-    _typing,
+    _iterate_typing,
 )

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.gate.audit import who
+from rgt_tui.gate.audit import find_user_and_host
 from rgt_tui.gate.decision import facts_digest
-from rgt_tui.gate.evidence import Consent, Situation, tiers, told
+from rgt_tui.gate.evidence import Consent, Situation, choose_collected_results, find_storage_tiers
 from rgt_tui.gate.journal import ActionState
-from rgt_tui.gate.roster import kept_by
-from rgt_tui.model import Evidence, Profile, ResultGroup, Review, Verb, moment
-from rgt_tui.profiles import how_many, money, size
+from rgt_tui.gate.roster import list_protections
+from rgt_tui.model import ActionReview, BillingVerb, Evidence, Profile, ResultGroup, moment
+from rgt_tui.profiles import format_money, how_many, size
 
 RECEIPTS = "receipts"
 """Name of its directory, next to the audit log."""
@@ -35,7 +35,7 @@ KEPT = {
 """What happened to a directory, in words."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeptResults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A directory of results on the machine, and what is left of it."""
 
     path: str
@@ -59,7 +59,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     action: str
     """Its id in the journal."""
     box: str
-    verb: Verb
+    verb: BillingVerb
     label: str
     """The platform's word for the verb."""
     platform: str
@@ -79,7 +79,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spent: float | None = None
     spent_at_least: bool = False
     currency: str = "USD"
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptResults, ...] = ()
     given_up: tuple[str, ...] = ()
     keeps_billing: tuple[str, ...] = ()
     to_end: str = ""
@@ -90,7 +90,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """SHA-256 of the line written to the audit log before the call."""
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether the requested outcome is known to have happened."""
         return self.state in (ActionState.OFF, ActionState.CONFIRMED)
 
@@ -99,7 +99,7 @@ def receipt_of(
     given: Situation,
     evidence: Evidence,
     consent: Consent,
-    review: Review,
+    review: ActionReview,
     *,
     action: str,
     call: str,
@@ -117,14 +117,16 @@ def receipt_of(
         audit: SHA-256 of its line of the audit log.
     """
     profile, verb = given.profile, evidence.verb
-    asked = told(given, verb)
+    asked = choose_collected_results(given, verb)
     found: tuple[tuple[ResultGroup, str], ...] = ()
     if profile is not None:
-        found = kept_by(asked, given.state, profile, verb, tiers(given, verb)[0], consent.ignored)
+        found = list_protections(
+            asked, given.state, profile, verb, find_storage_tiers(given, verb)[0], consent.ignored
+        )
     proofs = {proof.path: proof for proof in asked.proofs}
     kept = []
     for group, safe in found:
-        one = Kept(
+        one = KeptResults(
             path=group.path,
             owner=group.owner,
             files=group.files,
@@ -144,7 +146,7 @@ def receipt_of(
         label=review.native_label,
         platform=profile.name if profile is not None else evidence.kind,
         instance=evidence.instance,
-        who=who(),
+        who=find_user_and_host(),
         begun_at=given.now,
         call=call,
         state=ActionState.SENT,
@@ -175,44 +177,48 @@ class ReceiptBook:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def keep(self, receipt: Receipt) -> None:
+    def save_receipt(self, receipt: Receipt) -> None:
         """Write a receipt, or its newer state.
 
         Raises:
             OSError: it was not written.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        files.publish(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
+        files.replace_file(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
 
-    def finish(
+    def finish_receipt(
         self, action: str, state: ActionState, at: float, said: str, spent: float | None = None
     ) -> Receipt | None:
         """Record how an action ended; return its receipt, or None if there is none.
 
         A failure to write it is ignored.
         """
-        found = self._read(self.folder / f"{action}.json")
+        found = self._read_receipt(self.folder / f"{action}.json")
         if found is None:
             return None
         found = msgspec.structs.replace(
             found, state=state, ended_at=at, said=said, spent=spent or found.spent
         )
         with contextlib.suppress(OSError):
-            self.keep(found)
+            self.save_receipt(found)
         return found
 
-    def newest(self, box: str, *, settled: bool = False) -> Receipt | None:
-        """Return the newest receipt of a box; with `settled`, the newest with a known outcome."""
-        mine = [one for one in self._all() if one.box == box and (one.settled or not settled)]
+    def find_newest(self, box: str, *, settled: bool = False) -> Receipt | None:
+        """Return the newest receipt of a box; with `is_settled`, the newest with a known outcome."""
+        mine = [
+            one
+            for one in self._iterate_receipts()
+            if one.box == box and (one.is_settled or not settled)
+        ]
         return max(mine, key=lambda one: one.begun_at, default=None)
 
-    def _all(self) -> Iterator[Receipt]:
+    def _iterate_receipts(self) -> Iterator[Receipt]:
         for path in sorted(self.folder.glob("*.json")):
-            found = self._read(path)
+            found = self._read_receipt(path)
             if found is not None:
                 yield found
 
-    def _read(self, path: Path) -> Receipt | None:
+    def _read_receipt(self, path: Path) -> Receipt | None:
         try:
             with files.open_regular(path, follow=False) as file:
                 return msgspec.json.decode(file.read(MOST_BYTES), type=Receipt)
@@ -230,7 +236,7 @@ def receipt_title(receipt: Receipt) -> str:
         return f"{receipt.box}: waits for your click"
     if receipt.state is ActionState.FAILED:
         return f"{receipt.box}: not {done}"
-    if receipt.settled:
+    if receipt.is_settled:
         return f"{receipt.box}: {done}"
     return f"{receipt.box}: unknown whether {done}"
 
@@ -245,11 +251,13 @@ def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
         ),
         ("begun", f"{moment(receipt.begun_at)} by {receipt.who}"),
         ("ended", f"{ended}: {receipt.said or receipt.state.value}"),
-        ("cost", _cost(receipt)),
+        ("cost", _describe_cost(receipt)),
     ]
-    rows += _listed("results", [_kept(one) for one in receipt.kept] or ["none were on the machine"])
-    rows += _listed("given up", receipt.given_up)
-    rows += _listed("still bills", receipt.keeps_billing or ("nothing found",))
+    rows += _label_rows(
+        "results", [_describe_kept(one) for one in receipt.kept] or ["none were on the machine"]
+    )
+    rows += _label_rows("given up", receipt.given_up)
+    rows += _label_rows("still bills", receipt.keeps_billing or ("nothing found",))
     if receipt.keeps_billing and receipt.to_end:
         rows.append(("to end that", receipt.to_end))
     rows.append(("call", receipt.call))
@@ -258,20 +266,24 @@ def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def _listed(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[str, str]]:
+def _label_rows(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[str, str]]:
     return [(label if number == 0 else "", text) for number, text in enumerate(texts)]
 
 
-def _cost(receipt: Receipt) -> str:
+def _describe_cost(receipt: Receipt) -> str:
     parts = []
     if receipt.spent is not None:
-        parts.append(f"{money(receipt.spent, receipt.currency, receipt.spent_at_least)} in all")
+        parts.append(
+            f"{format_money(receipt.spent, receipt.currency, receipt.spent_at_least)} in all"
+        )
     if receipt.per_hour is not None:
-        parts.append(f"{money(receipt.per_hour, receipt.currency, receipt.at_least)}/h until then")
+        parts.append(
+            f"{format_money(receipt.per_hour, receipt.currency, receipt.at_least)}/h until then"
+        )
     return ", ".join(parts) or "not known"
 
 
-def _kept(one: Kept) -> str:
+def _describe_kept(one: KeptResults) -> str:
     what = f"{one.path} ({one.owner or 'nobody owns it'}, {how_many(one.files, 'file')}, {size(one.bytes)})"
     text = f"{what}: {KEPT.get(one.by, one.by)}"
     if one.where:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.gate.decision import PERMIT_S, dated, outdated
+from rgt_tui.gate.decision import PERMIT_S, add_time_to_digest, find_digest_problem
 from rgt_tui.gate.quiet import AHEAD_S
-from rgt_tui.model import Bid, BidReview, Offer, Refusal, RentPermit, RentReview, Wish
-from rgt_tui.profiles import money
+from rgt_tui.model import Bid, BidReview, Offer, Refusal, RentalRequest, RentPermit, RentReview
+from rgt_tui.profiles import format_money
 
 FRESH_S = 30.0
 """Seconds for which an offer that was read again is valid: prices and stock change by the minute.
@@ -29,7 +29,7 @@ class RentCase(msgspec.Struct, frozen=True, kw_only=True):
     """The name that the machine will have in the fleet file."""
     account: str
     """`rgt_tui.model.box.ProviderRef.account`."""
-    wish: Wish
+    wish: RentalRequest
     shown: Offer
     """The offer that the person has seen."""
     fresh: Offer | None
@@ -61,7 +61,7 @@ def rent_permit(
     """
     return permit_if_agreed(
         case.shown,
-        RentConsent(case.box, case.account, phrase_of(case), facts_of(case)),
+        RentConsent(case.box, case.account, rent_phrase(case), hash_rent_terms(case)),
         _objections(case, ticks),
         token,
         ticks,
@@ -104,7 +104,10 @@ def permit_if_agreed(
     """
     if typed != consent.phrase or not consent.box:
         reasons.append(f"the typed text is not exactly {consent.phrase!r}")
-    if digest is not None and (why := outdated(digest, consent.facts, ticks)) is not None:
+    if (
+        digest is not None
+        and (why := find_digest_problem(digest, consent.facts, ticks)) is not None
+    ):
         reasons.append(why)
     if not token:
         reasons.append("there is no token by which a lost answer could be looked for")
@@ -133,7 +136,7 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
     if case.taken:
         found.append(case.taken)
     if offer.spot is not wish.spot:
-        found.append(f"requested {_spot(wish.spot)}, this offer is {_spot(offer.spot)}")
+        found.append(f"requested {_spot_label(wish.spot)}, this offer is {_spot_label(offer.spot)}")
     if offer.gpu_count != wish.gpu_count:
         found.append(f"requested {wish.gpu_count} GPUs, this offer has {offer.gpu_count}")
     if offer.disk_gb is not None and offer.disk_gb < wish.disk_gb:
@@ -146,9 +149,9 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
         elif offer.per_hour is None:
             found.append("a maximum price per hour was given, but this offer's price is unknown")
         elif not offer.per_hour <= wish.max_per_hour:
-            most = money(wish.max_per_hour, wish.currency)
+            most = format_money(wish.max_per_hour, wish.currency)
             found.append(
-                f"it costs {money(offer.per_hour, offer.currency)}/h, more than the maximum of {most}"
+                f"it costs {format_money(offer.per_hour, offer.currency)}/h, more than the maximum of {most}"
             )
     # `not <=` instead of `>`: NaN must refuse, too.
     if case.at is None:
@@ -160,11 +163,11 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
     if fresh is None:
         found.append("it is no longer offered")
     else:
-        found += _moved(offer, fresh)
+        found += _list_offer_changes(offer, fresh)
     return found
 
 
-def _moved(shown: Offer, fresh: Offer) -> list[str]:
+def _list_offer_changes(shown: Offer, fresh: Offer) -> list[str]:
     """Return what has changed in an offer since the person saw it. A lower price is accepted."""
     found = []
     if fresh.currency != shown.currency:
@@ -172,11 +175,14 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
     elif shown.per_hour is not None and not (
         fresh.per_hour is not None and fresh.per_hour <= shown.per_hour
     ):
-        now, then = money(fresh.per_hour, fresh.currency), money(shown.per_hour, shown.currency)
+        now, then = (
+            format_money(fresh.per_hour, fresh.currency),
+            format_money(shown.per_hour, shown.currency),
+        )
         found.append(f"its price has changed: {now}/h now, {then}/h when it was shown")
     for what, then_, now_ in (
         ("GPU", (shown.gpu, shown.gpu_count), (fresh.gpu, fresh.gpu_count)),
-        ("kind", _spot(shown.spot), _spot(fresh.spot)),
+        ("kind", _spot_label(shown.spot), _spot_label(fresh.spot)),
         ("place", shown.region, fresh.region),
         ("disk", shown.disk_gb, fresh.disk_gb),
         (
@@ -190,20 +196,20 @@ def _moved(shown: Offer, fresh: Offer) -> list[str]:
     return found
 
 
-def _spot(spot: bool) -> str:
+def _spot_label(spot: bool) -> str:
     if spot:
         return "spot"
     return "on-demand"
 
 
-def phrase_of(case: RentCase) -> str:
+def rent_phrase(case: RentCase) -> str:
     """Return the text that must be typed: the box's name, longer if its price is unknown."""
     if case.shown.per_hour is not None:
         return case.box
     return f"{case.box} at any price"
 
 
-def facts_of(case: RentCase) -> str:
+def hash_rent_terms(case: RentCase) -> str:
     """Return the SHA-256 of the terms; it changes with the offer or the wish."""
     shown = case.shown
     stable = msgspec.structs.replace(shown, stock=None, reliability=None, notes=(), ends_at=None)
@@ -211,29 +217,30 @@ def facts_of(case: RentCase) -> str:
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
-def costs_of(offer: Offer) -> tuple[str, ...]:
+def list_rent_costs(offer: Offer) -> tuple[str, ...]:
     """Return the full price, one line per part."""
 
-    def hour(amount: float | None) -> str:
+    def format_hourly(amount: float | None) -> str:
         if amount is not None:
-            return f"{money(amount, offer.currency)}/h"
+            return f"{format_money(amount, offer.currency)}/h"
         return UNKNOWN
 
-    def traffic(amount: float | None) -> str:
+    def format_traffic(amount: float | None) -> str:
         if amount is None:
             return "at an unknown price"
         if amount:
-            return f"{money(amount * 1000.0, offer.currency)} a TB"
+            return f"{format_money(amount * 1000.0, offer.currency)} a TB"
         return "free"
 
     total = offer.per_hour
-    day = "" if total is None else f", {money(total * DAY_H, offer.currency)} a day"
+    day = "" if total is None else f", {format_money(total * DAY_H, offer.currency)} a day"
     size = f"{offer.disk_gb} GB" if offer.disk_gb is not None else "of the platform's own size"
     return (
-        f"compute: {hour(offer.compute_per_hour)} for {offer.gpu_count} × {offer.gpu}, {_spot(offer.spot)}",
-        f"disk: {hour(offer.storage_per_hour)} for {size}",
-        f"together: {hour(total)}{day}",
-        f"traffic in: {traffic(offer.in_per_gb)}; out: {traffic(offer.out_per_gb)}",
+        f"compute: {format_hourly(offer.compute_per_hour)} for {offer.gpu_count} × {offer.gpu}, "
+        f"{_spot_label(offer.spot)}",
+        f"disk: {format_hourly(offer.storage_per_hour)} for {size}",
+        f"together: {format_hourly(total)}{day}",
+        f"traffic in: {format_traffic(offer.in_per_gb)}; out: {format_traffic(offer.out_per_gb)}",
     )
 
 
@@ -249,11 +256,11 @@ def rent_review(case: RentCase, ticks: float, *, will_send: str) -> RentReview:
         box=case.box,
         offer=case.shown,
         account=case.account,
-        costs=costs_of(case.shown),
+        costs=list_rent_costs(case.shown),
         refusals=tuple(_objections(case, ticks)),
         will_send=will_send,
-        phrase=phrase_of(case),
-        digest=dated(facts_of(case), ticks),
+        phrase=rent_phrase(case),
+        digest=add_time_to_digest(hash_rent_terms(case), ticks),
     )
 
 
@@ -296,7 +303,7 @@ def bid_permit(
     """
     return permit_if_agreed(
         bid_offer(case),
-        RentConsent(case.box, case.account, bid_phrase(case), _facts_of(case)),
+        RentConsent(case.box, case.account, bid_phrase(case), _hash_bid_terms(case)),
         _bid_objections(case, ticks),
         token,
         ticks,
@@ -342,7 +349,7 @@ def bid_review(case: BidCase, ticks: float, *, will_send: str) -> BidReview:
         refusals=tuple(_bid_objections(case, ticks)),
         will_send=will_send,
         phrase=bid_phrase(case),
-        digest=dated(_facts_of(case), ticks),
+        digest=add_time_to_digest(_hash_bid_terms(case), ticks),
     )
 
 
@@ -357,10 +364,12 @@ def _bid_objections(case: BidCase, ticks: float) -> list[str]:
         found.append("the platform does not say whether it was rented by a bid")
     # `not <=`: NaN must refuse, too.
     if not least <= case.price <= most:
-        limits = f"{money(least, case.bid.currency)} to {money(most, case.bid.currency)}"
+        limits = (
+            f"{format_money(least, case.bid.currency)} to {format_money(most, case.bid.currency)}"
+        )
         found.append(f"the platform accepts bids of {limits} an hour")
     if case.bid.per_hour == case.price:
-        found.append(f"its bid is {money(case.price, case.bid.currency)}/h already")
+        found.append(f"its bid is {format_money(case.price, case.bid.currency)}/h already")
     if not -AHEAD_S <= ticks - case.at <= FRESH_S:
         found.append(
             f"the bid was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed"
@@ -371,18 +380,19 @@ def _bid_objections(case: BidCase, ticks: float) -> list[str]:
 def _bid_lines(case: BidCase) -> list[str]:
     bid, currency = case.bid, case.bid.currency
 
-    def amount(value: float | None) -> str:
+    def describe_amount(value: float | None) -> str:
         if value is None:
             return "unknown (not free)"
-        return money(value, currency)
+        return format_money(value, currency)
 
     state = "OUTBID: it is stopped, and its disk is charged" if bid.outbid else bid.status
     offer = bid_offer(case)
     total = offer.per_hour
     lines = [
-        f"now: {amount(bid.per_hour)}/h; {state}; lowest bid now: {amount(bid.least)}/h",
-        f"new: {amount(case.price)}/h for {offer.gpu_count} × {offer.gpu}, disk {amount(bid.storage_per_hour)}/h",
-        f"at most {amount(None if total is None else total * DAY_H)} a day, traffic apart",
+        f"now: {describe_amount(bid.per_hour)}/h; {state}; lowest bid now: {describe_amount(bid.least)}/h",
+        f"new: {describe_amount(case.price)}/h for {offer.gpu_count} × {offer.gpu}, disk "
+        f"{describe_amount(bid.storage_per_hour)}/h",
+        f"at most {describe_amount(None if total is None else total * DAY_H)} a day, traffic apart",
     ]
     if is_below_least(case):
         lines.append(
@@ -391,14 +401,14 @@ def _bid_lines(case: BidCase) -> list[str]:
     elif bid.outbid:
         lines.append("it may start again and be billed; your programs do not start again")
     if case.agreed_per_hour is not None and total is not None and total > case.agreed_per_hour:
-        limit = money(case.agreed_per_hour, currency)
+        limit = format_money(case.agreed_per_hour, currency)
         lines.append(
             f"more than the {limit}/h of the fleet file (asked): the alert `agreed` will report it"
         )
     return lines
 
 
-def _facts_of(case: BidCase) -> str:
+def _hash_bid_terms(case: BidCase) -> str:
     """Return the SHA-256 of the terms; it changes with the bid, its price or its machine."""
     bid = msgspec.structs.replace(case.bid, status="")
     facts = (case.box, case.account, case.price, bid)

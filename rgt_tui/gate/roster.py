@@ -10,16 +10,24 @@ import msgspec
 
 from rgt_tui.model import (
     IGNORED_RULE,
+    BillingVerb,
+    BoxResults,
     BoxState,
-    Cell,
     CopyProof,
     EvidenceItem,
     Profile,
+    QueueCell,
     ResultGroup,
-    Results,
-    Verb,
 )
-from rgt_tui.profiles import copy_survives, how_many, listed, path_survives, quoted, size, tiers_of
+from rgt_tui.profiles import (
+    copy_survives,
+    how_many,
+    join_names,
+    path_survives,
+    quote_name,
+    size,
+    tiers_of,
+)
 
 RESULTS = "results"
 SHOWN = 60
@@ -37,10 +45,10 @@ COPY_SLACK_S = 2.0
 """The runner records the end of a cell right after its process exits, and then makes the copy."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class CollectedResults(msgspec.Struct, frozen=True, kw_only=True):
     """What was collected for an action: the box's results, and the local copies."""
 
-    results: Results | None = None
+    results: BoxResults | None = None
     problem: str = "nobody has asked the box"
     """Why there are no `results`."""
     at: float | None = None
@@ -50,17 +58,17 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """Why the local copies could not be checked."""
 
 
-class _Fate(msgspec.Struct, frozen=True):
+class _DirectoryFate(msgspec.Struct, frozen=True):
     safe: str = ""
     """What protects it: ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing."""
     text: str = ""
 
 
-def roster(
-    told: Told,
+def list_result_items(
+    told: CollectedResults,
     state: BoxState,
     profile: Profile | None,
-    verb: Verb,
+    verb: BillingVerb,
     known: Mapping[str, str],
     ignored: frozenset[str] = frozenset(),
 ) -> tuple[EvidenceItem, ...]:
@@ -75,7 +83,7 @@ def roster(
         ignored: Keys of items whose files are not results, according to the person.
     """
 
-    def item(
+    def build_item(
         ok: bool,
         text: str,
         fact: str = "",
@@ -97,44 +105,44 @@ def roster(
 
     if profile is None:
         why = "the platform's profile is unknown, so it is unknown what would be lost"
-        return (item(False, why, forfeitable=False),)
+        return (build_item(False, why, forfeitable=False),)
     if told.results is None:
         text = f"the files on the box are unknown: {told.problem}"
-        return (item(False, text, "unknown"), *_without_list(state, profile, verb, known))
+        return (build_item(False, text, "unknown"), *_without_list(state, profile, verb, known))
     items = []
     if told.results.problems:
-        text = f"the list of results is incomplete: {listed(list(told.results.problems), 3)}"
-        items.append(item(False, text, "incomplete", about="complete"))
+        text = f"the list of results is incomplete: {join_names(list(told.results.problems), 3)}"
+        items.append(build_item(False, text, "incomplete", about="complete"))
     if told.proofs_problem is not None:
-        text = f"the copies here cannot be used as proof: {quoted(told.proofs_problem)}"
-        items.append(item(True, text, about="copies", doubt=True))
+        text = f"the copies here cannot be used as proof: {quote_name(told.proofs_problem)}"
+        items.append(build_item(True, text, about="copies", doubt=True))
     if told.results.no_since:
-        text = f"files of any age count: {quoted(told.results.no_since)}"
-        items.append(item(True, text, "any age", about="age"))
-    items += _left_out(told, state, profile, verb, known, ignored)
+        text = f"files of any age count: {quote_name(told.results.no_since)}"
+        items.append(build_item(True, text, "any age", about="age"))
+    items += _iterate_excluded(told, state, profile, verb, known, ignored)
     fates = [
-        (group, _fate(group, told, state, profile, verb, known, ignored))
+        (group, _judge_directory(group, told, state, profile, verb, known, ignored))
         for group in told.results.groups
     ]
     fates.sort(key=lambda pair: (bool(pair[1].safe), -pair[0].bytes, pair[0].path))
     lost = [(group, fate) for group, fate in fates if not fate.safe]
     skew = state.clock_skew or 0.0
-    items += [_shown(group, fate, told.at, skew) for group, fate in lost[:SHOWN]]
+    items += [_build_group_item(group, fate, told.at, skew) for group, fate in lost[:SHOWN]]
     if len(lost) > SHOWN:
-        items.append(_rest([group for group, _ in lost[SHOWN:]], told.at, skew))
-    items += [_shown(group, fate, told.at, skew) for group, fate in fates if fate.safe in SAID][
-        :SHOWN
-    ]
+        items.append(_build_rest_item([group for group, _ in lost[SHOWN:]], told.at, skew))
+    items += [
+        _build_group_item(group, fate, told.at, skew) for group, fate in fates if fate.safe in SAID
+    ][:SHOWN]
     if not lost and not told.results.problems:
-        items.append(item(True, _summary(fates)))
+        items.append(build_item(True, _summarize_fates(fates)))
     return tuple(items)
 
 
-def _left_out(
-    told: Told,
+def _iterate_excluded(
+    told: CollectedResults,
     state: BoxState,
     profile: Profile,
-    verb: Verb,
+    verb: BillingVerb,
     known: Mapping[str, str],
     ignored: frozenset[str],
 ) -> Iterator[EvidenceItem]:
@@ -160,15 +168,15 @@ def _left_out(
     ]
     if proved:
         fact = " ".join(sorted(one.rule for one in rules if one.proved))
-        text = f"left out: {listed(proved, MOST_NAMED)}"
+        text = f"left out: {join_names(proved, MOST_NAMED)}"
         yield EvidenceItem(key=f"{RESULTS}:left out", ok=True, text=text, at=told.at, fact=fact)
     for one in rules:
         if one.proved:
             continue
         name = f"{IGNORED_RULE}{one.rule}"
         key = f"{RESULTS}:{name}"
-        text = f"left out by a rule: {quoted(one.rule)} ({how_many(one.files, 'file')}, {size(one.bytes)}"
-        text += f", newest {quoted(one.newest_path)})" if one.newest_path else ")"
+        text = f"left out by a rule: {quote_name(one.rule)} ({how_many(one.files, 'file')}, {size(one.bytes)}"
+        text += f", newest {quote_name(one.newest_path)})" if one.newest_path else ")"
         is_much = one.bytes > LEFT_OUT_LIMIT_BYTES
         by_person = key in ignored or name in state.spec.ignore
         ok = is_safe or by_person or not is_much
@@ -191,16 +199,16 @@ def _left_out(
         )
 
 
-def key_of(path: str) -> str:
+def directory_key(path: str) -> str:
     """Return the key of a directory's item."""
     return f"{RESULTS}:{path}"
 
 
-def kept_by(
-    told: Told,
+def list_protections(
+    told: CollectedResults,
     state: BoxState,
     profile: Profile,
-    verb: Verb,
+    verb: BillingVerb,
     known: Mapping[str, str],
     ignored: frozenset[str] = frozenset(),
 ) -> tuple[tuple[ResultGroup, str], ...]:
@@ -210,52 +218,54 @@ def kept_by(
     """
     groups = told.results.groups if told.results is not None else ()
     return tuple(
-        (one, _fate(one, told, state, profile, verb, known, ignored).safe) for one in groups
+        (one, _judge_directory(one, told, state, profile, verb, known, ignored).safe)
+        for one in groups
     )
 
 
-def _fate(
+def _judge_directory(
     group: ResultGroup,
-    told: Told,
+    told: CollectedResults,
     state: BoxState,
     profile: Profile,
-    verb: Verb,
+    verb: BillingVerb,
     known: Mapping[str, str],
     ignored: frozenset[str],
-) -> _Fate:
+) -> _DirectoryFate:
     stays = path_survives(group.path, profile, known, verb)
     if stays is True:
-        return _Fate("storage")
+        return _DirectoryFate("storage")
     why = ""
     if group.problem is not None:
-        why = f"not all of it could be read: {quoted(group.problem)}"
+        why = f"not all of it could be read: {quote_name(group.problem)}"
     else:
         proof = next((proof for proof in told.proofs if proof.path == group.path), None)
         if proof is not None:
-            why = _unproved(group, proof)
+            why = _find_proof_problem(group, proof)
             if not why:
-                return _Fate("copy", f"has a verified copy in {quoted(proof.where)}")
-        cell = _cell_of(group, state)
+                return _DirectoryFate("copy", f"has a verified copy in {quote_name(proof.where)}")
+        cell = _owning_cell(group, state)
         if cell is not None and copy_survives(cell, profile, known, verb) is True:
             if _is_mount_within(group, cell, told):
                 why = why or "a separate mount, which the verified copy of the cell may lack"
             elif cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
-                return _Fate("durable")
-            newest = quoted(group.newest_path)
+                return _DirectoryFate("durable")
+            newest = quote_name(group.newest_path)
             why = (
-                why or f"newer than its verified copy at {quoted(str(cell.durable_path))}: {newest}"
+                why
+                or f"newer than its verified copy at {quote_name(str(cell.durable_path))}: {newest}"
             )
     if not group.owner:
-        glob = next((glob for glob in state.spec.ignore if matches(group.path, glob)), None)
+        glob = next((glob for glob in state.spec.ignore if matches_glob(group.path, glob)), None)
         if glob is not None:
-            return _Fate("ignored", f"ignored by the fleet file ({quoted(glob)})")
-        if key_of(group.path) in ignored:
-            return _Fate("ignored", "ignored by you")
+            return _DirectoryFate("ignored", f"ignored by the fleet file ({quote_name(glob)})")
+        if directory_key(group.path) in ignored:
+            return _DirectoryFate("ignored", "ignored by you")
     fate = "is erased" if stays is False else "may be erased (not in the profile)"
-    return _Fate("", f"{fate}; {why or 'not pulled'}")
+    return _DirectoryFate("", f"{fate}; {why or 'not pulled'}")
 
 
-def _is_mount_within(group: ResultGroup, cell: Cell, told: Told) -> bool:
+def _is_mount_within(group: ResultGroup, cell: QueueCell, told: CollectedResults) -> bool:
     """Return whether a directory is a mount inside a cell's directories.
 
     The cell's copy may be older than such a mount.
@@ -266,7 +276,7 @@ def _is_mount_within(group: ResultGroup, cell: Cell, told: Told) -> bool:
     )
 
 
-def matches(path: str, glob: str) -> bool:
+def matches_glob(path: str, glob: str) -> bool:
     """Return whether a path or glob matches a directory or a parent of it.
 
     ``*`` also matches slashes.
@@ -277,18 +287,24 @@ def matches(path: str, glob: str) -> bool:
     )
 
 
-def _unproved(group: ResultGroup, proof: CopyProof) -> str:
+def _find_proof_problem(group: ResultGroup, proof: CopyProof) -> str:
     """Return why a copy proves nothing; empty = it does."""
     if proof.errors:
-        bad = [f"{quoted(path)}: {quoted(reason)}" for path, reason in proof.errors[:MOST_NAMED]]
+        bad = [
+            f"{quote_name(path)}: {quote_name(reason)}"
+            for path, reason in proof.errors[:MOST_NAMED]
+        ]
         more = f"; and {len(proof.errors) - len(bad)} more" if len(proof.errors) > len(bad) else ""
-        return f"its copy in {quoted(proof.where)} is incomplete: {'; '.join(bad)}{more}"
+        return f"its copy in {quote_name(proof.where)} is incomplete: {'; '.join(bad)}{more}"
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
-        return f"it has changed since it was copied to {quoted(proof.where)} (newest: {quoted(group.newest_path)})"
+        return (
+            f"it has changed since it was copied to {quote_name(proof.where)} (newest: "
+            f"{quote_name(group.newest_path)})"
+        )
     return ""
 
 
-def _cell_of(group: ResultGroup, state: BoxState) -> Cell | None:
+def _owning_cell(group: ResultGroup, state: BoxState) -> QueueCell | None:
     """Return the one cell that owns a directory; None if two queues have a cell of that name."""
     if not group.owner.startswith("cell "):
         return None
@@ -299,11 +315,13 @@ def _cell_of(group: ResultGroup, state: BoxState) -> Cell | None:
     return None
 
 
-def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> EvidenceItem:
-    owner = quoted(group.owner) if group.owner else "nobody owns it"
-    text = f"{quoted(group.path)} ({owner}, {how_many(group.files, 'file')}, {size(group.bytes)}) {fate.text}"
+def _build_group_item(
+    group: ResultGroup, fate: _DirectoryFate, at: float | None, skew: float
+) -> EvidenceItem:
+    owner = quote_name(group.owner) if group.owner else "nobody owns it"
+    text = f"{quote_name(group.path)} ({owner}, {how_many(group.files, 'file')}, {size(group.bytes)}) {fate.text}"
     return EvidenceItem(
-        key=key_of(group.path),
+        key=directory_key(group.path),
         ok=bool(fate.safe),
         text=text,
         at=at,
@@ -316,13 +334,13 @@ def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> Ev
     )
 
 
-def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceItem:
+def _build_rest_item(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceItem:
     total = sum(group.bytes for group in groups)
     facts = "\n".join(sorted(f"{group.path} {group.fingerprint}" for group in groups))
     newest = max(group.newest for group in groups)
     smaller = how_many(len(groups), "smaller directory", "smaller directories")
     largest = sorted(groups, key=lambda group: (-group.bytes, group.path))
-    named = listed([quoted(group.path) for group in largest], MOST_NAMED)
+    named = join_names([quote_name(group.path) for group in largest], MOST_NAMED)
     return EvidenceItem(
         key=f"{RESULTS}:and {len(groups)} more",
         ok=False,
@@ -343,7 +361,7 @@ _KEPT = (
 )
 
 
-def _summary(fates: list[tuple[ResultGroup, _Fate]]) -> str:
+def _summarize_fates(fates: list[tuple[ResultGroup, _DirectoryFate]]) -> str:
     parts = []
     for safe, words in _KEPT:
         found = [group for group, fate in fates if fate.safe == safe]
@@ -355,34 +373,34 @@ def _summary(fates: list[tuple[ResultGroup, _Fate]]) -> str:
 
 
 def _without_list(
-    state: BoxState, profile: Profile, verb: Verb, known: Mapping[str, str]
+    state: BoxState, profile: Profile, verb: BillingVerb, known: Mapping[str, str]
 ) -> Iterator[EvidenceItem]:
     """Report the results known from cells and checkpoints if the box cannot list them."""
     cells = [(queue.path, cell) for queue in state.queues for cell in queue.cells]
     copied = {cell.name for _, cell in cells if copy_survives(cell, profile, known, verb) is True}
     problems: dict[str, str] = {}
     for _, cell in cells:
-        if verb is Verb.DESTROY and cell.state == "done" and cell.name not in copied:
-            problems[cell.name] = _why(cell, profile, known)
+        if verb is BillingVerb.DESTROY and cell.state == "done" and cell.name not in copied:
+            problems[cell.name] = _find_durable_problem(cell, profile, known)
     if state.left_out.checkpoints:
         lists = how_many(state.left_out.checkpoints, "list of checkpoints", "lists of checkpoints")
         problems["checkpoints, left out"] = (
             f"not kept of this box: {lists}; unknown whether a copy of them exists"
         )
-    for name, path in _paths(state, copied | problems.keys()).items():
+    for name, path in _map_result_paths(state, copied | problems.keys()).items():
         answer = path_survives(path, profile, known, verb)
         if answer is not True:
             fate = (
                 "is erased by it" if answer is False else "may be erased by it (not in the profile)"
             )
-            problems[name] = f"what {quoted(name)} has at {quoted(path)} {fate}"
+            problems[name] = f"what {quote_name(name)} has at {quote_name(path)} {fate}"
     for name, text in problems.items():
         yield EvidenceItem(
             key=f"durable:{name}", ok=False, text=text, at=state.seen.sample, forfeitable=True
         )
 
 
-def _paths(state: BoxState, handled: set[str]) -> dict[str, str]:
+def _map_result_paths(state: BoxState, handled: set[str]) -> dict[str, str]:
     """Return the paths of cells and runs that are not `handled`, by name."""
     paths: dict[str, str] = {}
     for queue in state.queues:
@@ -395,14 +413,14 @@ def _paths(state: BoxState, handled: set[str]) -> dict[str, str]:
     return paths
 
 
-def _why(cell: Cell, profile: Profile, known: Mapping[str, str]) -> str:
+def _find_durable_problem(cell: QueueCell, profile: Profile, known: Mapping[str, str]) -> str:
     """Return why a done cell's result would not survive a destroy."""
-    name = quoted(cell.name)
+    name = quote_name(cell.name)
     if cell.durable != "verified" or not cell.durable_path:
         return f"{name} has no verified durable copy ({cell.durable or 'the job names no durable directory'})"
     tiers = tiers_of(cell.durable_path, profile, known)
     kinds = " or ".join(tier.name for tier in tiers) or "no known storage tier"
-    where = f"{quoted(cell.durable_path)} ({kinds})"
-    if path_survives(cell.durable_path, profile, known, Verb.DESTROY) is False:
+    where = f"{quote_name(cell.durable_path)} ({kinds})"
+    if path_survives(cell.durable_path, profile, known, BillingVerb.DESTROY) is False:
         return f"the copy of {name} at {where} is erased with the box"
     return f"no proof that the copy of {name} at {where} outlives the box"

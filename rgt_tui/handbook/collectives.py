@@ -33,7 +33,7 @@ _DIFFERENT = re.compile(r"Communicator ranks have different (\w+) operation coun
 _SILENT = {"DEAD": "is taken for dead", "INCOMPLETE": "does not answer"}
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """A collective that a rank has reached."""
 
     name: str
@@ -53,13 +53,13 @@ class Call(NamedTuple):
         )
 
 
-class Message(NamedTuple):
+class PeerMessage(NamedTuple):
     """A message between two ranks that is not sent or not received yet."""
 
     sends: bool
     """False if the rank is the receiver."""
     peer: int
-    call: Call
+    call: CollectiveCall
 
     def __str__(self) -> str:
         what = " ".join(word for word in (self.call.sizes, self.call.dtypes) if word) or "something"
@@ -71,15 +71,15 @@ class RankDump(NamedTuple):
     """The dump of one rank."""
 
     rank: int
-    groups: Mapping[str, Mapping[int, Call]]
+    groups: Mapping[str, Mapping[int, CollectiveCall]]
     """Group → sequence number of the collective → the call."""
     members: frozenset[int]
     """The ranks of the job, if recorded."""
-    messages: Mapping[str, Sequence[Message]] = {}
+    messages: Mapping[str, Sequence[PeerMessage]] = {}
     """Group → pending messages, in program order."""
 
 
-class Verdict(NamedTuple):
+class CollectiveVerdict(NamedTuple):
     """What the dumps of some ranks show together."""
 
     text: str
@@ -98,74 +98,75 @@ def dump_of(value: Any, rank: int) -> RankDump:
     Raises:
         ValueError: it is not such a dump.
     """
-    entries = _get(value, "entries")
-    if not isinstance(entries, list) or not isinstance(_get(value, "version"), str):
+    entries = _get_key(value, "entries")
+    if not isinstance(entries, list) or not isinstance(_get_key(value, "version"), str):
         raise ValueError("no dump of torch's flight recorder: it has no entries and version")
-    groups: dict[str, dict[int, Call]] = {}
+    groups: dict[str, dict[int, CollectiveCall]] = {}
     for entry in entries:
-        number, name = _get(entry, "collective_seq_id"), _get(entry, "profiling_name")
+        number, name = _get_key(entry, "collective_seq_id"), _get_key(entry, "profiling_name")
         if type(number) is not int or not isinstance(name, str) or _is_to_one(entry, name):
             continue
-        groups.setdefault(_group(entry), {})[number] = _call(entry, name)
-    members = _members(_get(value, "pg_config"))
+        groups.setdefault(_describe_group(entry), {})[number] = _read_call(entry, name)
+    members = _read_group_members(_get_key(value, "pg_config"))
     return RankDump(
         rank,
         groups,
         max(members.values(), key=len, default=frozenset()),
-        _messages(entries, members),
+        _find_pending_messages(entries, members),
     )
 
 
 def _is_to_one(entry: Any, name: str) -> bool:
-    return _get(entry, "is_p2p") is True or _NO_COLLECTIVE.search(name) is not None
+    return _get_key(entry, "is_p2p") is True or _NO_COLLECTIVE.search(name) is not None
 
 
-def _call(entry: Any, name: str) -> Call:
-    return Call(
+def _read_call(entry: Any, name: str) -> CollectiveCall:
+    return CollectiveCall(
         name.partition(":")[2] or name,
-        _listed(_get(entry, "input_sizes")),
-        _listed(_get(entry, "input_dtypes")),
-        bool(_get(entry, "retired")) or _get(entry, "state") == "completed",
-        _where(_get(entry, "frames")),
+        _join_sizes(_get_key(entry, "input_sizes")),
+        _join_sizes(_get_key(entry, "input_dtypes")),
+        bool(_get_key(entry, "retired")) or _get_key(entry, "state") == "completed",
+        _find_source_line(_get_key(entry, "frames")),
     )
 
 
-def _messages(
+def _find_pending_messages(
     entries: Sequence[Any], members: Mapping[str, frozenset[int]]
-) -> dict[str, list[Message]]:
+) -> dict[str, list[PeerMessage]]:
     """Return the pending messages by group.
 
     Of messages sent together, only the following ``coalesced`` entry of the same number is marked
     as done.
     """
     through = {
-        (_group(entry), _get(entry, "p2p_seq_id"))
+        (_describe_group(entry), _get_key(entry, "p2p_seq_id"))
         for entry in entries
-        if str(_get(entry, "profiling_name")).endswith(":coalesced") and _call(entry, "").done
+        if str(_get_key(entry, "profiling_name")).endswith(":coalesced")
+        and _read_call(entry, "").done
     }
-    found: dict[str, list[Message]] = {}
+    found: dict[str, list[PeerMessage]] = {}
     for entry in entries:
-        number, name = _get(entry, "p2p_seq_id"), _get(entry, "profiling_name")
+        number, name = _get_key(entry, "p2p_seq_id"), _get_key(entry, "profiling_name")
         told = _TO_ONE.search(name) if isinstance(name, str) else None
         if (
             told is None
             or type(number) is not int
-            or (_group(entry), number) in through
-            or _call(entry, name).done
+            or (_describe_group(entry), number) in through
+            or _read_call(entry, name).done
         ):
             continue
         ranks = sorted(
             members.get(_group_name(entry)) or max(members.values(), key=len, default=frozenset())
         )
         peer = int(told[3])  # its index within the group
-        call = _call(entry, name)
-        found.setdefault(_group(entry), []).append(
-            Message(told[1] == "send", ranks[peer] if peer < len(ranks) else peer, call)
+        call = _read_call(entry, name)
+        found.setdefault(_describe_group(entry), []).append(
+            PeerMessage(told[1] == "send", ranks[peer] if peer < len(ranks) else peer, call)
         )
     return found
 
 
-def compared(dumps: Sequence[RankDump]) -> list[Verdict]:
+def compare_dumps(dumps: Sequence[RankDump]) -> list[CollectiveVerdict]:
     """Return what is wrong between the ranks, the surest first.
 
     [] = everything matches, and all collectives are done.
@@ -185,30 +186,30 @@ def compared(dumps: Sequence[RankDump]) -> list[Verdict]:
     if found and missing:
         first, *rest = found
         found = [
-            first._replace(text=f"{first.text}; no dump of {in_words(missing)} was given"),
+            first._replace(text=f"{first.text}; no dump of {describe_ranks(missing)} was given"),
             *rest,
         ]
     return found
 
 
 def _of_group(
-    name: str, calls: Mapping[int, Mapping[int, Call]], missing: Sequence[int]
-) -> Iterator[Verdict]:
+    name: str, calls: Mapping[int, Mapping[int, CollectiveCall]], missing: Sequence[int]
+) -> Iterator[CollectiveVerdict]:
     for number in sorted(set().union(*calls.values())):
         here = {rank: mine[number] for rank, mine in calls.items() if number in mine}
-        for differ in (_names, _sizes, _dtypes):
+        for differ in (_call_name, _call_sizes, _call_dtypes):
             kinds: dict[str, list[int]] = {}
             for rank, call in here.items():
                 kinds.setdefault(differ(call), []).append(rank)
             if len(kinds) > 1:
                 told = ", ".join(
-                    f"{in_words(sorted(ranks))} {here[ranks[0]]}"
+                    f"{describe_ranks(sorted(ranks))} {here[ranks[0]]}"
                     for ranks in sorted(kinds.values(), key=len)
                 )
                 few, most = sorted(map(len, kinds.values()))[-2:]
                 odd = [rank for ranks in kinds.values() if len(ranks) < most for rank in ranks]
                 text = f"the ranks do not agree on collective {number} of {name}: {told}"
-                yield Verdict(text, SURE, tuple(sorted(odd)) if few < most else ())
+                yield CollectiveVerdict(text, SURE, tuple(sorted(odd)) if few < most else ())
                 return
     last = {rank: max(mine) for rank, mine in calls.items()}
     lowest, highest = min(last.values()), max(last.values())
@@ -219,11 +220,11 @@ def _of_group(
         number = lowest + 1
         absent = sorted(rank for rank in last if last[rank] == lowest)
         there = next((mine[number] for mine in calls.values() if number in mine), None)
-        yield Verdict(
-            f"{in_words(absent)} did not come to collective {number} of {name}"
+        yield CollectiveVerdict(
+            f"{describe_ranks(absent)} did not come to collective {number} of {name}"
             + (f" ({there})" if there is not None else "")
-            + f": the last there is {lowest}; {in_words(sorted(waiting))} "
-            f"wait{'s' * (len(waiting) == 1)} in {_numbers(last, waiting)}",
+            + f": the last there is {lowest}; {describe_ranks(sorted(waiting))} "
+            f"wait{'s' * (len(waiting) == 1)} in {_format_number_range(last, waiting)}",
             SURE if len(calls) > 1 else MAYBE,
             tuple(absent),
         )
@@ -232,14 +233,16 @@ def _of_group(
         at = f"collective {lowest} of {name} ({call})"
         if len(calls) == 1:
             text = f"rank {next(iter(calls))} waits in {at}: who is missing, the dumps of the other ranks say"
-            yield Verdict(text, MAYBE)
+            yield CollectiveVerdict(text, MAYBE)
         else:
-            text = f"{in_words(sorted(calls))} have all come to {at}, and none is through"
+            text = f"{describe_ranks(sorted(calls))} have all come to {at}, and none is through"
             text = f"{text}: a rank that is not here, the network, or a card"
-            yield Verdict(text, LIKELY, tuple(missing) if len(missing) <= len(calls) else ())
+            yield CollectiveVerdict(
+                text, LIKELY, tuple(missing) if len(missing) <= len(calls) else ()
+            )
 
 
-def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
+def _of_messages(dumps: Sequence[RankDump]) -> Iterator[CollectiveVerdict]:
     """Report messages without a counterpart; of a chain of waiting ranks, the last is named."""
     held: dict[int, dict[int, str]] = {}
     by_rank = {dump.rank: dump for dump in dumps}
@@ -263,7 +266,7 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
                             two.call.dtypes,
                         ):
                             text = f"rank {dump.rank} {one}, and rank {peer} {two}: they are not the same"
-                            yield Verdict(text, SURE, tuple(sorted((dump.rank, peer))))
+                            yield CollectiveVerdict(text, SURE, tuple(sorted((dump.rank, peer))))
                     if len(ours) > len(other):
                         held.setdefault(dump.rank, {})[peer] = str(ours[len(other)])
     if held:
@@ -272,7 +275,7 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[Verdict]:
 
 def _end_of_chain(
     held: Mapping[int, Mapping[int, str]], by_rank: Mapping[int, RankDump]
-) -> Verdict:
+) -> CollectiveVerdict:
     """Return the rank at the end of the chain; `held` is rank → peer → pending message."""
     rank = min(held)
     seen = [rank]
@@ -285,15 +288,19 @@ def _end_of_chain(
         words = "; ".join(
             f"rank {one} {next(iter(held[one].values()))}" for one in ring[:MOST_NAMED]
         )
-        return Verdict(f"{in_words(sorted(ring))} wait for each other: {words}", SURE)
+        return CollectiveVerdict(
+            f"{describe_ranks(sorted(ring))} wait for each other: {words}", SURE
+        )
     behind = sorted(set(held) - {rank})
-    rest = f"; {in_words(behind)} wait{'s' * (len(behind) == 1)} as well" if behind else ""
+    rest = f"; {describe_ranks(behind)} wait{'s' * (len(behind) == 1)} as well" if behind else ""
     if peer not in by_rank:
-        return Verdict(f"{told}, which has no counterpart here{rest}", MAYBE, (peer,))
-    return Verdict(f"{told}, which {_instead(by_rank[peer])}{rest}", SURE, (peer,))
+        return CollectiveVerdict(f"{told}, which has no counterpart here{rest}", MAYBE, (peer,))
+    return CollectiveVerdict(
+        f"{told}, which {_describe_other_action(by_rank[peer])}{rest}", SURE, (peer,)
+    )
 
 
-def _instead(dump: RankDump) -> str:
+def _describe_other_action(dump: RankDump) -> str:
     """Return what a rank does instead of its part of a message."""
     for group, mine in dump.groups.items():
         number = max(mine)
@@ -304,44 +311,44 @@ def _instead(dump: RankDump) -> str:
     return "has reached no counterpart of it"
 
 
-def in_words(ranks: Sequence[int]) -> str:
+def describe_ranks(ranks: Sequence[int]) -> str:
     """Return ``ranks 0, 1 and 5 more``."""
     more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
     return f"{noun(len(ranks), 'rank')} {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 
-def _numbers(last: Mapping[int, int], ranks: Sequence[int]) -> str:
+def _format_number_range(last: Mapping[int, int], ranks: Sequence[int]) -> str:
     found = sorted({last[rank] for rank in ranks})
     if len(found) == 1:
         return str(found[0])
     return f"{found[0]} to {found[-1]}"
 
 
-def _names(call: Call) -> str:
+def _call_name(call: CollectiveCall) -> str:
     return call.name
 
 
-def _sizes(call: Call) -> str:
+def _call_sizes(call: CollectiveCall) -> str:
     if call.name in SAME_SIZES:
         return call.sizes
     return ""
 
 
-def _dtypes(call: Call) -> str:
+def _call_dtypes(call: CollectiveCall) -> str:
     if call.name in SAME_SIZES:
         return call.dtypes
     return ""
 
 
-def _get(value: Any, key: str) -> Any:
+def _get_key(value: Any, key: str) -> Any:
     found = getattr(value, "get", None)
     if found is not None:
         return found(key)
     return None
 
 
-def _group_words(entry: Any) -> tuple[str, str]:
-    told = _get(entry, "process_group")
+def _read_group_name(entry: Any) -> tuple[str, str]:
+    told = _get_key(entry, "process_group")
     words = (
         [word for word in told if isinstance(word, str)] if isinstance(told, (list, tuple)) else []
     )
@@ -350,15 +357,15 @@ def _group_words(entry: Any) -> tuple[str, str]:
 
 
 def _group_name(entry: Any) -> str:
-    return _group_words(entry)[0]
+    return _read_group_name(entry)[0]
 
 
-def _group(entry: Any) -> str:
-    name, what = _group_words(entry)
+def _describe_group(entry: Any) -> str:
+    name, what = _read_group_name(entry)
     return f"group {name or '?'}" + (f" ({what})" if what not in ("", "undefined") else "")
 
 
-def _listed(value: Any) -> str:
+def _join_sizes(value: Any) -> str:
     """Return sizes, or type names, as one text without outer brackets."""
     if not isinstance(value, (list, tuple)):
         return ""
@@ -372,18 +379,18 @@ def _listed(value: Any) -> str:
     return ", ".join(dict.fromkeys(parts)) + (" …" if len(value) > MOST_NAMED else "")
 
 
-def _where(frames: Any) -> str:
+def _find_source_line(frames: Any) -> str:
     for frame in frames if isinstance(frames, list) else ():
-        file, line = _get(frame, "filename"), _get(frame, "line")
+        file, line = _get_key(frame, "filename"), _get_key(frame, "line")
         if isinstance(file, str) and type(line) is int and "/torch/" not in file:
             return f"{file}:{line}"
     return ""
 
 
-def _members(config: Any) -> dict[str, frozenset[int]]:
+def _read_group_members(config: Any) -> dict[str, frozenset[int]]:
     """Return the ranks of the described groups, by name."""
     groups = config.items() if isinstance(config, Mapping) else getattr(config, "items", ())
-    told = [(name, _get(group, "ranks")) for name, group in groups]
+    told = [(name, _get_key(group, "ranks")) for name, group in groups]
     return {
         name: frozenset(map(int, re.findall(r"\d{1,7}", text)))
         for name, text in told
@@ -402,7 +409,7 @@ def is_ncclras(text: str) -> bool:
     return "Communicators" in text and ("Job summary" in text or "Ranks    Status" in text)
 
 
-def of_ncclras(text: str) -> list[Verdict]:
+def of_ncclras(text: str) -> list[CollectiveVerdict]:
     """Return what ``ncclras`` output shows: processes that do not answer, ranks that lag behind."""
     heading, what = "", ""
     lost: list[str] = []
@@ -426,7 +433,7 @@ def of_ncclras(text: str) -> list[Verdict]:
             counts.setdefault(int(found[2]), []).append((int(found[1]), found[3] or ""))
         elif (found := _LISTED.fullmatch(line)) and last in counts:
             counts[last].append((int(found[1]), found[2]))
-    return _verdicts(missing, lost, {what: counts})
+    return _judge_communicator(missing, lost, {what: counts})
 
 
 def is_ras_json(value: Any) -> bool:
@@ -438,52 +445,52 @@ def is_ras_json(value: Any) -> bool:
     )
 
 
-def of_ras_json(value: Mapping[str, Any], *, twice: bool = False) -> list[Verdict]:
+def of_ras_json(value: Mapping[str, Any], *, twice: bool = False) -> list[CollectiveVerdict]:
     """Return what the output of ``ncclras -f json`` shows, like `of_ncclras` for text.
 
     Args:
         value: The output.
         twice: A second query has shown the same.
     """
-    found: list[Verdict] = []
+    found: list[CollectiveVerdict] = []
     for group in value["communicators"]:
         lost: list[str] = []
         missing: list[int] = []
         counts: dict[str, dict[int, list[tuple[int, str]]]] = {}
-        for one in _rows(group, "missing_ranks"):
+        for one in _list_rank_rows(group, "missing_ranks"):
             status = one.get("status")
             dead = isinstance(status, Mapping) and status.get("considered_dead") is True
-            lost.append(f"{_process(one)} {_SILENT['DEAD' if dead else 'INCOMPLETE']}")
+            lost.append(f"{_describe_process(one)} {_SILENT['DEAD' if dead else 'INCOMPLETE']}")
             missing.append(one["rank"])
-        for one in _rows(group, "ranks"):
+        for one in _list_rank_rows(group, "ranks"):
             done = one.get("collective_counts")
             for what, count in done.items() if isinstance(done, Mapping) else ():
                 if type(count) is int:
                     counts.setdefault(what, {}).setdefault(count, []).append(
-                        (one["rank"], _process(one))
+                        (one["rank"], _describe_process(one))
                     )
-        found += _verdicts(missing, lost, counts, twice=twice)
+        found += _judge_communicator(missing, lost, counts, twice=twice)
     return found
 
 
-def _rows(group: Any, key: str) -> list[Mapping[str, Any]]:
+def _list_rank_rows(group: Any, key: str) -> list[Mapping[str, Any]]:
     rows = group.get(key) if isinstance(group, Mapping) else None
     if isinstance(rows, list):
         return [one for one in rows if isinstance(one, Mapping) and type(one.get("rank")) is int]
     return []
 
 
-def _process(one: Mapping[str, Any]) -> str:
+def _describe_process(one: Mapping[str, Any]) -> str:
     return f"process {one.get('pid')} on {one.get('host')} (GPU {one.get('nvml_dev')})"
 
 
-def _verdicts(
+def _judge_communicator(
     missing: Sequence[int],
     lost: Sequence[str],
     counts: Mapping[str, Mapping[int, Sequence[tuple[int, str]]]],
     *,
     twice: bool = False,
-) -> list[Verdict]:
+) -> list[CollectiveVerdict]:
     """Return the verdicts about one communicator.
 
     Args:
@@ -495,15 +502,17 @@ def _verdicts(
     verdicts = []
     if lost or missing:
         ranks = sorted(set(missing))
-        words = [*([in_words(ranks)] if ranks else []), *lost[:MOST_NAMED]]
-        verdicts.append(Verdict("; ".join(words) + ": NCCL has no data of it", SURE, tuple(ranks)))
+        words = [*([describe_ranks(ranks)] if ranks else []), *lost[:MOST_NAMED]]
+        verdicts.append(
+            CollectiveVerdict("; ".join(words) + ": NCCL has no data of it", SURE, tuple(ranks))
+        )
     for what, by_count in counts.items():
         if len(by_count) > 1:
             low, behind = min(by_count), by_count[min(by_count)]
             ranks = sorted(rank for rank, _ in behind)
             at = f" ({behind[0][1]})" if behind and behind[0][1] else ""
-            who = in_words(ranks) if ranks else "some ranks"
+            who = describe_ranks(ranks) if ranks else "some ranks"
             text = f"{who}{at} came to {what} operation {low}, others to {max(by_count)}"
             text += "" if twice else ": a hang only if a second look shows the same numbers"
-            verdicts.append(Verdict(text, LIKELY if twice else MAYBE, tuple(ranks)))
+            verdicts.append(CollectiveVerdict(text, LIKELY if twice else MAYBE, tuple(ranks)))
     return verdicts

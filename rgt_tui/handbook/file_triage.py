@@ -17,9 +17,9 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from rgt_tui.files import open_named
-from rgt_tui.handbook.line_search import ANSI, LineHit, Searcher, compiled, writer_of
-from rgt_tui.handbook.pages import Page
-from rgt_tui.model import Fix, Severity
+from rgt_tui.handbook.line_search import ANSI, LineHit, LogSearcher, compile_pattern, writer_of
+from rgt_tui.handbook.pages import HandbookPage
+from rgt_tui.model import FixStep, Severity
 
 PIECE = 1 << 20
 END = 1 << 18
@@ -121,14 +121,14 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     severity: str
     action: str
-    fix: tuple[Fix, ...]
+    fix: tuple[FixStep, ...]
     never: str
     times: int = 1
     """Number of distinct matching lines; lines that differ only in numbers count once."""
 
     @classmethod
-    def of(
-        cls, page: Page, line: str, confidence: float, *, line_no: int = 0, times: int = 1
+    def from_page(
+        cls, page: HandbookPage, line: str, confidence: float, *, line_no: int = 0, times: int = 1
     ) -> FileFinding:
         """Return the finding of `line`: the page's texts and steps, with the confidence."""
         return cls(
@@ -146,7 +146,7 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def triage_file(
-    path: Path, pages: Mapping[str, Page], also: Callable[[bytes], None] | None = None
+    path: Path, pages: Mapping[str, HandbookPage], also: Callable[[bytes], None] | None = None
 ) -> list[FileFinding]:
     """Return what a file shows, the best first; ``-`` is stdin; gzip, bzip2 and xz are unpacked.
 
@@ -158,38 +158,40 @@ def triage_file(
     Raises:
         Unreadable: it is missing, not a regular file, damaged, or packed in another format.
     """
-    searcher = Searcher(pages.values())
+    searcher = LogSearcher(pages.values())
     hits: list[LineHit] = []
     end = b""
     try:
-        with opened(path) as file:
-            for data in _pieces(file):
+        with open_unpacked(path) as file:
+            for data in _iterate_utf8(file):
                 hits.extend(searcher.feed(data))
                 end = data[-END:] if len(data) >= END else (end + data)[-END:]
                 if also is not None:
                     also(data)
-    except damage() as error:
-        raise unreadable(path, error) from error
+    except list_read_errors() as error:
+        raise unreadable_error(path, error) from error
     hits.extend(searcher.close())
     if hits and not any(pages[hit.id].passing for hit in hits):
-        return ranked(hits, pages)
+        return rank_findings(hits, pages)
     text, last = ANSI.sub(b"", end).decode("utf-8", "replace"), searcher.line_ends + 1
     newest = went_on(text, last)
-    return ranked(hits, pages, newest) or ranked(list(last_words(text, last, newest)), pages)
+    return rank_findings(hits, pages, newest) or rank_findings(
+        list(find_last_exception(text, last, newest)), pages
+    )
 
 
-def damage() -> tuple[type[Exception], ...]:
-    """Return the exceptions raised for a file of `opened` that cannot be read or unpacked."""
+def list_read_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions raised for a file of `open_unpacked` that cannot be read or unpacked."""
     xz = sys.modules.get("lzma")  # imported only if a file was packed with it
     return (OSError, EOFError, zlib.error, *(() if xz is None else (xz.LZMAError,)))
 
 
-def unreadable(path: Path, error: Exception) -> Unreadable:
+def unreadable_error(path: Path, error: Exception) -> Unreadable:
     """Return the error for a file that cannot be read."""
     return Unreadable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
 
 
-class _Begun(RawIOBase):
+class _PrefixedStream(RawIOBase):
     """A non-seekable stream whose first bytes have been read already."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
@@ -209,7 +211,7 @@ class _Begun(RawIOBase):
         super().close()
 
 
-def opened(path: Path) -> BinaryIO:
+def open_unpacked(path: Path) -> BinaryIO:
     """Open a file that a person named; gzip, bzip2 and xz are unpacked, ``-`` is stdin.
 
     Raises:
@@ -220,7 +222,7 @@ def opened(path: Path) -> BinaryIO:
     if file.seekable():
         file.seek(0)
     else:
-        file = cast(BinaryIO, BufferedReader(_Begun(head, file)))
+        file = cast(BinaryIO, BufferedReader(_PrefixedStream(head, file)))
     for mark, module in UNPACKED.items():
         if head.startswith(mark):
             try:
@@ -237,7 +239,7 @@ def opened(path: Path) -> BinaryIO:
     return file
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _iterate_utf8(file: BinaryIO) -> Iterator[bytes]:
     """Yield the file as UTF-8: PowerShell writes UTF-16, and Windows editors a byte order mark."""
     data = file.read(PIECE).removeprefix(codecs.BOM_UTF8)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -247,13 +249,13 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
         data = file.read(PIECE)
 
 
-def ranked(
-    hits: Sequence[LineHit], pages: Mapping[str, Page], newest: int = -1
+def rank_findings(
+    hits: Sequence[LineHit], pages: Mapping[str, HandbookPage], newest: int = -1
 ) -> list[FileFinding]:
-    """Return the judge's findings for the matching lines, see `Judge.told`."""
-    told = Judge(pages).told(hits, newest)
+    """Return the judge's findings for the matching lines, see `LogJudge.judge_hits`."""
+    told = LogJudge(pages).judge_hits(hits, newest)
     return [
-        FileFinding.of(
+        FileFinding.from_page(
             one.page, one.hit.line, one.confidence, line_no=one.hit.line_no, times=one.times
         )
         for one in told
@@ -266,34 +268,34 @@ def ranked(
 # same first.
 
 
-class Told(NamedTuple):
+class JudgedPage(NamedTuple):
     """One page that a log shows, with its most significant line."""
 
-    page: Page
+    page: HandbookPage
     hit: LineHit
     confidence: float
     times: int = 1
     """Number of distinct matching lines; lines that differ only in numbers count once."""
 
     @property
-    def guess(self) -> bool:
+    def is_guess(self) -> bool:
         """Whether the page is only a guess from a hint, without a matching pattern of its own."""
         return self.page.id != self.hit.id
 
 
-class Judge:
+class LogJudge:
     """Judges the matches in a log.
 
     Args:
         pages: The handbook, by id.
     """
 
-    def __init__(self, pages: Mapping[str, Page]) -> None:
+    def __init__(self, pages: Mapping[str, HandbookPage]) -> None:
         self._pages = pages
         self._general = frozenset(loser for page in pages.values() for loser in page.beats)
         self._hints = [(hint, page) for page in pages.values() for hint in page.hints]
 
-    def sure(self, page: Page) -> float:
+    def rate_confidence(self, page: HandbookPage) -> float:
         """Return the confidence of a finding of `page` from its line alone."""
         if page.symptom_only:
             return SYMPTOM
@@ -301,7 +303,7 @@ class Judge:
             return GENERAL
         return SPECIFIC
 
-    def told(self, hits: Sequence[LineHit], went_on: int = -1) -> list[Told]:
+    def judge_hits(self, hits: Sequence[LineHit], went_on: int = -1) -> list[JudgedPage]:
         """Return one finding per page, best first: specific before general, causes before symptoms.
 
         Args:
@@ -309,7 +311,7 @@ class Judge:
             went_on: Number of the newest line that shows that the log continued; -1 = none.
         """
         lines: dict[str, dict[int, LineHit]] = {}
-        for hit in self._lasting(hits, went_on):
+        for hit in self._drop_passing(hits, went_on):
             lines.setdefault(hit.id, {}).setdefault(hit.line_no, hit)
         if not lines:
             return []
@@ -325,13 +327,13 @@ class Judge:
         at = next((place for place, one in enumerate(told, 1) if one.page.id == EXCEPTION), 0)
         if not at:
             return told
-        likely = self._likely(told[at - 1], lines)
+        likely = self._guess_page(told[at - 1], lines)
         # a match of its own pattern is surer
         if not causes or any(one.page.symptom_only for one in likely):
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
 
-    def _lasting(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
+    def _drop_passing(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
         """Drop passing failures after which the log continued: retried with success, or optional.
 
         Raised exceptions are kept: a traceback is written at once, while earlier steps may be
@@ -346,11 +348,16 @@ class Judge:
             return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on]
         return hits
 
-    def _of_page(self, id_: str, found: Mapping[int, LineHit]) -> Told:
+    def _of_page(self, id_: str, found: Mapping[int, LineHit]) -> JudgedPage:
         page = self._pages[id_]
-        return Told(page, _telling(found, last=page.symptom_only), self.sure(page), len(found))
+        return JudgedPage(
+            page,
+            _find_proving_line(found, last=page.symptom_only),
+            self.rate_confidence(page),
+            len(found),
+        )
 
-    def _likely(self, end: Told, known: Container[str]) -> list[Told]:
+    def _guess_page(self, end: JudgedPage, known: Container[str]) -> list[JudgedPage]:
         """Return the page that an unknown exception is probably about, by the first matching hint.
 
         Hints are matched against its line followed by its innermost frame: the library that raised
@@ -362,7 +369,7 @@ class Judge:
         likely = [
             (match.start(1) if match.re.groups else 0, page)
             for hint, page in self._hints
-            if page.id not in known and (match := compiled(hint).match(said)) is not None
+            if page.id not in known and (match := compile_pattern(hint).match(said)) is not None
         ]
         if likely:
             return [end._replace(page=min(likely, key=lambda pair: pair[0])[1])]
@@ -386,7 +393,7 @@ def went_on(end: str, last: int) -> int:
     return -1
 
 
-def last_words(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
+def find_last_exception(end: str, last: int, went_on: int = -1) -> Iterator[LineHit]:
     """Yield the exception at the end of a log without a traceback.
 
     Args:
@@ -419,14 +426,14 @@ def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> st
     return id_
 
 
-def _is_end(one: Told, causes: Iterable[Told]) -> bool:
+def _is_end(one: JudgedPage, causes: Iterable[JudgedPage]) -> bool:
     """Return whether it is an exception without a specific page nearby. Warnings end no run."""
     return one.page.id == EXCEPTION and not any(
         -ABOVE <= cause.hit.line_no - one.hit.line_no <= BELOW for cause in causes
     )
 
 
-def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
+def _find_proving_line(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
     """Return the line that proves it: the first, or, with `last`, the first of the last end.
 
     A traceback that was logged and survived did not end the run; of those close together, the first
@@ -443,7 +450,7 @@ def _telling(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
 # count.
 
 
-class Sign(msgspec.Struct, frozen=True):
+class NumericEvidence(msgspec.Struct, frozen=True):
     """A page supported by the numbers, and the line that shows it; `place` counts from 0."""
 
     page: str
@@ -453,7 +460,7 @@ class Sign(msgspec.Struct, frozen=True):
 
 def curve_findings(
     lines: Sequence[str],
-    pages: Mapping[str, Page],
+    pages: Mapping[str, HandbookPage],
     found: Sequence[FileFinding],
     *,
     whole: bool = True,
@@ -470,16 +477,16 @@ def curve_findings(
     if any(one.severity == Severity.FATAL for one in found):
         return [*found]
     more = [
-        FileFinding.of(
+        FileFinding.from_page(
             pages[sign.page], sign.line.strip(), SYMPTOM, line_no=sign.place + 1 if whole else 0
         )
-        for sign in signs(lines)
+        for sign in find_numeric_evidence(lines)
         if sign.page in pages and sign.page not in known
     ]
     return [*found, *more]
 
 
-def signs(lines: Sequence[str]) -> Iterator[Sign]:
+def find_numeric_evidence(lines: Sequence[str]) -> Iterator[NumericEvidence]:
     """Yield what the numbers of a log show."""
     losses = [
         (place, match[1])
@@ -487,18 +494,20 @@ def signs(lines: Sequence[str]) -> Iterator[Sign]:
         if ("loss" in line or "Loss" in line)
         and (match := _LOSS.search(line[:LONGEST_LINE])) is not None
     ]
-    yield from _curve(lines, losses)
+    yield from _check_loss_curve(lines, losses)
     if (place := _broken_in_table(lines)) is not None:
-        yield Sign(LOSS_BROKEN, lines[place], place)
-    if (place := _begins_anew(lines)) is not None:
-        yield Sign(COUNT_RESTARTS, lines[place], place)
+        yield NumericEvidence(LOSS_BROKEN, lines[place], place)
+    if (place := _find_restarted_count(lines)) is not None:
+        yield NumericEvidence(COUNT_RESTARTS, lines[place], place)
     device = (place for place, line in enumerate(lines) if "device" in line or "Device" in line)
     on_cpu = next((place for place in device if _ON_CPU.search(lines[place][:LONGEST_LINE])), None)
     if on_cpu is not None:
-        yield Sign(ON_PROCESSOR, lines[on_cpu], on_cpu)
+        yield NumericEvidence(ON_PROCESSOR, lines[on_cpu], on_cpu)
 
 
-def _curve(lines: Sequence[str], losses: Sequence[tuple[int, str]]) -> Iterator[Sign]:
+def _check_loss_curve(
+    lines: Sequence[str], losses: Sequence[tuple[int, str]]
+) -> Iterator[NumericEvidence]:
     if len(losses) < LEAST_LOSSES:
         return
     last, text = losses[-1]
@@ -507,11 +516,11 @@ def _curve(lines: Sequence[str], losses: Sequence[tuple[int, str]]) -> Iterator[
         and float(text)
         and len({said for _, said in losses}) == 1
     ):
-        yield Sign(LOSS_STILL, lines[last], last)
+        yield NumericEvidence(LOSS_STILL, lines[last], last)
     values = [float(said) for _, said in losses]
     least = max(LARGE, GROWTH * max(values[0], min(values)))
     if math.isfinite(values[-1]) and values[-1] >= least:
-        yield Sign(LOSS_GROWN, lines[last], last)
+        yield NumericEvidence(LOSS_GROWN, lines[last], last)
 
 
 def _broken_in_table(lines: Sequence[str]) -> int | None:
@@ -536,7 +545,7 @@ def _broken_in_table(lines: Sequence[str]) -> int | None:
     return None
 
 
-def _begins_anew(lines: Sequence[str]) -> int | None:
+def _find_restarted_count(lines: Sequence[str]) -> int | None:
     """Return the line where step or epoch restarts at 0 or 1 right after loading a checkpoint."""
     highest: dict[str, int] = {}
     loaded = False

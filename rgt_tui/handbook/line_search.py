@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rgt_tui.handbook.pages import Page
+from rgt_tui.handbook.pages import HandbookPage
 
 AROUND = 25
 """Lines before and after a literal that a pattern may need."""
@@ -90,7 +90,7 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
     """For a match over several lines, the innermost traceback frame in it."""
 
 
-class Row(NamedTuple):
+class LineState(NamedTuple):
     """A line, or one state of a line that rewrites itself."""
 
     text: str
@@ -99,10 +99,10 @@ class Row(NamedTuple):
     """The prefix that identifies one of several writers."""
 
 
-class Lookout:
+class LiteralSearch:
     """The cheap first pass: finds the places in a text that may match a page."""
 
-    def __init__(self, pages: Iterable[Page]) -> None:
+    def __init__(self, pages: Iterable[HandbookPage]) -> None:
         self.pages = tuple(page for page in pages if page.patterns)
         of: dict[bytes, list[int]] = {}
         for number, page in enumerate(self.pages):
@@ -127,13 +127,13 @@ class Lookout:
             self._all = compiled_by_re2(b"(?m)" + b"|".join(parts), fold=True)
         else:
             self._all = None
-        self._which = _which(self._literals)
+        self._which = _build_literal_finder(self._literals)
 
-    def places(self, text: bytes) -> Iterator[int]:
+    def find_places(self, text: bytes) -> Iterator[int]:
         """Yield one position per line of `text` that may match a page, in order."""
         at = 0
         if self._always:
-            yield from _starts(text)
+            yield from _iterate_line_starts(text)
         elif self._all is not None:
             search = self._all.search
             while (match := search(text, at)) is not None:
@@ -142,7 +142,7 @@ class Lookout:
                 if not at:
                     return
 
-    def suspects(self, text: bytes) -> Iterator[Page]:
+    def find_suspect_pages(self, text: bytes) -> Iterator[HandbookPage]:
         """Yield the pages whose literals occur in `text`."""
         lower = text.lower()
         found = set(self._always)
@@ -154,26 +154,26 @@ class Lookout:
         for number in sorted(found):
             yield self.pages[number]
 
-    def suspected(self, rows: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    def suspect_rows(self, rows: Sequence[str]) -> dict[int, tuple[str, ...]]:
         """Return row index → ids of pages whose literals occur in it; most rows have none."""
         data = [row.encode("utf-8", "replace") for row in rows]
         text = b"\n".join(data)
         found, at, number = {}, 0, 0
-        for place in self.places(text):
+        for place in self.find_places(text):
             number += text.count(b"\n", at, place)
             at = place
-            if ids := tuple(page.id for page in self.suspects(data[number])):
+            if ids := tuple(page.id for page in self.find_suspect_pages(data[number])):
                 found[number] = ids
         return found
 
 
 @functools.lru_cache(maxsize=8)
-def lookout(pages: tuple[Page, ...]) -> Lookout:
+def build_literal_search(pages: tuple[HandbookPage, ...]) -> LiteralSearch:
     """Return the cached first pass for these pages, which is slow to create."""
-    return Lookout(pages)
+    return LiteralSearch(pages)
 
 
-def _starts(text: bytes) -> Iterator[int]:
+def _iterate_line_starts(text: bytes) -> Iterator[int]:
     at = 0
     while at < len(text):
         yield at
@@ -195,12 +195,12 @@ def compiled_by_re2(pattern: bytes | str, *, fold: bool) -> Any:
     import re2  # imported here: not needed without a log
 
     try:
-        return re2.compile(pattern, options=_options(re2, fold))
+        return re2.compile(pattern, options=_build_re2_options(re2, fold))
     except re2.error as error:
         raise ValueError(error.args[0].decode("utf-8", "replace")) from None
 
 
-def _options(re2: Any, fold: bool) -> Any:
+def _build_re2_options(re2: Any, fold: bool) -> Any:
     options = re2.Options()
     options.max_mem = 64 << 20
     options.log_errors = False
@@ -208,12 +208,12 @@ def _options(re2: Any, fold: bool) -> Any:
     return options
 
 
-def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
+def _build_literal_finder(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
     """Return a function that finds the literals in a text in one pass."""
     import re2  # imported here: not needed without a log
 
     literals = tuple(literals)
-    options = _options(re2, fold=False)
+    options = _build_re2_options(re2, fold=False)
     options.encoding = re2.Options.Encoding.LATIN1  # bytes without a meaning
     together = re2.Set.SearchSet(options)
     for literal in literals:
@@ -225,20 +225,20 @@ def _which(literals: Iterable[bytes]) -> Callable[[bytes], Iterable[bytes]]:
 
 
 @functools.cache
-def compiled(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern when a log first contains one of its literals: most are never needed."""
     return re.compile(pattern, re.MULTILINE)
 
 
-class Searcher:
+class LogSearcher:
     """Searches a log given in pieces of any size.
 
     Args:
         pages: The pages to find.
     """
 
-    def __init__(self, pages: Iterable[Page]) -> None:
-        self._lookout = lookout(tuple(pages))
+    def __init__(self, pages: Iterable[HandbookPage]) -> None:
+        self._lookout = build_literal_search(tuple(pages))
         self._new = b""
         """Data that is not searched yet; its last line may be incomplete."""
         self._cut = False
@@ -260,18 +260,18 @@ class Searcher:
             data, self._cut = (data[end + 1 :], False) if end >= 0 else (b"", True)
         self._new += data
         if len(self._new) >= BLOCK:
-            yield from self._look(last=False)
+            yield from self._search_block(last=False)
 
     def close(self) -> Iterator[LineHit]:
         """Yield the matches at the end of the log."""
-        yield from self._look(last=True)
+        yield from self._search_block(last=True)
 
     @property
     def line_ends(self) -> int:
         """Number of line ends in the searched text."""
         return self._first - 1 + self._kept.count(b"\n")
 
-    def _look(self, *, last: bool) -> Iterator[LineHit]:
+    def _search_block(self, *, last: bool) -> Iterator[LineHit]:
         end = len(self._new) if last else self._new.rfind(b"\n") + 1
         if not end and not last:
             if len(self._new) < 8 * BLOCK:
@@ -281,25 +281,25 @@ class Searcher:
         block, self._new = self._new[:end], self._new[end:]
         if b"\x1b" in block:
             block = ANSI.sub(b"", block)
-        self._mark(block)
+        self._mark_lines(block)
         text = self._kept + block
         total = text.count(b"\n") + (not text.endswith(b"\n"))
         lines: list[bytes] = []
-        groups = list(_together(self._open))
+        groups = list(_group_lines(self._open))
         while groups and (last or groups[0][-1][0] + AROUND < total):
             lines = lines or text.split(b"\n")
-            yield from self._searched(lines, groups.pop(0))
+            yield from self._search_group(lines, groups.pop(0))
         self._open = [mark for group in groups for mark in group]
         left = min(total, max(AROUND, total - self._open[0][0] + AROUND if self._open else 0))
-        self._kept = text[_back(text, left) :]
+        self._kept = text[_find_tail_offset(text, left) :]
         gone = total - left
         self._first += gone
         self._open = [(number - gone, column) for number, column in self._open]
 
-    def _mark(self, block: bytes) -> None:
+    def _mark_lines(self, block: bytes) -> None:
         """Record the lines of a block, appended to the kept ones, that may match a page."""
         at, number = 0, self._kept.count(b"\n")
-        for place in self._lookout.places(block):
+        for place in self._lookout.find_places(block):
             number += block.count(b"\n", at, place)
             at = place
             if self._is_new(block, place):
@@ -318,24 +318,24 @@ class Searcher:
         self._shapes.add(shape)
         return True
 
-    def _searched(
+    def _search_group(
         self, lines: Sequence[bytes], group: Sequence[tuple[int, int]]
     ) -> Iterator[LineHit]:
         (head, _), (tail, _) = group[0], group[-1]
         first = max(0, head - AROUND)
-        rows = _rows(lines[first : tail + AROUND + 1], first, dict(group))
-        yield from self._hits(rows, head, tail)
+        rows = _decode_rows(lines[first : tail + AROUND + 1], first, dict(group))
+        yield from self._match_rows(rows, head, tail)
 
-    def _hits(self, rows: Sequence[Row], first: int, last: int) -> Iterator[LineHit]:
+    def _match_rows(self, rows: Sequence[LineState], first: int, last: int) -> Iterator[LineHit]:
         text = "\n".join(row.text for row in rows)
         near = range(first - AROUND, last + AROUND + 1)
-        for page in self._lookout.suspects(text.encode()):
+        for page in self._lookout.find_suspect_pages(text.encode()):
             for hit in hits_of(page, rows, text):
                 if hit.line_no in near:
                     yield msgspec.structs.replace(hit, line_no=hit.line_no + self._first)
 
 
-def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def _group_lines(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """Yield groups of lines to search at once: with close neighbours, and of limited size."""
     group: list[tuple[int, int]] = []
     for mark in marked:
@@ -347,7 +347,7 @@ def _together(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int
         yield group
 
 
-def _rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[Row]:
+def _decode_rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[LineState]:
     """Return lines as text: one row per state of a rewritten line, long ones cut."""
     rows: list[tuple[int, str]] = []
     for number, line in enumerate(lines, first):
@@ -369,10 +369,12 @@ def states_of(line: str) -> list[str]:
     return line.rstrip("\r").split("\r")
 
 
-def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
+def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     """Return numbered lines as rows, without prefixes, and grouped by writer."""
     rows = [
-        Row(text, number, before) for number, line in lines for before, text in (writer_of(line),)
+        LineState(text, number, before)
+        for number, line in lines
+        for before, text in (writer_of(line),)
     ]
     order = by_writer([row.before for row in rows])
     rows = rows if order is None else [rows[place] for place in order]
@@ -387,7 +389,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[Row]:
     # also the prefix of its other lines.
     before = re.compile("|".join(sorted(begins)))
     return [
-        Row(row.text[match.end() :], row.number, row.before + match[0])
+        LineState(row.text[match.end() :], row.number, row.before + match[0])
         if (match := before.match(row.text)) is not None
         else row
         for row in rows
@@ -417,7 +419,7 @@ def by_writer(befores: Sequence[str]) -> list[int] | None:
     return sorted(range(len(writers)), key=lambda place: first[writers[place]])
 
 
-def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
+def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterator[LineHit]:
     """Yield the matches of a page's patterns, one per line.
 
     Args:
@@ -428,7 +430,7 @@ def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
     seen = set()
     for pattern in page.patterns:
         at = place = 0
-        for match in compiled(pattern).finditer(text):
+        for match in compile_pattern(pattern).finditer(text):
             last = max(match.start(), match.end() - 1)
             place += text.count("\n", at, last)
             at, row = last, rows[place]
@@ -446,7 +448,7 @@ def hits_of(page: Page, rows: Sequence[Row], text: str) -> Iterator[LineHit]:
             )
 
 
-def _back(block: bytes, lines: int) -> int:
+def _find_tail_offset(block: bytes, lines: int) -> int:
     """Return the offset of the last `lines` lines of a block."""
     at = len(block) - block.endswith(b"\n")
     for _ in range(lines):
@@ -456,9 +458,9 @@ def _back(block: bytes, lines: int) -> int:
     return at + 1
 
 
-def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
+def search_text(text: str | bytes, pages: Iterable[HandbookPage]) -> list[LineHit]:
     """Return the matches in a whole text, by line."""
-    searcher = Searcher(pages)
+    searcher = LogSearcher(pages)
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
@@ -467,7 +469,7 @@ def search_text(text: str | bytes, pages: Iterable[Page]) -> list[LineHit]:
 # Finds the pages of the handbook for a few words, or a line of a log.
 
 
-def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
+def find_pages(term: str, pages: Iterable[HandbookPage]) -> list[HandbookPage]:
     """Return the pages about `term`, the best first.
 
     Args:
@@ -480,7 +482,9 @@ def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
         return exact
     by_line = {hit.id for hit in search_text(term, known)}
     said = [part for word in _WORD.findall(term.lower()) for part in _SHORT.get(word, word).split()]
-    fits = _fits(([word for word in said if word not in _SAY_NOTHING] or said)[:MOST_WORDS], known)
+    fits = _score_pages(
+        ([word for word in said if word not in _SAY_NOTHING] or said)[:MOST_WORDS], known
+    )
     whole = _ENOUGH if not by_line else 1.0
     general = {loser for page in known for loser in page.beats}
     scored = [
@@ -495,10 +499,12 @@ def find_pages(term: str, pages: Iterable[Page]) -> list[Page]:
     return [page for score, page in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
 
-def _fits(words: Sequence[str], pages: Sequence[Page]) -> list[tuple[float, float]]:
+def _score_pages(words: Sequence[str], pages: Sequence[HandbookPage]) -> list[tuple[float, float]]:
     """Return each page's score, and its share of the words, weighted by their rarity."""
-    texts = [_fields(page) for page in pages]
-    columns = [[_weight(fields, begins) for fields in texts] for begins in map(_begins, words)]
+    texts = [_list_weighted_texts(page) for page in pages]
+    columns = [
+        [_weigh_word(fields, begins) for fields in texts] for begins in map(_compile_stem, words)
+    ]
     rare = [
         math.log(1 + len(pages) / having) if (having := sum(map(bool, one))) else 0.0
         for one in columns
@@ -514,7 +520,7 @@ def _fits(words: Sequence[str], pages: Sequence[Page]) -> list[tuple[float, floa
 
 
 @functools.cache
-def _fields(page: Page) -> tuple[tuple[str, int], ...]:
+def _list_weighted_texts(page: HandbookPage) -> tuple[tuple[str, int], ...]:
     """Return the texts of a page with their weights, the highest first."""
     fields = [(getattr(page, key).lower(), weight) for key, weight in _WEIGHTS]
     fields.append((" ".join(f"{fix.text} {fix.command or ''}" for fix in page.fixes).lower(), 1))
@@ -522,7 +528,7 @@ def _fields(page: Page) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(fields, key=lambda field: -field[1]))
 
 
-def _begins(word: str) -> re.Pattern[str]:
+def _compile_stem(word: str) -> re.Pattern[str]:
     """Return a pattern for words with this stem; its group matches only whole words."""
     stem = _ENDING.sub("", word)
     between = "[ -]?" if len(stem) >= LONG else ""
@@ -530,7 +536,7 @@ def _begins(word: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){spelt}((?:{stem[-1:]}?(?:ions?|ings?|ed|ers?|e?s|e))?\b)?")
 
 
-def _weight(fields: Iterable[tuple[str, int]], begins: re.Pattern[str]) -> int:
+def _weigh_word(fields: Iterable[tuple[str, int]], begins: re.Pattern[str]) -> int:
     """Return a word's weight in a page: it must begin one of its words.
 
     A whole word counts twice.

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
-from rgt_tui.model import Fix, Severity
+from rgt_tui.model import FixStep, Severity
 
 MOST_BYTES = 4 << 20
 LONGEST_PATTERN = 2000
@@ -30,7 +30,7 @@ class HandbookError(Exception):
     """A page that cannot be used; the message has the file, the page and the key."""
 
 
-class Action(enum.StrEnum):
+class AdvisedAction(enum.StrEnum):
     """What to do now. Only advice: rgt does none of it."""
 
     RETRY = "retry-same-config"
@@ -44,29 +44,29 @@ class Action(enum.StrEnum):
 
 
 ACTION_WORDS = {
-    Action.RETRY: "try the identical command again",
-    Action.RESUME: "resume from the newest checkpoint",
-    Action.FREE_SPACE: "make room, or enlarge the disk",
-    Action.ENLARGE: "enlarge the disk: what fills it must be kept",
-    Action.FIX_CODE: "fix the code or config first",
-    Action.RE_RENT: "rent another machine",
-    Action.ASK: "a person has to decide",
-    Action.NONE: "nothing: it is not a fault",
+    AdvisedAction.RETRY: "try the identical command again",
+    AdvisedAction.RESUME: "resume from the newest checkpoint",
+    AdvisedAction.FREE_SPACE: "make room, or enlarge the disk",
+    AdvisedAction.ENLARGE: "enlarge the disk: what fills it must be kept",
+    AdvisedAction.FIX_CODE: "fix the code or config first",
+    AdvisedAction.RE_RENT: "rent another machine",
+    AdvisedAction.ASK: "a person has to decide",
+    AdvisedAction.NONE: "nothing: it is not a fault",
 }
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One known failure of a training."""
 
     id: str
     """Stable, never renamed, e.g. ``U7``."""
     title: str
     severity: Severity
-    action: Action
+    action: AdvisedAction
     symptom: str
     """What a person sees."""
     cause: str
-    fixes: tuple[Fix, ...]
+    fixes: tuple[FixStep, ...]
     """In the order in which to try them; commands are shown, never run."""
     never: str
     resource: str = ""
@@ -104,9 +104,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Whether it is a person's own page."""
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _HandbookFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
-    pages: tuple[Page, ...]
+    pages: tuple[HandbookPage, ...]
 
 
 def own_directory(env: Mapping[str, str] = os.environ) -> Path:
@@ -123,7 +123,7 @@ def _data_dir() -> Path:
 
 
 @functools.cache
-def shipped_pages() -> Mapping[str, Page]:
+def shipped_pages() -> Mapping[str, HandbookPage]:
     """Return the pages that are part of rgt, by id, in the order of their files.
 
     Raises:
@@ -131,11 +131,13 @@ def shipped_pages() -> Mapping[str, Page]:
     """
     # Their patterns are not checked here, unlike those of own pages: a test does it, and it takes
     # 40 ms.
-    files = [_parsed(path.read_bytes(), path.name) for path in sorted(_data_dir().glob("*.toml"))]
+    files = [
+        _parse_pages(path.read_bytes(), path.name) for path in sorted(_data_dir().glob("*.toml"))
+    ]
     return _by_id(page for pages in files for page in pages)
 
 
-def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, Page]:
+def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, HandbookPage]:
     """Return shipped and own pages by id; own pages replace shipped ones.
 
     Raises:
@@ -152,7 +154,7 @@ def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, Page]:
     return {**shipped_pages(), **_by_id(own)}
 
 
-def _read_own(path: Path) -> tuple[Page, ...]:
+def _read_own(path: Path) -> tuple[HandbookPage, ...]:
     try:
         data = read_own(path, MOST_BYTES)
     except NotOurs as error:
@@ -162,7 +164,7 @@ def _read_own(path: Path) -> tuple[Page, ...]:
     return read_pages(data, str(path))
 
 
-def read_pages(data: bytes, name: str) -> tuple[Page, ...]:
+def read_pages(data: bytes, name: str) -> tuple[HandbookPage, ...]:
     """Return the pages of a file.
 
     Args:
@@ -172,39 +174,39 @@ def read_pages(data: bytes, name: str) -> tuple[Page, ...]:
     Raises:
         HandbookError: it is not TOML, violates the schema, or has an invalid regular expression.
     """
-    pages = _parsed(data, name)
+    pages = _parse_pages(data, name)
     for page in pages:
-        for wrong in _faults(page):
+        for wrong in _find_page_faults(page):
             raise HandbookError(f"{name}: page {page.id}: {wrong}")
     return pages
 
 
-def _parsed(data: bytes, name: str) -> tuple[Page, ...]:
+def _parse_pages(data: bytes, name: str) -> tuple[HandbookPage, ...]:
     try:
-        found = msgspec.convert(tomllib.loads(data.decode("utf-8")), _File)
+        found = msgspec.convert(tomllib.loads(data.decode("utf-8")), _HandbookFile)
     except UnicodeDecodeError as error:
         raise HandbookError(f"{name}: is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise HandbookError(f"{name}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise HandbookError(f"{name}: {_explained(str(error))}") from error
+        raise HandbookError(f"{name}: {_explain_error(str(error))}") from error
     return tuple(
         msgspec.structs.replace(page, topic=page.topic or found.topic) for page in found.pages
     )
 
 
-def _explained(message: str) -> str:
+def _explain_error(message: str) -> str:
     """Add the closest known key to the message about an unknown one."""
     unknown = re.search(r"unknown field `(.+?)`", message)
     if unknown is None:
         return message
     near = difflib.get_close_matches(
-        unknown.group(1), [*Page.__struct_fields__, "pages", "text", "command"], 1
+        unknown.group(1), [*HandbookPage.__struct_fields__, "pages", "text", "command"], 1
     )
     return message + (f"; did you mean '{near[0]}'?" if near else "")
 
 
-def _faults(page: Page) -> Iterator[str]:
+def _find_page_faults(page: HandbookPage) -> Iterator[str]:
     if not _ID.fullmatch(page.id):
         yield "id: must begin with a capital letter and have letters, digits and hyphens alone"
     for key in ("title", "symptom", "cause", "never"):
@@ -233,8 +235,8 @@ def _faults(page: Page) -> Iterator[str]:
         yield "needles: each has at least three characters, in lower case"
 
 
-def _by_id(pages: Iterable[Page]) -> dict[str, Page]:
-    found: dict[str, Page] = {}
+def _by_id(pages: Iterable[HandbookPage]) -> dict[str, HandbookPage]:
+    found: dict[str, HandbookPage] = {}
     for page in pages:
         if page.id in found:
             raise HandbookError(f"two pages have the id {page.id}")

@@ -20,12 +20,12 @@ from rgt_tui.handbook.file_triage import (
     SYMPTOM,
     FileFinding,
     Unreadable,
-    damage,
     killed_by,
-    opened,
-    unreadable,
+    list_read_errors,
+    open_unpacked,
+    unreadable_error,
 )
-from rgt_tui.handbook.pages import Page
+from rgt_tui.handbook.pages import HandbookPage
 
 LONGEST = 16 << 20
 """Maximum bytes of a line."""
@@ -48,14 +48,14 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
     """
     found: dict[str, list[Sample]] = {}
     try:
-        with opened(path) as file:
+        with open_unpacked(path) as file:
             while line := file.readline(LONGEST):
                 with contextlib.suppress(ValueError, RecursionError):
                     value = json.loads(line)
-                    if isinstance(value, dict) and (sample := _sample(value)) is not None:
+                    if isinstance(value, dict) and (sample := _read_sample(value)) is not None:
                         found.setdefault(str(value.get("box", "")), []).append(sample)
-    except damage() as error:
-        raise unreadable(path, error) from error
+    except list_read_errors() as error:
+        raise unreadable_error(path, error) from error
     if box is not None:
         found = {box: found[box]} if box in found else {}
     if not found:
@@ -70,7 +70,7 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
     return tuple(next(iter(found.values())))
 
 
-def _sample(value: Mapping[str, Any]) -> Sample | None:
+def _read_sample(value: Mapping[str, Any]) -> Sample | None:
     """Return the sample in a line; None if there is none."""
     frame = value.get("line", value.get("frame", value))
     if not isinstance(frame, dict) or not isinstance(frame.get("mem"), dict):
@@ -84,8 +84,8 @@ def _sample(value: Mapping[str, Any]) -> Sample | None:
     }
 
 
-def weighed(
-    found: Sequence[FileFinding], samples: Sequence[Sample], pages: Mapping[str, Page]
+def weigh_findings(
+    found: Sequence[FileFinding], samples: Sequence[Sample], pages: Mapping[str, HandbookPage]
 ) -> list[FileFinding]:
     """Return the findings revised by the samples; unchanged without samples.
 
@@ -101,32 +101,34 @@ def weighed(
     )
     # The kernel's counter restarts after a reboot.
     rises = [
-        _rise([one for one in samples if one.get("boot") in (boot, None)], "oom_kills")
+        _measure_rise([one for one in samples if one.get("boot") in (boot, None)], "oom_kills")
         for boot in boots or [""]
     ]
     if any(rise is not None for rise in rises):
         kills = sum(rise for rise in rises if rise is not None)
     else:
         kills = None
-    share = max((_share(sample["mem"], "used", "limit") for sample in samples), default=0.0)
+    share = max((_compute_share(sample["mem"], "used", "limit") for sample in samples), default=0.0)
     told = []
     for one in found:
         page = pages[killed_by(one.gotcha, one.line, kills, share)]
         if page.id != one.gotcha:
-            one = FileFinding.of(page, one.line, SPECIFIC, line_no=one.line_no, times=one.times)
+            one = FileFinding.from_page(
+                page, one.line, SPECIFIC, line_no=one.line_no, times=one.times
+            )
         elif page.id in (KILLED, KERNEL) and kills:
             line = f"{one.line}  [the container's kill counter rose by {kills}]"
-            one = FileFinding.of(
+            one = FileFinding.from_page(
                 pages[KERNEL], line, SPECIFIC, line_no=one.line_no, times=one.times
             )
         elif one.gotcha in ("U6", "U7"):
-            one = replace(one, line=one.line + _full(samples))
+            one = replace(one, line=one.line + _find_full_disk(samples))
         told.append(one)
     if kills and not any(one.gotcha == KERNEL for one in told):
         text = (
             f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
         )
-        told.insert(0, FileFinding.of(pages[KERNEL], text, SPECIFIC))
+        told.insert(0, FileFinding.from_page(pages[KERNEL], text, SPECIFIC))
     if len(boots) > 1 and not any(
         one.confidence > SYMPTOM and one.severity == "fatal" for one in told
     ):
@@ -135,11 +137,11 @@ def weighed(
             f", first read as sample {at['seq']:,} of it" if isinstance(at.get("seq"), int) else ""
         )
         text = f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
-        told.insert(0, FileFinding.of(pages["BOOT1"], text, SYMPTOM))
+        told.insert(0, FileFinding.from_page(pages["BOOT1"], text, SYMPTOM))
     return told
 
 
-def _rise(samples: Iterable[Sample], key: str) -> int | None:
+def _measure_rise(samples: Iterable[Sample], key: str) -> int | None:
     """Return by how much a counter rose; None if it was never reported."""
     values = [value for sample in samples if isinstance(value := sample["mem"].get(key), int)]
     if values:
@@ -147,14 +149,14 @@ def _rise(samples: Iterable[Sample], key: str) -> int | None:
     return None
 
 
-def _share(reading: Mapping[str, Any], used: str, limit: str) -> float:
+def _compute_share(reading: Mapping[str, Any], used: str, limit: str) -> float:
     part, whole = reading.get(used), reading.get(limit)
     if isinstance(part, int) and isinstance(whole, int) and whole > 0:
         return part / whole
     return 0.0
 
 
-def _full(samples: Sequence[Sample]) -> str:
+def _find_full_disk(samples: Sequence[Sample]) -> str:
     """Return which disk was full, and of what."""
     for sample in reversed(samples):
         for disk in sample["disks"]:
@@ -162,7 +164,7 @@ def _full(samples: Sequence[Sample]) -> str:
                 ("inodes", "inodes_used", "inodes_total"),
                 ("bytes", "bytes_used", "bytes_total"),
             ):
-                share = _share(disk, used, total)
+                share = _compute_share(disk, used, total)
                 if share >= FULL:
                     return f"  [{what} of {disk.get('mount')} {share:.0%} used]"
     return ""

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from rgt_wire import USER_AGENT
 
-from rgt_tui.model import AlertEvent, Secret, SinkSettings, clean
+from rgt_tui.model import AlertEvent, Secret, SinkSettings, clean_text
 
 MAX_SECRET_BYTES = 64 << 10
 
@@ -33,7 +33,7 @@ class SinkError(Exception):
     """
 
 
-class Sink(Protocol):
+class AlertSink(Protocol):
     """A destination that notifies a person."""
 
     async def send(self, event: AlertEvent) -> None:
@@ -50,7 +50,7 @@ class _Described:
         self._settings = settings
         self._env = env
 
-    def _headers(self) -> dict[str, str]:
+    def _build_headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
         if self._settings.token_env is not None:
             headers["Authorization"] = (
@@ -73,7 +73,7 @@ def from_env(name: str, env: Mapping[str, str]) -> Secret:
     return Secret(value)
 
 
-def address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
+def read_sink_address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
     """Return the sink's address. It is read at each use, so that it can change while rgt runs.
 
     Raises:
@@ -95,7 +95,7 @@ def address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
     return Secret(text)
 
 
-def host_of(url: str) -> str:
+def sink_host(url: str) -> str:
     """Return the host of an address, the only part that may be shown."""
     try:
         return urlsplit(url).hostname or "its server"
@@ -103,7 +103,7 @@ def host_of(url: str) -> str:
         return "its server"
 
 
-def words_of(event: AlertEvent) -> str:
+def message_body(event: AlertEvent) -> str:
     """Return the message body for a person: the reading, and what to do."""
     if event.advice:
         return f"{event.text}\n→ {event.advice}"
@@ -116,13 +116,13 @@ logged.
 """
 
 
-def hush() -> None:
+def silence_loggers() -> None:
     """Silence those loggers below the level critical."""
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> None:
+async def post_body(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> None:
     """Send `body` once.
 
     Raises:
@@ -131,8 +131,8 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
     """
     import httpx
 
-    hush()
-    host = host_of(url)
+    silence_loggers()
+    host = sink_host(url)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -160,25 +160,28 @@ PRIORITIES = {"error": 4, "warn": 3, "info": 2}
 TAGS = {"error": "rotating_light", "warn": "warning", "info": "white_check_mark"}
 
 
-class Ntfy(_Described):
+class NtfySink(_Described):
     """Publishes JSON to the server of the topic's address, which allows any character in titles."""
 
     async def send(self, event: AlertEvent) -> None:
-        """Publish one message; see `Sink.send`."""
-        server, topic = split(address(self._settings, self._env).reveal())
+        """Publish one message; see `AlertSink.send`."""
+        server, topic = split_topic_url(read_sink_address(self._settings, self._env).reveal())
         body = {
             "topic": topic,
             "title": event.title,
-            "message": words_of(event),
+            "message": message_body(event),
             "priority": PRIORITIES[event.level],
             "tags": [TAGS[event.level]],
         }
-        await post(
-            server, msgspec.json.encode(body), self._headers(), timeout_s=self._settings.timeout_s
+        await post_body(
+            server,
+            msgspec.json.encode(body),
+            self._build_headers(),
+            timeout_s=self._settings.timeout_s,
         )
 
 
-def split(url: str) -> tuple[str, str]:
+def split_topic_url(url: str) -> tuple[str, str]:
     """Return the server's address and the topic of ``https://ntfy.sh/topic``.
 
     Raises:
@@ -194,25 +197,28 @@ def split(url: str) -> tuple[str, str]:
     return urlunsplit((parts.scheme, parts.netloc, root + "/", "", "")), topic
 
 
-class Webhook(_Described):
+class WebhookSink(_Described):
     """Sends the fields of `AlertEvent`; a token goes into the header ``Authorization: Bearer``."""
 
     async def send(self, event: AlertEvent) -> None:
-        """Send one event; see `Sink.send`."""
-        url = address(self._settings, self._env).reveal()
-        await post(
-            url, msgspec.json.encode(event), self._headers(), timeout_s=self._settings.timeout_s
+        """Send one event; see `AlertSink.send`."""
+        url = read_sink_address(self._settings, self._env).reveal()
+        await post_body(
+            url,
+            msgspec.json.encode(event),
+            self._build_headers(),
+            timeout_s=self._settings.timeout_s,
         )
 
 
 MAX_WORDS = 200
 
 
-class Command(_Described):
+class CommandSink(_Described):
     """Runs a program in its own session; after the time limit its whole process group is killed."""
 
     async def send(self, event: AlertEvent) -> None:
-        """Run the program once; see `Sink.send`. An exit status other than 0 is a failure."""
+        """Run the program once; see `AlertSink.send`. An exit status other than 0 is a failure."""
         argv = self._settings.argv
         try:
             process = await asyncio.create_subprocess_exec(
@@ -227,20 +233,22 @@ class Command(_Described):
             raise SinkError(f"cannot start {argv[0]}: {error.strerror}") from None
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                words = await _spoken(process, msgspec.json.encode(event) + b"\n")
+                words = await _write_message(process, msgspec.json.encode(event) + b"\n")
         except TimeoutError:
             limit = f"{self._settings.timeout_s:g} s"
             raise SinkError(f"{argv[0]} did not exit within {limit} and was killed") from None
         finally:
-            await _ended(process)
+            await _kill_process_group(process)
         if process.returncode:
-            last = clean(words.decode(errors="replace").strip().rpartition("\n")[2])[:MAX_WORDS]
+            last = clean_text(words.decode(errors="replace").strip().rpartition("\n")[2])[
+                :MAX_WORDS
+            ]
             raise SinkError(
                 f"{argv[0]} ended with {process.returncode}" + (f": {last}" if last else "")
             )
 
 
-async def _spoken(process: asyncio.subprocess.Process, message: bytes) -> bytes:
+async def _write_message(process: asyncio.subprocess.Process, message: bytes) -> bytes:
     """Write the message to stdin.
 
     Return the last 4 KiB of stderr, which is read until it closes.
@@ -258,7 +266,7 @@ async def _spoken(process: asyncio.subprocess.Process, message: bytes) -> bytes:
     return kept
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _kill_process_group(process: asyncio.subprocess.Process) -> None:
     """Kill the program's process group, including processes it started, and reap it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -295,7 +303,7 @@ def write_tty(data: bytes) -> None:
         os.close(handle)
 
 
-class Bell:
+class BellSink:
     """Rings the terminal's bell, except when an alert is resolved."""
 
     def __init__(
@@ -304,12 +312,12 @@ class Bell:
         self._write = write
 
     async def send(self, event: AlertEvent) -> None:
-        """Ring once; see `Sink.send`."""
+        """Ring once; see `AlertSink.send`."""
         if event.what != "resolved":
             self._write(BELL)
 
 
-class Desktop(_Described):
+class DesktopSink(_Described):
     """A desktop notification.
 
     Uses notify-send or osascript on a local desktop, else the terminal.
@@ -327,19 +335,19 @@ class Desktop(_Described):
         self._platform = platform
 
     async def send(self, event: AlertEvent) -> None:
-        """Show one notification; see `Sink.send`."""
-        program = self._program(event)
+        """Show one notification; see `AlertSink.send`."""
+        program = self._find_notifier(event)
         if program is None:
-            self._write(sequence(event, self._env))
+            self._write(notification_sequence(event, self._env))
             return
         settings = msgspec.structs.replace(self._settings, argv=program)
-        await Command(settings, self._env).send(event)
+        await CommandSink(settings, self._env).send(event)
 
-    def _program(self, event: AlertEvent) -> tuple[str, ...] | None:
+    def _find_notifier(self, event: AlertEvent) -> tuple[str, ...] | None:
         env = self._env
         if "SSH_CONNECTION" in env or "SSH_TTY" in env:
             return None  # over SSH the desktop is at the other end of the terminal
-        title, text = clean(event.title), _short(event.text)
+        title, text = clean_text(event.title), _shorten_text(event.text)
         path = env.get("PATH")
         if self._platform == "darwin" and (found := shutil.which("osascript", path=path)):
             return (found, *_APPLE, title, text)
@@ -349,9 +357,9 @@ class Desktop(_Described):
         return None
 
 
-def sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
+def notification_sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
     """Return the escape sequence for a desktop notification: OSC 777 or OSC 9, wrapped for tmux."""
-    title, text = clean(event.title).replace(";", ","), _short(event.text)
+    title, text = clean_text(event.title).replace(";", ","), _shorten_text(event.text)
     if env.get("TERM", "").startswith(NOTIFY_777):
         made = f"\x1b]777;notify;{title};{text}\x1b\\"
     else:
@@ -361,8 +369,8 @@ def sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
     return made.encode("utf-8", errors="replace")
 
 
-def _short(text: str) -> str:
-    line = clean(" · ".join(text.splitlines()))
+def _shorten_text(text: str) -> str:
+    line = clean_text(" · ".join(text.splitlines()))
     if len(line) <= MAX_TEXT:
         return line
     return line[: MAX_TEXT - 1] + "…"
@@ -371,7 +379,7 @@ def _short(text: str) -> str:
 T = TypeVar("T")
 
 
-class Aside:
+class ThreadRunner:
     """Runs one call at a time in a daemon thread, which is abandoned if the call does not return.
 
     The event loop's own pool would not do: its threads are joined at exit, and a few that hang
@@ -382,7 +390,7 @@ class Aside:
         self._running: asyncio.Future[None] | None = None
         self._given_up = False
 
-    async def call(self, work: Callable[[], T], seconds: float) -> T:
+    async def run_in_thread(self, work: Callable[[], T], seconds: float) -> T:
         """Return the result of `work`.
 
         Args:
@@ -408,7 +416,7 @@ class Aside:
             async with asyncio.timeout(seconds):
                 while self._running is not None:
                     await asyncio.shield(self._running)
-                await asyncio.shield(self._started(run))
+                await asyncio.shield(self._start_thread(run))
         except TimeoutError:
             self._given_up = self._running is not None
             raise
@@ -416,28 +424,28 @@ class Aside:
             raise failed[0]
         return found[0]
 
-    def _started(self, run: Callable[[], None]) -> asyncio.Future[None]:
+    def _start_thread(self, run: Callable[[], None]) -> asyncio.Future[None]:
         """Run it in a thread; return a future that is done when it ends."""
         loop = asyncio.get_running_loop()
         running = self._running = loop.create_future()
 
-        def ended() -> None:
+        def mark_ended() -> None:
             self._running, self._given_up = None, False
             running.set_result(None)
 
-        def whole() -> None:
+        def run_then_mark() -> None:
             run()
             with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter left
-                loop.call_soon_threadsafe(ended)
+                loop.call_soon_threadsafe(mark_ended)
 
-        threading.Thread(target=whole, name="aside", daemon=True).start()
+        threading.Thread(target=run_then_mark, name="aside", daemon=True).start()
         return running
 
 
 TYPES = {"error": "failure", "warn": "warning", "info": "success"}
 
 
-class Apprise(_Described):
+class AppriseSink(_Described):
     """One or more Apprise addresses, one per line.
 
     Its calls block, some forever, so they run in a thread.
@@ -445,33 +453,33 @@ class Apprise(_Described):
 
     def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
         super().__init__(settings, env)
-        self._aside = Aside()
+        self._aside = ThreadRunner()
 
     async def send(self, event: AlertEvent) -> None:
-        """Notify all addresses; see `Sink.send`."""
-        addresses = address(self._settings, self._env)
+        """Notify all addresses; see `AlertSink.send`."""
+        addresses = read_sink_address(self._settings, self._env)
         seconds = self._settings.timeout_s
         try:
-            await self._aside.call(lambda: _notify(addresses, event), seconds)
+            await self._aside.run_in_thread(lambda: _notify_with_apprise(addresses, event), seconds)
         except TimeoutError:
             raise SinkError(
                 f"a service of Apprise has not answered within {seconds:g} s and is still being waited for"
             ) from None
 
 
-def _notify(addresses: Secret, event: AlertEvent) -> None:
+def _notify_with_apprise(addresses: Secret, event: AlertEvent) -> None:
     import apprise
 
-    hush()
+    silence_loggers()
     asset = apprise.AppriseAsset()
-    asset.http_redirects = False  # for the same reason as in `post`
+    asset.http_redirects = False  # for the same reason as in `post_body`
     notifier = apprise.Apprise(asset=asset)
     for place, line in enumerate(addresses.reveal().split(), 1):
         if not notifier.add(line):
             raise SinkError(f"Apprise does not recognize address number {place}")
     try:
         done = notifier.notify(
-            body=words_of(event), title=event.title, notify_type=TYPES[event.level]
+            body=message_body(event), title=event.title, notify_type=TYPES[event.level]
         )
     except Exception as error:  # plug-ins raise anything, and the text may contain the address
         raise SinkError(f"Apprise failed ({type(error).__name__})") from None
@@ -479,16 +487,16 @@ def _notify(addresses: Secret, event: AlertEvent) -> None:
         raise SinkError(f"Apprise could not deliver to all of its {len(notifier)} addresses")
 
 
-MAKERS: dict[str, Callable[[SinkSettings, Mapping[str, str]], Sink]] = {
-    "apprise": Apprise,
-    "bell": Bell,
-    "command": Command,
-    "desktop": Desktop,
-    "ntfy": Ntfy,
-    "webhook": Webhook,
+MAKERS: dict[str, Callable[[SinkSettings, Mapping[str, str]], AlertSink]] = {
+    "apprise": AppriseSink,
+    "bell": BellSink,
+    "command": CommandSink,
+    "desktop": DesktopSink,
+    "ntfy": NtfySink,
+    "webhook": WebhookSink,
 }
 
 
-def build_sink(settings: SinkSettings, env: Mapping[str, str]) -> Sink:
+def build_sink(settings: SinkSettings, env: Mapping[str, str]) -> AlertSink:
     """Return the sink. Nothing is sent, and no secret is read yet."""
     return MAKERS[settings.kind](settings, env)

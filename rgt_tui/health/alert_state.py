@@ -12,18 +12,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.health.condition import Condition, Reading, Signs
-from rgt_tui.health.conditions import ALERTS, BY_ID, covered
-from rgt_tui.health.facts import Facts, alike, facts_of, provider_word
-from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
+from rgt_tui.health.condition import Condition, Reading, SignCache
+from rgt_tui.health.conditions import ALERTS, BY_ID, covered_alert_ids
+from rgt_tui.health.facts import BoxFacts, facts_of, provider_word, reuse_facts
+from rgt_tui.health.remembered import (
+    TREND_EVERY_S,
+    EventNews,
+    RememberedBox,
+    gather_event_news,
+    update_life,
+    update_trends,
+)
 from rgt_tui.health.rows.conditions_queue import finding_key
-from rgt_tui.model import Alert, BoxState, Event, Finding, clean
+from rgt_tui.model import Alert, BoxEvent, BoxState, Finding, clean_text
 
 GONE = Reading("", -math.inf)
 """The reading of a resource that no longer exists."""
 
 
-class Machine(msgspec.Struct, frozen=True):
+class AlertMachine(msgspec.Struct, frozen=True):
     """One alert of one resource.
 
     Durations count known seconds only: time without a reading is ignored.
@@ -43,20 +50,22 @@ class Machine(msgspec.Struct, frozen=True):
     """The reading is good again; the alert clears once that has lasted."""
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether there is nothing to remember."""
         return self.rung == 0 and self.up_s is None and self.count is None
 
 
-REST = Machine()
+REST = AlertMachine()
 
 
-def known(reading: Reading) -> bool:
+def has_value(reading: Reading) -> bool:
     """Return whether there is a value."""
     return reading.value is not None and reading.value == reading.value
 
 
-def advance(kind: Condition, machine: Machine, reading: Reading, dt: float) -> Machine:
+def advance_machine(
+    kind: Condition, machine: AlertMachine, reading: Reading, dt: float
+) -> AlertMachine:
     """Return the machine after a known `reading`, with an unchanged `alert`.
 
     Args:
@@ -68,7 +77,7 @@ def advance(kind: Condition, machine: Machine, reading: Reading, dt: float) -> M
     value = reading.value
     assert value is not None
     if kind.rises:
-        return _count(kind, machine, reading, value, dt)
+        return _advance_counter(kind, machine, reading, value, dt)
     sign = -1.0 if kind.below and reading is not GONE else 1.0
     rungs = kind.rungs
     up = machine.rung
@@ -79,40 +88,42 @@ def advance(kind: Condition, machine: Machine, reading: Reading, dt: float) -> M
     if up > machine.rung:
         waited = (reading.age_s or 0.0) if machine.up_s is None else machine.up_s + dt
         if waited >= kind.hold_s:
-            return Machine(rung=up, up_s=waited, alert=machine.alert)
-        return Machine(machine.rung, waited, 0.0, None, machine.alert)
+            return AlertMachine(rung=up, up_s=waited, alert=machine.alert)
+        return AlertMachine(machine.rung, waited, 0.0, None, machine.alert)
     down = machine.rung
     while down and sign * value < sign * rungs[down - 1].clear:
         down -= 1
     if down < machine.rung:
         over = machine.down_s + dt
         if over >= kind.quiet_s:
-            return Machine(rung=down, alert=machine.alert)
-        return Machine(machine.rung, None, over, None, machine.alert, fading=down == 0)
+            return AlertMachine(rung=down, alert=machine.alert)
+        return AlertMachine(machine.rung, None, over, None, machine.alert, fading=down == 0)
     if machine.up_s is None and not machine.down_s and not machine.fading:
         return machine
-    return Machine(rung=machine.rung, alert=machine.alert)
+    return AlertMachine(rung=machine.rung, alert=machine.alert)
 
 
-def _count(kind: Condition, machine: Machine, reading: Reading, value: float, dt: float) -> Machine:
+def _advance_counter(
+    kind: Condition, machine: AlertMachine, reading: Reading, value: float, dt: float
+) -> AlertMachine:
     if reading is GONE:
         if machine.rung == 0:
             return REST  # counting restarts after that, e.g. after a reboot
         value = machine.count if machine.count is not None else 0.0
     if machine.rung == 0 and (machine.count is None or value < machine.count):
         if reading.age_s is None or reading.age_s > kind.quiet_s:
-            return Machine(count=value)
-        return Machine(rung=1, up_s=reading.age_s, down_s=reading.age_s, count=value)
+            return AlertMachine(count=value)
+        return AlertMachine(rung=1, up_s=reading.age_s, down_s=reading.age_s, count=value)
     if machine.count is not None and value > machine.count:
-        return Machine(rung=1, count=value, alert=machine.alert)
+        return AlertMachine(rung=1, count=value, alert=machine.alert)
     if machine.rung == 0:
         if value == machine.count:
             return machine
-        return Machine(count=value)
+        return AlertMachine(count=value)
     over = machine.down_s + dt
     if over >= kind.quiet_s:
-        return Machine(count=value)
-    return Machine(machine.rung, None, over, value, machine.alert)
+        return AlertMachine(count=value)
+    return AlertMachine(machine.rung, None, over, value, machine.alert)
 
 
 LONGEST_STEP_S = 60.0
@@ -130,7 +141,7 @@ SOURCES = (
 """The sources that change seldom, by the names used in `Condition.of`."""
 
 
-def sources(view: Facts) -> tuple[object, ...]:
+def source_values(view: BoxFacts) -> tuple[object, ...]:
     """Return the values of `SOURCES` for a box, in that order."""
     box, sample = view.box, view.box.sample
     autostop, lease = (sample.autostop, sample.lease) if sample is not None else (None, None)
@@ -140,7 +151,7 @@ def sources(view: Facts) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _changed(before: tuple[object, ...], now: tuple[object, ...]) -> Collection[str]:
+def _changed_sources(before: tuple[object, ...], now: tuple[object, ...]) -> Collection[str]:
     """Return the `SOURCES` that are no longer the same object."""
     if not before:
         return SOURCES
@@ -152,27 +163,27 @@ def _changed(before: tuple[object, ...], now: tuple[object, ...]) -> Collection[
 class AlertState(msgspec.Struct, frozen=True):
     """All alerts of one box, and the memory that they need. Immutable."""
 
-    machines: dict[str, dict[str, Machine]] = {}
+    machines: dict[str, dict[str, AlertMachine]] = {}
     """Kind → resource → machine; machines at rest are left out."""
-    memory: Memory = Memory()
+    memory: RememberedBox = RememberedBox()
     at: float | None = None
     """Client clock of the last step."""
     trend_s: float = 0.0
     """Known seconds so far, for the trends."""
-    events: tuple[Event, ...] = ()
-    news: News = News()
+    events: tuple[BoxEvent, ...] = ()
+    news: EventNews = EventNews()
     """What `events` report."""
     live: bool = False
     """The last step had current figures."""
     sources: tuple[object, ...] = ()
-    """The result of `sources` at the last step."""
+    """The result of `source_values` at the last step."""
     hushed: frozenset[str] = frozenset()
     """Ids of active alerts that a finding replaces. When the finding ends they are not reported as
     new, so nobody is paged; one that becomes worse is reported as usual.
     """
 
 
-class Step(NamedTuple):
+class AlertStep(NamedTuple):
     """The result of a step."""
 
     book: AlertState
@@ -188,8 +199,8 @@ def step_alerts(
     now: float,
     kinds: Sequence[Condition] = ALERTS,
     elsewhere: frozenset[str] = frozenset(),
-    like: Facts | None = None,
-) -> Step:
+    like: BoxFacts | None = None,
+) -> AlertStep:
     """Return the state of the alerts after a new view of `box`. Pure.
 
     Args:
@@ -201,22 +212,26 @@ def step_alerts(
         like: The result of `facts_of` for the same box and time, if already computed.
     """
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
-    news = book.news if box.events is book.events else news_of(box.events)
-    memory, trend_s = _remember(book, box, dt, now)
+    news = book.news if box.events is book.events else gather_event_news(box.events)
+    memory, trend_s = _update_memory(book, box, dt, now)
     if box.life != memory.past:
         box = replace(box, life=memory.past)
-    seen = facts_of(box, now, memory, news) if like is None else alike(like, box, now, memory, news)
+    seen = (
+        facts_of(box, now, memory, news)
+        if like is None
+        else reuse_facts(like, box, now, memory, news)
+    )
     machines = book.machines
     raised: list[Alert] = []
     cleared: list[Alert] = []
-    told_by = sources(seen)
-    others = _changed(book.sources, told_by)
-    signs = Signs(seen)
+    told_by = source_values(seen)
+    others = _changed_sources(book.sources, told_by)
+    signs = SignCache(seen)
     for kind in kinds:
         held = machines.get(kind.id)
         if held is None and kind.of and kind.of.isdisjoint(others) and (book.live or not kind.live):
             continue  # none of its sources changed since it was last read and found at rest
-        if held is None and signs.lack(kind.needs):
+        if held is None and signs.lacks_sign(kind.needs):
             continue  # there is nothing to read
         if seen.live or not kind.live:
             readings = kind.read(seen)
@@ -228,7 +243,7 @@ def step_alerts(
             continue
         if not readings and not held:
             continue
-        changed = _stepped(kind, seen, held or {}, readings, dt, raised, cleared)
+        changed = _step_machines(kind, seen, held or {}, readings, dt, raised, cleared)
         if changed is not held:
             if machines is book.machines:
                 machines = dict(machines)
@@ -236,7 +251,7 @@ def step_alerts(
                 machines[kind.id] = changed
             else:
                 machines.pop(kind.id, None)
-    told = covered(box.findings) if box.findings else _NONE
+    told = covered_alert_ids(box.findings) if box.findings else _NONE
     if raised or cleared:
         hidden = told | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
@@ -246,30 +261,32 @@ def step_alerts(
     )
     if told or book.hushed:
         hushed = (book.hushed - {alert.id for alert in raised}) | told
-        made = replace(made, hushed=hushed & {alert.id for alert in holding(made)})
-    return Step(made, tuple(raised), tuple(cleared))
+        made = replace(made, hushed=hushed & {alert.id for alert in active_alerts(made)})
+    return AlertStep(made, tuple(raised), tuple(cleared))
 
 
-def _remember(book: AlertState, box: BoxState, dt: float, now: float) -> tuple[Memory, float]:
+def _update_memory(
+    book: AlertState, box: BoxState, dt: float, now: float
+) -> tuple[RememberedBox, float]:
     memory = book.memory
-    past = lived(memory.past, box, provider_word(box, now))
+    past = update_life(memory.past, box, provider_word(box, now))
     if past is not memory.past:
         memory = replace(memory, past=past)
     at = book.trend_s + dt
     if book.at is None or int(at / TREND_EVERY_S) > int(book.trend_s / TREND_EVERY_S):
-        memory = replace(memory, trends=measured(memory.trends, box, at))
+        memory = replace(memory, trends=update_trends(memory.trends, box, at))
     return memory, at
 
 
-def _stepped(
+def _step_machines(
     kind: Condition,
-    seen: Facts,
-    held: dict[str, Machine],
+    seen: BoxFacts,
+    held: dict[str, AlertMachine],
     readings: Iterable[Reading],
     dt: float,
     raised: list[Alert],
     cleared: list[Alert],
-) -> dict[str, Machine]:
+) -> dict[str, AlertMachine]:
     """Step the machines of one kind. Return the same dictionary if nothing changed."""
     made = held
     left = dict(held) if held else None
@@ -286,22 +303,22 @@ def _stepped(
         if value is None or value != value:
             continue
         before = machine if machine is not None else REST
-        after = advance(kind, before, reading, dt)
+        after = advance_machine(kind, before, reading, dt)
         if after.rung:
-            after = _worded(kind, seen, reading, before, after, raised)
+            after = _build_alert(kind, seen, reading, before, after, raised)
         elif before.alert is not None:
             cleared.append(before.alert)
             after = replace(after, alert=None)
-        if after is before or (machine is None and after.idle):
+        if after is before or (machine is None and after.is_idle):
             continue
         if made is held:
             made = dict(held)
-        if after.idle:
+        if after.is_idle:
             made.pop(reading.key, None)
         else:
             made[reading.key] = after
     for key, machine in left.items() if left else ():
-        after = advance(kind, machine, GONE, dt)
+        after = advance_machine(kind, machine, GONE, dt)
         if after is machine:
             continue
         if made is held:
@@ -309,26 +326,26 @@ def _stepped(
         if not after.rung and machine.alert is not None:
             cleared.append(machine.alert)
             after = replace(after, alert=None)
-        if after.idle:
+        if after.is_idle:
             made.pop(key, None)
         else:
             made[key] = after
     return made
 
 
-def _worded(
+def _build_alert(
     kind: Condition,
-    seen: Facts,
+    seen: BoxFacts,
     reading: Reading,
-    before: Machine,
-    after: Machine,
+    before: AlertMachine,
+    after: AlertMachine,
     raised: list[Alert],
-) -> Machine:
+) -> AlertMachine:
     """Build the alert's text from the newest reading, and add a new or worse alert to `raised`."""
     old = before.alert
     since = seen.now - (after.up_s or 0.0) if old is None else (old.since or seen.now)
     level = reading.level or kind.rungs[after.rung - 1].level
-    text = clean(kind.say(seen, reading, since))
+    text = clean_text(kind.say(seen, reading, since))
     if old is not None and old.text == text and old.level == level:
         if after.alert is old:
             return after
@@ -345,7 +362,7 @@ def _worded(
     return replace(after, alert=alert)
 
 
-def holding(book: AlertState) -> tuple[Alert, ...]:
+def active_alerts(book: AlertState) -> tuple[Alert, ...]:
     """Return all active alerts, in no order."""
     if not book.machines:
         return ()
@@ -357,7 +374,7 @@ def holding(book: AlertState) -> tuple[Alert, ...]:
     )
 
 
-def listed(
+def alerts_to_show(
     book: AlertState, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
 ) -> tuple[Alert, ...]:
     """Return the alerts to show: worst first, then in table order, findings in their own order.
@@ -373,14 +390,14 @@ def listed(
     ]
     if not found:
         return ()
-    hidden = covered(findings) | elsewhere
+    hidden = covered_alert_ids(findings) | elsewhere
     if len(findings) > 1:
         place = {f"finding:{finding_key(finding)}": at for at, finding in enumerate(findings)}
         found.sort(key=lambda alert: place.get(alert.id, -1))
-    return ordered(alert for alert in found if alert.id not in hidden)
+    return sort_alerts(alert for alert in found if alert.id not in hidden)
 
 
-def ordered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+def sort_alerts(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """Return alerts worst first, muted ones last, and otherwise in the order of the table.
 
     Among errors, a run waiting with unsaved work comes first: it gives up at a known time, and the
@@ -400,7 +417,7 @@ HOLDING = "holding"
 _PLACE = {kind.id: place for place, kind in enumerate(ALERTS)}
 
 
-def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
+def judge_without_history(box: BoxState, now: float) -> tuple[BoxFacts, tuple[Alert, ...]]:
     """Judge a box without history: a condition counts if the box's own evidence says it has lasted.
 
     Returns:
@@ -412,18 +429,18 @@ def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
         if kind.live and seen.off:
             continue
         for reading in kind.read(seen) or ():
-            if known(reading):
-                after = advance(kind, REST, reading, 0.0)
+            if has_value(reading):
+                after = advance_machine(kind, REST, reading, 0.0)
                 if after.rung:
-                    _worded(kind, seen, reading, REST, after, raised)
-    hidden = covered(box.findings)
-    return seen, ordered(replace(a, since=None) for a in raised if a.id not in hidden)
+                    _build_alert(kind, seen, reading, REST, after, raised)
+    hidden = covered_alert_ids(box.findings)
+    return seen, sort_alerts(replace(a, since=None) for a in raised if a.id not in hidden)
 
 
 def clock_set(book: AlertState, seconds: float) -> AlertState:
     """Return the state adjusted to a client clock that was set: each alert keeps its duration."""
 
-    def later(machine: Machine) -> Machine:
+    def shift_since(machine: AlertMachine) -> AlertMachine:
         alert = machine.alert
         if alert is None or alert.since is None:
             return machine
@@ -432,14 +449,14 @@ def clock_set(book: AlertState, seconds: float) -> AlertState:
     return replace(
         book,
         machines={
-            kind: {key: later(machine) for key, machine in held.items()}
+            kind: {key: shift_since(machine) for key, machine in held.items()}
             for kind, held in book.machines.items()
         },
     )
 
 
-def resumed(
-    alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()
+def restore_alert_state(
+    alerts: Iterable[Alert], memory: RememberedBox, now: float, told: Collection[str] = frozenset()
 ) -> AlertState:
     """Restore the state of an earlier rgt: its alerts continue and are not raised again.
 
@@ -451,7 +468,7 @@ def resumed(
         now: Client clock.
         told: Ids of alerts that a finding replaced.
     """
-    machines: dict[str, dict[str, Machine]] = {}
+    machines: dict[str, dict[str, AlertMachine]] = {}
     for alert in alerts:
         kind = BY_ID.get(alert.kind)
         if kind is None:
@@ -461,6 +478,8 @@ def resumed(
         over = max(0.0, now - (alert.since or 0.0)) if kind.rises else math.inf
         key = alert.id.partition(":")[2]
         kept = replace(alert, muted=False)
-        machines.setdefault(kind.id, {})[key] = Machine(rung=rung, down_s=over, alert=kept)
+        machines.setdefault(kind.id, {})[key] = AlertMachine(rung=rung, down_s=over, alert=kept)
     book = AlertState(machines=machines, memory=memory)
-    return replace(book, hushed=frozenset(alert.id for alert in holding(book) if alert.id in told))
+    return replace(
+        book, hushed=frozenset(alert.id for alert in active_alerts(book) if alert.id in told)
+    )

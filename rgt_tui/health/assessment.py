@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.health.alert_state import HOLDING, instant
-from rgt_tui.health.autostop_words import box_words
-from rgt_tui.health.condition import Check
-from rgt_tui.health.conditions import BY_ID, CHECKS, covered, ended_text
-from rgt_tui.health.facts import ANSWERS_S, BUSY_PCT, Facts, facts_of, trainers
-from rgt_tui.health.rows.conditions_link import contested_words
-from rgt_tui.health.rows.conditions_queue import unjudged
+from rgt_tui.health.alert_state import HOLDING, judge_without_history
+from rgt_tui.health.autostop_words import describe_self_stop
+from rgt_tui.health.condition import LifecycleCheck
+from rgt_tui.health.conditions import BY_ID, CHECKS, covered_alert_ids, ended_text
+from rgt_tui.health.facts import ANSWERS_S, BUSY_PCT, BoxFacts, facts_of, training_processes
+from rgt_tui.health.rows.conditions_link import describe_contested
+from rgt_tui.health.rows.conditions_queue import runs_awaiting_curves
 from rgt_tui.model import (
     Alert,
     AlertEvent,
+    BoxHealth,
     BoxState,
     CheckResult,
     CheckStatus,
     Finding,
-    Fix,
+    FixStep,
     FleetEvent,
-    Health,
     Lifecycle,
-    Link,
+    LinkState,
     Profile,
     pct,
 )
-from rgt_tui.profiles import advised, age, how_many
+from rgt_tui.profiles import collect_advice, format_duration, how_many
 
 KEPT_S = 1800.0
 """Seconds for which a remedy that is over is still shown, ticked."""
@@ -39,7 +39,7 @@ READING_SOURCES = frozenset(("sample", "scalars"))
 class Assessment(msgspec.Struct, frozen=True):
     """The judgement of a box's state."""
 
-    health: Health
+    health: BoxHealth
     word: str
     """Shown in the row: the worst alert's word, else what the box is doing."""
     why: str
@@ -54,25 +54,25 @@ class Assessment(msgspec.Struct, frozen=True):
     """The newest sample is older than three intervals, or there is none."""
     rank: tuple[int, int, int, float, str]
     """Sorts boxes worst first."""
-    beneath: Health | None = None
+    beneath: BoxHealth | None = None
     """The state without alerts, so that a warning does not hide an unknown state. None = the same
     as `health`.
     """
 
 
-_ORDER = {health: place for place, health in enumerate(Health)}
+_ORDER = {health: place for place, health in enumerate(BoxHealth)}
 _LINKS = {
-    Link.UNREACHABLE: (Health.UNREACHABLE, "unreachable"),
-    Link.REFUSED_KEY: (Health.UNREACHABLE, "key refused"),
-    Link.REFUSED_LOGIN: (Health.UNREACHABLE, "login refused"),
-    Link.ASKING: (Health.WARN, "asks you"),
-    Link.PAUSED: (Health.PAUSED, "paused"),
-    Link.CONNECTING: (Health.CONNECTING, "connecting"),
-    Link.NOT_KEPT: (Health.CONNECTING, "not kept"),
+    LinkState.UNREACHABLE: (BoxHealth.UNREACHABLE, "unreachable"),
+    LinkState.REFUSED_KEY: (BoxHealth.UNREACHABLE, "key refused"),
+    LinkState.REFUSED_LOGIN: (BoxHealth.UNREACHABLE, "login refused"),
+    LinkState.ASKING: (BoxHealth.WARN, "asks you"),
+    LinkState.PAUSED: (BoxHealth.PAUSED, "paused"),
+    LinkState.CONNECTING: (BoxHealth.CONNECTING, "connecting"),
+    LinkState.NOT_KEPT: (BoxHealth.CONNECTING, "not kept"),
 }
 
 
-def assess(box: BoxState, now: float) -> Assessment:
+def assess_box(box: BoxState, now: float) -> Assessment:
     """Judge `box` at `now` (client clock). Pure, and well below a millisecond.
 
     The provider's *stopped* and *gone* outrank SSH, because a refused connection proves nothing. A
@@ -84,9 +84,9 @@ def assess(box: BoxState, now: float) -> Assessment:
     if box.alerts_kept:
         seen, alerts = facts_of(box, now), box.alerts
     else:
-        seen, alerts = instant(box, now)
-    health, word, why = _base(seen)
-    unread = unjudged(seen)
+        seen, alerts = judge_without_history(box, now)
+    health, word, why = _describe_base_state(seen)
+    unread = runs_awaiting_curves(seen)
     if unread:
         why += (
             "; its curve is still being read"
@@ -94,20 +94,20 @@ def assess(box: BoxState, now: float) -> Assessment:
             else "; their curves are still being read"
         )
     # The state and the price of a box that answers although it is called stopped are unknown.
-    doubted = health is Health.WARN or (unread and health is Health.RUNNING)
-    beneath = Health.UNKNOWN if doubted else health
+    doubted = health is BoxHealth.WARN or (unread and health is BoxHealth.RUNNING)
+    beneath = BoxHealth.UNKNOWN if doubted else health
     loud = [alert for alert in alerts if not alert.muted]
-    if loud and health not in (Health.STOPPED, Health.GONE, Health.UNREACHABLE):
+    if loud and health not in (BoxHealth.STOPPED, BoxHealth.GONE, BoxHealth.UNREACHABLE):
         worst = loud[0]
-        raised = Health.TROUBLE if worst.level == "error" else Health.WARN
+        raised = BoxHealth.TROUBLE if worst.level == "error" else BoxHealth.WARN
         if _ORDER[raised] < _ORDER[health]:
-            blind = f"; {why}" if health is Health.UNKNOWN else ""
+            blind = f"; {why}" if health is BoxHealth.UNKNOWN else ""
             health, word, why = raised, worst.word, f"{worst.text}{blind}"
             if worst.kind == HOLDING and len(loud) > 1:
                 # name the cause of the wait: that is what to repair
                 why = f"{worst.text}; {loud[1].text}{blind}"
-    elif health is Health.UNREACHABLE and box.link is Link.REFUSED_KEY:
-        health = Health.TROUBLE
+    elif health is BoxHealth.UNREACHABLE and box.link is LinkState.REFUSED_KEY:
+        health = BoxHealth.TROUBLE
     return Assessment(
         health=health,
         word=word,
@@ -116,67 +116,75 @@ def assess(box: BoxState, now: float) -> Assessment:
         progress_age=seen.progress_age,
         sample_age=seen.sample_age,
         stale=seen.stale,
-        rank=_rank(health, loud, seen),
+        rank=_rank_key(health, loud, seen),
         beneath=beneath,
     )
 
 
-def _base(seen: Facts) -> tuple[Health, str, str]:
+def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
     """Return what the box is doing, ignoring alerts."""
     box = seen.box
     meter = box.meter
     if seen.provider_word in (Lifecycle.STOPPED, Lifecycle.GONE):
         stopped = seen.provider_word is Lifecycle.STOPPED
-        read = "" if meter.at is None else f", read {age(seen.now - meter.at)} ago"
+        read = "" if meter.at is None else f", read {format_duration(seen.now - meter.at)} ago"
         word = "stopped" if stopped else "gone"
-        own = box_words(box, seen.now) if stopped else ""
+        own = describe_self_stop(box, seen.now) if stopped else ""
         why = meter.state_text(f"{read}; {own}" if own else read)
-        return (Health.STOPPED if stopped else Health.GONE), word, why
+        return (BoxHealth.STOPPED if stopped else BoxHealth.GONE), word, why
     if seen.contested and (meter.at is None or meter.at >= box.since - ANSWERS_S):
         word = f"{meter.lifecycle.value}?"
-        return Health.WARN, word, contested_words(seen)
+        return BoxHealth.WARN, word, describe_contested(seen)
     if box.link in _LINKS:
         health, word = _LINKS[box.link]
         says = f"; {meter.source} says {meter.lifecycle.value}" if meter.at is not None else ""
-        last = "" if seen.sample_age is None else f"; last sample {age(seen.sample_age)} ago"
+        last = (
+            ""
+            if seen.sample_age is None
+            else f"; last sample {format_duration(seen.sample_age)} ago"
+        )
         return health, word, f"{box.reason}{says}{last}"
     if seen.stale:
         if seen.sample_age is None:
-            return Health.CONNECTING, "connecting", "connected, no sample yet"
+            return BoxHealth.CONNECTING, "connecting", "connected, no sample yet"
         return (
-            Health.STALE,
+            BoxHealth.STALE,
             "stale",
-            f"connected, but the last sample is {age(seen.sample_age)} old",
+            f"connected, but the last sample is {format_duration(seen.sample_age)} old",
         )
-    return _doing(seen)
+    return _describe_activity(seen)
 
 
-def _doing(seen: Facts) -> tuple[Health, str, str]:
+def _describe_activity(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
     """Return what a box with current figures is doing."""
-    if seen.running:
-        _, cell, run = seen.running[0]
+    if seen.running_cells:
+        _, cell, run = seen.running_cells[0]
         if run is None or run.step is None:
-            return Health.RUNNING, "running", f"{cell.name} runs, no step logged yet"
-        moved = "" if seen.progress_age is None else f", advanced {age(seen.progress_age)} ago"
-        return Health.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
+            return BoxHealth.RUNNING, "running", f"{cell.name} runs, no step logged yet"
+        moved = (
+            ""
+            if seen.progress_age is None
+            else f", advanced {format_duration(seen.progress_age)} ago"
+        )
+        return BoxHealth.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
     if seen.unseen is not None and not seen.trains:
-        return Health.UNKNOWN, "unknown", _unseen(seen, seen.unseen)
+        return BoxHealth.UNKNOWN, "unknown", _describe_unseen(seen, seen.unseen)
     if seen.queue_done and not seen.trains:
         cells = [cell for queue in seen.box.queues for cell in queue.cells]
         done = sum(cell.state == "done" for cell in cells)
         text = f"{done} of {how_many(len(cells), 'cell')} done, the runner wrote QUEUE DONE"
-        return Health.FINISHED, "finished", text
+        return BoxHealth.FINISHED, "finished", text
     if seen.trains:
-        procs = trainers(seen.box.sample)
+        procs = training_processes(seen.box.sample)
         return (
-            Health.RUNNING,
+            BoxHealth.RUNNING,
             "running",
             f"{how_many(len(procs), 'training process', 'training processes')}, no queue",
         )
-    return Health.IDLE, "idle", "no training process, no cell running"
+    return BoxHealth.IDLE, "idle", "no training process, no cell running"
 
 
-def _unseen(seen: Facts, why: str) -> str:
+def _describe_unseen(seen: BoxFacts, why: str) -> str:
     """Return why it is unknown what runs, and any sign of a training."""
     gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
@@ -185,12 +193,14 @@ def _unseen(seen: Facts, why: str) -> str:
     return why
 
 
-def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, int, float, str]:
+def _rank_key(
+    health: BoxHealth, alerts: list[Alert], seen: BoxFacts
+) -> tuple[int, int, int, float, str]:
     errors = sum(alert.level == "error" for alert in alerts)
     return (_ORDER[health], -errors, -len(alerts), -(seen.progress_age or 0.0), seen.box.spec.name)
 
 
-def advice(alert: Alert) -> str:
+def alert_advice(alert: Alert) -> str:
     """Return what to do about an alert, in one line.
 
     Empty for an alert that is not in the table.
@@ -201,7 +211,7 @@ def advice(alert: Alert) -> str:
     return ""
 
 
-def calls(alert: Alert) -> bool:
+def calls_for_person(alert: Alert) -> bool:
     """Return whether an alert calls for a person."""
     kind = BY_ID.get(alert.kind)
     return not alert.muted and (alert.level == "error" or (kind is not None and kind.escalates))
@@ -223,7 +233,7 @@ def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
         return None
     text = ended_text(alert.id)
     if alert.since is not None:
-        text += f", after {age(now - alert.since)}"
+        text += f", after {format_duration(now - alert.since)}"
     return FleetEvent(at=now, box=box, text=text, about=alert.id)
 
 
@@ -244,13 +254,13 @@ def alert_message(box: str, alert: Alert, now: float) -> AlertEvent:
     )
 
 
-def calls_once(alert: Alert) -> bool:
+def calls_for_person_once(alert: Alert) -> bool:
     """Return whether an alert calls for a person only once, and not for as long as it is active."""
     kind = BY_ID.get(alert.kind)
     return alert.level != "error" and kind is not None and kind.escalates and kind.once
 
 
-def evaluate(
+def evaluate_checks(
     box: BoxState, profile: Profile, now: float, *, page_seen: bool = False
 ) -> tuple[CheckResult, ...]:
     """Return the result of every check, in order of their ids. Pure.
@@ -266,9 +276,11 @@ def evaluate(
     """
     seen = facts_of(box, now, profile=profile, page_seen=page_seen)
     told: dict[str, list[str]] = {}
-    for one in advised(box, now):
+    for one in collect_advice(box, now):
         told.setdefault(ADVISED_AT[one.about], []).append(f"{one.run}: {one.text}")
-    return tuple(_result(check, seen, "; ".join(told.get(check.id, ()))) for check in CHECKS)
+    return tuple(
+        _build_check_result(check, seen, "; ".join(told.get(check.id, ()))) for check in CHECKS
+    )
 
 
 ADVISED_AT = {
@@ -282,12 +294,16 @@ ADVISED_AT = {
 """Subject of an advice → the check that shows it."""
 
 
-def _result(check: Check, seen: Facts, told: str) -> CheckResult:
+def _build_check_result(check: LifecycleCheck, seen: BoxFacts, told: str) -> CheckResult:
     verdict = check.evaluator(seen)
     status, evidence = verdict.status, verdict.evidence
     if check.live and status is CheckStatus.PASSED and not seen.live:
         sample_at = seen.box.sample_at
-        last = "no sample" if sample_at is None else f"last sample {age(seen.now - sample_at)} ago"
+        last = (
+            "no sample"
+            if sample_at is None
+            else f"last sample {format_duration(seen.now - sample_at)} ago"
+        )
         status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
     command = check.command.replace("{box}", seen.box.spec.name)
     return CheckResult(
@@ -311,7 +327,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """Identifies the condition and its resource."""
     title: str
-    steps: tuple[Fix, ...]
+    steps: tuple[FixStep, ...]
     finding: Finding | None = None
     """The finding that proposed it; None = an alert did."""
     over_at: float | None = None
@@ -322,12 +338,12 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is unknown whether the condition is active; empty = it is known."""
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether its steps are ticked."""
         return self.over_at is not None
 
 
-def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tuple[Remedy, ...]:
+def list_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tuple[Remedy, ...]:
     """Return the current remedies, followed by earlier ones that are over or no longer seen.
 
     Args:
@@ -335,20 +351,26 @@ def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> 
         box: Its state.
         now: Client clock.
     """
-    alerts = box.alerts if box.alerts_kept else instant(box, now)[1]
+    alerts = box.alerts if box.alerts_kept else judge_without_history(box, now)[1]
     told = {
         f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}"
         for finding in box.findings
     }
     known = {one.key: one for one in before}
-    found = [_of_finding(finding, known, now) for finding in box.findings if finding.fixes]
-    found += [_of_alert(alert) for alert in alerts if not alert.muted and alert.id not in told]
+    found = [_remedy_of_finding(finding, known, now) for finding in box.findings if finding.fixes]
+    found += [
+        _remedy_of_alert(alert) for alert in alerts if not alert.muted and alert.id not in told
+    ]
     # An alert that is muted, replaced by a finding, or found again under another key is not over.
-    here = {one.key for one in found} | {alert.id for alert in alerts} | covered(box.findings)
+    here = (
+        {one.key for one in found}
+        | {alert.id for alert in alerts}
+        | covered_alert_ids(box.findings)
+    )
     broken = {finding.resource for finding in box.findings}
     seen = facts_of(box, now)
     gone = [
-        _gone(one, seen)
+        _close_remedy(one, seen)
         for one in before
         if one.key not in here and (one.finding is None or one.finding.resource not in broken)
     ]
@@ -357,7 +379,7 @@ def standing_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> 
     ]
 
 
-def _of_finding(finding: Finding, known: dict[str, Remedy], now: float) -> Remedy:
+def _remedy_of_finding(finding: Finding, known: dict[str, Remedy], now: float) -> Remedy:
     key = f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}"
     old = known.get(key)
     since = old.over_at if old is not None and old.over_at is not None else now
@@ -370,24 +392,28 @@ def _of_finding(finding: Finding, known: dict[str, Remedy], now: float) -> Remed
     )
 
 
-def _of_alert(alert: Alert) -> Remedy:
+def _remedy_of_alert(alert: Alert) -> Remedy:
     kind = BY_ID.get(alert.kind)
     advice = kind.advice if kind is not None else ""
-    return Remedy(key=alert.id, title=alert.text, steps=(Fix(advice),) if advice else ())
+    return Remedy(key=alert.id, title=alert.text, steps=(FixStep(advice),) if advice else ())
 
 
-def _gone(one: Remedy, seen: Facts) -> Remedy:
+def _close_remedy(one: Remedy, seen: BoxFacts) -> Remedy:
     """Return a remedy that is no longer proposed: ticked if the readings prove that it is over."""
-    if one.done:
+    if one.is_done:
         return one
-    if not seen.live or seen.blind:
+    if not seen.live or seen.is_blind:
         return msgspec.structs.replace(one, doubt="unknown: the box does not report it now")
-    if one.finding is None or one.finding.where in READING_SOURCES or _went_on(one.finding, seen):
+    if (
+        one.finding is None
+        or one.finding.where in READING_SOURCES
+        or _run_continued(one.finding, seen)
+    ):
         return msgspec.structs.replace(one, over_at=seen.now, doubt="")
     return msgspec.structs.replace(one, doubt="no longer in the log; unknown whether it is over")
 
 
-def _went_on(finding: Finding, seen: Facts) -> bool:
+def _run_continued(finding: Finding, seen: BoxFacts) -> bool:
     """Return whether the run got past the failure.
 
     It logged a later step, or its cell ended well.

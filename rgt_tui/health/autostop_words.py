@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from rgt_tui.model import (
+    AutostopMode,
     AutostopReading,
     BoxState,
-    EndsBy,
-    Link,
-    Mode,
-    SelfStop,
+    EndAction,
+    LinkState,
+    SelfStopState,
     StopEvent,
     moment,
     time_of_day,
 )
-from rgt_tui.profiles import age, money
+from rgt_tui.profiles import format_duration, format_money
 
 POWER = "⏻"
 SLACK_S = 60.0
@@ -26,23 +26,25 @@ UNDONE = ("failed", "refused", "withdrawn")
 """Last events of a stop that did not happen."""
 
 
-def clock_words(reading: AutostopReading) -> str:
+def describe_clock(reading: AutostopReading) -> str:
     """Describe the clock of a box's own stop, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
-    does = "parks itself" if reading.action == EndsBy.PARK else "calls you"
+    does = "parks itself" if reading.action == EndAction.PARK else "calls you"
     if reading.state == "stopping":
-        if reading.action == EndsBy.PARK:
+        if reading.action == EndAction.PARK:
             return "parks itself now"
         return "calls you now"
     if reading.state == "failed":
         return "could not park itself: it is still billed"
     if reading.state == "disarmed":
         return "no longer armed"
-    limit = "?" if reading.limit_s is None else age(reading.limit_s)
+    limit = "?" if reading.limit_s is None else format_duration(reading.limit_s)
     if reading.kept_until is not None and reading.stops_in_s is not None:
-        return f"{does} in {age(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
-    if reading.mode == Mode.LEASE:
+        return f"{does} in {format_duration(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
+    if reading.mode == AutostopMode.LEASE:
         left = (
-            "at an unknown time" if reading.stops_in_s is None else f"in {age(reading.stops_in_s)}"
+            "at an unknown time"
+            if reading.stops_in_s is None
+            else f"in {format_duration(reading.stops_in_s)}"
         )
         return f"{does} {left} (lease of {limit})"
     if reading.idle_s is None:
@@ -51,53 +53,53 @@ def clock_words(reading: AutostopReading) -> str:
     if reading.idle_s <= 0.0:
         why = f", now: {reading.why[0]}" if reading.why else ""
         return f"{does} when idle {limit}{why}"
-    left = "" if reading.stops_in_s is None else f" in {age(reading.stops_in_s)}"
-    return f"{does}{left} (idle {age(reading.idle_s)} of {limit})"
+    left = "" if reading.stops_in_s is None else f" in {format_duration(reading.stops_in_s)}"
+    return f"{does}{left} (idle {format_duration(reading.idle_s)} of {limit})"
 
 
-def of_box(box: BoxState) -> tuple[AutostopReading, ...]:
+def list_readings(box: BoxState) -> tuple[AutostopReading, ...]:
     """Return the newest sample's autostop readings: the idle clock, then the lease."""
-    if box.sample is None or box.link is not Link.LIVE:
+    if box.sample is None or box.link is not LinkState.LIVE:
         return ()
     return tuple(one for one in (box.sample.autostop, box.sample.lease) if one is not None)
 
 
-def box_words(box: BoxState, now: float) -> str:
+def describe_self_stop(box: BoxState, now: float) -> str:
     """Describe a box's own stop, or its outcome, in one line; empty if it has none.
 
     Args:
         box: The state.
         now: Client clock.
     """
-    running = of_box(box)
+    running = list_readings(box)
     if running:
-        return "; ".join(clock_words(one) for one in running)
+        return "; ".join(describe_clock(one) for one in running)
     known = box.self_stop
     if known is None or not known.armed:
         return ""
     if known.told_at is not None:
         if now - known.told_at < SHOWN_S:
-            return told_words(known)
+            return describe_reported_park(known)
         return ""
     if known.off_at is not None and may_have_parked(known):
-        return off_words(known, box.meter.source)
+        return describe_armed_off(known, box.meter.source)
     return ""
 
 
-def may_have_parked(known: SelfStop) -> bool:
+def may_have_parked(known: SelfStopState) -> bool:
     """Return whether a machine that is off may have stopped itself.
 
     If off before its limit, it did not.
     """
     if known.off_at is None:
         return False
-    parks = [one for one in known.armed if one.action is EndsBy.PARK]
+    parks = [one for one in known.armed if one.action is EndAction.PARK]
     return known.stopping_at is not None or any(
         known.off_at >= one.at + one.limit_s - SLACK_S for one in parks
     )
 
 
-def off_words(known: SelfStop, source: str) -> str:
+def describe_armed_off(known: SelfStopState, source: str) -> str:
     """Describe an armed machine that is off.
 
     Claim that it parked itself only if it announced that.
@@ -107,15 +109,15 @@ def off_words(known: SelfStop, source: str) -> str:
     heard = known.stopping_at is not None
     verb = f"parked itself by {at}" if heard else f"off by {at}, as armed"
     what = (
-        f"idle {age(armed.limit_s)}"
-        if armed.mode is Mode.IDLE
-        else f"lease of {age(armed.limit_s)}"
+        f"idle {format_duration(armed.limit_s)}"
+        if armed.mode is AutostopMode.IDLE
+        else f"lease of {format_duration(armed.limit_s)}"
     )
     told = f"({source}): {what}, armed at {time_of_day(armed.at)}"
     return f"{verb} {told}; its saved files are listed once it starts again"
 
 
-def told_words(known: SelfStop) -> str:
+def describe_reported_park(known: SelfStopState) -> str:
     """Say when, why and with what a box parked itself, as reported after its restart.
 
     Or that it did not.
@@ -129,14 +131,16 @@ def told_words(known: SelfStop) -> str:
         return f"was started again, and is no longer armed: {why}"
     at = known.off_at if known.off_at is not None else sent.at
     what = (
-        f"idle {age(armed.limit_s)}"
-        if armed.mode is Mode.IDLE
-        else f"lease of {age(armed.limit_s)}"
+        f"idle {format_duration(armed.limit_s)}"
+        if armed.mode is AutostopMode.IDLE
+        else f"lease of {format_duration(armed.limit_s)}"
     )
     texts = {event.event: event.text for event in mine}
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
     worth = known.saved is not None and known.saved >= LEAST_SAVED
-    money_saved = f"; {money(known.saved, armed.currency, True)} of compute saved" if worth else ""
+    money_saved = (
+        f"; {format_money(known.saved, armed.currency, True)} of compute saved" if worth else ""
+    )
     return f"parked itself at {time_of_day(at)}: {'; '.join((what, *done))}{money_saved}"
 
 

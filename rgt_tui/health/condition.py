@@ -8,11 +8,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rgt_tui.health.facts import NO_QUEUE_STALL_S, STANDS, Facts
-from rgt_tui.model import BoxState, CheckStatus, Finding, Fix, Link, Proc, Severity
+from rgt_tui.health.facts import NO_QUEUE_STALL_S, STANDS, BoxFacts
+from rgt_tui.model import (
+    BoxState,
+    CheckStatus,
+    Finding,
+    FixStep,
+    LinkState,
+    Severity,
+    TrainingProcess,
+)
 from rgt_tui.profiles.readings import STALL_MIN_S
 
-Sign = Callable[[Facts], object]
+Sign = Callable[[BoxFacts], object]
 """A cheap test of a view: a true result means the thing it looks for is present."""
 
 LEAST_STAND_S = min(STANDS * STALL_MIN_S, NO_QUEUE_STALL_S)
@@ -37,7 +45,7 @@ class Reading(NamedTuple):
     """Replaces the condition's short word."""
 
 
-class Rung(NamedTuple):
+class AlertRung(NamedTuple):
     """One level of an alert and its two limits; between them the alert keeps its state."""
 
     level: str
@@ -47,16 +55,16 @@ class Rung(NamedTuple):
     """Still raised up to this value."""
 
 
-Read = Callable[[Facts], Sequence[Reading] | None]
+Read = Callable[[BoxFacts], Sequence[Reading] | None]
 """Returns a reading per resource, or None if nothing can be decided. A resource left out has
 cleared.
 """
 Covered = Callable[[Finding], str | None]
-Say = Callable[[Facts, Reading, float], str]
+Say = Callable[[BoxFacts, Reading, float], str]
 """Returns one line with the reading that proves it; the number is the client clock of its start."""
 
 
-class Proof(NamedTuple):
+class EntryProof(NamedTuple):
     """Proof of a handbook entry that needs no line of a log."""
 
     evidence: str
@@ -68,7 +76,7 @@ class Proof(NamedTuple):
     step: int | None = None
     durable: str | None = None
     """Where the run's results are copied to, for the commands that need it."""
-    fixes: tuple[Fix, ...] = ()
+    fixes: tuple[FixStep, ...] = ()
     """Replaces the entry's fixes: the steps with this box's real values."""
     confidence: float | None = None
     """Confidence, 0 to 1; None = that of a reading that shows it directly."""
@@ -76,7 +84,7 @@ class Proof(NamedTuple):
     """Line number in its log; None = not from a log, or unknown."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class HandbookEntry(msgspec.Struct, frozen=True):
     """A row of the handbook: a known failure of a training, its proof, and its fixes."""
 
     id: str
@@ -87,10 +95,10 @@ class Entry(msgspec.Struct, frozen=True):
     """What to do now, one of `rgt_tui.handbook.Action`."""
     resource: str
     """What ran out or broke; ``{name}`` is replaced with the first group of the pattern, if any."""
-    fixes: tuple[Fix, ...]
+    fixes: tuple[FixStep, ...]
     """In the order in which to try them; commands are shown, never run."""
     never: str
-    prove: Callable[[Facts], Iterable[Proof]] | None = None
+    prove: Callable[[BoxFacts], Iterable[EntryProof]] | None = None
     """Finds proofs in the live readings."""
     needs: Sign | None = None
     """`prove` is skipped if this is false, because it would find nothing."""
@@ -119,13 +127,13 @@ class Verdict(msgspec.Struct, frozen=True):
     """Client clock of the evidence; None if it has no time, e.g. a fact of the profile."""
 
 
-class Check(msgspec.Struct, frozen=True):
+class LifecycleCheck(msgspec.Struct, frozen=True):
     """One item of the lifecycle checklist."""
 
     id: str
     """E.g. ``4.3``; the digit before the point is the phase."""
     title: str
-    evaluator: Callable[[Facts], Verdict]
+    evaluator: Callable[[BoxFacts], Verdict]
     live: bool = True
     """Passes only while the evidence is current; False for lasting facts (a finished cell, a
     profile).
@@ -150,7 +158,7 @@ class Condition(msgspec.Struct, frozen=True):
     """Shown in the box's row."""
     read: Read = lambda view: None
     say: Say = lambda view, reading, since: ""
-    rungs: tuple[Rung, ...] = ()
+    rungs: tuple[AlertRung, ...] = ()
     """Mildest first; empty = not an alert."""
     unit: str = "yes"
     """Unit of the limits; ``yes`` for a condition that is either true or false."""
@@ -191,31 +199,31 @@ class Condition(msgspec.Struct, frozen=True):
     """Handbook entries that can be its cause, with proof and fixes."""
     covered: Covered | None = None
     """The resource for which one of `findings` replaces the alert; None = both are reported."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[LifecycleCheck, ...] = ()
     """Its checks in the phases."""
     see: str = ""
     """More ids: of checks, of the handbook, and of the notes that its ids refer to."""
 
     @property
-    def more(self) -> str:
+    def related_ids(self) -> str:
         """Ids of everything else about it: its findings, its checks, related conditions."""
         return " ".join((*self.findings, *(check.id for check in self.checks), *self.see.split()))
 
 
-YES = (Rung("warn", 1.0, 1.0),)
-YES_ERROR = (Rung("error", 1.0, 1.0),)
+YES = (AlertRung("warn", 1.0, 1.0),)
+YES_ERROR = (AlertRung("error", 1.0, 1.0),)
 """Limits of a condition that is either true or false."""
 NOTHING: tuple[Reading, ...] = ()
 SO = (Reading("", 1.0),)
 """The reading of a condition that is true of the box's only resource."""
 
 
-def say_text(view: Facts, reading: Reading, since: float) -> str:
+def say_text(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text that was read."""
     return str(reading.about)
 
 
-def level(rungs: Sequence[Rung], value: float) -> str | None:
+def level_of_value(rungs: Sequence[AlertRung], value: float) -> str | None:
     """Return the level of a value for which large is bad; None = below all rungs.
 
     Without hysteresis.
@@ -223,39 +231,41 @@ def level(rungs: Sequence[Rung], value: float) -> str | None:
     return next((rung.level for rung in reversed(rungs) if value >= rung.at), None)
 
 
-def passed(evidence: str, at: float | None = None) -> Verdict:
+def passed_verdict(evidence: str, at: float | None = None) -> Verdict:
     """Return the verdict *passed*."""
     return Verdict(CheckStatus.PASSED, evidence, at)
 
 
-def failed(evidence: str, at: float | None = None) -> Verdict:
+def failed_verdict(evidence: str, at: float | None = None) -> Verdict:
     """Return the verdict *failed*."""
     return Verdict(CheckStatus.FAILED, evidence, at)
 
 
-def warn(evidence: str, at: float | None = None) -> Verdict:
+def warn_verdict(evidence: str, at: float | None = None) -> Verdict:
     """Return the verdict *warn*: neither proved nor disproved, and worth checking."""
     return Verdict(CheckStatus.WARN, evidence, at)
 
 
-def waiting(evidence: str, at: float | None = None) -> Verdict:
+def waiting_verdict(evidence: str, at: float | None = None) -> Verdict:
     """Return the verdict *waiting*: nothing to evaluate yet."""
     return Verdict(CheckStatus.WAITING, evidence, at)
 
 
-def absent(seen: Facts, evidence: str, at: float | None = None) -> Verdict:
+def unread_verdict(seen: BoxFacts, evidence: str, at: float | None = None) -> Verdict:
     """Return *waiting*, with the reason if the box could not be read at all."""
-    return Verdict(CheckStatus.WAITING, seen.untold or evidence, at)
+    return Verdict(CheckStatus.WAITING, seen.unread_reason or evidence, at)
 
 
-def person(evidence: str) -> Verdict:
+def person_verdict(evidence: str) -> Verdict:
     """Return *person*: only a person can decide."""
     return Verdict(CheckStatus.PERSON, evidence)
 
 
-def graded(evidence: str, found: str | None, at: float | None = None) -> Verdict:
-    """Turn the `level` of a reading into a verdict."""
-    return {"error": failed, "warn": warn}.get(found or "", passed)(evidence, at)
+def verdict_of_level(evidence: str, found: str | None, at: float | None = None) -> Verdict:
+    """Turn the `level_of_value` of a reading into a verdict."""
+    return {"error": failed_verdict, "warn": warn_verdict}.get(found or "", passed_verdict)(
+        evidence, at
+    )
 
 
 # Cheap tests for the things a condition or handbook page needs before it has anything to check.
@@ -264,16 +274,16 @@ def graded(evidence: str, found: str | None, at: float | None = None) -> Verdict
 # box, most conditions need not be read.
 
 
-class Signs:
+class SignCache:
     """The tests of one view, each evaluated once."""
 
     __slots__ = ("_known", "_view")
 
-    def __init__(self, view: Facts) -> None:
+    def __init__(self, view: BoxFacts) -> None:
         self._view = view
         self._known: dict[Sign, bool] = {}
 
-    def lack(self, sign: Sign | None) -> bool:
+    def lacks_sign(self, sign: Sign | None) -> bool:
         """Return whether a needed sign is absent; False if no sign is needed."""
         if sign is None:
             return False
@@ -283,78 +293,78 @@ class Signs:
         return not there
 
 
-def unreachable(view: Facts) -> object:
+def unreachable(view: BoxFacts) -> object:
     """Return whether the box does not answer."""
-    return view.box.link is Link.UNREACHABLE
+    return view.box.link is LinkState.UNREACHABLE
 
 
-def stale(view: Facts) -> object:
+def has_stale_figures(view: BoxFacts) -> object:
     """Return whether there are no current figures."""
     return view.stale
 
 
-def queued(view: Facts) -> object:
+def has_queues(view: BoxFacts) -> object:
     """Return the queues."""
     return view.box.queues
 
 
-def work(view: Facts) -> object:
+def has_work(view: BoxFacts) -> object:
     """Return the queues, or the trainings found outside of them."""
     return view.box.queues or view.box.found
 
 
-def named_work(view: Facts) -> object:
+def named_work(view: BoxFacts) -> object:
     """Return the running cells, or the trainings found outside of the queues."""
-    return view.running or view.box.found
+    return view.running_cells or view.box.found
 
 
-def running(view: Facts) -> object:
+def has_running_cells(view: BoxFacts) -> object:
     """Return the running cells."""
-    return view.running
+    return view.running_cells
 
 
-def going_on(view: Facts) -> object:
+def has_active_runs(view: BoxFacts) -> object:
     """Return the active runs."""
-    return view.running or view.beside
+    return view.running_cells or view.beside
 
 
-def standing(view: Facts) -> object:
+def has_stalled_run(view: BoxFacts) -> object:
     """Return whether a run has not advanced for long enough that something may hang."""
     return view.progress_age is not None and view.progress_age >= LEAST_STAND_S
 
 
-def resumed(view: Facts) -> object:
+def has_resumed_run(view: BoxFacts) -> object:
     """Return whether a run resumed from a checkpoint."""
     return any(run.resumes for run in view.box.runs)
 
 
-def odd_loss(view: Facts) -> object:
+def has_nonfinite_loss(view: BoxFacts) -> object:
     """Return whether a loss is not a finite number."""
     return any(run.loss is not None and not math.isfinite(run.loss) for run in view.box.runs)
 
 
-def waiting_run(view: Facts) -> object:
+def waiting_run(view: BoxFacts) -> object:
     """Return whether a run waits with unsaved work in memory."""
     return any(run.wait is not None for run in view.box.runs)
 
 
-def over(view: Facts) -> object:
+def has_ended_training(view: BoxFacts) -> object:
     """Return whether the processes of a found training are gone."""
     return any(not run.alive for run in view.box.found)
 
 
-def armed(view: Facts) -> object:
+def has_self_stop(view: BoxFacts) -> object:
     """Return what this computer armed the box with to stop itself, if anything."""
     return view.box.self_stop
 
 
-def unread_mount(view: Facts) -> object:
+def unread_mount(view: BoxFacts) -> object:
     """Return whether a mount could not be read."""
     sample = view.box.sample
     return sample is not None and any(disk.error is not None for disk in sample.disks)
 
 
-def ailing_card(view: Facts) -> object:
+def ailing_card(view: BoxFacts) -> object:
     """Return whether a GPU does not answer, is throttled, or has reported errors."""
     sample = view.box.sample
     return view.news.hard or (
@@ -366,17 +376,17 @@ def ailing_card(view: Facts) -> object:
     )
 
 
-def stopped_process(view: Facts) -> object:
+def stopped_process(view: BoxFacts) -> object:
     """Return whether a process is stopped by a signal."""
-    return any(proc.state == "T" for proc in _procs(view))
+    return any(proc.state == "T" for proc in _list_processes(view))
 
 
-def ranks(view: Facts) -> object:
+def has_ranks(view: BoxFacts) -> object:
     """Return whether a process is a rank of a distributed training."""
-    return any(proc.dist is not None for proc in _procs(view))
+    return any(proc.dist is not None for proc in _list_processes(view))
 
 
-def _procs(view: Facts) -> tuple[Proc, ...]:
+def _list_processes(view: BoxFacts) -> tuple[TrainingProcess, ...]:
     if view.box.sample is not None:
         return view.box.sample.procs
     return ()

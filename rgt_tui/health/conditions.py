@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable
 
 from rgt_tui.health import condition, stuck_ranks
-from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
+from rgt_tui.health.condition import YES, YES_ERROR, AlertRung, Condition, LifecycleCheck, say_text
 from rgt_tui.health.facts import (
     FIRST_STEP_S,
     LOST_S,
@@ -26,7 +26,7 @@ from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.health.rows.conditions_checked import CHECKED_ONLY
-from rgt_tui.model import Finding, clean
+from rgt_tui.model import Finding, clean_text
 
 _ROWS: tuple[Condition, ...] = (
     Condition(
@@ -35,7 +35,7 @@ _ROWS: tuple[Condition, ...] = (
         of=frozenset(("findings",)),
         advice="Open the box: the finding shows the line that proves it, and the fix.",
         checks=(
-            Check("4.7", "nothing diagnosed", queue.check_undiagnosed,
+            LifecycleCheck("4.7", "nothing diagnosed", queue.check_undiagnosed,
                   command="rgt grep {box} 'Error|Traceback'"),
         ),
         see="triage",
@@ -45,13 +45,14 @@ _ROWS: tuple[Condition, ...] = (
         told=True,
         of=frozenset(("queues",)),
         advice="Read the end of its log, fix the cause, then run the queue again from this cell.",
-        checks=(Check("5.1", "every cell done", queue.check_all_done, live=False, command="rgt queue {box} status"),),
+        checks=(LifecycleCheck("5.1", "every cell done", queue.check_all_done, live=False, command="rgt queue "
+                                                                                                   "{box} status"),),
     ),
     Condition(
         "ended", "A training outside the queues has ended", "ended", runs.read_ended, runs.say_ended,
-        (Rung("warn", 1.0, 1.0), Rung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
+        (AlertRung("warn", 1.0, 1.0), AlertRung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
         escalates=True, once=True,
-        needs=condition.over,
+        needs=condition.has_ended_training,
         advice="Read the end of its log: only its parent process knows its exit status.",
         see="5.1 4.1",
     ),
@@ -61,7 +62,7 @@ _ROWS: tuple[Condition, ...] = (
         over="the queue can be read again",
         advice="Fix the queue file or its state file; what is running keeps running.",
         checks=(
-            Check("3.1", "queue read, names distinct", queue.check_queue_read, live=False,
+            LifecycleCheck("3.1", "queue read, names distinct", queue.check_queue_read, live=False,
                   command="rgt queue {box} check"),
         ),
     ),
@@ -75,13 +76,13 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "stalled", "A run makes no progress", "stalled", queue.read_stalled, queue.say_stalled,
-        (Rung("warn", 1.0, 1.0),), unit="× usual (30 s, or 10 steps)", escalates=True,
-        needs=condition.going_on,
+        (AlertRung("warn", 1.0, 1.0),), unit="× usual (30 s, or 10 steps)", escalates=True,
+        needs=condition.has_active_runs,
         over="{key} is no longer stuck",
         advice="Read its log and, before a restart loses the evidence, run py-spy dump --pid PID.",
         findings=("HANG1", "HANG2", "D19", "D20"),
         covered=runs.run_of,
-        checks=(Check("4.2", "progress, not utilisation", runs.check_progress),),
+        checks=(LifecycleCheck("4.2", "progress, not utilisation", runs.check_progress),),
         see="T21",
     ),
     Condition(
@@ -97,18 +98,18 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step, queue.say_no_step, YES,
         hold_s=FIRST_STEP_S, escalates=True,
-        needs=condition.running,
+        needs=condition.has_running_cells,
         over="{key} no longer waits for its first step",
         advice="Read its log: it loads slowly, waits for something, or buffers its output.",
         checks=(
-            Check("3.3", "first step logged", queue.check_first_step, live=False,
+            LifecycleCheck("3.3", "first step logged", queue.check_first_step, live=False,
                   command="rgt grep {box} Traceback"),
         ),
         see="U43",
     ),
     Condition(
         "idle-gpu", "A GPU is idle while a run is alive", "idle gpu", gpu.read_idle, gpu.say_idle,
-        (Rung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0, escalates=True,
+        (AlertRung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0, escalates=True,
         over="GPU {key} no longer idles while a run is alive",
         advice="Check that the run uses every GPU you pay for, and that its input is fast enough.",
         see="U24 U31 G5",
@@ -116,7 +117,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "gpu-spins", "A GPU is busy without any progress", "hangs", pace.read_spinning, pace.say_spinning, YES,
         hold_s=60.0, quiet_s=30.0, escalates=True,
-        needs=condition.standing,
+        needs=condition.has_stalled_run,
         over="{key} is no longer busy without progress",
         advice="Its ranks wait for one another: keep the stacks (py-spy dump --pid PID) before you restart.",
         findings=("HANG2", "D19", "D20", "HANG1"),
@@ -125,23 +126,23 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "starved", "The GPUs wait for their input", "starved", pace.read_starved, pace.say_starved,
-        (Rung("warn", 30.0, 45.0),), unit="% util, mean", below=True, hold_s=600.0, quiet_s=120.0,
+        (AlertRung("warn", 30.0, 45.0),), unit="% util, mean", below=True, hold_s=600.0, quiet_s=120.0,
         over="the GPUs no longer wait for their input",
         advice="More loader workers (up to the cores), pinned memory, data on the local disk; not a larger card.",
         see="U24 U8 T4",
     ),
     Condition(
         "input-bound", "Steps wait for their data", "input-bound", pace.read_input, pace.say_input,
-        (Rung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
-        needs=condition.going_on,
+        (AlertRung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
+        needs=condition.has_active_runs,
         over="{key} no longer waits for its data",
         advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid shows what is slow.",
         see="U24 U8 U38",
     ),
     Condition(
         "comm-bound", "Steps wait for the other ranks", "comm-bound", pace.read_talk, pace.say_talk,
-        (Rung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
-        needs=condition.going_on,
+        (AlertRung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
+        needs=condition.has_active_runs,
         over="{key} no longer waits for the other ranks",
         advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is slow.",
         see="T23",
@@ -161,7 +162,7 @@ _ROWS: tuple[Condition, ...] = (
         advice="Free space, old checkpoints and caches first, before the next save fails.",
         findings=("U6", "U7"),
         covered=space.mount_short_of("bytes"),
-        checks=(Check("0.5", "three more checkpoints fit, bytes and inodes", space.check_checkpoint_budget),),
+        checks=(LifecycleCheck("0.5", "three more checkpoints fit, bytes and inodes", space.check_checkpoint_budget),),
     ),
     Condition(
         "inodes", "A mount is running out of inodes", "inodes", space.read_inodes, space.say_inodes, space.DISK,
@@ -171,13 +172,13 @@ _ROWS: tuple[Condition, ...] = (
         findings=("U6", "U7"),
         covered=space.mount_short_of("inodes"),
         checks=(
-            Check("0.2", "inodes below 80% on every mount", space.check_inodes),
-            Check("4.3", "inodes below 80% everywhere", space.check_inodes),
+            LifecycleCheck("0.2", "inodes below 80% on every mount", space.check_inodes),
+            LifecycleCheck("4.3", "inodes below 80% everywhere", space.check_inodes),
         ),
     ),
     Condition(
         "filling", "A mount will soon be full", "filling", space.read_filling, space.say_filling,
-        (Rung("warn", 3.0, 4.0), Rung("error", 0.5, 0.75)), unit="h to full", below=True, hold_s=300.0,
+        (AlertRung("warn", 3.0, 4.0), AlertRung("error", 0.5, 0.75)), unit="h to full", below=True, hold_s=300.0,
         quiet_s=120.0, gauge=True,
         over="no longer filling up",
         advice="Find the growing files and limit them (retention, logs), or free space in time.",
@@ -196,7 +197,7 @@ _ROWS: tuple[Condition, ...] = (
         quiet_s=30.0, gauge=True,
         over="the container has free memory again",
         advice="Fewer loader workers or smaller caches in the process; the kernel kills at the limit.",
-        checks=(Check("4.8", "container memory below 90%, no kill", space.check_memory),),
+        checks=(LifecycleCheck("4.8", "container memory below 90%, no kill", space.check_memory),),
         see="U9",
     ),
     Condition(
@@ -217,7 +218,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "cpu-throttled", "The CPU quota slows the training down", "cpu", gpu.read_cpu, gpu.say_cpu,
-        (Rung("warn", 25.0, 15.0),), unit="% of the time", hold_s=300.0, quiet_s=60.0,
+        (AlertRung("warn", 25.0, 15.0),), unit="% of the time", hold_s=300.0, quiet_s=60.0,
         over="the CPU quota no longer slows the training down",
         advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you get.",
         see="U40",
@@ -231,7 +232,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "stolen", "The host gives CPU time to other machines", "steal", pace.read_stolen, pace.say_stolen,
-        (Rung("warn", 10.0, 5.0),), unit="% of the time", hold_s=300.0, quiet_s=120.0,
+        (AlertRung("warn", 10.0, 5.0),), unit="% of the time", hold_s=300.0, quiet_s=120.0,
         over="the host no longer takes processor time",
         advice="A noisy neighbour: if it persists, rent another machine; nothing you change on this one helps.",
         see="U41",
@@ -267,22 +268,22 @@ _ROWS: tuple[Condition, ...] = (
         advice="The GPU is lost until the machine restarts: copy the checkpoint away, rent another.",
         findings=("U22",),
         covered=gpu.card_of,
-        checks=(Check("0.4", "GPU seen", gpu.check_gpu_seen, command="rgt gpu-health {box}"),),
+        checks=(LifecycleCheck("0.4", "GPU seen", gpu.check_gpu_seen, command="rgt gpu-health {box}"),),
     ),
     Condition(
         "loss-nan", "The loss is not a number", "nan", runs.read_nan, runs.say_nan,
-        (Rung("warn", 1.0, 1.0), Rung("error", 3.0, 1.0)), unit="points in a row", quiet_s=60.0,
-        needs=condition.going_on,
+        (AlertRung("warn", 1.0, 1.0), AlertRung("error", 3.0, 1.0)), unit="points in a row", quiet_s=60.0,
+        needs=condition.has_active_runs,
         over="{key}: the loss is no longer NaN",
         advice="Stop it and resume from an earlier checkpoint with a lower learning rate, bf16 or gradient clipping.",
         findings=("P8", "P9", "P10"),
         covered=runs.run_of,
-        checks=(Check("4.4", "no NaN in the last 50 losses", runs.check_losses_finite),),
+        checks=(LifecycleCheck("4.4", "no NaN in the last 50 losses", runs.check_losses_finite),),
     ),
     Condition(
         "loss-spike", "The loss jumps", "spike", runs.read_spike, runs.say_spike,
-        (Rung("warn", 8.0, 4.0),), unit="robust σ", quiet_s=60.0,
-        needs=condition.going_on,
+        (AlertRung("warn", 8.0, 4.0),), unit="robust σ", quiet_s=60.0,
+        needs=condition.has_active_runs,
         over="{key}: the loss no longer jumps",
         advice="Watch whether it recovers; if not, resume from an earlier checkpoint with a lower learning rate.",
         see="P12 P14",
@@ -290,32 +291,33 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "loss-flat", "The loss does not fall", "flat", curves.read_flat, curves.say_flat, YES,
         hold_s=60.0, quiet_s=60.0,
-        needs=condition.going_on,
+        needs=condition.has_active_runs,
         over="{key}: the loss is no longer flat",
         advice="Check whether the weights change at all: learning rate, frozen layers, labels, the optimizer's groups.",
-        checks=(Check("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
+        checks=(LifecycleCheck("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
         see="P12",
     ),
     Condition(
         "loss-rising", "The loss rises", "rising", curves.read_rising, curves.say_rising,
-        (Rung("warn", 1.5, 1.25),), unit="× its lowest level", hold_s=60.0, quiet_s=60.0,
-        needs=condition.going_on,
+        (AlertRung("warn", 1.5, 1.25),), unit="× its lowest level", hold_s=60.0, quiet_s=60.0,
+        needs=condition.has_active_runs,
         over="{key}: the loss no longer rises",
         advice="It diverges: resume from before it rose, with a third to a tenth of the learning rate.",
         see="P12 P14",
     ),
     Condition(
         "loss-resumed", "The loss is higher after a resume", "resume", curves.read_jumped, curves.say_jumped,
-        (Rung("warn", 1.3, 1.15),), unit="× before", hold_s=30.0, quiet_s=60.0,
-        needs=condition.resumed,
+        (AlertRung("warn", 1.3, 1.15),), unit="× before", hold_s=30.0, quiet_s=60.0,
+        needs=condition.has_resumed_run,
         over="{key}: the loss is no longer higher than before the resume",
         advice="The resume lost state: optimizer, scheduler, scaler or data order; compare with a copy.",
         see="2.3",
     ),
     Condition(
-        "began-anew", "A run began from scratch although it had checkpoints", "anew", curves.read_anew, curves.say_anew,
+        "began-anew", "A run began from scratch although it had "
+                      "checkpoints", "anew", curves.read_restarted, curves.say_restarted,
         YES, hold_s=30.0, escalates=True,
-        needs=condition.resumed,
+        needs=condition.has_resumed_run,
         over="{key}: no longer a run that began from scratch",
         advice="Stop it before retention removes the checkpoint, and start it again with the path to resume from.",
         see="2.3",
@@ -331,7 +333,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "fast-finish", "A cell finished much too soon", "too soon", queue.read_fast, say_text, YES,
         hold_s=30.0, escalates=True,
-        needs=condition.queued,
+        needs=condition.has_queues,
         over="{key}: no longer finished too soon",
         advice="Read its log: most likely it did not run what you wanted.",
         see="PA3",
@@ -342,7 +344,8 @@ _ROWS: tuple[Condition, ...] = (
         of=frozenset(("queues",)),
         advice="Start the queue again: it resumes from the newest checkpoint.",
         findings=("SP1",),
-        checks=(Check("2.3", "an interrupted run resumed from its checkpoint", runs.check_resume_proved, live=False),),
+        checks=(LifecycleCheck("2.3", "an interrupted run resumed from its "
+                                      "checkpoint", runs.check_resume_proved, live=False),),
     ),
     Condition(
         "waiting", "Cells are waiting, but no runner is active", "waiting", queue.read_waiting, say_text, YES,
@@ -350,14 +353,14 @@ _ROWS: tuple[Condition, ...] = (
         of=frozenset(("queues",)),
         over="no cells wait without a runner any more",
         advice="Start the queue's runner.",
-        checks=(Check("3.2", "runner detached", queue.check_detached, command="rgt queue {box} run"),),
+        checks=(LifecycleCheck("3.2", "runner detached", queue.check_detached, command="rgt queue {box} run"),),
     ),
     Condition(
         "done-billing", "The queue is done, the GPU is still billed", "finished", money.read_done_billing,
         money.say_done_billing, YES, live=False, escalates=True,
         over="no longer billed while idle",
         advice="Pull and check the results, then stop the box (tear down).",
-        checks=(Check("5.4", "nothing training", queue.check_quiet, command="rgt reap {box}"),),
+        checks=(LifecycleCheck("5.4", "nothing training", queue.check_quiet, command="rgt reap {box}"),),
         see="5.1 5.6",
     ),
     Condition(
@@ -366,13 +369,14 @@ _ROWS: tuple[Condition, ...] = (
         needs=condition.unreachable,
         over="no longer unreachable",
         advice="That does not mean it is dead: check the provider's console and your own network.",
-        checks=(Check("1.1", "channel live, host key verified", link.check_channel, command="rgt doctor {box}"),),
+        checks=(LifecycleCheck("1.1", "channel live, host key "
+                                      "verified", link.check_channel, command="rgt doctor {box}"),),
         see="MP3 SSH-K2",
     ),
     Condition(
         "silent", "A connected box sends nothing", "silent", link.read_silent, link.say_silent, YES,
         hold_s=LOST_S, live=False, escalates=True,
-        needs=condition.stale,
+        needs=condition.has_stale_figures,
         over="no longer silent",
         advice="It may still be training, or hang: check the provider's console, and df on its mounts.",
         see="MP3 U22",
@@ -452,10 +456,10 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "meter", "The meter cannot be read", "meter", money.read_meter, money.say_meter,
-        (Rung("warn", METER_LOST_S, METER_LOST_S),), unit="s since read", live=False,
+        (AlertRung("warn", METER_LOST_S, METER_LOST_S),), unit="s since read", live=False,
         over="the meter can be read again",
         advice="Check the provider's key and console: what the box costs is unknown.",
-        checks=(Check("5.5", "meter read from the provider", money.check_meter_read, live=False),),
+        checks=(LifecycleCheck("5.5", "meter read from the provider", money.check_meter_read, live=False),),
     ),
     Condition(
         "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action, money.say_open_action,
@@ -474,14 +478,14 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "autostop-unwatched", "Armed, but no recorder enforces it", "no stop?", autostop.read_unwatched,
         autostop.say_unwatched, YES_ERROR, hold_s=autostop.SILENT_S,
-        needs=condition.armed,
+        needs=condition.has_self_stop,
         over="no longer armed without a recorder",
         advice="Arm it again (rgt autostop); if it was disarmed elsewhere, confirm that with --disarm.",
     ),
     Condition(
         "autostop-unknown", "Unknown for longer than the limit whether the box is idle", "idle?",
         autostop.read_unknown_idle, autostop.say_unknown_idle,
-        (Rung("warn", 1.0, 0.5),), unit="× the limit", escalates=True,
+        (AlertRung("warn", 1.0, 0.5),), unit="× the limit", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
         over="whether it is idle is known again",
         advice="It will not stop itself: rgt autostop BOX --status shows what it cannot read; or stop it yourself.",
@@ -489,7 +493,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "lease-unsaving", "A run that does not save blocks the lease", "lease",
         autostop.read_lease_unsaving, autostop.say_lease_unsaving,
-        (Rung("warn", 1.0, 1.0),), unit="runs", escalates=True,
+        (AlertRung("warn", 1.0, 1.0),), unit="runs", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
         over="no run blocks the lease any more",
         advice="Accept that it is stopped (rgt lease BOX TIME --accept RUN), postpone (rgt keep), or stop the run.",
@@ -504,7 +508,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "autostop-disarmed", "The box no longer stops itself", "disarmed", autostop.read_disarmed,
         autostop.say_disarmed, YES,
-        needs=condition.armed,
+        needs=condition.has_self_stop,
         over="no longer unexpectedly disarmed",
         advice="Arm it again (rgt autostop BOX --idle 45m), or confirm with --disarm that you know.",
     ),
@@ -541,15 +545,15 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
-        (Rung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0,
+        (AlertRung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0,
         of=frozenset(("clock_skew",)),
         over="the box's clock is no longer off",
         advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",
-        checks=(Check("1.3", "clocks agree", link.check_clock_skew),),
+        checks=(LifecycleCheck("1.3", "clocks agree", link.check_clock_skew),),
     ),
     Condition(
         "own-clock", "This computer's clock is off", "skew", link.read_own_clock, link.say_own_clock,
-        (Rung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", live=False,
+        (AlertRung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", live=False,
         of=frozenset(("meter",)),
         over="this computer's clock is no longer off",
         advice="Set it (timedatectl set-ntp true); ages, the days of the journal and `--for` depend on it.",
@@ -559,7 +563,7 @@ _ROWS: tuple[Condition, ...] = (
         unit="more losses", rises=True, quiet_s=600.0, live=False,
         over="the agent's stream is no longer damaged",
         advice="A bad network, or a program that writes into the channel; rgt doctor tests the box.",
-        checks=(Check("1.4", "stream without gap or repeat", link.check_gapless),),
+        checks=(LifecycleCheck("1.4", "stream without gap or repeat", link.check_gapless),),
     ),
     # Only in the checklist.
     *CHECKED_ONLY,
@@ -586,7 +590,7 @@ CHECKS = tuple(sorted((check for row in _ROWS for check in row.checks), key=lamb
 
 def ended_text(alert_id: str) -> str:
     """Return the sentence for an alert that has ended, from its id (``KIND`` or ``KIND:KEY``)."""
-    kind, _, key = clean(alert_id).partition(":")
+    kind, _, key = clean_text(alert_id).partition(":")
     row = BY_ID.get(kind)
     if row is None or not row.over:
         title = row.title[0].lower() + row.title[1:] if row is not None else kind
@@ -598,14 +602,14 @@ def ended_text(alert_id: str) -> str:
     return row.over
 
 
-def told_by(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def ids_referring_to(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the ids of the alerts and of the checks that refer to a page of the handbook."""
-    rows = [row for row in _ROWS if page in row.more.split()]
-    checks = {id_ for row in rows for id_ in row.more.split() if id_[0].isdigit()}
+    rows = [row for row in _ROWS if page in row.related_ids.split()]
+    checks = {id_ for row in rows for id_ in row.related_ids.split() if id_[0].isdigit()}
     return tuple(row.id for row in rows if row.rungs), tuple(sorted(checks))
 
 
-def covered(findings: Iterable[Finding]) -> frozenset[str]:
+def covered_alert_ids(findings: Iterable[Finding]) -> frozenset[str]:
     """Return the ids of alerts that a finding replaces because it says the same and more."""
     return frozenset(
         f"{row.id}:{key}"

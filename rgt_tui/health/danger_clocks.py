@@ -28,6 +28,7 @@ from rgt_tui.health.facts import (
     provider_word,
 )
 from rgt_tui.model import (
+    BillingVerb,
     BoxState,
     ClockMode,
     ClockStart,
@@ -36,10 +37,9 @@ from rgt_tui.model import (
     Meter,
     MeterKind,
     Profile,
-    Verb,
-    Wait,
+    TrainingPause,
 )
-from rgt_tui.profiles import age, held_runs, money, wait_left, wait_text
+from rgt_tui.profiles import find_held_runs, format_duration, format_money, wait_left, wait_text
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
 """The modes that have a reading."""
@@ -47,7 +47,7 @@ SAME_S = 900.0
 """Seconds of uncertainty about the start up to which the time left counts as exact."""
 
 
-class Bound(enum.StrEnum):
+class ClockBound(enum.StrEnum):
     """How far a clock's remaining time can be relied on."""
 
     EXACT = "exact"
@@ -68,7 +68,7 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     """The minimum left; None = it has no end (a charge), or its start is unknown."""
     most_left: float | None = None
     """The maximum left; None = unknown."""
-    bound: Bound = Bound.NONE
+    bound: ClockBound = ClockBound.NONE
     consequence: str
     level: str
     """``info``, ``warn`` or ``error``."""
@@ -92,7 +92,7 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     """It ends a run, not the machine, which keeps billing."""
 
 
-class Span(NamedTuple):
+class EventSpan(NamedTuple):
     """The interval in which something began (client clock), and the source."""
 
     earliest: float | None
@@ -119,30 +119,30 @@ def clock_readings(
     if provider_word(box, now) is Lifecycle.GONE or not math.isfinite(now):
         return ()
     found: list[ClockReading] = [
-        _of_wait(box, run.name, run.wait, now) for run in held_runs(box) if run.wait
+        _of_wait(box, run.name, run.wait, now) for run in find_held_runs(box) if run.wait
     ]
     if not clocks:
         return tuple(found)
-    stop = stopped(box, now)
+    stop = find_stop_span(box, now)
     for clock in clocks:
         made = None
         if clock.mode is ClockMode.COUNTDOWN and clock.counts_from is not None:
             made = _COUNTS[clock.counts_from](clock, box, stop, now)
         elif clock.mode is ClockMode.CHARGE:
-            made = _charge(clock, box, stop, now)
+            made = _read_charge(clock, box, stop, now)
         if made is not None:
             found.append(made)
-    return tuple(sorted(found, key=_place))
+    return tuple(sorted(found, key=_time_left_key))
 
 
-def _of_wait(box: BoxState, name: str, wait: Wait, now: float) -> ClockReading:
+def _of_wait(box: BoxState, name: str, wait: TrainingPause, now: float) -> ClockReading:
     left = wait_left(box, wait, now)
     return ClockReading(
         what="gives up",
         mode=ClockMode.COUNTDOWN,
         seconds_left=left,
         most_left=left,
-        bound=Bound.NONE if left is None else Bound.EXACT,
+        bound=ClockBound.NONE if left is None else ClockBound.EXACT,
         consequence=f"{name} is stopped without saving its state in memory",
         level="error",
         text=f"{name} {wait_text(wait, box.clock_skew, now)}",
@@ -164,44 +164,44 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
             mode=clock.mode,
             seconds_left=clock.after_s or None,
             most_left=clock.after_s or None,
-            bound=Bound.EXACT if clock.after_s else Bound.NONE,
+            bound=ClockBound.EXACT if clock.after_s else ClockBound.NONE,
             consequence=clock.consequence,
             level="info",
-            text=_joined(
-                f"{_about(clock)}{age(clock.after_s)} after a stop"
+            text=_join_consequence(
+                f"{_about_prefix(clock)}{format_duration(clock.after_s)} after a stop"
                 if clock.after_s
                 else "from a stop on",
                 clock,
             ),
             counts_from=clock.counts_from,
-            approx=clock.approx,
+            approx=clock.is_approximate,
             counting=False,
             whole_s=clock.after_s,
-            dispute=clock.dispute,
+            dispute=clock.dispute_text,
         )
         for clock in starts
     ]
-    return tuple(sorted(found, key=_place))
+    return tuple(sorted(found, key=_time_left_key))
 
 
-def notices(profile: Profile) -> tuple[str, ...]:
+def first_contact_notices(profile: Profile) -> tuple[str, ...]:
     """Return what to say about a platform at first contact.
 
     That is its worst danger, and what cannot be watched.
     """
-    return (profile.top_danger, *_noticed(profile, scripts=True))
+    return (profile.top_danger, *_list_notices(profile, scripts=True))
 
 
-def dangers(profile: Profile, verb: Verb) -> tuple[str, ...]:
+def action_warnings(profile: Profile, verb: BillingVerb) -> tuple[str, ...]:
     """Return the warnings before a billing action.
 
     They are the deadlines that a park starts, and what cannot be watched.
     """
-    started = [one.text for one in pending_readings(profile)] if verb is Verb.PARK else []
-    return (*started, *_noticed(profile, scripts=False))
+    started = [one.text for one in pending_readings(profile)] if verb is BillingVerb.PARK else []
+    return (*started, *_list_notices(profile, scripts=False))
 
 
-def _noticed(profile: Profile, *, scripts: bool) -> list[str]:
+def _list_notices(profile: Profile, *, scripts: bool) -> list[str]:
     return [
         f"{clock.what} ({clock.applies_when}): {clock.consequence}"
         for clock in profile.clocks
@@ -223,13 +223,13 @@ def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:
 
 def balance_left(meter: Meter, now: float) -> float | None:
     """Return the seconds until the account's balance is used up; None = unknown, or no charges."""
-    balance, burn, at = meter.balance, meter.burn_per_hour, _last(now, meter.at)
+    balance, burn, at = meter.balance, meter.burn_per_hour, _latest_known_time(now, meter.at)
     if balance is None or burn is None or not math.isfinite(balance) or not burn > 0:
         return None
     return max(0.0, max(0.0, balance) / burn * 3600.0 - (now - at if at is not None else 0.0))
 
 
-def stopped(box: BoxState, now: float) -> Span | None:
+def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
     """Return the interval in which the machine stopped.
 
     None while it runs, or if it was never seen.
@@ -238,37 +238,39 @@ def stopped(box: BoxState, now: float) -> Span | None:
     a silent machine may have stopped right after it was last seen.
     """
     life, meter = box.life, box.meter
-    seen = _last(
+    seen = _latest_known_time(
         now, box.sample_at, life.seen_at, meter.at if meter.lifecycle is Lifecycle.RUNNING else None
     )
-    parked = _last(now, life.parked_at)
+    parked = _latest_known_time(now, life.parked_at)
     if parked is not None and seen is not None and seen > parked + LOST_S:
         parked = None  # it has run since then
     word = provider_word(box, now)
     if word is Lifecycle.STOPPED:
         if parked is not None:
-            return Span(parked, parked, "parked through rgt")
-        told = _last(now, life.stopped_at if life.stopped_at is not None else meter.at)
+            return EventSpan(parked, parked, "parked through rgt")
+        told = _latest_known_time(now, life.stopped_at if life.stopped_at is not None else meter.at)
         earliest = seen if seen is None or told is None else min(seen, told)
-        return Span(earliest, told, meter.source)
+        return EventSpan(earliest, told, meter.source)
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING) and _is_read(meter, now):
         return None
     if parked is not None:
-        return Span(parked, parked, "parked through rgt")
-    told = _last(now, life.stopped_at) if life.rested else None
+        return EventSpan(parked, parked, "parked through rgt")
+    told = _latest_known_time(now, life.stopped_at) if life.rested else None
     if told is not None and word is Lifecycle.UNKNOWN and (box.sample_at or 0.0) <= told + LOST_S:
         # The provider has not been read again since an earlier rgt ended.
-        return Span(told if seen is None else min(seen, told), told, "the provider, as remembered")
+        return EventSpan(
+            told if seen is None else min(seen, told), told, "the provider, as remembered"
+        )
     if seen is None or now - seen <= LOST_S:
         return None
-    return Span(seen, None, "last seen", sure=False)
+    return EventSpan(seen, None, "last seen", sure=False)
 
 
 def _is_read(meter: Meter, now: float) -> bool:
     return meter.at is not None and now - meter.at <= METER_LOST_S
 
 
-def _last(now: float, *times: float | None) -> float | None:
+def _latest_known_time(now: float, *times: float | None) -> float | None:
     """Return the latest known time, at most `now`."""
     known = [
         min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0
@@ -277,56 +279,62 @@ def _last(now: float, *times: float | None) -> float | None:
 
 
 def _from_stop(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
     if stop is None:
         return None
-    return _spanned(clock, stop, now)
+    return _read_span_clock(clock, stop, now)
 
 
 def _from_start(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
     if provider_word(box, now) is Lifecycle.STOPPED or (stop is not None and stop.sure):
         return None
-    started, seen = _last(now, box.life.started_at), _last(now, box.sample_at)
+    started, seen = (
+        _latest_known_time(now, box.life.started_at),
+        _latest_known_time(now, box.sample_at),
+    )
     if started is None:
         return None
     if seen is not None and seen > started + (clock.after_s or 0.0) + LOST_S:
         return None  # it is still running: the limit does not apply to this machine
-    return _spanned(clock, Span(None, started, "first seen"), now)
+    return _read_span_clock(clock, EventSpan(None, started, "first seen"), now)
 
 
-def _spanned(clock: DangerClock, span: Span, now: float) -> ClockReading:
+def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockReading:
     """Read a clock that began within an interval."""
     whole = clock.after_s or 0.0
     least = None if span.earliest is None else max(0.0, span.earliest + whole - now)
     most = None if span.latest is None else max(0.0, span.latest + whole - now)
     if least is None:
-        left, bound = most, Bound.AT_MOST if most is not None else Bound.NONE
+        left, bound = most, ClockBound.AT_MOST if most is not None else ClockBound.NONE
     elif most is not None and most - least <= SAME_S:
-        left, bound = least, Bound.EXACT
+        left, bound = least, ClockBound.EXACT
     else:
-        left, bound = least, Bound.AT_LEAST
+        left, bound = least, ClockBound.AT_LEAST
     event = "it stopped" if clock.counts_from is ClockStart.STOP else "it started"
     if left is None:
-        said = f"at most {_about(clock)}{age(whole)} left; unknown when {event}"
+        said = f"at most {_about_prefix(clock)}{format_duration(whole)} left; unknown when {event}"
     else:
-        said = f"{_about(clock)}{age(left)} left"
-        if bound is Bound.AT_MOST:
+        said = f"{_about_prefix(clock)}{format_duration(left)} left"
+        if bound is ClockBound.AT_MOST:
             said = f"at most {said}; unknown when {event}"
-        elif bound is Bound.AT_LEAST:
-            since = age(now - (span.earliest or now))
+        elif bound is ClockBound.AT_LEAST:
+            since = format_duration(now - (span.earliest or now))
             said += f" or more: {event} at most {since} ago"
             if span.sure:
                 said = said
             else:
-                said = f"if it has stopped, {_about(clock)}{age(left)} left or more: last seen {since} ago"
-    return _counted(clock, left, most, bound, said, span.source, sure=span.sure)
+                said = (
+                    f"if it has stopped, {_about_prefix(clock)}{format_duration(left)} left "
+                    f"or more: last seen {since} ago"
+                )
+    return _build_countdown(clock, left, most, bound, said, span.source, sure=span.sure)
 
 
 def _from_end_date(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
     ends = box.meter.ends_at
     if ends is None or not math.isfinite(ends):
@@ -336,27 +344,32 @@ def _from_end_date(
     if not whole and left <= 0.0 and provider_word(box, now) is Lifecycle.STOPPED:
         return None  # it has already happened
     left = max(0.0, left)
-    return _counted(
-        clock, left, left, Bound.EXACT, f"{_about(clock)}{age(left)} left", box.meter.source
+    return _build_countdown(
+        clock,
+        left,
+        left,
+        ClockBound.EXACT,
+        f"{_about_prefix(clock)}{format_duration(left)} left",
+        box.meter.source,
     )
 
 
 def _from_balance(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
     left = balance_left(box.meter, now)
     if left is None:
         return None
     left += clock.after_s or 0.0
-    rate = money(box.meter.burn_per_hour, box.meter.currency)
-    said = f"{age(left)} left at {rate}/h of the whole account"
-    return _counted(clock, left, left, Bound.EXACT, said, box.meter.source)
+    rate = format_money(box.meter.burn_per_hour, box.meter.currency)
+    said = f"{format_duration(left)} left at {rate}/h of the whole account"
+    return _build_countdown(clock, left, left, ClockBound.EXACT, said, box.meter.source)
 
 
 def _from_walltime(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
-    sample, at = box.sample, _last(now, box.sample_at)
+    sample, at = box.sample, _latest_known_time(now, box.sample_at)
     if stop is not None and stop.sure:
         return None
     jobs = sample.session.slurm if sample is not None else ()
@@ -364,16 +377,18 @@ def _from_walltime(
     if not limits or at is None:
         return _from_end_date(clock, box, stop, now)
     left = max(0.0, min(limits) + (clock.after_s or 0.0) - (now - at))
-    return _counted(clock, left, left, Bound.EXACT, f"{age(left)} left", "Slurm")
+    return _build_countdown(
+        clock, left, left, ClockBound.EXACT, f"{format_duration(left)} left", "Slurm"
+    )
 
 
 def _from_quota(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
     return None  # no provider's API reports the remaining quota
 
 
-Count = Callable[[DangerClock, BoxState, "Span | None", float], "ClockReading | None"]
+Count = Callable[[DangerClock, BoxState, "EventSpan | None", float], "ClockReading | None"]
 _COUNTS: dict[ClockStart, Count] = {
     ClockStart.STOP: _from_stop,
     ClockStart.START: _from_start,
@@ -393,23 +408,27 @@ def is_over(reading: ClockReading) -> bool:
     return reading.sure and reading.most_left is not None and reading.most_left <= 0.0
 
 
-def soonest(readings: Iterable[ClockReading]) -> ClockReading | None:
+def soonest_countdown(readings: Iterable[ClockReading]) -> ClockReading | None:
     """Return the countdown for the `clock` alert. Those that are over come last."""
-    return min(countdowns(readings), key=lambda one: (is_over(one), urgency(one)), default=None)
+    return min(
+        countdowns(readings), key=lambda one: (is_over(one), countdown_urgency(one)), default=None
+    )
 
 
-def urgency(reading: ClockReading) -> float:
+def countdown_urgency(reading: ClockReading) -> float:
     """Return the seconds left, scaled so that sessions and days are comparable; 0 = unknown."""
-    if reading.seconds_left is None or (reading.bound is Bound.AT_MOST and reading.level != "info"):
+    if reading.seconds_left is None or (
+        reading.bound is ClockBound.AT_MOST and reading.level != "info"
+    ):
         return 0.0
     return reading.seconds_left / (SESSION_PART if reading.counts_from in SESSIONS else 1.0)
 
 
-def _counted(
+def _build_countdown(
     clock: DangerClock,
     left: float | None,
     most: float | None,
-    bound: Bound,
+    bound: ClockBound,
     said: str,
     source: str,
     *,
@@ -429,7 +448,7 @@ def _counted(
         level = "warn"
     else:
         level = "info"
-    if level == "info" and bound is Bound.AT_MOST and clock.counts_from is ClockStart.STOP:
+    if level == "info" and bound is ClockBound.AT_MOST and clock.counts_from is ClockStart.STOP:
         level = "warn"  # it may be over at any time
     return ClockReading(
         what=clock.what,
@@ -439,18 +458,18 @@ def _counted(
         bound=bound,
         consequence=clock.consequence,
         level=level,
-        text=_joined(said, clock),
+        text=_join_consequence(said, clock),
         source=source,
         counts_from=clock.counts_from,
-        approx=clock.approx,
+        approx=clock.is_approximate,
         sure=sure,
         whole_s=clock.after_s,
-        dispute=clock.dispute,
+        dispute=clock.dispute_text,
     )
 
 
-def _charge(
-    clock: DangerClock, box: BoxState, stop: Span | None, now: float
+def _read_charge(
+    clock: DangerClock, box: BoxState, stop: EventSpan | None, now: float
 ) -> ClockReading | None:
     """Read a charge without an end; None if it may not be running.
 
@@ -460,44 +479,44 @@ def _charge(
     meter = box.meter
     if clock.runs == "stopped" and (stop is None or not stop.sure):
         return None
-    if clock.runs == "running" and (stop is not None or not _runs(box)):
+    if clock.runs == "running" and (stop is not None or not _may_be_running(box)):
         return None
     off = meter.kind is MeterKind.STORAGE_ONLY or meter.lifecycle is Lifecycle.STOPPED
     rate = meter.per_hour if off or clock.runs == "running" else meter.storage_per_hour
     at_least = meter.at_least or contested(box, now)
-    said = "rate unknown" if rate is None else f"{money(rate, meter.currency, at_least)}/h"
+    said = "rate unknown" if rate is None else f"{format_money(rate, meter.currency, at_least)}/h"
     return ClockReading(
         what=clock.what,
         mode=clock.mode,
         seconds_left=None,
         consequence=clock.consequence,
         level="warn" if clock.runs != "always" or off else "info",
-        text=_joined(f"{said} without a limit", clock),
+        text=_join_consequence(f"{said} without a limit", clock),
         source=meter.source,
-        approx=clock.approx,
-        dispute=clock.dispute,
+        approx=clock.is_approximate,
+        dispute=clock.dispute_text,
         per_hour=rate,
     )
 
 
-def _runs(box: BoxState) -> bool:
+def _may_be_running(box: BoxState) -> bool:
     return box.meter.lifecycle is Lifecycle.RUNNING or box.sample is not None
 
 
-def _about(clock: DangerClock) -> str:
-    if clock.approx:
+def _about_prefix(clock: DangerClock) -> str:
+    if clock.is_approximate:
         return "about "
     return ""
 
 
-def _joined(said: str, clock: DangerClock) -> str:
+def _join_consequence(said: str, clock: DangerClock) -> str:
     text = f"{said}: {clock.what}: {clock.consequence}"
-    if clock.dispute is not None:
-        return f"{text} ({clock.dispute})"
+    if clock.dispute_text is not None:
+        return f"{text} ({clock.dispute_text})"
     return text
 
 
-def _place(reading: ClockReading) -> tuple[int, float]:
+def _time_left_key(reading: ClockReading) -> tuple[int, float]:
     """Order readings by time left.
 
     Those certainly over come later, so as not to hide what is to come.

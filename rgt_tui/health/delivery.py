@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from rgt_tui.health.alert_sinks import Sink, SinkError
-from rgt_tui.health.condition import Condition, Rung
+from rgt_tui.health.alert_sinks import AlertSink, SinkError
+from rgt_tui.health.condition import AlertRung, Condition
 from rgt_tui.health.conditions import ALERTS, BY_ID, ended_text
-from rgt_tui.health.mutes import Told
+from rgt_tui.health.mutes import SentAlert
 from rgt_tui.model import AlertEvent, AlertSettings, KindSettings, SinkSettings
 from rgt_tui.profiles import how_many
 
@@ -45,7 +45,7 @@ _OWN = {"url": ("url_env", "url_file", "token_env"), "argv": ("argv",)}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def window(text: str) -> tuple[int, int] | None:
+def parse_quiet_hours(text: str) -> tuple[int, int] | None:
     """Return ``22:00-07:00`` as minutes of the day (1320, 420).
 
     None if the text is not such a range.
@@ -62,7 +62,7 @@ def window(text: str) -> tuple[int, int] | None:
 
 def minutes_left(text: str | None, minute: int) -> int:
     """Return how many minutes of the quiet hours are left at `minute` of the local day; 0 = not quiet."""
-    found = window(text) if text is not None else None
+    found = parse_quiet_hours(text) if text is not None else None
     if found is None:
         return 0
     start, end = found
@@ -79,7 +79,7 @@ MAX_DIGEST_BYTES = 3500
 """
 
 
-class Plan(NamedTuple):
+class DeliveryPlan(NamedTuple):
     """What to do now."""
 
     send: tuple[tuple[str, AlertEvent], ...]
@@ -90,15 +90,15 @@ class Plan(NamedTuple):
     """Seconds until a waiting message becomes due; None = nothing waits."""
 
 
-def plan(
+def plan_delivery(
     active: Mapping[str, AlertEvent],
-    told: Mapping[str, Told],
+    told: Mapping[str, SentAlert],
     settings: SinkSettings,
     now: float,
     minute: int,
     ours: Iterable[str],
     held: Container[str] = (),
-) -> Plan:
+) -> DeliveryPlan:
     """Compare the active alerts with those already sent. Pure.
 
     An alert that began and ended while it could not be sent is never sent.
@@ -118,7 +118,7 @@ def plan(
     waits: list[float] = []
     quiet_s = 60.0 * minutes_left(settings.quiet_hours, minute)
     for key, event in active.items():
-        if not wanted(event, settings):
+        if not is_wanted(event, settings):
             continue
         known = told.get(key)
         if known is not None and not known.over:
@@ -147,11 +147,11 @@ def plan(
         elif quiet_s:
             waits.append(quiet_s)
         else:
-            send.append((key, resolved(key, now)))
-    return Plan(tuple(send), tuple(forget), min(waits) if waits else None)
+            send.append((key, build_resolved_event(key, now)))
+    return DeliveryPlan(tuple(send), tuple(forget), min(waits) if waits else None)
 
 
-def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
+def is_wanted(event: AlertEvent, settings: SinkSettings) -> bool:
     """Return whether the sink's settings include this alert."""
     return (
         LEVELS[event.level] <= LEVELS[settings.min_level]
@@ -160,7 +160,7 @@ def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
     )
 
 
-def hears_findings(settings: SinkSettings) -> bool:
+def includes_findings(settings: SinkSettings) -> bool:
     """Return whether the sink also gets findings.
 
     A finding then replaces the alerts that it covers.
@@ -168,7 +168,7 @@ def hears_findings(settings: SinkSettings) -> bool:
     return not settings.kinds or "finding" in settings.kinds
 
 
-def resolved(key: str, now: float) -> AlertEvent:
+def build_resolved_event(key: str, now: float) -> AlertEvent:
     """Return the message that an alert has ended."""
     box, _, id_ = key.partition(" ")
     name = box.partition("@")[0]
@@ -178,20 +178,20 @@ def resolved(key: str, now: float) -> AlertEvent:
     )  # fmt: skip
 
 
-def digest(events: Sequence[AlertEvent], now: float) -> AlertEvent:
+def build_digest_event(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     """Return one message for many events."""
     worst = min((event.level for event in events), key=LEVELS.__getitem__)
     boxes = len({event.box for event in events if event.box})
     on = f" on {how_many(boxes, 'box', 'boxes')}" if boxes else ""
     ranked = sorted(events, key=lambda event: LEVELS[event.level])
-    lines = _fitting([f"{event.title}: {event.text}" for event in ranked])
+    lines = _fit_lines([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(
         what="digest", at=now, level=worst, title=how_many(len(events), "alert") + on, text="\n".join(lines),
         items=tuple(events),
     )  # fmt: skip
 
 
-def _fitting(lines: Sequence[str]) -> list[str]:
+def _fit_lines(lines: Sequence[str]) -> list[str]:
     """Return the lines that fit into a message, and a last line with the number left out."""
     room = MAX_DIGEST_BYTES
     kept: list[str] = []
@@ -212,12 +212,12 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 5.0, 900.0
 MARGIN_S = 2.0
 """Seconds beyond the sink's own time limit after which a hanging delivery is cancelled."""
 
-Read = Callable[[], Awaitable[Mapping[str, Told]]]
-Note = Callable[[Mapping[str, Told | None]], Awaitable[None]]
+Read = Callable[[], Awaitable[Mapping[str, SentAlert]]]
+Note = Callable[[Mapping[str, SentAlert | None]], Awaitable[None]]
 
 
-class Delivery:
-    """The delivery to one sink. `want` sets the active alerts; `run` sends them.
+class SinkDelivery:
+    """The delivery to one sink. `set_active` sets the active alerts; `run` sends them.
 
     Args:
         sink: The destination.
@@ -234,7 +234,7 @@ class Delivery:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: AlertSink,
         settings: SinkSettings,
         *,
         read: Read,
@@ -260,7 +260,7 @@ class Delivery:
         self._held: frozenset[str] = frozenset()
         self._poke = asyncio.Event()
 
-    def want(
+    def set_active(
         self,
         active: Mapping[str, AlertEvent],
         ours: tuple[str, ...],
@@ -283,16 +283,16 @@ class Delivery:
             if not self.failures:
                 await asyncio.sleep(self._rng.uniform(*self._gather_s))
             self._poke.clear()
-            wait = await self._round()
+            wait = await self._deliver_round()
             if self.failures:
                 # Messages that arrive meanwhile wait for the same retry.
                 await asyncio.sleep(wait or 0.0)
                 self._poke.set()
 
-    async def _round(self) -> float | None:
+    async def _deliver_round(self) -> float | None:
         """Send all due alerts; return the seconds until the next round."""
         try:
-            again = await self._tell()
+            again = await self._send_due()
         except Exception as error:  # not even a sink's bug may end its delivery
             self.failures += 1
             self._trouble(failure_reason(error))
@@ -303,12 +303,12 @@ class Delivery:
             self._trouble(None)
         return again
 
-    async def _tell(self) -> float | None:
+    async def _send_due(self) -> float | None:
         now = self._clock()
         local = time.localtime(now)
         told = await self._read()
         muted = {key for key in self._active if self._is_muted(key)}
-        due = plan(
+        due = plan_delivery(
             {key: event for key, event in self._active.items() if key not in muted},
             told,
             self.settings,
@@ -320,15 +320,15 @@ class Delivery:
         if due.forget:
             await self._note(dict.fromkeys(due.forget))
         if len(due.send) > self.settings.digest_over:
-            await self._send(digest([event for _, event in due.send], now))
-            await self._note({key: _told(event, now) for key, event in due.send})
+            await self._send_event(build_digest_event([event for _, event in due.send], now))
+            await self._note({key: _build_sent_alert(event, now) for key, event in due.send})
         else:
             for key, event in due.send:
-                await self._send(event)
-                await self._note({key: _told(event, now)})
+                await self._send_event(event)
+                await self._note({key: _build_sent_alert(event, now)})
         return due.again_in
 
-    async def _send(self, event: AlertEvent) -> None:
+    async def _send_event(self, event: AlertEvent) -> None:
         async with asyncio.timeout(self.settings.timeout_s + MARGIN_S):
             await self._sink.send(event)
 
@@ -345,8 +345,8 @@ def failure_reason(error: Exception) -> str:
     return f"{type(error).__name__}"
 
 
-def _told(event: AlertEvent, now: float) -> Told:
-    return Told(level=event.level, at=now, over=event.what == "resolved")
+def _build_sent_alert(event: AlertEvent, now: float) -> SentAlert:
+    return SentAlert(level=event.level, at=now, over=event.what == "resolved")
 
 
 # Reads and checks ``[alerts.KIND]`` and ``[[sinks]]`` of the fleet file, without any I/O.
@@ -367,13 +367,16 @@ def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
     Raises:
         SettingsError: with the key, what is wrong with it, and the closest known name.
     """
-    tables = {} if alerts is None else _table(("alerts",), alerts)
-    _known(("alerts",), tables, tuple(BY_ID), "kind of alert")
-    kinds = {id_: _kind(id_, _table(("alerts", id_), table)) for id_, table in tables.items()}
+    tables = {} if alerts is None else _require_table(("alerts",), alerts)
+    _refuse_unknown_keys(("alerts",), tables, tuple(BY_ID), "kind of alert")
+    kinds = {
+        id_: _parse_kind(id_, _require_table(("alerts", id_), table))
+        for id_, table in tables.items()
+    }
     if sinks is not None and not isinstance(sinks, list):
         raise SettingsError(("sinks",), "must be a list of tables: write [[sinks]]")
-    made_of = [_table(("sinks", place), table) for place, table in enumerate(sinks or ())]
-    made = [_sink(place, table) for place, table in enumerate(made_of)]
+    made_of = [_require_table(("sinks", place), table) for place, table in enumerate(sinks or ())]
+    made = [_parse_sink(place, table) for place, table in enumerate(made_of)]
     names = [sink.name for sink in made]
     for place, name in enumerate(names):
         if name in names[:place]:
@@ -392,12 +395,14 @@ def alert_rows(settings: AlertSettings) -> tuple[Condition, ...]:
         if own is None:
             found.append(kind)
         elif own.enabled is not False:
-            found.append(_row(kind, own))
+            found.append(_apply_kind_settings(kind, own))
     return tuple(found)
 
 
-def _row(kind: Condition, own: KindSettings) -> Condition:
-    rungs = tuple(_rung(rung, *_limits(own, rung.level)) for rung in kind.rungs)
+def _apply_kind_settings(kind: Condition, own: KindSettings) -> Condition:
+    rungs = tuple(
+        _apply_rung_limits(rung, *_limits_of_level(own, rung.level)) for rung in kind.rungs
+    )
     return msgspec.structs.replace(
         kind,
         rungs=rungs,
@@ -406,20 +411,22 @@ def _row(kind: Condition, own: KindSettings) -> Condition:
     )
 
 
-def _limits(own: KindSettings, level: str) -> tuple[float | None, float | None]:
+def _limits_of_level(own: KindSettings, level: str) -> tuple[float | None, float | None]:
     if level == "warn":
         return (own.warn, own.clear_warn)
     return (own.error, own.clear_error)
 
 
-def _rung(rung: Rung, at: float | None, clear: float | None) -> Rung:
+def _apply_rung_limits(rung: AlertRung, at: float | None, clear: float | None) -> AlertRung:
     raised = rung.at if at is None else at
-    return Rung(rung.level, raised, raised + (rung.clear - rung.at) if clear is None else clear)
+    return AlertRung(
+        rung.level, raised, raised + (rung.clear - rung.at) if clear is None else clear
+    )
 
 
-def _kind(id_: str, table: dict[str, Any]) -> KindSettings:
+def _parse_kind(id_: str, table: dict[str, Any]) -> KindSettings:
     where: Where = ("alerts", id_)
-    _known(where, table, KindSettings.__struct_fields__, "key")
+    _refuse_unknown_keys(where, table, KindSettings.__struct_fields__, "key")
     own = _converted(where, table, KindSettings)
     kind = BY_ID[id_]
     levels = {rung.level for rung in kind.rungs}
@@ -440,11 +447,11 @@ def _kind(id_: str, table: dict[str, Any]) -> KindSettings:
         value = getattr(own, key)
         if value is not None and (not math.isfinite(value) or value < 0):
             raise SettingsError((*where, key), "must be a number of seconds, 0 or more")
-    _sound(where, _row(kind, own))
+    _check_limit_order(where, _apply_kind_settings(kind, own))
     return own
 
 
-def _sound(where: Where, kind: Condition) -> None:
+def _check_limit_order(where: Where, kind: Condition) -> None:
     """Refuse limits in the wrong order: such an alert would flicker or never end."""
     side, sign = ("below", 1.0) if not kind.below else ("above", -1.0)
     for rung in kind.rungs:
@@ -456,12 +463,14 @@ def _sound(where: Where, kind: Condition) -> None:
         raise SettingsError(where, "the limit of error must be worse than that of warn")
 
 
-def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
+def _parse_sink(place: int, table: dict[str, Any]) -> SinkSettings:
     where: Where = ("sinks", place)
-    _known(where, table, SinkSettings.__struct_fields__, "key")
+    _refuse_unknown_keys(where, table, SinkSettings.__struct_fields__, "key")
     sink = _converted(where, table, SinkSettings)
     if sink.kind not in SINKS:
-        raise SettingsError((*where, "kind"), f"no such sink{_near(sink.kind, tuple(SINKS))}")
+        raise SettingsError(
+            (*where, "kind"), f"no such sink{_suggest_nearest(sink.kind, tuple(SINKS))}"
+        )
     needs = SINKS[sink.kind]
     for what, keys in _OWN.items():
         for key in keys:
@@ -496,9 +505,9 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
         raise SettingsError((*where, "digest_over"), "must be 1 or more")
     for at, kind in enumerate(sink.kinds):
         if kind not in BY_ID:
-            words = f"{kind!r} is not a kind of alert{_near(kind, tuple(BY_ID))}"
+            words = f"{kind!r} is not a kind of alert{_suggest_nearest(kind, tuple(BY_ID))}"
             raise SettingsError((*where, "kinds", at), words)
-    if sink.quiet_hours is not None and window(sink.quiet_hours) is None:
+    if sink.quiet_hours is not None and parse_quiet_hours(sink.quiet_hours) is None:
         raise SettingsError(
             (*where, "quiet_hours"), 'must be two times of the day, such as "22:00-07:00"'
         )
@@ -507,19 +516,23 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
     return msgspec.structs.replace(sink, name=sink.kind)
 
 
-def _table(where: Where, value: Any) -> dict[str, Any]:
+def _require_table(where: Where, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise SettingsError(where, "must be a table")
     return dict(value)
 
 
-def _known(where: Where, table: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+def _refuse_unknown_keys(
+    where: Where, table: Mapping[str, Any], known: Sequence[str], what: str
+) -> None:
     for key in table:
         if key not in known:
-            raise SettingsError((*where, key), f"unknown {what} {key!r}{_near(key, known)}")
+            raise SettingsError(
+                (*where, key), f"unknown {what} {key!r}{_suggest_nearest(key, known)}"
+            )
 
 
-def _near(word: str, known: Sequence[str]) -> str:
+def _suggest_nearest(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     if near:
         return f"; did you mean {near[0]!r}?"

@@ -8,14 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from rgt_tui.handbook import KERNEL, SPECIFIC, LineHit, Told, killed_by, last_words, went_on
+from rgt_tui.handbook import (
+    KERNEL,
+    SPECIFIC,
+    JudgedPage,
+    LineHit,
+    find_last_exception,
+    killed_by,
+    went_on,
+)
 from rgt_tui.health import fulldisk
-from rgt_tui.health.condition import Entry, Proof, Sign, Signs
-from rgt_tui.health.facts import Facts, facts_of
-from rgt_tui.health.fulldisk import command
-from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, judge
-from rgt_tui.health.lognotes import Case, Hit, cases, scan, window
-from rgt_tui.model import BoxState, Finding, Fix, Severity
+from rgt_tui.health.condition import EntryProof, HandbookEntry, Sign, SignCache
+from rgt_tui.health.facts import BoxFacts, facts_of
+from rgt_tui.health.fulldisk import fill_command_path
+from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, log_judge
+from rgt_tui.health.lognotes import LogCase, WindowHit, iterate_cases, scan_log, searched_window
+from rgt_tui.model import BoxState, Finding, FixStep, Severity
 from rgt_tui.profiles import memory_pct
 
 MOST_JUDGED = 256
@@ -23,11 +31,11 @@ MOST_JUDGED = 256
 
 
 @functools.lru_cache(MOST_JUDGED)
-def _told(hits: tuple[LineHit, ...], newest: int) -> tuple[Told, ...]:
-    return tuple(judge().told(hits, newest))
+def _recall_findings(hits: tuple[LineHit, ...], newest: int) -> tuple[JudgedPage, ...]:
+    return tuple(log_judge().judge_hits(hits, newest))
 
 
-def _held(case: Case, full: Finding | None) -> tuple[Hit, ...]:
+def _hits_that_apply(case: LogCase, full: Finding | None) -> tuple[WindowHit, ...]:
     """Return the hits of a log that still apply.
 
     Hits before the newest resume belong to an earlier attempt. While the run is active, a later
@@ -38,26 +46,28 @@ def _held(case: Case, full: Finding | None) -> tuple[Hit, ...]:
     return tuple(
         hit
         for hit in case.scan.hits
-        if (full is not None if hit.id in STORAGE_IDS else hit.row > _floor(case, hit))
+        if (full is not None if hit.id in STORAGE_IDS else hit.row > _first_valid_row(case, hit))
     )
 
 
-def _floor(case: Case, hit: Hit) -> int:
+def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
     seen = case.scan
     if not case.goes_on:
         return seen.resume
     return max(seen.resume, seen.saved if HANDBOOK[hit.id].cleared_by == "saved" else seen.step)
 
 
-def _from_log(case: Case, full: Finding | None) -> list[Finding]:
+def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:
     """Return the findings from a log, the best first; `full` replaces those about a full disk."""
-    told = _told(_held(case, full), case.scan.went_on) if case.scan.hits else ()
+    told = (
+        _recall_findings(_hits_that_apply(case, full), case.scan.went_on) if case.scan.hits else ()
+    )
     if not told and full is None and not case.goes_on and case.scan.resume < 0:
-        text = "\n".join(window(case.view.lines))
+        text = "\n".join(searched_window(case.view.lines))
         last = text.count("\n")
-        told = _told(tuple(last_words(text, last, went_on(text, last))), -1)
+        told = _recall_findings(tuple(find_last_exception(text, last, went_on(text, last))), -1)
     found = [
-        _of_told(case, one) if full is None or one.page.id not in STORAGE_IDS else full
+        _finding_of_report(case, one) if full is None or one.page.id not in STORAGE_IDS else full
         for one in told
     ]
     if full is None or full in found:
@@ -65,16 +75,16 @@ def _from_log(case: Case, full: Finding | None) -> list[Finding]:
     return [full, *found]
 
 
-def _of_told(case: Case, one: Told) -> Finding:
+def _finding_of_report(case: LogCase, one: JudgedPage) -> Finding:
     mem = case.box.sample.mem if case.box.sample is not None else None
     kills, used = (mem.oom_kills, memory_pct(mem)) if mem is not None else (None, None)
     page = killed_by(one.page.id, one.hit.line, kills, None if used is None else used / 100)
     entry = HANDBOOK[page]
     sure = one.confidence if page == one.page.id else entry.confidence
-    proof = Proof(
+    proof = EntryProof(
         one.hit.line,
-        case.log,
-        resource=_resource(entry, one),
+        case.log_path,
+        resource=_name_resource(entry, one),
         run=case.name,
         step=case.run.step if case.run is not None else None,
         durable=case.cell.durable_path if case.cell is not None else None,
@@ -82,15 +92,15 @@ def _of_told(case: Case, one: Told) -> Finding:
         confidence=SPECIFIC if page == KERNEL and kills else sure,
         line_no=case.line_no(one.hit),
     )
-    return replace(_finding(case.box, entry, proof), guess=one.guess)
+    return replace(_build_finding(case.box, entry, proof), guess=one.is_guess)
 
 
-def _resource(entry: Entry, one: Told) -> str:
-    name = one.hit.name if not one.guess else None
+def _name_resource(entry: HandbookEntry, one: JudgedPage) -> str:
+    name = one.hit.name if not one.is_guess else None
     return entry.resource.replace("{name}", f"'{name}'" if name else "?")
 
 
-def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
+def _build_finding(box: BoxState, entry: HandbookEntry, proof: EntryProof) -> Finding:
     return Finding(
         gotcha=entry.id,
         title=entry.title,
@@ -98,7 +108,7 @@ def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
         resource=proof.resource or entry.resource,
         evidence=proof.evidence,
         where=proof.where,
-        fixes=proof.fixes or filled(entry.fixes, proof.durable),
+        fixes=proof.fixes or fill_durable_path(entry.fixes, proof.durable),
         never=entry.never,
         reading=entry.reading(box) if entry.reading is not None else None,
         run=proof.run,
@@ -109,13 +119,13 @@ def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
     )
 
 
-def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
+def fill_durable_path(fixes: tuple[FixStep, ...], durable: str | None) -> tuple[FixStep, ...]:
     """Insert the durable path into commands that need it.
 
     Without a path, those commands are dropped.
     """
     return tuple(
-        Fix(fix.text, command(fix.command, durable))
+        FixStep(fix.text, fill_command_path(fix.command, durable))
         if fix.command is not None and "{}" in fix.command
         else fix
         for fix in fixes
@@ -124,8 +134,8 @@ def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
 
 def log_finding(lines: tuple[str, ...]) -> Finding | None:
     """Return what the handbook finds in a log's last lines alone, oldest first; None = no match."""
-    seen = scan(window(lines))
-    told = judge().told(seen.hits, seen.went_on)
+    seen = scan_log(searched_window(lines))
+    told = log_judge().judge_hits(seen.hits, seen.went_on)
     if not told:
         return None
     entry = HANDBOOK[told[0].page.id]
@@ -133,10 +143,10 @@ def log_finding(lines: tuple[str, ...]) -> Finding | None:
         entry.id,
         entry.title,
         entry.severity,
-        _resource(entry, told[0]),
+        _name_resource(entry, told[0]),
         told[0].hit.line,
         "",
-        fixes=filled(entry.fixes, None),
+        fixes=fill_durable_path(entry.fixes, None),
         never=entry.never,
         action=entry.action,
         confidence=told[0].confidence,
@@ -144,27 +154,29 @@ def log_finding(lines: tuple[str, ...]) -> Finding | None:
 
 
 @functools.cache
-def _proved() -> tuple[tuple[Entry, Sign | None, Callable[[Facts], Iterable[Proof]]], ...]:
+def _entries_by_readings() -> tuple[
+    tuple[HandbookEntry, Sign | None, Callable[[BoxFacts], Iterable[EntryProof]]], ...
+]:
     """Return the entries that readings alone can prove, with the sign that each needs."""
     return tuple(
         (entry, entry.needs, entry.prove) for entry in HANDBOOK.values() if entry.prove is not None
     )
 
 
-def from_readings(seen: Facts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
+def from_readings(seen: BoxFacts, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
     """Yield a finding for each proof in the live samples, unless a log explains the run already."""
-    there = Signs(seen)
-    for entry, needs, prove in _proved():
-        for proof in () if there.lack(needs) else prove(seen):
+    there = SignCache(seen)
+    for entry, needs, prove in _entries_by_readings():
+        for proof in () if there.lacks_sign(needs) else prove(seen):
             if proof.run not in explained.get(entry.gives_way, ()):
-                yield _finding(seen.box, entry, proof)
+                yield _build_finding(seen.box, entry, proof)
 
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
-def diagnose(
-    box: BoxState, now: float, previous: tuple[Finding, ...], seen: Facts | None = None
+def diagnose_box(
+    box: BoxState, now: float, previous: tuple[Finding, ...], seen: BoxFacts | None = None
 ) -> tuple[Finding, ...]:
     """Return the current findings, worst first. Pure; unchanged logs are not searched again.
 
@@ -175,11 +187,12 @@ def diagnose(
             disk that has room again stays, marked `cleared`, until its run has saved.
         seen: The result of `facts_of` for the same box and time; None = it is computed.
     """
-    logs = list(cases(box))
+    logs = list(iterate_cases(box))
     full = list(fulldisk.from_logs(logs, previous))
-    full += fulldisk.kept(logs, {finding.run for finding in full}, previous)
+    full += fulldisk.iterate_kept_findings(logs, {finding.run for finding in full}, previous)
     groups = [
-        _from_log(case, next((one for one in full if one.where == case.log), None)) for case in logs
+        _from_log(case, next((one for one in full if one.where == case.log_path), None))
+        for case in logs
     ]
     logged = {one.run for group in groups for one in group if one.gotcha not in STORAGE_IDS}
     full = _one_per_resource(full)
@@ -196,12 +209,16 @@ def diagnose(
     if not any(groups):
         return ()
     found = [_unexplained(group, groups) for group in groups if group]
-    dated = [[_dated(one, now, previous) for one in group] for group in _unique(found) if group]
-    dated.sort(key=_weight)
+    dated = [
+        [_set_start_time(one, now, previous) for one in group]
+        for group in _drop_duplicates(found)
+        if group
+    ]
+    dated.sort(key=_group_sort_key)
     return tuple(sorted(itertools.chain.from_iterable(dated), key=lambda finding: finding.cleared))
 
 
-def _weight(group: list[Finding]) -> tuple[int, float, str]:
+def _group_sort_key(group: list[Finding]) -> tuple[int, float, str]:
     """Return the sort key of groups: the worst first, the newest among equals."""
     standing = [one for one in group if not one.cleared] or group
     return (
@@ -239,7 +256,7 @@ def _is_symptom(finding: Finding) -> bool:
     return finding.guess or HANDBOOK[finding.gotcha].symptom
 
 
-def _unique(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:
+def _drop_duplicates(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:
     """Yield the groups, keeping each finding only in the first group that has it."""
     seen: set[tuple[str, str, str | None]] = set()
     for group in groups:
@@ -248,7 +265,7 @@ def _unique(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:
         seen |= own.keys()
 
 
-def _dated(finding: Finding, now: float, previous: tuple[Finding, ...]) -> Finding:
+def _set_start_time(finding: Finding, now: float, previous: tuple[Finding, ...]) -> Finding:
     same = [
         old for old in previous if old.gotcha == finding.gotcha and old.resource == finding.resource
     ]

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rgt_tui.health.remembered import Memory, News, news_of
+from rgt_tui.health.remembered import EventNews, RememberedBox, gather_event_news
 from rgt_tui.model import (
+    BillingVerb,
     BoxState,
-    Cell,
     Checkpoint,
-    Disk,
-    Gpu,
+    DiskReading,
+    GpuReading,
     Lifecycle,
-    Link,
-    Proc,
+    LinkState,
     Profile,
+    QueueCell,
     QueueState,
     RunState,
     Sample,
-    Verb,
+    TrainingProcess,
     training_of,
 )
 from rgt_tui.profiles import (
@@ -35,7 +35,7 @@ from rgt_tui.profiles import (
 )
 
 if TYPE_CHECKING:
-    from rgt_tui.profiles import Storage
+    from rgt_tui.profiles import JudgedStorage
 
 # Space and memory, in percent.
 DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
@@ -113,10 +113,10 @@ BALANCE_WARN_S, BALANCE_ERROR_S = 24 * 3600.0, 6 * 3600.0
 """Seconds until the account's balance is used up that raise a warning and an error."""
 
 RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
-Running = tuple[QueueState, Cell, RunState | None]
+Running = tuple[QueueState, QueueCell, RunState | None]
 
 
-class Facts(msgspec.Struct, frozen=True):
+class BoxFacts(msgspec.Struct, frozen=True):
     """A box at one moment, with the values that several conditions need, computed once."""
 
     box: BoxState
@@ -144,20 +144,20 @@ class Facts(msgspec.Struct, frozen=True):
     off: bool
     """The provider says that the machine is stopped or gone, and no newer evidence contradicts it.
     """
-    memory: Memory
+    memory: RememberedBox
     """What earlier views have shown."""
-    news: News
+    news: EventNews
     """What the box's events report."""
     given_profile: Profile | None = None
     page_seen: bool = False
     """A person has seen the current version of the platform's page."""
 
     @property
-    def blind(self) -> bool:
+    def is_blind(self) -> bool:
         """Whether there may be trainings that cannot be seen."""
         return self.unseen is not None
 
-    def unread(self, run: RunState) -> bool:
+    def is_curve_unread(self, run: RunState) -> bool:
         """Return whether a run may be further than known.
 
         Its curve has not been read since the connection.
@@ -168,22 +168,22 @@ class Facts(msgspec.Struct, frozen=True):
         return moved < box.since <= self.now < box.since + READ_ANEW_S
 
     @property
-    def running(self) -> tuple[Running, ...]:
+    def running_cells(self) -> tuple[Running, ...]:
         """Cells known to be running.
 
         None while trainings are unseen, since the marks may be out of date.
         """
-        if self.blind:
+        if self.is_blind:
             return ()
         return self.marked_running
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[QueueCell, ...]:
         """The cells of all queues."""
         return tuple(cell for queue in self.box.queues for cell in queue.cells)
 
     @property
-    def newest(self) -> tuple[str, Checkpoint] | None:
+    def newest_checkpoint(self) -> tuple[str, Checkpoint] | None:
         """Run and checkpoint that was published last, or None."""
         points = [(entry.run, entry.items[-1]) for entry in self.box.checkpoints if entry.items]
         return max(points, key=lambda pair: pair[1].at, default=None)
@@ -197,7 +197,7 @@ class Facts(msgspec.Struct, frozen=True):
 
         return load_profile(self.box.spec.profile)
 
-    def storage(self, verb: Verb) -> Storage:
+    def storage_for(self, verb: BillingVerb) -> JudgedStorage:
         """Return each mount's tier, and where fleet file, provider and box disagree about it."""
         from rgt_tui.profiles.survival import storage_of  # not needed for the first frame
 
@@ -208,7 +208,7 @@ class Facts(msgspec.Struct, frozen=True):
         """The box's own clock now, corrected by the skew if known."""
         return self.now + (self.box.clock_skew or 0.0)
 
-    def client(self, box_time: float | None) -> float | None:
+    def to_client_time(self, box_time: float | None) -> float | None:
         """Convert a time of the box's clock to the client's clock."""
         if box_time is None:
             return None
@@ -225,7 +225,7 @@ class Facts(msgspec.Struct, frozen=True):
         )
 
     @property
-    def untold(self) -> str | None:
+    def unread_reason(self) -> str | None:
         """Why nothing is known of queues, runs and logs; None if they were read."""
         box = self.box
         if box.queues or box.runs or box.checkpoints:
@@ -257,29 +257,29 @@ class Facts(msgspec.Struct, frozen=True):
 def facts_of(
     box: BoxState,
     now: float,
-    memory: Memory | None = None,
-    news: News | None = None,
+    memory: RememberedBox | None = None,
+    news: EventNews | None = None,
     profile: Profile | None = None,
     *,
     page_seen: bool = False,
-) -> Facts:
+) -> BoxFacts:
     """Return what is known of `box` at `now` (client clock).
 
     Args:
         box: The state.
         now: Client clock.
         memory: What the alert state remembers; None = the box was not watched before.
-        news: The result of `news_of` for the same events, if already computed.
+        news: The result of `gather_event_news` for the same events, if already computed.
         profile: Platform of the box; None = the one that its spec names.
         page_seen: A person has seen the current version of the platform's page.
     """
     sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
     stale = sample_age is None or sample_age > stale_after(box)
-    marked = _marked(box) if box.queues else ()
-    why = unseen(box.sample)
+    marked = _running_by_queue(box) if box.queues else ()
+    why = unseen_reason(box.sample)
     running = marked if why is None else ()
-    trains = bool(trainers(box.sample))
-    beside = _beside(box, running, trains) if why is None else ()
+    trains = bool(training_processes(box.sample))
+    beside = _runs_outside_cells(box, running, trains) if why is None else ()
     moved = [
         run.progressed_at
         for _, _, run in running
@@ -290,7 +290,7 @@ def facts_of(
         # No run is active: show how long ago the last one advanced.
         last = max((run.progressed_at or 0.0 for run in box.runs), default=0.0)
         moved = [last] if last else []
-    return Facts(
+    return BoxFacts(
         box=box,
         now=now,
         sample_age=sample_age,
@@ -298,18 +298,20 @@ def facts_of(
         marked_running=marked,
         beside=beside,
         progress_age=max(0.0, now - min(moved)) if moved else None,
-        live=box.link is Link.LIVE and not stale,
+        live=box.link is LinkState.LIVE and not stale,
         trains=trains,
         unseen=why,
         off=provider_word(box, now) in RUNNER_GONE,
-        memory=memory if memory is not None else Memory(),
-        news=news if news is not None else news_of(box.events),
+        memory=memory if memory is not None else RememberedBox(),
+        news=news if news is not None else gather_event_news(box.events),
         given_profile=profile,
         page_seen=page_seen,
     )
 
 
-def alike(like: Facts, box: BoxState, now: float, memory: Memory, news: News) -> Facts:
+def reuse_facts(
+    like: BoxFacts, box: BoxState, now: float, memory: RememberedBox, news: EventNews
+) -> BoxFacts:
     """Return the result of `facts_of`, reusing `like` of the same box at the same time.
 
     Only findings and history may differ; if anything else has changed, everything is recomputed.
@@ -335,7 +337,7 @@ _READ = (
 _read = attrgetter(*_READ)
 
 
-def trainers(sample: Sample | None) -> tuple[Proc, ...]:
+def training_processes(sample: Sample | None) -> tuple[TrainingProcess, ...]:
     """Return the training processes.
 
     Zombies (Z) are left out: they compute nothing and only await reaping.
@@ -345,7 +347,7 @@ def trainers(sample: Sample | None) -> tuple[Proc, ...]:
     return tuple(proc for proc in sample.procs if proc.state != "Z")
 
 
-def unseen(sample: Sample | None) -> str | None:
+def unseen_reason(sample: Sample | None) -> str | None:
     """Return why there may be unseen trainings.
 
     None if every process is seen, or nothing was read yet.
@@ -355,7 +357,7 @@ def unseen(sample: Sample | None) -> str | None:
     return None
 
 
-def computing(sample: Sample | None) -> tuple[Gpu, ...]:
+def gpus_computing(sample: Sample | None) -> tuple[GpuReading, ...]:
     """Return the real GPUs that are computing, for any process."""
     gpus = sample.gpus if sample is not None else ()
     return tuple(
@@ -363,19 +365,19 @@ def computing(sample: Sample | None) -> tuple[Gpu, ...]:
     )
 
 
-def holding(sample: Sample | None) -> tuple[Gpu, ...]:
+def gpus_in_use(sample: Sample | None) -> tuple[GpuReading, ...]:
     """Return the real GPUs whose memory is in use, computing or not."""
     gpus = sample.gpus if sample is not None else ()
-    return tuple(gpu for gpu in gpus if not gpu.sim and _held(gpu))
+    return tuple(gpu for gpu in gpus if not gpu.sim and _holds_memory(gpu))
 
 
-def _held(gpu: Gpu) -> bool:
+def _holds_memory(gpu: GpuReading) -> bool:
     if gpu.orphans or (gpu.vram_used is not None and gpu.vram_used >= HELD_BYTES):
         return True
     return any(proc.bytes is None or proc.bytes >= HELD_BYTES for proc in gpu.procs)
 
 
-def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | None:
+def find_shortage(disk: DiskReading, margin: float = 0.0, need: int | None = None) -> str | None:
     """Return what `disk` is short of, ``inodes`` or ``bytes``, or None.
 
     Inodes are checked first, because bytes look fine when inodes run out.
@@ -413,12 +415,16 @@ def contested(box: BoxState, now: float) -> bool:
     provider's status about once a minute, so comparing their times would start and end clocks and
     alerts each time.
     """
-    if box.meter.lifecycle not in RUNNER_GONE or box.link is not Link.LIVE or box.sample_at is None:
+    if (
+        box.meter.lifecycle not in RUNNER_GONE
+        or box.link is not LinkState.LIVE
+        or box.sample_at is None
+    ):
         return False
     return now - box.sample_at <= max(ANSWERS_S, stale_after(box))
 
 
-def _marked(box: BoxState) -> tuple[Running, ...]:
+def _running_by_queue(box: BoxState) -> tuple[Running, ...]:
     found = [
         (queue, cell) for queue in box.queues for cell in queue.cells if cell.state == "running"
     ]
@@ -428,7 +434,7 @@ def _marked(box: BoxState) -> tuple[Running, ...]:
     return tuple((queue, cell, runs.get(cell.name)) for queue, cell in found)
 
 
-def _beside(
+def _runs_outside_cells(
     box: BoxState, running: tuple[Running, ...], trains: bool
 ) -> tuple[tuple[RunState, ...], ...]:
     """Return the active runs that belong to no cell, grouped by training.
@@ -446,10 +452,10 @@ def _beside(
             groups.setdefault(training_of(run.name, trainings) or run.name, []).append(run)
         elif run.alive is None and trains and not box.queues:
             groups.setdefault("", []).append(run)
-    return tuple(_written(runs) for runs in groups.values())
+    return tuple(_runs_written_together(runs) for runs in groups.values())
 
 
-def _written(runs: list[RunState]) -> tuple[RunState, ...]:
+def _runs_written_together(runs: list[RunState]) -> tuple[RunState, ...]:
     newest_first = sorted(runs, key=lambda run: run.progressed_at or 0.0, reverse=True)
     since = (newest_first[0].progressed_at or 0.0) - TOGETHER_S
     return tuple(run for run in newest_first if (run.progressed_at or 0.0) >= since)

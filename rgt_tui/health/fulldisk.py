@@ -9,16 +9,25 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rgt_tui.handbook import SPECIFIC, Action
-from rgt_tui.health.condition import Entry
-from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
+from rgt_tui.handbook import SPECIFIC, AdvisedAction
+from rgt_tui.health.condition import HandbookEntry
+from rgt_tui.health.facts import DISK_MARGIN_PCT, find_shortage
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
-from rgt_tui.health.lognotes import Case, Hit
-from rgt_tui.model import BoxState, Checkpoint, Disk, Finding, Fix, InodeHog, Severity, exact
+from rgt_tui.health.lognotes import LogCase, WindowHit
+from rgt_tui.model import (
+    BoxState,
+    Checkpoint,
+    DiskReading,
+    Finding,
+    FixStep,
+    InodeHog,
+    Severity,
+    is_exact_path,
+)
 from rgt_tui.profiles import (
     byte_pct,
     disk_of,
-    held_runs,
+    find_held_runs,
     how_many,
     inode_pct,
     pct,
@@ -46,7 +55,7 @@ _REMOVE = "rm -rf -- {}"
 _PATTERN = frozenset("*?[")
 
 
-def command(words: str, path: str | None) -> str | None:
+def fill_command_path(words: str, path: str | None) -> str | None:
     """Return a command for a person to run on the box.
 
     None if it might name another file than intended.
@@ -55,12 +64,12 @@ def command(words: str, path: str | None) -> str | None:
         words: The command, with ``{}`` for the path.
         path: As the box has sent it. Always quoted, so that its end is visible.
     """
-    if path is None or not path.startswith("/") or not exact(path):
+    if path is None or not path.startswith("/") or not is_exact_path(path):
         return None
     return words.replace("{}", "'" + path.replace("'", "'\"'\"'") + "'")
 
 
-def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
+def describe_continuation(box: BoxState, run: str | None, last_good: int | None) -> str:
     """Return what a run does once there is room again.
 
     Args:
@@ -70,7 +79,7 @@ def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
     """
     if run is None:
         return "saves then succeed again"
-    if any(one.name == run for one in held_runs(box)):
+    if any(one.name == run for one in find_held_runs(box)):
         return "the run then saves from memory and continues, and loses nothing"
     cells = [cell for queue in box.queues for cell in queue.cells if cell.name == run]
     alive = [one.alive for one in box.found if one.name == run]
@@ -81,60 +90,64 @@ def afterwards(box: BoxState, run: str | None, last_good: int | None) -> str:
     return f"launched again, the run resumes from its last good checkpoint (step {last_good})"
 
 
-def inode_fixes(box: BoxState, disk: Disk, goes_on: str) -> tuple[Fix, ...]:
+def inode_fixes(box: BoxState, disk: DiskReading, goes_on: str) -> tuple[FixStep, ...]:
     """Return the steps against used-up inodes: check, inspect, remove what can be recreated."""
-    fixes = [Fix("Check: it is the inodes, not the bytes", command("df -i -- {}", disk.mount))]
+    fixes = [
+        FixStep(
+            "Check: it is the inodes, not the bytes", fill_command_path("df -i -- {}", disk.mount)
+        )
+    ]
     for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
-        if not exact(hog.path):
+        if not is_exact_path(hog.path):
             fixes += _unnameable(hog)
             continue
-        look = command("ls -A -- {} | head", hog.path)
-        fixes.append(Fix(f"First inspect {hog.path} ({size(hog.bytes)})", look))
+        look = fill_command_path("ls -A -- {} | head", hog.path)
+        fixes.append(FixStep(f"First inspect {hog.path} ({size(hog.bytes)})", look))
         if removable(box, disk.mount, hog):
             text = f"{how_many(hog.inodes, 'file')} in {hog.path} can be recreated: remove them, {goes_on}"
-            fixes.append(Fix(text, command(_REMOVE, hog.path)))
+            fixes.append(FixStep(text, fill_command_path(_REMOVE, hog.path)))
         else:
             fixes.append(
-                Fix(
+                FixStep(
                     f"{how_many(hog.inodes, 'file')} in {hog.path}: check them yourself, they may be irreplaceable"
                 )
             )
     if not disk.hogs:
-        find = command("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
-        fixes.append(Fix("Find the directory with the most files", find))
-        fixes.append(Fix(f"Remove or pack files that can be recreated; {goes_on}"))
+        find = fill_command_path("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
+        fixes.append(FixStep("Find the directory with the most files", find))
+        fixes.append(FixStep(f"Remove or pack files that can be recreated; {goes_on}"))
     return tuple(fixes)
 
 
-def byte_fixes(disk: Disk, goes_on: str) -> tuple[Fix, ...]:
+def byte_fixes(disk: DiskReading, goes_on: str) -> tuple[FixStep, ...]:
     """Return the steps against a disk without free bytes."""
     return (
-        Fix("Check: it is the bytes", command("df -h -- {}", disk.mount)),
-        Fix(
+        FixStep("Check: it is the bytes", fill_command_path("df -h -- {}", disk.mount)),
+        FixStep(
             "Find large files; model caches are often larger than all results",
-            command("du -xh -d3 -- {} | sort -h | tail", disk.mount),
+            fill_command_path("du -xh -d3 -- {} | sort -h | tail", disk.mount),
         ),
-        Fix(
+        FixStep(
             "Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"
         ),
-        Fix(f"Wait for the next save: {goes_on}"),
+        FixStep(f"Wait for the next save: {goes_on}"),
     )
 
 
-def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
+def _unnameable(hog: InodeHog) -> tuple[FixStep, FixStep]:
     """Return the steps for a directory whose name cannot be shown. It is listed escaped.
 
     Nothing is removed.
     """
     above = posixpath.dirname(hog.path)
-    inside = f" in {above}" if exact(above) else ""
+    inside = f" in {above}" if is_exact_path(above) else ""
     return (
-        Fix(
+        FixStep(
             f"First inspect: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
             "shown; this lists names with such characters escaped",
-            command("ls -lAb -- {}", above),
+            fill_command_path("ls -lAb -- {}", above),
         ),
-        Fix("No command is shown for it: the displayed name may be that of another directory"),
+        FixStep("No command is shown for it: the displayed name may be that of another directory"),
     )
 
 
@@ -148,44 +161,45 @@ def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
     subdirectory with a cache name is offered.
     """
     path = hog.path
-    if not path.startswith("/") or posixpath.normpath(path) != path or not exact(path):
+    if not path.startswith("/") or posixpath.normpath(path) != path or not is_exact_path(path):
         return False
-    if any(f"{other.rstrip('/')}/".startswith(f"{path}/") for other in _mounts(box)):
+    if any(f"{other.rstrip('/')}/".startswith(f"{path}/") for other in _list_mounts(box)):
         return False
     if path == posixpath.normpath(mount) or path.count("/") < 2:
         return False
     if not REMAKEABLE & set(path.split("/")):
         return False
-    if any(_overlap(path, kept) for kept in _kept(box)):
+    if any(_paths_overlap(path, kept) for kept in _paths_to_keep(box)):
         return False
     return not any(
-        _holds(path, folder) or _works_on(path, folder) for folder in _folders_of_found(box)
+        _contains_path(path, folder) or _works_on(path, folder)
+        for folder in _list_training_folders(box)
     )
 
 
-def _mounts(box: BoxState) -> tuple[str, ...]:
+def _list_mounts(box: BoxState) -> tuple[str, ...]:
     if box.sample is not None:
         return tuple(disk.mount for disk in box.sample.disks)
     return ()
 
 
-def _kept(box: BoxState) -> set[str]:
+def _paths_to_keep(box: BoxState) -> set[str]:
     cells = [cell for queue in box.queues for cell in queue.cells]
     named = [path for cell in cells for path in (cell.out, cell.durable_path, cell.log)]
     points = [item.path for entry in box.checkpoints for item in entry.items]
     logs = [view.path for view in box.logs]
     queues = [queue.path for queue in box.queues]
-    return {path for path in (*named, *points, *logs, *queues, *_named(box)) if path}
+    return {path for path in (*named, *points, *logs, *queues, *_fleet_file_folders(box)) if path}
 
 
-def _folders_of_found(box: BoxState) -> set[str]:
+def _list_training_folders(box: BoxState) -> set[str]:
     """Return where the found trainings work, and the folders of their curves and logs."""
     files = [path for run in box.found for path in (*run.sources, *run.logs, run.log)]
     folders = {posixpath.dirname(path) for path in files if path and path.startswith("/")}
     return folders | {run.cwd for run in box.found if run.cwd and run.cwd.startswith("/")}
 
 
-def _named(box: BoxState) -> Iterator[str]:
+def _fleet_file_folders(box: BoxState) -> Iterator[str]:
     """Yield the directories that the fleet file names, each up to its first pattern.
 
     ``~`` is replaced with every likely home directory.
@@ -199,7 +213,7 @@ def _named(box: BoxState) -> Iterator[str]:
         yield from (home + plain[1:] for home in homes) if plain.startswith("~/") else (plain,)
 
 
-def _holds(path: str, folder: str) -> bool:
+def _contains_path(path: str, folder: str) -> bool:
     return f"{folder.rstrip('/')}/".startswith(f"{path.rstrip('/')}/")
 
 
@@ -209,8 +223,8 @@ def _works_on(path: str, folder: str) -> bool:
     return path.startswith(above) and not REMAKEABLE & set(path[len(above) :].split("/"))
 
 
-def _overlap(one: str, other: str) -> bool:
-    return _holds(one, other) or _holds(other, one)
+def _paths_overlap(one: str, other: str) -> bool:
+    return _contains_path(one, other) or _contains_path(other, one)
 
 
 TITLES = {
@@ -226,7 +240,7 @@ NEARLY = {
 """Titles for a reading alone, while there is still some room."""
 
 
-def reading(disk: Disk, what: str) -> str:
+def describe_disk_use(disk: DiskReading, what: str) -> str:
     """Return the live reading for the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
     if what == "inodes":
         used, total = disk.inodes_used or 0, disk.inodes_total or 0
@@ -241,7 +255,9 @@ KEPT_PART = 0.5
 """Share of a disk's used bytes; if checkpoints use more, little can be removed."""
 
 
-def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
+def choose_disk_action(
+    box: BoxState, entry: HandbookEntry, what: str, disk: DiskReading | None
+) -> str:
     """Return what to do now: enlarge a disk filled by results, else the entry's own action."""
     if disk is None or what != "bytes" or not disk.bytes_used:
         return entry.action
@@ -249,17 +265,17 @@ def action(box: BoxState, entry: Entry, what: str, disk: Disk | None) -> str:
     items = [item for kept in box.checkpoints for item in kept.items]
     held = sum(item.bytes for item in items if disk_of(disks, item.path) == disk)
     if held >= KEPT_PART * disk.bytes_used:
-        return str(Action.ENLARGE)
+        return str(AdvisedAction.ENLARGE)
     return entry.action
 
 
-def fixes(
-    box: BoxState, what: str, disk: Disk | None, run: str | None, last_good: int | None
-) -> tuple[Fix, ...]:
+def list_disk_fixes(
+    box: BoxState, what: str, disk: DiskReading | None, run: str | None, last_good: int | None
+) -> tuple[FixStep, ...]:
     """Return the steps that fix it."""
     if disk is None:
-        return (Fix("Check both, bytes and inodes", "df -h; df -i"),)
-    goes_on = afterwards(box, run, last_good)
+        return (FixStep("Check both, bytes and inodes", "df -h; df -i"),)
+    goes_on = describe_continuation(box, run, last_good)
     if what == "inodes":
         return inode_fixes(box, disk, goes_on)
     return byte_fixes(disk, goes_on)
@@ -271,14 +287,14 @@ def from_readings(
     """Yield a finding for each mount full by its reading alone, except the `named` resources."""
     standing = {finding.resource for finding in previous if not finding.cleared}
     for disk in box.sample.disks if box.sample is not None else ():
-        what = short_of(disk)
+        what = find_shortage(disk)
         if what is None:
-            lower = short_of(disk, DISK_MARGIN_PCT)
+            lower = find_shortage(disk, DISK_MARGIN_PCT)
             what = lower if f"{lower} of {disk.mount}" in standing else None
         if what is None or f"{what} of {disk.mount}" in named:
             continue
         entry = HANDBOOK["U7" if what == "inodes" else "U6"]
-        proof, resource = reading(disk, what), f"{what} of {disk.mount}"
+        proof, resource = describe_disk_use(disk, what), f"{what} of {disk.mount}"
         saved = _saved_since(
             box, disk, next((one for one in previous if one.resource == resource), None)
         )
@@ -286,20 +302,20 @@ def from_readings(
             proof += f"; {saved_point(saved)} was still saved"
         yield Finding(
             gotcha=entry.id,
-            title=(NEARLY if _left(disk, what) or saved is not None else TITLES)[what],
+            title=(NEARLY if _has_free_share(disk, what) or saved is not None else TITLES)[what],
             severity=entry.severity if saved is None else Severity.DEGRADING,
             resource=resource,
             evidence=f"{disk.mount}: {proof}",
             where="sample",
-            fixes=fixes(box, what, disk, None, None),
+            fixes=list_disk_fixes(box, what, disk, None, None),
             never=entry.never,
             reading=proof,
-            action=action(box, entry, what, disk),
+            action=choose_disk_action(box, entry, what, disk),
             confidence=SPECIFIC,
         )
 
 
-def _saved_since(box: BoxState, disk: Disk, before: Finding | None) -> Checkpoint | None:
+def _saved_since(box: BoxState, disk: DiskReading, before: Finding | None) -> Checkpoint | None:
     """Return the newest checkpoint saved on a disk after it was found to be full.
 
     None = there is none.
@@ -315,7 +331,7 @@ def _saved_since(box: BoxState, disk: Disk, before: Finding | None) -> Checkpoin
     return None
 
 
-def _left(disk: Disk, what: str) -> bool:
+def _has_free_share(disk: DiskReading, what: str) -> bool:
     """Return whether any of it is left."""
     share = inode_pct(disk) if what == "inodes" else byte_pct(disk)
     return share is not None and share < 100
@@ -327,17 +343,17 @@ _PATH = re.compile(
 _STEP_IN_PATH = re.compile(r"(?:step|tmp)[-_]?0*(\d+)")
 
 
-class Cause(msgspec.Struct, frozen=True):
+class ShortageCause(msgspec.Struct, frozen=True):
     """What a mount is short of, by the live reading."""
 
     what: str
     """``inodes``, ``bytes`` or ``quota``; ``space`` if it is unknown which."""
-    disk: Disk | None
+    disk: DiskReading | None
     short: bool | None
     """None = there is no reading."""
 
 
-def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Finding]:
+def from_logs(cases: list[LogCase], previous: tuple[Finding, ...]) -> Iterator[Finding]:
     """Yield a finding for each run whose log shows a full disk that it has not recovered from."""
     for case in cases:
         hits = [
@@ -347,18 +363,18 @@ def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Find
             continue
         # The OSError line names the file; the trainer's own message is the next best.
         hit = max(hits, key=lambda hit: ("Errno" in hit.line, hit.id == "U6", hit.row))
-        before = before_of(case, previous)
-        cause = _cause(case, hit, before)
+        before = find_earlier_finding(case, previous)
+        cause = _find_cause(case, hit, before)
         last = max(hit.row for hit in hits)
         # While a disk stays short, only a save proves that it takes files again; `from_readings`
         # then says so.
         if _saves_again(case, last, before) or (not cause.short and _recovered(case, last, before)):
             continue
-        yield _finding(case, hit, cause, before)
+        yield _build_finding(case, hit, cause, before)
 
 
-def kept(
-    cases: list[Case], named: set[str | None], previous: tuple[Finding, ...]
+def iterate_kept_findings(
+    cases: list[LogCase], named: set[str | None], previous: tuple[Finding, ...]
 ) -> Iterator[Finding]:
     """Yield findings whose line has left the window, until their run saves again or is done.
 
@@ -368,35 +384,35 @@ def kept(
         previous: The last findings.
     """
     for case in cases:
-        before = before_of(case, previous)
+        before = find_earlier_finding(case, previous)
         if before is None or case.name in named or before.where == "sample":
             continue
         what, _, mount = before.resource.partition(" of ")
         disks = case.box.sample.disks if case.box.sample is not None else ()
         disk = next((one for one in disks if one.mount == mount), None)
         if disk is not None:
-            short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT)
+            short = find_shortage(disk, 0.0 if before.cleared else DISK_MARGIN_PCT)
         else:
             short = None
         # The line has left the window, so everything in the window came later.
         if _saves_again(case, -1, before) or (
-            short is None and _past_save(case, _start(case, before, -1))
+            short is None and _has_later_checkpoint(case, _find_save_floor(case, before, -1))
         ):
             continue
         yield msgspec.structs.replace(
             before,
             cleared=disk is not None and short is None,
-            reading=reading(disk, short or what) if disk is not None else before.reading,
-            fixes=fixes(case.box, short or what, disk, case.name, case.last_good),
+            reading=describe_disk_use(disk, short or what) if disk is not None else before.reading,
+            fixes=list_disk_fixes(case.box, short or what, disk, case.name, case.last_good),
         )
 
 
-def before_of(case: Case, previous: tuple[Finding, ...]) -> Finding | None:
+def find_earlier_finding(case: LogCase, previous: tuple[Finding, ...]) -> Finding | None:
     """Return the full disk that was found for this run last time."""
     return next((f for f in previous if f.run == case.name and f.gotcha in STORAGE_IDS), None)
 
 
-def _explained(hit: Hit, case: Case) -> bool:
+def _explained(hit: WindowHit, case: LogCase) -> bool:
     """Return whether a more exact entry near the line explains it.
 
     That is a failed copy right after it that claimed success, or, for a run that waits with unsaved
@@ -412,7 +428,7 @@ def _explained(hit: Hit, case: Case) -> bool:
     )
 
 
-def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
+def _find_cause(case: LogCase, hit: WindowHit, before: Finding | None) -> ShortageCause:
     disks = case.box.sample.disks if case.box.sample is not None else ()
     match = _PATH.search(hit.line)
     if match:
@@ -424,10 +440,10 @@ def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
     margin = DISK_MARGIN_PCT if before is not None and not before.cleared else 0.0
     need = case.checkpoints[-1].bytes if case.checkpoints else None
     disk = disk_of(disks, path) if path else None
-    if disk is None or (match is None and short_of(disk) is None):
-        disk = next((one for one in disks if short_of(one) is not None), disk)
+    if disk is None or (match is None and find_shortage(disk) is None):
+        disk = next((one for one in disks if find_shortage(one) is not None), disk)
     if "quota" in hit.line:
-        return Cause("quota", disk, None)
+        return ShortageCause("quota", disk, None)
     if "no inodes left" in hit.line:
         said = "inodes"
     elif "no bytes left" in hit.line:
@@ -437,31 +453,31 @@ def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
     if said is None and before is not None:
         said = before.resource.split(" of ")[0]
     if disk is None:
-        return Cause(said or "space", None, None)
-    short = short_of(disk, margin, need)
-    return Cause(short or said or "space", disk, short is not None)
+        return ShortageCause(said or "space", None, None)
+    short = find_shortage(disk, margin, need)
+    return ShortageCause(short or said or "space", disk, short is not None)
 
 
-def _saves_again(case: Case, index: int, before: Finding | None) -> bool:
+def _saves_again(case: LogCase, index: int, before: Finding | None) -> bool:
     """Return whether a checkpoint was saved after the line at `index` of the window."""
-    start, step = _start(case, before, index), _newest_step(case)
+    start, step = _find_save_floor(case, before, index), _newest_step(case)
     listed = start is not None and step is not None and step > start
     return case.scan.saved > index or (case.goes_on and listed)
 
 
-def _recovered(case: Case, index: int, before: Finding | None) -> bool:
+def _recovered(case: LogCase, index: int, before: Finding | None) -> bool:
     """Return whether the run has shown that it saves again after row `index` of the window."""
     if case.scan.saved > index:
         return True
     if not case.goes_on:
         return False
-    start = _start(case, before, index)
+    start = _find_save_floor(case, before, index)
     if start is None:  # an old line seen for the first time: later steps are the only evidence
         return case.scan.step > index
-    return _past_save(case, start)
+    return _has_later_checkpoint(case, start)
 
 
-def _start(case: Case, before: Finding | None, index: int) -> int | None:
+def _find_save_floor(case: LogCase, before: Finding | None, index: int) -> int | None:
     """Return the step after which a save counts: a newer resume, else the failed save's step."""
     if case.scan.resume > index and case.run is not None and case.run.resumes:
         return case.run.resumes[-1].step
@@ -472,13 +488,13 @@ def _start(case: Case, before: Finding | None, index: int) -> int | None:
     return None
 
 
-def _newest_step(case: Case) -> int | None:
+def _newest_step(case: LogCase) -> int | None:
     if case.checkpoints:
         return case.checkpoints[-1].step
     return None
 
 
-def _past_save(case: Case, start: int | None) -> bool:
+def _has_later_checkpoint(case: LogCase, start: int | None) -> bool:
     """Return whether a checkpoint after `start` exists.
 
     Without checkpoints, whether the run has advanced.
@@ -491,7 +507,9 @@ def _past_save(case: Case, start: int | None) -> bool:
     return case.run is not None and case.run.step is not None and case.run.step > start
 
 
-def _finding(case: Case, hit: Hit, cause: Cause, before: Finding | None) -> Finding:
+def _build_finding(
+    case: LogCase, hit: WindowHit, cause: ShortageCause, before: Finding | None
+) -> Finding:
     saving = hit.id == "U6" or case.scan.failed_step is not None
     entry = HANDBOOK["U6" if saving and cause.what in ("bytes", "space") else "U7"]
     where = f" of {cause.disk.mount}" if cause.disk is not None else ""
@@ -501,20 +519,20 @@ def _finding(case: Case, hit: Hit, cause: Cause, before: Finding | None) -> Find
         severity=entry.severity,
         resource=f"{cause.what}{where}",
         evidence=hit.line,
-        where=case.log,
-        fixes=fixes(case.box, cause.what, cause.disk, case.name, case.last_good),
+        where=case.log_path,
+        fixes=list_disk_fixes(case.box, cause.what, cause.disk, case.name, case.last_good),
         never=entry.never,
-        reading=reading(cause.disk, cause.what) if cause.disk is not None else None,
+        reading=describe_disk_use(cause.disk, cause.what) if cause.disk is not None else None,
         run=case.name,
-        step=_step(case, hit, before),
+        step=_find_failed_step(case, hit, before),
         cleared=cause.short is False,
-        action=action(case.box, entry, cause.what, cause.disk),
+        action=choose_disk_action(case.box, entry, cause.what, cause.disk),
         confidence=SPECIFIC if cause.short else entry.confidence,
         line_no=case.line_no(hit),
     )
 
 
-def _step(case: Case, hit: Hit, before: Finding | None) -> int | None:
+def _find_failed_step(case: LogCase, hit: WindowHit, before: Finding | None) -> int | None:
     """Return the step of the failed save: as logged, else as first seen, so that it is stable."""
     if case.scan.failed_step is not None:
         return case.scan.failed_step

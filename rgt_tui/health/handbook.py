@@ -9,10 +9,10 @@ from functools import lru_cache
 from statistics import median, pstdev
 from typing import NamedTuple
 
-from rgt_tui.handbook import Judge, Page, shipped_pages
+from rgt_tui.handbook import HandbookPage, LogJudge, shipped_pages
 from rgt_tui.health import condition, stuck_ranks
-from rgt_tui.health.condition import Entry, Proof, Sign
-from rgt_tui.health.facts import Facts
+from rgt_tui.health.condition import EntryProof, HandbookEntry, Sign
+from rgt_tui.health.facts import BoxFacts
 from rgt_tui.health.rows import conditions_curves as curves
 from rgt_tui.health.rows import conditions_gpu as gpu
 from rgt_tui.health.rows import conditions_queue as queue
@@ -36,7 +36,7 @@ values that define the usual range.
 # limits are those of https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08).
 
 
-class Figures(NamedTuple):
+class MetricFigures(NamedTuple):
     """The values of one metric in the current attempt."""
 
     name: str
@@ -46,73 +46,79 @@ class Figures(NamedTuple):
     resumed_at: int
     """Number of values before the newest resume; 0 if there was none."""
 
-    def now(self) -> float:
+    def current_level(self) -> float:
         """Return the current level: the median of the last `WINDOW` values."""
         return median(self.values[-WINDOW:])
 
-    def usual(self) -> Sequence[float]:
+    def usual_values(self) -> Sequence[float]:
         """Return up to 200 values before the current window."""
         return self.values[-WINDOW - 200 : -WINDOW]
 
 
-class Rule(NamedTuple):
+class MetricRule(NamedTuple):
     """One way in which a metric shows that something is wrong."""
 
     page: str
     names: tuple[str, ...]
     """Names of the metric in lower case, without the prefix up to the last slash."""
-    wrong: Callable[[Figures], str | None]
+    wrong: Callable[[MetricFigures], str | None]
     """Returns why it is wrong, with the figures that prove it; None = it is not."""
     gaps: bool = False
     """The rule is about NaN values; for other rules they prove nothing."""
 
 
-def _latest(figures: Figures, odd: Callable[[float], bool], why: str) -> str | None:
+def _find_odd_newest(figures: MetricFigures, odd: Callable[[float], bool], why: str) -> str | None:
     newest = figures.values[-NEWEST:]
     if len(newest) < NEWEST or not all(map(odd, newest)):
         return None
     return f"{figures.name} {newest[-1]:.4g} at step {figures.step:,}: {why}"
 
 
-def _perplexity(figures: Figures) -> str | None:
-    return _latest(figures, lambda value: value < 1.05 or value > 1e5, "impossible for real text")
+def _perplexity(figures: MetricFigures) -> str | None:
+    return _find_odd_newest(
+        figures, lambda value: value < 1.05 or value > 1e5, "impossible for real text"
+    )
 
 
-def _map_zero(figures: Figures) -> str | None:
+def _map_zero(figures: MetricFigures) -> str | None:
     loss = figures.run.series.get("loss")
     if loss is not None:
-        known = [value for value in loss.columns()[1][: len(loss)] if math.isfinite(value)]
+        known = [value for value in loss.backing_columns()[1][: len(loss)] if math.isfinite(value)]
     else:
         known = []
     falls = len(known) >= LEAST and median(known[-WINDOW:]) < median(known[:WINDOW])
     if figures.step <= 500 or not falls:
         return None
-    return _latest(figures, lambda value: value == 0.0, "exactly 0, while the loss falls")
+    return _find_odd_newest(figures, lambda value: value == 0.0, "exactly 0, while the loss falls")
 
 
-def _miou(figures: Figures) -> str | None:
+def _miou_zero(figures: MetricFigures) -> str | None:
     if figures.step <= 200:
         return None
-    return _latest(figures, lambda value: value == 0.0 or math.isnan(value), "0 or no number")
+    return _find_odd_newest(
+        figures, lambda value: value == 0.0 or math.isnan(value), "0 or no number"
+    )
 
 
-def _minority(figures: Figures) -> str | None:
-    accuracy = next(_of(figures.run, ("accuracy", "val_accuracy", "eval_accuracy")), None)
+def _minority_ignored(figures: MetricFigures) -> str | None:
+    accuracy = next(
+        _iterate_figures(figures.run, ("accuracy", "val_accuracy", "eval_accuracy")), None
+    )
     if accuracy is None or not accuracy.values or not accuracy.values[-1] > 0.8:
         return None
-    return _latest(
+    return _find_odd_newest(
         figures, lambda value: value < 0.02, f"while {accuracy.name} is {accuracy.values[-1]:.4g}"
     )
 
 
-def _latents(figures: Figures) -> str | None:
-    return _latest(
+def _latents_off_scale(figures: MetricFigures) -> str | None:
+    return _find_odd_newest(
         figures, lambda value: not 0.5 <= value <= 2.0, "far from 1, which the schedule expects"
     )
 
 
-def _preferences(figures: Figures) -> str | None:
-    margins = next(_of(figures.run, ("margins", "dpo_margin")), None)
+def _preferences(figures: MetricFigures) -> str | None:
+    margins = next(_iterate_figures(figures.run, ("margins", "dpo_margin")), None)
     if (
         margins is None
         or len(margins.values) < LEAST
@@ -120,26 +126,29 @@ def _preferences(figures: Figures) -> str | None:
         or figures.step <= 300
     ):
         return None
-    first, last = median(margins.values[-200:][:WINDOW]), margins.now()
+    first, last = median(margins.values[-200:][:WINDOW]), margins.current_level()
     scatter = TO_SIGMA * median([abs(value - last) for value in margins.values[-200:]])
-    if figures.now() >= 0.55 or abs(last - first) > max(scatter, 1e-12):
+    if figures.current_level() >= 0.55 or abs(last - first) > max(scatter, 1e-12):
         return None
-    return f"{figures.name} {figures.now():.3g} at step {figures.step:,}, and {margins.name} stays at {last:.3g}"
+    return (
+        f"{figures.name} {figures.current_level():.3g} at step {figures.step:,}, and "
+        f"{margins.name} stays at {last:.3g}"
+    )
 
 
-def _fallen(figures: Figures) -> str | None:
+def _fallen_below_half(figures: MetricFigures) -> str | None:
     """Report a level below half of the usual one, by more than four times its scatter."""
-    usual = figures.usual()
+    usual = figures.usual_values()
     if len(usual) < LEAST or figures.resumed_at > len(figures.values) - WINDOW - LEAST:
         return None
-    level, now = median(usual), figures.now()
+    level, now = median(usual), figures.current_level()
     scatter = TO_SIGMA * median([abs(value - level) for value in usual])
     if level <= 0.0 or now >= 0.5 * level or level - now < 4.0 * scatter:
         return None
     return f"{figures.name} {now:.4g} at step {figures.step:,}, before {level:.4g}"
 
 
-def _fallen_at_resume(figures: Figures) -> str | None:
+def _fallen_at_resume(figures: MetricFigures) -> str | None:
     at = figures.resumed_at
     if at < LEAST or not WINDOW <= len(figures.values) - at <= 200:
         return None
@@ -155,18 +164,16 @@ def _fallen_at_resume(figures: Figures) -> str | None:
     return f"{figures.name} {now:.4g} since the resume, {level:.4g} before it"
 
 
-def _divergence(figures: Figures) -> str | None:
-    if told := _latest(figures, lambda value: value > 50.0, "above 50"):
+def _divergence(figures: MetricFigures) -> str | None:
+    if told := _find_odd_newest(figures, lambda value: value > 50.0, "above 50"):
         return told
-    usual = figures.usual()
-    if len(usual) < LEAST or figures.now() <= 5.0 * median(usual) or median(usual) <= 0.0:
+    usual = figures.usual_values()
+    if len(usual) < LEAST or figures.current_level() <= 5.0 * median(usual) or median(usual) <= 0.0:
         return None
-    return (
-        f"{figures.name} {figures.now():.4g} at step {figures.step:,}, it was {median(usual):.4g}"
-    )
+    return f"{figures.name} {figures.current_level():.4g} at step {figures.step:,}, it was {median(usual):.4g}"
 
 
-def _advantages(figures: Figures) -> str | None:
+def _advantages(figures: MetricFigures) -> str | None:
     if len(figures.values) < 50 or (spread := pstdev(figures.values[-50:])) <= 10.0:
         return None
     return f"{figures.name} scatters by {spread:.4g} over 50 points, up to step {figures.step:,}"
@@ -174,43 +181,45 @@ def _advantages(figures: Figures) -> str | None:
 
 _REWARD = ("reward", "mean_reward", "rewards_mean", "episode_reward", "ep_rew_mean")
 RULES = (
-    Rule("L7", ("perplexity", "ppl", "val_perplexity", "eval_perplexity", "val_ppl"), _perplexity),
-    Rule("L9", ("accuracies", "dpo_acc"), _preferences),
-    Rule("V3", ("map", "val_map", "map50", "map50-95", "bbox_map"), _map_zero),
-    Rule("V5", ("miou", "val_miou", "mean_iou", "eval_mean_iou"), _miou, gaps=True),
-    Rule(
+    MetricRule(
+        "L7", ("perplexity", "ppl", "val_perplexity", "eval_perplexity", "val_ppl"), _perplexity
+    ),
+    MetricRule("L9", ("accuracies", "dpo_acc"), _preferences),
+    MetricRule("V3", ("map", "val_map", "map50", "map50-95", "bbox_map"), _map_zero),
+    MetricRule("V5", ("miou", "val_miou", "mean_iou", "eval_mean_iou"), _miou_zero, gaps=True),
+    MetricRule(
         "V6",
         ("minority_recall", "val_minority_recall", "min_class_recall", "val_min_class_recall"),
-        _minority,
+        _minority_ignored,
     ),
-    Rule("DF3", ("latent_std", "latents_std"), _latents),
-    Rule("R1", (*_REWARD, "resp_len", "response_length"), _fallen),
-    Rule("R2", ("kl", "approx_kl", "objective_kl", "kl_divergence"), _divergence),
-    Rule("R3", ("advantage", "advantages", "advantage_mean"), _advantages),
-    Rule("R4", _REWARD, _fallen_at_resume),
+    MetricRule("DF3", ("latent_std", "latents_std"), _latents_off_scale),
+    MetricRule("R1", (*_REWARD, "resp_len", "response_length"), _fallen_below_half),
+    MetricRule("R2", ("kl", "approx_kl", "objective_kl", "kl_divergence"), _divergence),
+    MetricRule("R3", ("advantage", "advantages", "advantage_mean"), _advantages),
+    MetricRule("R4", _REWARD, _fallen_at_resume),
 )
 _RULES = {rule.page: rule for rule in RULES}
 
 
 @lru_cache(maxsize=4096)
-def _field(name: str) -> str:
+def _metric_field(name: str) -> str:
     return name.rpartition("/")[2].lower()
 
 
 @lru_cache(maxsize=4096)
 def _judged_by(name: str) -> frozenset[str]:
     """Return the pages that judge a metric. Usually none, so the lookup is cached."""
-    return frozenset(rule.page for rule in RULES if _field(name) in rule.names)
+    return frozenset(rule.page for rule in RULES if _metric_field(name) in rule.names)
 
 
-def _of(run: RunState, names: Sequence[str]) -> Iterator[Figures]:
+def _iterate_figures(run: RunState, names: Sequence[str]) -> Iterator[MetricFigures]:
     for name, series in run.series.items():
-        if _field(name) not in names or not len(series):
+        if _metric_field(name) not in names or not len(series):
             continue
-        xs, ys, count = series.columns()
+        xs, ys, count = series.backing_columns()
         resume = run.resumes[-1] if run.resumes else None
         at = 0 if resume is None else sum(1 for x in xs[:count] if x <= resume.step)
-        yield Figures(
+        yield MetricFigures(
             name,
             ys[max(0, count - 1000) : count],
             xs[count - 1],
@@ -219,16 +228,16 @@ def _of(run: RunState, names: Sequence[str]) -> Iterator[Figures]:
         )
 
 
-def proves(page: str) -> Callable[[Facts], Iterable[Proof]]:
+def proof_function(page: str) -> Callable[[BoxFacts], Iterable[EntryProof]]:
     """Return a function that yields the runs whose metrics prove the page."""
-    return lambda view: judged(view).get(page, ())
+    return lambda view: proofs_by_page(view).get(page, ())
 
 
-_JUDGED: list[tuple[Facts, dict[str, list[Proof]]]] = []
+_JUDGED: list[tuple[BoxFacts, dict[str, list[EntryProof]]]] = []
 """The view that was judged last, because every page asks for the same one."""
 
 
-def judged(view: Facts) -> dict[str, list[Proof]]:
+def proofs_by_page(view: BoxFacts) -> dict[str, list[EntryProof]]:
     """Return the proofs by page, from one pass over the runs."""
     for last, found in _JUDGED:
         if last is view:
@@ -236,26 +245,26 @@ def judged(view: Facts) -> dict[str, list[Proof]]:
     found = {}
     for run in runs_of(view):
         for page in sorted({page for name in run.series for page in _judged_by(name)}):
-            if (proof := _judge(run, _RULES[page])) is not None:
+            if (proof := _judge_run(run, _RULES[page])) is not None:
                 found.setdefault(page, []).append(proof)
     _JUDGED[:] = [(view, found)]
     return found
 
 
-def _judge(run: RunState, rule: Rule) -> Proof | None:
-    for figures in _of(run, rule.names):
+def _judge_run(run: RunState, rule: MetricRule) -> EntryProof | None:
+    for figures in _iterate_figures(run, rule.names):
         whole = rule.gaps or all(map(math.isfinite, figures.values[-LEAST:]))
         if whole and (why := rule.wrong(figures)):
-            return Proof(
+            return EntryProof(
                 f"{run.name}: {why}", "scalars", run=run.name, step=figures.step, confidence=LIKELY
             )
     return None
 
 
-class Live(NamedTuple):
+class LiveReadings(NamedTuple):
     """What the readings of a box add to a page."""
 
-    prove: Callable[[Facts], Iterable[Proof]] | None = None
+    prove: Callable[[BoxFacts], Iterable[EntryProof]] | None = None
     needs: Sign | None = None
     gives_way: str = ""
     reading: Callable[[BoxState], str | None] | None = None
@@ -265,47 +274,57 @@ class Live(NamedTuple):
 
 
 LIVE = {
-    "U6": Live(fixes=False),
-    "U7": Live(fixes=False),
-    "CKPT1": Live(cleared_by="saved"),
-    "U33": Live(prove=queue.prove_copy_failed, needs=condition.queued),
-    "U9": Live(
-        queue.prove_killed_by_kernel, condition.work, gives_way="any", reading=space.memory_reading
-    ),
-    "U10": Live(reading=gpu.vram_reading),
-    "U11": Live(reading=gpu.vram_reading),
-    "LO3": Live(reading=gpu.vram_reading),
-    "M8": Live(reading=gpu.vram_reading),
-    "M14": Live(reading=gpu.vram_reading),
-    "M15": Live(reading=gpu.vram_reading),
-    "M17": Live(reading=gpu.vram_reading),
-    "SP1": Live(prove=queue.prove_preempted, needs=condition.queued, gives_way="any"),
-    "U3": Live(
-        prove=queue.prove_killed,
-        needs=condition.queued,
+    "U6": LiveReadings(fixes=False),
+    "U7": LiveReadings(fixes=False),
+    "CKPT1": LiveReadings(cleared_by="saved"),
+    "U33": LiveReadings(prove=queue.prove_copy_failed, needs=condition.has_queues),
+    "U9": LiveReadings(
+        queue.prove_killed_by_kernel,
+        condition.has_work,
         gives_way="any",
         reading=space.memory_reading,
     ),
-    "P8": Live(prove=runs.prove_nan, needs=condition.odd_loss, gives_way="log"),
-    "U22": Live(prove=gpu.prove_lost, needs=condition.ailing_card),
-    "END1": Live(reading=runs.end_reading),
-    "BOOT1": Live(prove=queue.prove_restarted, needs=condition.work, gives_way="any"),
-    "C12": Live(prove=curves.prove_epoch_anew, needs=condition.resumed),
-    "C14": Live(prove=curves.prove_lr_anew, needs=condition.resumed),
-    "HANG1": Live(prove=stuck_ranks.prove_stopped, needs=condition.ranks),
-    "HANG2": Live(prove=stuck_ranks.prove_away, needs=condition.ranks, gives_way="log"),
-    "D19": Live(prove=stuck_ranks.prove_all_wait, needs=condition.ranks, gives_way="log"),
-    "D20": Live(prove=stuck_ranks.prove_gone, needs=condition.ranks, gives_way="log"),
-    **{rule.page: Live(prove=proves(rule.page), needs=judged, gives_way="log") for rule in RULES},
+    "U10": LiveReadings(reading=gpu.vram_reading),
+    "U11": LiveReadings(reading=gpu.vram_reading),
+    "LO3": LiveReadings(reading=gpu.vram_reading),
+    "M8": LiveReadings(reading=gpu.vram_reading),
+    "M14": LiveReadings(reading=gpu.vram_reading),
+    "M15": LiveReadings(reading=gpu.vram_reading),
+    "M17": LiveReadings(reading=gpu.vram_reading),
+    "SP1": LiveReadings(prove=queue.prove_preempted, needs=condition.has_queues, gives_way="any"),
+    "U3": LiveReadings(
+        prove=queue.prove_killed,
+        needs=condition.has_queues,
+        gives_way="any",
+        reading=space.memory_reading,
+    ),
+    "P8": LiveReadings(prove=runs.prove_nan, needs=condition.has_nonfinite_loss, gives_way="log"),
+    "U22": LiveReadings(prove=gpu.prove_lost, needs=condition.ailing_card),
+    "END1": LiveReadings(reading=runs.end_reading),
+    "BOOT1": LiveReadings(prove=queue.prove_restarted, needs=condition.has_work, gives_way="any"),
+    "C12": LiveReadings(prove=curves.prove_epoch_restart, needs=condition.has_resumed_run),
+    "C14": LiveReadings(prove=curves.prove_lr_restart, needs=condition.has_resumed_run),
+    "HANG1": LiveReadings(prove=stuck_ranks.prove_stopped, needs=condition.has_ranks),
+    "HANG2": LiveReadings(prove=stuck_ranks.prove_away, needs=condition.has_ranks, gives_way="log"),
+    "D19": LiveReadings(
+        prove=stuck_ranks.prove_all_wait, needs=condition.has_ranks, gives_way="log"
+    ),
+    "D20": LiveReadings(prove=stuck_ranks.prove_gone, needs=condition.has_ranks, gives_way="log"),
+    **{
+        rule.page: LiveReadings(
+            prove=proof_function(rule.page), needs=proofs_by_page, gives_way="log"
+        )
+        for rule in RULES
+    },
 }
 """By page id."""
 STORAGE_IDS = ("U6", "U7")
 """Pages about a full disk: the live reading decides which one it is, and whether it is over."""
 
 
-def _entry(page: Page) -> Entry:
-    live = LIVE.get(page.id, Live())
-    return Entry(
+def _build_entry(page: HandbookPage) -> HandbookEntry:
+    live = LIVE.get(page.id, LiveReadings())
+    return HandbookEntry(
         id=page.id,
         title=page.title,
         severity=page.severity,
@@ -319,13 +338,13 @@ def _entry(page: Page) -> Entry:
         reading=live.reading,
         cleared_by=live.cleared_by,
         beats=page.beats,
-        confidence=judge().sure(page),
+        confidence=log_judge().rate_confidence(page),
         symptom=page.symptom_only,
     )
 
 
 @functools.cache
-def run_pages() -> tuple[Page, ...]:
+def run_pages() -> tuple[HandbookPage, ...]:
     """Return the pages that the log of a run can show."""
     return tuple(
         page for page in shipped_pages().values() if page.patterns and not page.terminal_only
@@ -333,33 +352,33 @@ def run_pages() -> tuple[Page, ...]:
 
 
 @functools.cache
-def judge() -> Judge:
+def log_judge() -> LogJudge:
     """Return the judge of the logs of runs."""
-    return Judge(shipped_pages())
+    return LogJudge(shipped_pages())
 
 
 @functools.cache
-def _entries() -> dict[str, Entry]:
+def _load_entries() -> dict[str, HandbookEntry]:
     shown = run_pages()
     known = {page.id for page in shown}
     by_readings = [
         page for page in shipped_pages().values() if page.id in LIVE and page.id not in known
     ]
-    return {page.id: _entry(page) for page in (*shown, *by_readings)}
+    return {page.id: _build_entry(page) for page in (*shown, *by_readings)}
 
 
-class _Handbook(Mapping[str, Entry]):
+class _LazyHandbook(Mapping[str, HandbookEntry]):
     """Loads the pages on first use: parsing 230 KB of TOML must not delay the first frame."""
 
-    def __getitem__(self, id_: str) -> Entry:
-        return _entries()[id_]
+    def __getitem__(self, id_: str) -> HandbookEntry:
+        return _load_entries()[id_]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_entries())
+        return iter(_load_entries())
 
     def __len__(self) -> int:
-        return len(_entries())
+        return len(_load_entries())
 
 
-HANDBOOK: Mapping[str, Entry] = _Handbook()
+HANDBOOK: Mapping[str, HandbookEntry] = _LazyHandbook()
 """Everything that can be found on a box: first by logs, then by readings alone."""

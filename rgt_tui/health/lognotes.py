@@ -10,10 +10,18 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.handbook import LineHit, Lookout, Page, hits_of, in_order, states_of, went_on
+from rgt_tui.handbook import (
+    HandbookPage,
+    LineHit,
+    LiteralSearch,
+    hits_of,
+    in_order,
+    states_of,
+    went_on,
+)
 from rgt_tui.health.handbook import run_pages
-from rgt_tui.model import BoxState, Cell, Checkpoint, LogView, RunState
-from rgt_tui.profiles import cells_made_good
+from rgt_tui.model import BoxState, Checkpoint, LogView, QueueCell, RunState
+from rgt_tui.profiles import find_redone_cells
 
 WINDOW = 60
 """Lines from the end of a log that are searched."""
@@ -43,17 +51,17 @@ _WORDS = (
 """Per pattern of `_MARKS`, lower-case words of which one occurs in every match."""
 
 
-class Hit(LineHit, frozen=True, kw_only=True):
+class WindowHit(LineHit, frozen=True, kw_only=True):
     """An entry that matched; `line_no` counts lines within the window, from 0."""
 
     row: int
     """Its index among the rows of the window: a line that rewrites itself has several rows."""
 
 
-class Scan(msgspec.Struct, frozen=True):
+class LogScan(msgspec.Struct, frozen=True):
     """What a window shows. Positions are row numbers, -1 = none."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[WindowHit, ...] = ()
     """All matches, by entry."""
     went_on: int = -1
     """Newest line that shows that an operation retried automatically has succeeded."""
@@ -67,12 +75,12 @@ class Scan(msgspec.Struct, frozen=True):
     last_good: int | None = None
 
 
-def window(lines: tuple[str, ...]) -> tuple[str, ...]:
+def searched_window(lines: tuple[str, ...]) -> tuple[str, ...]:
     """Return the end of a log that is searched."""
     return lines[-WINDOW:]
 
 
-def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
+def scan_log(lines: tuple[str, ...], owner: Hashable = None) -> LogScan:
     """Search `lines` (oldest first) for every entry of the handbook.
 
     Args:
@@ -82,10 +90,10 @@ def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
     """
     known = _SEARCHED.get(owner) if owner is not None else None
     if known is None:
-        known = _Searched()
+        known = _SearchedWindow()
     elif known.lines == lines:
         return known.scan
-    found = _gone_on(known, lines) or _anew(known, lines)
+    found = _search_appended(known, lines) or _search_window(known, lines)
     if owner is not None:
         _SEARCHED.pop(owner, None)
         _SEARCHED[owner] = found
@@ -100,17 +108,17 @@ indexes of `_MARKS`, and the ids of entries that it may match.
 """
 
 
-class _Searched(msgspec.Struct, frozen=True):
+class _SearchedWindow(msgspec.Struct, frozen=True):
     """The window of a log at its last search."""
 
     lines: tuple[str, ...] = ()
     reports: tuple[Report, ...] = ()
-    scan: Scan = Scan()
+    scan: LogScan = LogScan()
     calm: bool = False
     """No line may match an entry or names a step: the window has marks and nothing else."""
 
 
-_SEARCHED: dict[Hashable, _Searched] = {}
+_SEARCHED: dict[Hashable, _SearchedWindow] = {}
 MOST_OWNERS = 4096
 """How many logs are remembered, the most recently searched ones."""
 _SAME: dict[Report, Report] = {}
@@ -118,21 +126,23 @@ _SAME: dict[Report, Report] = {}
 MOST_REPORTS = 1000
 
 
-def _anew(known: _Searched, lines: tuple[str, ...]) -> _Searched:
+def _search_window(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedWindow:
     """Search a window, except lines that were searched before."""
     before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
-    new = iter(_reports([line for line in lines if id(line) not in before]))
+    new = iter(_build_reports([line for line in lines if id(line) not in before]))
     reports = tuple(before.get(id(line)) or next(new) for line in lines)
-    newest, suspects = _newest(reports)
+    newest, suspects = _newest_marks(reports)
     calm = _is_calm(newest, suspects)
     saved, step, resume, *_ = newest
     found = (
-        Scan(saved=saved, step=step, resume=resume) if calm else _summed(lines, newest, suspects)
+        LogScan(saved=saved, step=step, resume=resume)
+        if calm
+        else _build_scan(lines, newest, suspects)
     )
-    return _Searched(lines, reports, found, calm)
+    return _SearchedWindow(lines, reports, found, calm)
 
 
-def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
+def _search_appended(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedWindow | None:
     """Search the lines appended to a calm window; None if the window is not such a continuation.
 
     This is the usual case: everything found before has moved up by as many rows as were dropped.
@@ -143,8 +153,8 @@ def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
     kept = known.lines[gone:]
     if lines[: len(kept)] != kept:
         return None
-    stays, more = known.reports[gone:], _reports(lines[len(kept) :])
-    newest, suspects = _newest(more)
+    stays, more = known.reports[gone:], _build_reports(lines[len(kept) :])
+    newest, suspects = _newest_marks(more)
     if not _is_calm(newest, suspects):
         return None
     up, first = sum(map(len, known.reports[:gone])), sum(map(len, stays))
@@ -153,36 +163,38 @@ def _gone_on(known: _Searched, lines: tuple[str, ...]) -> _Searched | None:
         place + first if place >= 0 else max(-1, old - up) if old >= 0 else -1
         for place, old in zip(newest, before, strict=False)
     )
-    return _Searched(lines, stays + more, Scan(saved=saved, step=step, resume=resume), calm=True)
+    return _SearchedWindow(
+        lines, stays + more, LogScan(saved=saved, step=step, resume=resume), calm=True
+    )
 
 
-def _reports(lines: Sequence[str]) -> tuple[Report, ...]:
+def _build_reports(lines: Sequence[str]) -> tuple[Report, ...]:
     """Return the report of each line.
 
     Patterns that match nowhere in the text are not tried per line.
     """
-    found = [_texts(line) for line in lines]
+    found = [_split_states(line) for line in lines]
     rows = list(itertools.chain.from_iterable(found))
     low = "\n".join(rows).lower()
     marks = [place for place in range(len(_MARKS)) if _may_have(low, place)]
-    suspects = _lookout().suspected(rows)
-    said = ((_marked(row, marks), suspects.get(number, ())) for number, row in enumerate(rows))
+    suspects = _run_lookout().suspect_rows(rows)
+    said = ((_find_marks(row, marks), suspects.get(number, ())) for number, row in enumerate(rows))
     if len(_SAME) > MOST_REPORTS:
         _SAME.clear()
     reports = (tuple(itertools.islice(said, len(texts))) for texts in found)
     return tuple(_SAME.setdefault(report, report) for report in reports)
 
 
-def _texts(line: str) -> list[str]:
+def _split_states(line: str) -> list[str]:
     return [row[:MAX_LINE] for row in states_of(line.replace("\n", "\r"))[-MOST_STATES:]]
 
 
 @functools.cache
-def _lookout() -> Lookout:
-    return Lookout(run_pages())
+def _run_lookout() -> LiteralSearch:
+    return LiteralSearch(run_pages())
 
 
-def _marked(row: str, marks: Iterable[int]) -> tuple[int, ...]:
+def _find_marks(row: str, marks: Iterable[int]) -> tuple[int, ...]:
     low = row.lower()
     return tuple(place for place in marks if _may_have(low, place) and _MARKS[place].search(row))
 
@@ -192,7 +204,7 @@ def _may_have(low: str, mark: int) -> bool:
     return not low.isascii() or any(word in low for word in _WORDS[mark])
 
 
-def _newest(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:
+def _newest_marks(reports: tuple[Report, ...]) -> tuple[list[int], set[str]]:
     """Return the last row of each mark, and the ids of the entries that some row may match."""
     newest = [-1] * len(_MARKS)
     suspects: set[str] = set()
@@ -208,15 +220,15 @@ def _is_calm(newest: list[int], suspects: set[str]) -> bool:
     return not suspects and failed < 0 and good < 0
 
 
-def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Scan:
+def _build_scan(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> LogScan:
     saved, step, resume, failed, good = newest
-    texts = [_texts(line) for line in lines]
+    texts = [_split_states(line) for line in lines]
     rows = list(itertools.chain.from_iterable(texts))
     line_of = [number for number, states in enumerate(texts) for _ in states]
     pages = [page for page in run_pages() if page.id in suspects]
     hits = tuple(
         # Reuse the stored string if there is no blank around it.
-        Hit(
+        WindowHit(
             id=hit.id,
             line=rows[at].strip(),
             name=hit.name,
@@ -224,11 +236,11 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
             row=at,
             line_no=line_of[at],
         )
-        for hit in _hits(rows, pages)
+        for hit in _iterate_hits(rows, pages)
         for at in (hit.line_no,)
     )
     newer = went_on("\n".join(rows), len(rows) - 1) if any(page.passing for page in pages) else -1
-    return Scan(
+    return LogScan(
         hits=hits,
         went_on=line_of[newer] if newer >= 0 else -1,
         saved=saved,
@@ -239,7 +251,7 @@ def _summed(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -> Sc
     )
 
 
-def _hits(rows: Sequence[str], pages: Iterable[Page]) -> Iterator[LineHit]:
+def _iterate_hits(rows: Sequence[str], pages: Iterable[HandbookPage]) -> Iterator[LineHit]:
     written = in_order(enumerate(rows))
     text = "\n".join(row.text for row in written)
     return itertools.chain.from_iterable(hits_of(page, written, text) for page in pages)
@@ -251,13 +263,13 @@ def _last_number(pattern: re.Pattern[str], rows: list[str], at: int) -> int | No
     return None
 
 
-class Case(msgspec.Struct, frozen=True):
+class LogCase(msgspec.Struct, frozen=True):
     """One log to inspect, with the cell and the run that wrote it."""
 
     box: BoxState
     view: LogView
-    scan: Scan
-    cell: Cell | None
+    scan: LogScan
+    cell: QueueCell | None
     run: RunState | None
     checkpoints: tuple[Checkpoint, ...]
     """Newest last."""
@@ -266,7 +278,7 @@ class Case(msgspec.Struct, frozen=True):
     """
 
     @property
-    def log(self) -> str:
+    def log_path(self) -> str:
         """Its path."""
         return self.view.path
 
@@ -293,14 +305,14 @@ class Case(msgspec.Struct, frozen=True):
         return step
 
 
-def cases(box: BoxState) -> Iterator[Case]:
+def iterate_cases(box: BoxState) -> Iterator[LogCase]:
     """Yield the logs of `box` that can reveal something about unfinished work.
 
     A log that belongs to neither a cell nor a found training counts only on a box without a queue.
     Elsewhere it is history (``master.log``), and an old line in it must not look new.
     """
     cells = [cell for queue in box.queues for cell in queue.cells]
-    over = cells_made_good(box)
+    over = find_redone_cells(box)
     past = {
         cell.log for queue in box.queues for cell in queue.cells if (queue.path, cell.name) in over
     }
@@ -310,7 +322,7 @@ def cases(box: BoxState) -> Iterator[Case]:
         log: run.name for run in box.found for log in (*run.logs, run.log) if log is not None
     }
     for view in box.logs:
-        cell = _owner(view, cells)
+        cell = _find_owner(view, cells)
         name = cell.name if cell is not None else found_in.get(view.path)
         if name is None and cells:
             continue
@@ -319,11 +331,11 @@ def cases(box: BoxState) -> Iterator[Case]:
         ):
             continue
         run = runs.get(name) if name is not None else None
-        found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))
-        yield Case(box, view, found, cell, run, kept.get(name or "", ()), name)
+        found = scan_log(searched_window(view.lines), (box.spec.name, box.spec.host, view.path))
+        yield LogCase(box, view, found, cell, run, kept.get(name or "", ()), name)
 
 
-def _owner(view: LogView, cells: list[Cell]) -> Cell | None:
+def _find_owner(view: LogView, cells: list[QueueCell]) -> QueueCell | None:
     stem = posixpath.splitext(posixpath.basename(view.path))[0]
     for cell in cells:
         if view.path == cell.log or (cell.out and view.path.startswith(cell.out.rstrip("/") + "/")):

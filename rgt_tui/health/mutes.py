@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model import Alert, BoxSpec, FleetEvent, Life, clean, time_of_day
+from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.model import Alert, BoxSpec, FleetEvent, MachineLife, clean_text, time_of_day
 
 DAY_S = 86400.0
 EVERYTHING = "*"
@@ -20,7 +20,7 @@ be reported again. *Everything* includes it.
 """
 
 
-class Mute(msgspec.Struct, frozen=True):
+class AlertMute(msgspec.Struct, frozen=True):
     """One alert, or all alerts, that a person has muted for a while."""
 
     box: str
@@ -33,8 +33,8 @@ class Mute(msgspec.Struct, frozen=True):
 
 
 def put_mute(
-    mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: float
-) -> tuple[Mute, ...]:
+    mutes: Iterable[AlertMute], box: str, what: str, seconds: float | None, now: float
+) -> tuple[AlertMute, ...]:
     """Return the mutes with one more; 0 seconds unmutes, None lasts until the alert is over."""
     kept = tuple(mute for mute in mutes if (mute.box, mute.what) != (box, what))
     if seconds is not None and not seconds > 0:
@@ -52,13 +52,13 @@ def put_mute(
     longest = LONGEST_S.get(what.partition(":")[0])
     if longest is not None:
         seconds = longest if seconds is None else min(seconds, longest)
-    return (*kept, Mute(box, what, None if seconds is None else now + seconds, now))
+    return (*kept, AlertMute(box, what, None if seconds is None else now + seconds, now))
 
 
 def mute_changes(
-    before: Sequence[Mute], after: Sequence[Mute], since: float, now: float
+    before: Sequence[AlertMute], after: Sequence[AlertMute], since: float, now: float
 ) -> list[tuple[str, float, str, str]]:
-    """Return the changes between two lists of mutes: box (`Mute.box`), time, subject, text.
+    """Return the changes between two lists of mutes: box (`AlertMute.box`), time, subject, text.
 
     Args:
         before: The earlier mutes.
@@ -75,37 +75,42 @@ def mute_changes(
         over = mute.until is not None and now >= mute.until
         why = ", its time has passed" if over else ""
         at = mute.until if over and mute.until is not None else now
-        found.append((mute.box, at, mute.what, f"no longer muted: {_named(mute.what)}{why}"))
+        found.append((mute.box, at, mute.what, f"no longer muted: {_muted_name(mute.what)}{why}"))
     for mute in said:
         found.append(
-            (mute.box, now, mute.what, f"muted {_until(mute.until, now)}: {_named(mute.what)}")
+            (
+                mute.box,
+                now,
+                mute.what,
+                f"muted {_mute_end_text(mute.until, now)}: {_muted_name(mute.what)}",
+            )
         )
     return found
 
 
 def mute_event(box: str, at: float, what: str, text: str) -> FleetEvent:
     """Return the event that something was muted or unmuted; see `mute_changes`."""
-    return FleetEvent(at=at, box=box, text=clean(text), about=f"mute:{what}")
+    return FleetEvent(at=at, box=box, text=clean_text(text), about=f"mute:{what}")
 
 
-def _named(what: str) -> str:
+def _muted_name(what: str) -> str:
     if what == EVERYTHING:
         return "everything"
     return what
 
 
-def _until(until: float | None, now: float) -> str:
+def _mute_end_text(until: float | None, now: float) -> str:
     if until is None:
         return "until it is over"
     return f"until {time_of_day(until, now)}"
 
 
-def mute_covers(mute: Mute, alert: Alert) -> bool:
+def mute_covers(mute: AlertMute, alert: Alert) -> bool:
     """Return whether a mute is about this alert."""
     return mute.what in (alert.id, alert.kind, EVERYTHING)
 
 
-def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
+def is_alert_muted(mutes: Iterable[AlertMute], box: str, id_: str, now: float) -> bool:
     """Return whether the alert `id_` of `box` is muted at `now`."""
     what = (id_, id_.partition(":")[0], EVERYTHING)
     return any(
@@ -114,7 +119,7 @@ def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
 
 
 def mark_muted(
-    mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float
+    mutes: Iterable[AlertMute], box: str, alerts: tuple[Alert, ...], now: float
 ) -> tuple[Alert, ...]:
     """Return the alerts of `box` with the muted ones marked."""
     own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]
@@ -134,7 +139,9 @@ every kind, because another rgt may have seen the alert first.
 """
 
 
-def mute_is_over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool) -> bool:
+def mute_is_over(
+    mute: AlertMute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool
+) -> bool:
     """Return whether a mute has ended: its time is up, or its alert is over.
 
     Args:
@@ -157,7 +164,7 @@ MAX_BYTES = 16 << 20
 VERSION = 1
 
 
-class Told(msgspec.Struct, frozen=True):
+class SentAlert(msgspec.Struct, frozen=True):
     """What a sink was last sent about one alert."""
 
     level: str
@@ -166,11 +173,11 @@ class Told(msgspec.Struct, frozen=True):
     """Its end was sent, or need not be."""
 
 
-class Notes(msgspec.Struct, frozen=True):
+class BoxAlertNotes(msgspec.Struct, frozen=True):
     """The alerts that were active on one box."""
 
     alerts: tuple[Alert, ...] = ()
-    past: Life = Life()
+    past: MachineLife = MachineLife()
     at: float = 0.0
     covered: tuple[str, ...] = ()
     """Ids of active alerts that were replaced by something else, shown or sent."""
@@ -180,13 +187,13 @@ class _Version(msgspec.Struct):
     version: int = VERSION
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredAlerts(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     version: int = VERSION
-    mutes: tuple[Mute, ...] = ()
-    boxes: dict[str, Notes] = {}
-    told: dict[str, dict[str, Told]] = {}
+    mutes: tuple[AlertMute, ...] = ()
+    boxes: dict[str, BoxAlertNotes] = {}
+    told: dict[str, dict[str, SentAlert]] = {}
     """Sink → ``BOX ALERT`` → the last message."""
     met: dict[str, float] = {}
     """Platform → when its dangers were first shown; they are shown once."""
@@ -205,7 +212,7 @@ def key_of(spec: BoxSpec) -> str:
     return f"{spec.name}@{spec.host}"
 
 
-def load_alerts(path: Path) -> Stored:
+def load_alerts(path: Path) -> StoredAlerts:
     """Read the file. A damaged one is renamed, so that nothing is lost; the result is then empty.
 
     Raises:
@@ -215,32 +222,36 @@ def load_alerts(path: Path) -> Stored:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES)
     except FileNotFoundError:
-        return Stored()
+        return StoredAlerts()
     try:
         if msgspec.json.decode(data, type=_Version).version > VERSION:
             raise OSError("written by a newer rgt: update this one; the file was not changed")
-        return msgspec.json.decode(data, type=Stored)
+        return msgspec.json.decode(data, type=StoredAlerts)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         with contextlib.suppress(OSError):
             path.replace(path.with_name(path.name + ".damaged"))
-        return Stored()
+        return StoredAlerts()
 
 
-def update_alerts(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored:
+def update_alerts(
+    path: Path, change: Callable[[StoredAlerts], StoredAlerts], now: float
+) -> StoredAlerts:
     """Apply `change` to the current content of the file and return the result. Blocks briefly.
 
     Raises:
         OSError: the file cannot be written, or its lock is not released; it is then unchanged.
     """
-    with alone(path):
+    with locked_file(path):
         old = load_alerts(path)
         new = change(old)
         if new is not old:
-            publish(path, msgspec.json.format(msgspec.json.encode(_kept(new, now)), indent=1))
+            replace_file(
+                path, msgspec.json.format(msgspec.json.encode(_drop_expired(new, now)), indent=1)
+            )
         return new
 
 
-def _kept(stored: Stored, now: float) -> Stored:
+def _drop_expired(stored: StoredAlerts, now: float) -> StoredAlerts:
     boxes = {key: notes for key, notes in stored.boxes.items() if now - notes.at < KEEP_S}
     told = {
         sink: {key: what for key, what in known.items() if now - what.at < KEEP_S}

@@ -7,7 +7,7 @@ from array import array
 
 import msgspec
 
-from rgt_tui.model import BoxState, Event, Life, Lifecycle, Link
+from rgt_tui.model import BoxEvent, BoxState, Lifecycle, LinkState, MachineLife
 
 replace = msgspec.structs.replace
 
@@ -37,7 +37,7 @@ TREND_LEAST = 10
 """
 
 
-class Trend(msgspec.Struct, frozen=True):
+class FigureTrend(msgspec.Struct, frozen=True):
     """The last half hour of one figure. The points are packed, because a box has several trends."""
 
     points: array[float] = msgspec.field(default_factory=lambda: array("d"))
@@ -45,14 +45,16 @@ class Trend(msgspec.Struct, frozen=True):
     slope: float | None = None
     """Growth per second; None = too early to know."""
 
-    def fed(self, at: float, value: float) -> Trend:
+    def with_point(self, at: float, value: float) -> FigureTrend:
         """Return the trend with one more point at `at` known seconds."""
         points = self.points[-2 * (TREND_POINTS - 1) :]
         points.extend((at, value))
-        return Trend(points, _slope(points) if len(points) >= 2 * TREND_LEAST else None)
+        return FigureTrend(
+            points, _theil_sen_slope(points) if len(points) >= 2 * TREND_LEAST else None
+        )
 
 
-def _slope(points: array[float]) -> float:
+def _theil_sen_slope(points: array[float]) -> float:
     """Return the Theil-Sen estimate, which tolerates up to 29% outliers.
 
     https://en.wikipedia.org/wiki/Theil%E2%80%93Sen_estimator
@@ -76,15 +78,15 @@ def _slope(points: array[float]) -> float:
 _XID = re.compile(r"GPU (\S+) \(.*?\): Xid (\d+)")
 
 
-class Memory(msgspec.Struct, frozen=True):
+class RememberedBox(msgspec.Struct, frozen=True):
     """What earlier views have shown."""
 
-    past: Life = Life()
-    trends: dict[str, Trend] = {}
+    past: MachineLife = MachineLife()
+    trends: dict[str, FigureTrend] = {}
     """By ``bytes:MOUNT`` and ``inodes:MOUNT``."""
 
 
-class News(msgspec.Struct, frozen=True):
+class EventNews(msgspec.Struct, frozen=True):
     """What a box's events report, gathered in one pass."""
 
     oom_seq: int = 0
@@ -99,7 +101,7 @@ class News(msgspec.Struct, frozen=True):
     """GPU → text of its newest Xid that reports broken hardware."""
 
 
-def news_of(events: tuple[Event, ...]) -> News:
+def gather_event_news(events: tuple[BoxEvent, ...]) -> EventNews:
     """Gather the OOM kills and Xids of `events`. Those before the newest boot are ignored."""
     if not events:
         return _NONE
@@ -122,14 +124,14 @@ def news_of(events: tuple[Event, ...]) -> News:
     return news
 
 
-_NONE = News()
+_NONE = EventNews()
 
 
 SEEN_EVERY_S = 600.0
 """Seconds between two records that a machine runs: each one is written to disk."""
 
 
-def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
+def update_life(past: MachineLife, box: BoxState, word: Lifecycle) -> MachineLife:
     """Return what is known of the machine's life after the newest provider status and sample.
 
     Args:
@@ -142,10 +144,10 @@ def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
         seen = box.sample_at
     else:
         seen = max(filter(None, (box.sample_at, meter.at)), default=None)
-    live = box.link is Link.LIVE and box.sample_at is not None
+    live = box.link is LinkState.LIVE and box.sample_at is not None
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING):
         if not past.ran or past.rested:
-            past = Life(
+            past = MachineLife(
                 existed=True, ran=True, asked="" if past.rested else past.asked, started_at=meter.at
             )
     elif word in (Lifecycle.STOPPED, Lifecycle.GONE) and not past.rested:
@@ -154,7 +156,7 @@ def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
         past = replace(past, existed=past.existed or is_stop, rested=True, stopped_at=at)
     elif word is Lifecycle.UNKNOWN and live and past.started_at is None:
         past = replace(past, started_at=box.sample_at)
-    if seen is not None and _moves(past.seen_at, seen, live=live):
+    if seen is not None and _is_new_sighting(past.seen_at, seen, live=live):
         past = replace(past, seen_at=seen)
     if (
         live
@@ -166,7 +168,7 @@ def lived(past: Life, box: BoxState, word: Lifecycle) -> Life:
     return past
 
 
-def _moves(before: float | None, seen: float, *, live: bool) -> bool:
+def _is_new_sighting(before: float | None, seen: float, *, live: bool) -> bool:
     """Return whether to record a newer sighting.
 
     One before the last means that the clock was set back.
@@ -176,12 +178,12 @@ def _moves(before: float | None, seen: float, *, live: bool) -> bool:
     return seen - before >= SEEN_EVERY_S or (live and before - seen >= SEEN_EVERY_S)
 
 
-def stop_asked(past: Life, verb: str) -> Life:
+def record_stop_request(past: MachineLife, verb: str) -> MachineLife:
     """Return the past after `verb` (park or destroy) was requested through rgt."""
     return replace(past, asked=verb)
 
 
-def park_confirmed(past: Life, at: float) -> Life:
+def park_confirmed(past: MachineLife, at: float) -> MachineLife:
     """Return the past after a park through rgt was confirmed, unless the machine has run since.
 
     Args:
@@ -195,14 +197,16 @@ def park_confirmed(past: Life, at: float) -> Life:
     return replace(past, parked_at=at)
 
 
-def measured(trends: dict[str, Trend], box: BoxState, at: float) -> dict[str, Trend]:
+def update_trends(
+    trends: dict[str, FigureTrend], box: BoxState, at: float
+) -> dict[str, FigureTrend]:
     """Return the trends with one more point per mount, at `at` known seconds."""
-    found: dict[str, Trend] = {}
+    found: dict[str, FigureTrend] = {}
     for disk in box.sample.disks if box.sample is not None else ():
         if disk.read_only or disk.error is not None:
             continue
         for what, used in (("bytes", disk.bytes_used), ("inodes", disk.inodes_used)):
             if used is not None:
                 key = f"{what}:{disk.mount}"
-                found[key] = trends.get(key, Trend()).fed(at, float(used))
+                found[key] = trends.get(key, FigureTrend()).with_point(at, float(used))
     return found

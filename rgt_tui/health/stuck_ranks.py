@@ -19,10 +19,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rgt_tui.handbook import collectives
-from rgt_tui.handbook.collectives import Verdict
-from rgt_tui.health.condition import Proof
-from rgt_tui.health.facts import Facts
-from rgt_tui.model import Finding, Fix, Heartbeat, Proc, exact, noun, training_of
+from rgt_tui.handbook.collectives import CollectiveVerdict
+from rgt_tui.health.condition import EntryProof
+from rgt_tui.health.facts import BoxFacts
+from rgt_tui.model import (
+    Finding,
+    FixStep,
+    Heartbeat,
+    TrainingProcess,
+    is_exact_path,
+    noun,
+    training_of,
+)
 
 WAITED_S = 20.0
 """Seconds the others must wait before a rank that is dead, stopped or asleep is named."""
@@ -97,7 +105,7 @@ WORDS = {
 }
 
 
-class Stuck(NamedTuple):
+class StuckTraining(NamedTuple):
     """A training that waits for some of its ranks."""
 
     page: str
@@ -105,7 +113,7 @@ class Stuck(NamedTuple):
     away: tuple[tuple[int, int | None, str], ...]
     """Rank, pid (None = unknown) and reason of the ranks that the others wait for; () = all wait.
     """
-    wait: tuple[Proc, ...]
+    wait: tuple[TrainingProcess, ...]
     confidence: float
     age: float = PATIENT_S
     """Minimum seconds without progress."""
@@ -113,48 +121,58 @@ class Stuck(NamedTuple):
     """What the flight recorders, or NCCL, show."""
 
 
-def stuck(view: Facts) -> list[Stuck]:
+def find_stuck_trainings(view: BoxFacts) -> list[StuckTraining]:
     """Return the trainings of a box that are blocked by some of their ranks."""
-    groups: dict[str, list[Proc]] = {}
+    groups: dict[str, list[TrainingProcess]] = {}
     for proc in view.box.sample.procs if view.box.sample is not None else ():
         if proc.dist is not None:
             groups.setdefault(proc.dist.group, []).append(proc)
-    return [found for ranks in groups.values() if (found := _judged(view, ranks)) is not None]
+    return [found for ranks in groups.values() if (found := _judge_ranks(view, ranks)) is not None]
 
 
-def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
-    there = sorted(ranks, key=_rank)
+def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining | None:
+    there = sorted(ranks, key=_rank_number)
     away = (
         [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost] if there[0].dist else []
     )
-    stopped = [proc for proc in there if proc.state in ("T", "t") and _still(proc) >= SLACK_S]
+    stopped = [
+        proc for proc in there if proc.state in ("T", "t") and _still_seconds(proc) >= SLACK_S
+    ]
     rest = [proc for proc in there if proc not in stopped and proc.state not in ("Z", "X")]
     if not rest:
         # all are stopped: the run was paused as a whole, which the `halted` alert reports
         return None
-    quiet = _quiet(view, there[0].run, logs=False)
+    quiet = _newest_output_age(view, there[0].run, logs=False)
     written = any(proc.dist is not None and (proc.dist.flight or proc.dist.ras) for proc in rest)
-    shown = _recorded(rest, quiet, _quiet(view, there[0].run, logs=True)) if written else None
+    shown = (
+        _find_recorded_verdict(rest, quiet, _newest_output_age(view, there[0].run, logs=True))
+        if written
+        else None
+    )
     told = shown.text if shown is not None else ""
     if away or stopped:
-        waited = min(_waits(proc, quiet) for proc in rest)
+        waited = min(_waited_seconds(proc, quiet) for proc in rest)
         # A single remaining rank may be finishing, e.g. uploading, while the others have exited.
         if waited < (PATIENT_S if away and len(rest) == 1 else WAITED_S) or (
             quiet is not None and quiet < waited - SLACK_S
         ):
             return None
         named = away + [
-            (_rank(proc), proc.pid, f"is stopped by a signal (state T){_at(proc)}")
+            (
+                _rank_number(proc),
+                proc.pid,
+                f"is stopped by a signal (state T){_activity_suffix(proc)}",
+            )
             for proc in stopped
         ]
-        return Stuck(
+        return StuckTraining(
             GONE if away else STOPPED, there[0].run, tuple(named), tuple(rest), SURE, told=told
         )
-    place = standing(rest)
+    place = compare_ranks(rest)
     if shown is not None and (place is None or place.age >= place.limit):
         return _by_record(shown, rest)
     if place is None or (place.aside and place.age >= place.limit):
-        return _elsewhere(view, rest, quiet)
+        return _judge_by_kernel_view(view, rest, quiet)
     if (
         place.aside
         or place.age < place.limit
@@ -162,33 +180,41 @@ def _judged(view: Facts, ranks: list[Proc]) -> Stuck | None:
     ):
         return None
     if place.ahead:
-        return _behind(place)
-    return _level(view, place)
+        return _judge_ranks_behind(place)
+    return _judge_equal_ranks(view, place)
 
 
-def _by_record(shown: Verdict, ranks: Sequence[Proc]) -> Stuck:
+def _by_record(shown: CollectiveVerdict, ranks: Sequence[TrainingProcess]) -> StuckTraining:
     """Name the ranks that the flight recorders name. If they name none or all, all ranks wait."""
-    here = {_rank(proc): proc for proc in ranks}
+    here = {_rank_number(proc): proc for proc in ranks}
     wait = tuple(proc for rank, proc in here.items() if rank not in shown.ranks)
     if not shown.ranks or not wait:
-        return Stuck(ALL, ranks[0].run, (), tuple(ranks), shown.confidence, _age(ranks), shown.text)
+        return StuckTraining(
+            ALL,
+            ranks[0].run,
+            (),
+            tuple(ranks),
+            shown.confidence,
+            _longest_wait_s(ranks),
+            shown.text,
+        )
     away = tuple(
-        (rank, here[rank].pid, _why(here[rank]))
+        (rank, here[rank].pid, _describe_rank(here[rank]))
         if rank in here
         else (rank, None, "is not on this machine")
         for rank in shown.ranks
     )
-    return Stuck(AWAY, ranks[0].run, away, wait, shown.confidence, told=shown.text)
+    return StuckTraining(AWAY, ranks[0].run, away, wait, shown.confidence, told=shown.text)
 
 
-def _age(ranks: Sequence[Proc]) -> float:
-    return max(max(_still(proc), _spins(proc)) for proc in ranks)
+def _longest_wait_s(ranks: Sequence[TrainingProcess]) -> float:
+    return max(max(_still_seconds(proc), _spin_seconds(proc)) for proc in ranks)
 
 
-def _behind(place: Standing) -> Stuck | None:
+def _judge_ranks_behind(place: RankComparison) -> StuckTraining | None:
     """Name the ranks that are less advanced than the others."""
-    if place.exact:
-        return _named(AWAY, place.behind, place.ahead, LIKELY)
+    if place.is_exact:
+        return _build_stuck(AWAY, place.behind, place.ahead, LIKELY)
     if place.phases == {"collective"}:  # the others got past it, so they are not in the same one
         if place.age >= ALONE_S:
             return _all_wait(place)
@@ -196,139 +222,154 @@ def _behind(place: Standing) -> Stuck | None:
     return _in_its_loop(place, place.behind, place.ahead)
 
 
-def _level(view: Facts, place: Standing) -> Stuck | None:
+def _judge_equal_ranks(view: BoxFacts, place: RankComparison) -> StuckTraining | None:
     """Judge ranks that are all at the same point of a step.
 
     The kernel shows which ones wait there.
     """
     ranks = place.behind
-    together = _together(ranks)
+    together = _ranks_in_collective(ranks)
     away = [proc for proc in ranks if proc not in together]
     if place.phases == {"data"}:
-        return _elsewhere(view, ranks, _quiet(view, ranks[0].run, logs=False))
+        return _judge_by_kernel_view(
+            view, ranks, _newest_output_age(view, ranks[0].run, logs=False)
+        )
     if not together or len(away) > len(together):
         return None
     if not away:
         if place.age >= ALONE_S:
             return _all_wait(place)
         return None
-    if place.exact:
+    if place.is_exact:
         if place.age >= ALONE_S:
-            return _named(AWAY, away, together, LIKELY)
+            return _build_stuck(AWAY, away, together, LIKELY)
         return None
     return _in_its_loop(place, away, together)
 
 
-def _in_its_loop(place: Standing, away: Sequence[Proc], wait: Sequence[Proc]) -> Stuck | None:
+def _in_its_loop(
+    place: RankComparison, away: Sequence[TrainingProcess], wait: Sequence[TrainingProcess]
+) -> StuckTraining | None:
     """Name ranks that are in the user's own code.
 
     Rank 0 gets more time, as it may have work of its own.
     """
-    if all(_still(proc) >= ASLEEP_S and _in(proc, SLEEPS) for proc in away):
-        return _named(AWAY, away, wait, LIKELY)
-    patience = PATIENT_S if any(_rank(proc) == 0 for proc in away) else ALONE_S
+    if all(_still_seconds(proc) >= ASLEEP_S and _waits_in(proc, SLEEPS) for proc in away):
+        return _build_stuck(AWAY, away, wait, LIKELY)
+    patience = PATIENT_S if any(_rank_number(proc) == 0 for proc in away) else ALONE_S
     if place.age >= patience:
-        return _named(AWAY, away, wait, MAYBE)
+        return _build_stuck(AWAY, away, wait, MAYBE)
     return None
 
 
-def _all_wait(place: Standing) -> Stuck:
+def _all_wait(place: RankComparison) -> StuckTraining:
     ranks = (*place.behind, *place.ahead)
-    return Stuck(ALL, ranks[0].run, (), ranks, MAYBE, place.age)
+    return StuckTraining(ALL, ranks[0].run, (), ranks, MAYBE, place.age)
 
 
-def _together(ranks: Sequence[Proc]) -> list[Proc]:
+def _ranks_in_collective(ranks: Sequence[TrainingProcess]) -> list[TrainingProcess]:
     """Return the ranks in a collective. If most ranks spin, spinning is the collective."""
-    spinning = [proc for proc in ranks if _spins(proc) >= WAITED_S]
-    blocked = [proc for proc in ranks if _still(proc) >= WAITED_S and _in(proc, COLLECTIVE)]
+    spinning = [proc for proc in ranks if _spin_seconds(proc) >= WAITED_S]
+    blocked = [
+        proc for proc in ranks if _still_seconds(proc) >= WAITED_S and _waits_in(proc, COLLECTIVE)
+    ]
     if len(spinning) > len(blocked):
         return spinning
     return blocked
 
 
-def _elsewhere(view: Facts, ranks: Sequence[Proc], quiet: float | None) -> Stuck | None:
+def _judge_by_kernel_view(
+    view: BoxFacts, ranks: Sequence[TrainingProcess], quiet: float | None
+) -> StuckTraining | None:
     """Separate the ranks in a collective from those elsewhere, using only the kernel's view."""
-    together = _together(ranks)
+    together = _ranks_in_collective(ranks)
     away = [proc for proc in ranks if proc not in together]
     if not together:
         return None
-    waited = min(max(_still(proc), _spins(proc)) for proc in together)
+    waited = min(max(_still_seconds(proc), _spin_seconds(proc)) for proc in together)
     if quiet is not None and quiet < waited - SLACK_S:
         return None
-    asleep = [proc for proc in away if _still(proc) >= ASLEEP_S and _in(proc, SLEEPS)]
-    if asleep and asleep == away and _in(together[0], COLLECTIVE):
-        return _named(AWAY, asleep, together, LIKELY)
-    still = [age for age in (quiet, _quiet(view, ranks[0].run, logs=True)) if age is not None]
+    asleep = [proc for proc in away if _still_seconds(proc) >= ASLEEP_S and _waits_in(proc, SLEEPS)]
+    if asleep and asleep == away and _waits_in(together[0], COLLECTIVE):
+        return _build_stuck(AWAY, asleep, together, LIKELY)
+    still = [
+        age for age in (quiet, _newest_output_age(view, ranks[0].run, logs=True)) if age is not None
+    ]
     if waited < PATIENT_S or not still or min(still) < PATIENT_S:
         return None
     if not away:
-        return Stuck(ALL, ranks[0].run, (), tuple(ranks), MAYBE)
+        return StuckTraining(ALL, ranks[0].run, (), tuple(ranks), MAYBE)
     if len(away) <= len(together):
-        return _named(AWAY, away, together, MAYBE)
+        return _build_stuck(AWAY, away, together, MAYBE)
     return None
 
 
-def _named(page: str, away: Sequence[Proc], wait: Iterable[Proc], confidence: float) -> Stuck:
-    told = tuple((_rank(proc), proc.pid, _why(proc)) for proc in away)
-    return Stuck(page, away[0].run, told, tuple(wait), confidence)
+def _build_stuck(
+    page: str, away: Sequence[TrainingProcess], wait: Iterable[TrainingProcess], confidence: float
+) -> StuckTraining:
+    told = tuple((_rank_number(proc), proc.pid, _describe_rank(proc)) for proc in away)
+    return StuckTraining(page, away[0].run, told, tuple(wait), confidence)
 
 
-def _at(proc: Proc) -> str:
+def _activity_suffix(proc: TrainingProcess) -> str:
     """Return what a rank itself reports that it is doing."""
-    told = in_words(proc)
+    told = describe_phase(proc)
     return told and f", {told}"
 
 
-def _why(proc: Proc) -> str:
-    told = in_words(proc)
+def _describe_rank(proc: TrainingProcess) -> str:
+    told = describe_phase(proc)
     if told:
-        return f"is {told}: {_does(proc)}"
-    return _does(proc)
+        return f"is {told}: {_describe_activity(proc)}"
+    return _describe_activity(proc)
 
 
-def _does(proc: Proc) -> str:
+def _describe_activity(proc: TrainingProcess) -> str:
     where = (proc.dist.stack or proc.dist.wait) if proc.dist is not None else None
     told = f" ({where})" if where else ""
     if proc.state == "D":
         return f"waits for a disk or a file server (state D){told}"
-    if _still(proc) >= WAITED_S:
+    if _still_seconds(proc) >= WAITED_S:
         what = next(
-            (words for names, words in ELSEWHERE if _in(proc, names)), "waits for something else"
+            (words for names, words in ELSEWHERE if _waits_in(proc, names)),
+            "waits for something else",
         )
         return f"{what}{told}"
-    if _spins(proc) >= WAITED_S:
+    if _spin_seconds(proc) >= WAITED_S:
         return "computes by itself"
     return "works by itself"
 
 
-def _rank(proc: Proc) -> int:
+def _rank_number(proc: TrainingProcess) -> int:
     if proc.dist is not None:
         return proc.dist.rank
     return 0
 
 
-def _still(proc: Proc) -> float:
+def _still_seconds(proc: TrainingProcess) -> float:
     return (proc.dist.still_s if proc.dist is not None else None) or 0.0
 
 
-def _spins(proc: Proc) -> float:
+def _spin_seconds(proc: TrainingProcess) -> float:
     return (proc.dist.spin_s if proc.dist is not None else None) or 0.0
 
 
-def _in(proc: Proc, names: Sequence[str]) -> bool:
+def _waits_in(proc: TrainingProcess, names: Sequence[str]) -> bool:
     return proc.dist is not None and (proc.dist.wait or "").startswith(tuple(names))
 
 
-def _waits(proc: Proc, quiet: float | None) -> float:
+def _waited_seconds(proc: TrainingProcess, quiet: float | None) -> float:
     """Return for how long a rank has waited. Spinning counts as work while the curve advances."""
-    spun = min(_spins(proc), quiet - WAITED_S) if quiet is not None else 0.0
+    spun = min(_spin_seconds(proc), quiet - WAITED_S) if quiet is not None else 0.0
     return max(
-        _still(proc) if proc.dist is None or not proc.dist.wait or _in(proc, COLLECTIVE) else 0.0,
+        _still_seconds(proc)
+        if proc.dist is None or not proc.dist.wait or _waits_in(proc, COLLECTIVE)
+        else 0.0,
         spun,
     )
 
 
-def _quiet(view: Facts, name: str | None, *, logs: bool) -> float | None:
+def _newest_output_age(view: BoxFacts, name: str | None, *, logs: bool) -> float | None:
     """Return the age of a training's newest curve point or log line at the time of the sample.
 
     Args:
@@ -353,27 +394,29 @@ def _quiet(view: Facts, name: str | None, *, logs: bool) -> float | None:
     return None
 
 
-def _ranks(numbers: Sequence[int]) -> str:
+def _format_ranks(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:MOST_NAMED]))
     more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
     return f"{noun(len(numbers), 'rank')} {shown}{more}"
 
 
-def _proved(found: Stuck) -> Proof:
-    waiting = [_rank(proc) for proc in found.wait]
+def _build_proof(found: StuckTraining) -> EntryProof:
+    waiting = [_rank_number(proc) for proc in found.wait]
     first = found.wait[0].dist
     assert first is not None
-    where = [told for told in (in_words(found.wait[0]) if found.away else "", first.wait) if told]
+    where = [
+        told for told in (describe_phase(found.wait[0]) if found.away else "", first.wait) if told
+    ]
     at = f" ({'; '.join(where)})" if where else ""
     verb = "wait" if len(waiting) > 1 else "waits"
     by_record = f"; {found.told}" if found.told else ""
     if not found.away:
-        text = f"all {len(waiting)} ranks here wait{at}, and {_since(found)}{by_record}"
-        return Proof(
+        text = f"all {len(waiting)} ranks here wait{at}, and {_describe_stall(found)}{by_record}"
+        return EntryProof(
             text,
             resource=f"all ranks of {first.world}",
             run=found.run,
-            fixes=_steps(found),
+            fixes=_list_fixes(found),
             confidence=found.confidence,
         )
     told = "; ".join(
@@ -381,20 +424,20 @@ def _proved(found: Stuck) -> Proof:
         for rank, pid, why in found.away[:MOST_NAMED]
     )
     rank, pid, _ = found.away[0]
-    return Proof(
-        f"{told}; {_ranks(waiting)} {verb} for it{at}{by_record}",
+    return EntryProof(
+        f"{told}; {_format_ranks(waiting)} {verb} for it{at}{by_record}",
         resource=f"rank {rank} of {first.world}" + (f" (pid {pid})" if pid is not None else ""),
         run=found.run,
-        fixes=_steps(found),
+        fixes=_list_fixes(found),
         confidence=found.confidence,
     )
 
 
-def _since(found: Stuck) -> str:
+def _describe_stall(found: StuckTraining) -> str:
     """Return for how long nothing has advanced while all ranks wait, and where each waits."""
     told: dict[str, list[int]] = {}
     for proc in found.wait:
-        told.setdefault(in_words(proc), []).append(_rank(proc))
+        told.setdefault(describe_phase(proc), []).append(_rank_number(proc))
     if "" in told:
         if found.told:
             return f"no progress for {found.age:.0f} s"
@@ -402,46 +445,50 @@ def _since(found: Stuck) -> str:
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
     return f"no progress for {found.age:.0f} s: " + "; ".join(
-        [f"{_ranks(ranks)} {words}" for words, ranks in list(told.items())[:MOST_NAMED]]
+        [f"{_format_ranks(ranks)} {words}" for words, ranks in list(told.items())[:MOST_NAMED]]
         + ["the one that they wait for may be on another machine"] * missing
     )
 
 
-def _steps(found: Stuck) -> tuple[Fix, ...]:
+def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
     """Return the steps that fix it, with the pids of this box. Inspecting comes before changing."""
     # A box may report any number as a pid, and to ``kill`` -1 means all processes.
     pids = [pid for _, pid, _ in found.away if pid is not None and pid > 1]
     others = [proc.pid for proc in found.wait if proc.pid > 1]
     keep = [
-        Fix(f"Save the stack of {whose} before you restart anything", f"py-spy dump --pid {pid}")
+        FixStep(
+            f"Save the stack of {whose} before you restart anything", f"py-spy dump --pid {pid}"
+        )
         for whose, known in (("it", [] if found.page == GONE else pids), ("one that waits", others))
         for pid in known[:1]
     ]
     dumps = [proc.dist.dump for proc in found.wait if proc.dist is not None and proc.dist.dump]
-    if dump := next((path for path in dumps if path.startswith("/") and exact(path)), None):
+    if dump := next((path for path in dumps if path.startswith("/") and is_exact_path(path)), None):
         folder, name = posixpath.split(dump)
         prefix = name.rstrip("0123456789")
         compare = f"torchfrtrace {shlex.quote(folder)} --prefix {shlex.quote(prefix)}"
         keep.append(
-            Fix(
+            FixStep(
                 "The flight recorder has written: compare which collective each rank reached",
                 compare,
             )
         )
     ps = ",".join(map(str, (*pids, *others)))
-    look = Fix("See what state each rank is in", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}")
-    last = Fix("Then stop the launch and start it again: it resumes from its newest checkpoint")
+    look = FixStep(
+        "See what state each rank is in", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}"
+    )
+    last = FixStep("Then stop the launch and start it again: it resumes from its newest checkpoint")
     if found.page == STOPPED and pids:
         return (
             look,
-            Fix(
+            FixStep(
                 "Let the stopped rank continue: the others only wait",
                 f"kill -CONT {' '.join(map(str, pids))}",
             ),
             *keep[1:],
         )
     if found.page == GONE:
-        why = Fix(
+        why = FixStep(
             "Find out why it ended: its first error in the log, or a kill by the kernel",
             "dmesg -T | grep -iE 'oom|killed process' | tail",
         )
@@ -449,33 +496,35 @@ def _steps(found: Stuck) -> tuple[Fix, ...]:
     return (
         look,
         *keep,
-        Fix("Where NCCL's own client is installed, it names the rank that is missing", "ncclras"),
+        FixStep(
+            "Where NCCL's own client is installed, it names the rank that is missing", "ncclras"
+        ),
         last,
     )
 
 
-def prove_stopped(view: Facts) -> Iterator[Proof]:
+def prove_stopped(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the ranks that a signal has stopped while the others wait."""
-    return _proofs(view, STOPPED)
+    return _iterate_proofs(view, STOPPED)
 
 
-def prove_gone(view: Facts) -> Iterator[Proof]:
+def prove_gone(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the ranks that are gone while the others wait."""
-    return _proofs(view, GONE)
+    return _iterate_proofs(view, GONE)
 
 
-def prove_away(view: Facts) -> Iterator[Proof]:
+def prove_away(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the ranks that do something else while the others wait in a collective."""
-    return _proofs(view, AWAY)
+    return _iterate_proofs(view, AWAY)
 
 
-def prove_all_wait(view: Facts) -> Iterator[Proof]:
+def prove_all_wait(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the trainings whose ranks all wait without progress."""
-    return _proofs(view, ALL)
+    return _iterate_proofs(view, ALL)
 
 
-def _proofs(view: Facts, page: str) -> Iterator[Proof]:
-    return (_proved(found) for found in stuck(view) if found.page == page)
+def _iterate_proofs(view: BoxFacts, page: str) -> Iterator[EntryProof]:
+    return (_build_proof(found) for found in find_stuck_trainings(view) if found.page == page)
 
 
 def pid_of(finding: Finding) -> str | None:
@@ -486,7 +535,9 @@ def pid_of(finding: Finding) -> str | None:
     return None
 
 
-def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) -> Verdict | None:
+def _find_recorded_verdict(
+    ranks: Sequence[TrainingProcess], quiet: float | None, silent: float | None
+) -> CollectiveVerdict | None:
     """Return the surest verdict of flight recorder dumps and NCCL; None = no verdict, or outdated.
 
     A dump shows one moment: it counts only until the launch advances.
@@ -507,7 +558,9 @@ def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) 
             continue
         stands = stands or _stands_since_dump(proc, quiet, silent)
     found = (
-        [("flight recorder", verdict) for verdict in collectives.compared(dumps)] if stands else []
+        [("flight recorder", verdict) for verdict in collectives.compare_dumps(dumps)]
+        if stands
+        else []
     )
     if quiet is None or quiet >= WAITED_S:
         told = [
@@ -525,12 +578,15 @@ def _recorded(ranks: Sequence[Proc], quiet: float | None, silent: float | None) 
     return best._replace(text=f"{source}: {best.text}")
 
 
-def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) -> bool:
+def _stands_since_dump(proc: TrainingProcess, quiet: float | None, silent: float | None) -> bool:
     """Return whether a rank has not advanced since its dump was written."""
     assert proc.dist is not None and proc.dist.flight is not None
-    age, opened = _seconds(proc.dist.flight.get("age_s")), _seconds(proc.dist.flight.get("open_s"))
+    age, opened = (
+        _float_or_zero(proc.dist.flight.get("age_s")),
+        _float_or_zero(proc.dist.flight.get("open_s")),
+    )
     since = max(age - SLACK_S, WAITED_S)
-    beat = beat_of(proc)
+    beat = heartbeat_of(proc)
     if beat is not None:
         return beat.for_s >= since
     if quiet is not None and quiet < since:
@@ -542,7 +598,7 @@ def _stands_since_dump(proc: Proc, quiet: float | None, silent: float | None) ->
     return (proc.dist.spin_s or 0.0) >= since and opened >= OPEN_S and age <= FRESH_S
 
 
-def _seconds(value: object) -> float:
+def _float_or_zero(value: object) -> float:
     if isinstance(value, (int, float)):
         return float(value)
     return 0.0
@@ -555,7 +611,7 @@ def _seconds(value: object) -> float:
 # anything else. The time limit of a step comes from the ranks' own measurements.
 
 
-class Standing(NamedTuple):
+class RankComparison(NamedTuple):
     """How the ranks of a training compare with each other.
 
     Attributes:
@@ -568,61 +624,65 @@ class Standing(NamedTuple):
 
     age: float
     limit: float
-    behind: tuple[Proc, ...]
-    ahead: tuple[Proc, ...]
+    behind: tuple[TrainingProcess, ...]
+    ahead: tuple[TrainingProcess, ...]
     aside: bool
 
     @property
     def phases(self) -> frozenset[str]:
         """The phases of the ranks that are behind."""
-        return frozenset(beat.phase for proc in self.behind if (beat := beat_of(proc)) is not None)
+        return frozenset(
+            beat.phase for proc in self.behind if (beat := heartbeat_of(proc)) is not None
+        )
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether it is known what the ranks behind are doing."""
         return self.phases <= EXACT
 
 
-def standing(ranks: Sequence[Proc]) -> Standing | None:
+def compare_ranks(ranks: Sequence[TrainingProcess]) -> RankComparison | None:
     """Compare the ranks; None if one of them has no heartbeat, or is in an unknown phase."""
-    beats = [beat for proc in ranks if (beat := beat_of(proc)) is not None and beat.phase in WORDS]
+    beats = [
+        beat for proc in ranks if (beat := heartbeat_of(proc)) is not None and beat.phase in WORDS
+    ]
     if not ranks or len(beats) < len(ranks):
         return None
     aside = [beat for beat in beats if beat.phase not in ORDER]
     if aside:
         oldest = min(beat.for_s for beat in aside)
-        return Standing(oldest, ASIDE_S, (), (), aside=True)
+        return RankComparison(oldest, ASIDE_S, (), (), aside=True)
     places = [(beat.step, ORDER[beat.phase]) for beat in beats]
     first = min(places)
-    return Standing(
+    return RankComparison(
         min(beat.for_s for beat in beats),
-        _limit(beats),
+        _stall_limit_s(beats),
         tuple(proc for proc, place in zip(ranks, places, strict=True) if place == first),
         tuple(proc for proc, place in zip(ranks, places, strict=True) if place != first),
         aside=False,
     )
 
 
-def beat_of(proc: Proc) -> Heartbeat | None:
+def heartbeat_of(proc: TrainingProcess) -> Heartbeat | None:
     """Return the heartbeat of a rank, if it has one."""
     if proc.dist is not None:
         return proc.dist.beat
     return None
 
 
-def in_words(proc: Proc) -> str:
+def describe_phase(proc: TrainingProcess) -> str:
     """Return what a rank is doing, such as ``in the forward pass of step 41 for 32 s``.
 
     "" = unknown.
     """
-    beat = beat_of(proc)
+    beat = heartbeat_of(proc)
     if beat is None or beat.phase not in WORDS:
         return ""
     of = f" of step {beat.step + 1}" if beat.phase in ORDER else f" after step {beat.step}"
     return f"{WORDS[beat.phase]}{of} for {beat.for_s:.0f} s"
 
 
-def _limit(beats: Sequence[Heartbeat]) -> float:
+def _stall_limit_s(beats: Sequence[Heartbeat]) -> float:
     if min(beat.steps for beat in beats) < MEASURED:
         return UNMEASURED_S
     usual = FACTOR * max(beat.usual_s for beat in beats)

@@ -8,8 +8,14 @@ import msgspec
 
 from rgt_tui.health.danger_clocks import ClockReading
 from rgt_tui.health.facts import METER_LOST_S, contested, provider_word
-from rgt_tui.model import Amount, BoxState, ClockMode, Lifecycle, MeterKind
-from rgt_tui.profiles import age, money, projected, rate, total
+from rgt_tui.model import BoxState, ClockMode, Lifecycle, MeterKind, MoneyAmount
+from rgt_tui.profiles import (
+    find_hourly_cost,
+    format_duration,
+    format_money,
+    project_cost,
+    sum_amounts,
+)
 
 
 class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,30 +44,34 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
     meter = box.meter
     if meter.kind is MeterKind.NONE and meter.at is not None:
         if provider_word(box, now) in _OFF:
-            return _made(Amount(0.0, meter.currency), None, "nothing bills it any more")
+            return _build_worst_case(
+                MoneyAmount(0.0, meter.currency), None, "nothing bills it any more"
+            )
         if not box.spec.provider:
-            return _made(Amount(0.0, meter.currency), None, "nothing bills it")
-    known = rate(meter)
+            return _build_worst_case(MoneyAmount(0.0, meter.currency), None, "nothing bills it")
+    known = find_hourly_cost(meter)
     if known is None or (known.at_least and known.value <= 0.0):
-        return _made(None, None, "price unknown", meter.currency)
-    doubt = _doubt(box, now)
+        return _build_worst_case(None, None, "price unknown", meter.currency)
+    doubt = _rate_doubt(box, now)
     if doubt is not None:
         known = msgspec.structs.replace(known, at_least=True)
-    until = _next([one for one in readings if not one.of_run])
+    until = _first_certain_end([one for one in readings if not one.of_run])
     if until is None or until.most_left is None:
-        return _made(known, None, f"no limit: {_say(known)}/h until you stop it")
-    amount = projected(known, until.most_left)
+        return _build_worst_case(
+            known, None, f"no limit: {_format_amount(known)}/h until you stop it"
+        )
+    amount = project_cost(known, until.most_left)
     sign = "" if amount.at_least else "at most "
     about = "about " if until.approx else ""
-    text = f"{sign}{about}{_say(amount)} until {until.what} in {about}{age(until.most_left)}"
-    return _made(known, until, f"{text} ({doubt})" if doubt is not None else text)
+    text = f"{sign}{about}{_format_amount(amount)} until {until.what} in {about}{format_duration(until.most_left)}"
+    return _build_worst_case(known, until, f"{text} ({doubt})" if doubt is not None else text)
 
 
 _OFF = (Lifecycle.STOPPED, Lifecycle.GONE)
 
 
-def _made(
-    per_hour: Amount | None, until: ClockReading | None, text: str, currency: str = ""
+def _build_worst_case(
+    per_hour: MoneyAmount | None, until: ClockReading | None, text: str, currency: str = ""
 ) -> WorstCase:
     ends = until is not None or (
         per_hour is not None and per_hour.value == 0.0 and not per_hour.at_least
@@ -72,7 +82,7 @@ def _made(
         seconds = 0.0
     else:
         seconds = None
-    amount = None if per_hour is None or seconds is None else projected(per_hour, seconds)
+    amount = None if per_hour is None or seconds is None else project_cost(per_hour, seconds)
     return WorstCase(
         amount=None if amount is None else amount.value,
         at_least=amount is None or amount.at_least,
@@ -84,11 +94,11 @@ def _made(
     )
 
 
-def _say(amount: Amount) -> str:
-    return money(amount.value, amount.currency, amount.at_least)
+def _format_amount(amount: MoneyAmount) -> str:
+    return format_money(amount.value, amount.currency, amount.at_least)
 
 
-def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
+def _first_certain_end(readings: Sequence[ClockReading]) -> ClockReading | None:
     """Return the clock that certainly ends first: only one with a latest end limits the cost.
 
     A clock that is over without having ended the charge limits nothing.
@@ -99,7 +109,7 @@ def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
     return min(ending, key=lambda one: one.most_left or 0.0, default=None)
 
 
-def _doubt(box: BoxState, now: float) -> str | None:
+def _rate_doubt(box: BoxState, now: float) -> str | None:
     """Return why the rate may be higher than known; None if it is fully known."""
     meter = box.meter
     if contested(box, now):
@@ -112,15 +122,15 @@ def _doubt(box: BoxState, now: float) -> str | None:
         return "unknown whether it is billed now"
     if meter.at is None or now - meter.at > METER_LOST_S:
         return "the meter was last read " + (
-            "never" if meter.at is None else f"{age(now - meter.at)} ago"
+            "never" if meter.at is None else f"{format_duration(now - meter.at)} ago"
         )
     return None
 
 
-class Worst(msgspec.Struct, frozen=True, kw_only=True):
+class FleetWorstCase(msgspec.Struct, frozen=True, kw_only=True):
     """The worst cases of a fleet."""
 
-    amounts: tuple[Amount, ...]
+    amounts: tuple[MoneyAmount, ...]
     """The sum of the known amounts, one per currency; lower bounds if a box is not or only partly
     in it.
     """
@@ -128,11 +138,11 @@ class Worst(msgspec.Struct, frozen=True, kw_only=True):
     """Boxes that can cost more: without an end, or at a rate that is not fully known."""
 
 
-def worst_of(cases: Iterable[WorstCase]) -> Worst:
+def worst_of(cases: Iterable[WorstCase]) -> FleetWorstCase:
     """Return the sum per currency, and how many boxes are not or only partly in it."""
     given = list(cases)
-    sums = total(
-        None if case.amount is None else Amount(case.amount, case.currency, case.at_least)
+    sums = sum_amounts(
+        None if case.amount is None else MoneyAmount(case.amount, case.currency, case.at_least)
         for case in given
     )
-    return Worst(amounts=sums, open=sum(case.at_least for case in given))
+    return FleetWorstCase(amounts=sums, open=sum(case.at_least for case in given))

@@ -12,7 +12,7 @@ import enum
 import msgspec
 
 
-class Mode(enum.StrEnum):
+class AutostopMode(enum.StrEnum):
     """What ends the box's work."""
 
     IDLE = "idle"
@@ -21,7 +21,7 @@ class Mode(enum.StrEnum):
     """A fixed end, even if something runs."""
 
 
-class EndsBy(enum.StrEnum):
+class EndAction(enum.StrEnum):
     """What the box does at the end."""
 
     PARK = "park"
@@ -29,7 +29,7 @@ class EndsBy(enum.StrEnum):
     """It stops nothing and notifies a person."""
 
 
-class StopWay(msgspec.Struct, frozen=True, kw_only=True):
+class StopMethod(msgspec.Struct, frozen=True, kw_only=True):
     """How a box stops its own billing: with a key from its platform, or with a command."""
 
     kind: str
@@ -66,8 +66,8 @@ class IdleHolder(msgspec.Struct, frozen=True, kw_only=True):
 class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters that a box is armed with, for one instance and one boot."""
 
-    mode: Mode
-    action: EndsBy
+    mode: AutostopMode
+    action: EndAction
     boot: str
     """Boot of the `Hello` that the person saw; the box refuses another one."""
     instance: str
@@ -79,8 +79,8 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds before the end at which it warns."""
     inspect_s: float = 0.0
     """Seconds for which a failed cell delays the stop, so that a person can inspect it."""
-    stop: StopWay | None = None
-    """None only with `EndsBy.ASK`."""
+    stop: StopMethod | None = None
+    """None only with `EndAction.ASK`."""
     jobs: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -95,12 +95,12 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limit_s(self) -> float:
         """The limit of its mode in seconds."""
-        if self.mode is Mode.IDLE:
+        if self.mode is AutostopMode.IDLE:
             return self.idle_s
         return self.lease_s
 
 
-class OwnKey(msgspec.Struct, frozen=True, kw_only=True):
+class OwnKeyCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the box can stop itself: results of a read with its own key, never the key."""
 
     proved: bool = False
@@ -145,7 +145,7 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     unsaving: tuple[str, ...] = ()
     """Runs that do not save on SIGTERM, if known."""
     saving: tuple[str, ...] = ()
-    key: OwnKey | None = None
+    key: OwnKeyCheck | None = None
     last: StopEvent | None = None
     lease: AutostopStatus | None = None
     """The status of a lease, in addition to that of the idle clock."""
@@ -163,8 +163,8 @@ class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
     """The status of an armed box in each sample."""
 
-    mode: str = Mode.IDLE
-    action: str = EndsBy.PARK
+    mode: str = AutostopMode.IDLE
+    action: str = EndAction.PARK
     state: str = "armed"
     """As `AutostopStatus.state`."""
     idle_s: float | None = None
@@ -178,7 +178,7 @@ class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that the lease would end although they do not save and were not accepted."""
 
 
-class Armed(msgspec.Struct, frozen=True, kw_only=True):
+class ArmedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The client's record of having armed a box; it survives rgt and the box."""
 
     box: str
@@ -187,8 +187,8 @@ class Armed(msgspec.Struct, frozen=True, kw_only=True):
     account: str
     instance: str
     boot: str
-    mode: Mode
-    action: EndsBy
+    mode: AutostopMode
+    action: EndAction
     limit_s: float
     at: float
     """Client clock."""
@@ -200,10 +200,10 @@ class Armed(msgspec.Struct, frozen=True, kw_only=True):
     """Directories of the box that survive a park: it copies its story to each."""
 
 
-class SelfStop(msgspec.Struct, frozen=True, kw_only=True):
+class SelfStopState(msgspec.Struct, frozen=True, kw_only=True):
     """The client's knowledge about an armed box, kept in its state. Client clock."""
 
-    armed: tuple[Armed, ...] = ()
+    armed: tuple[ArmedRecord, ...] = ()
     """At most one per mode."""
     stopping_at: float | None = None
     """When the box announced its stop; None = no announcement was received."""

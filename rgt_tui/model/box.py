@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rgt_tui.model.autostop import SelfStop
+from rgt_tui.model.autostop import SelfStopState
 from rgt_tui.model.evidence import Finding
-from rgt_tui.model.protocol import Checkpoints, Event, FoundRun, Hello, QueueState, Sample
+from rgt_tui.model.protocol import BoxEvent, Checkpoints, FoundRun, Hello, QueueState, Sample
 from rgt_tui.model.renting import AccountBill, Meter
 from rgt_tui.model.run import RunState
 
@@ -35,7 +35,7 @@ class Tunnel(msgspec.Struct, frozen=True):
         return f"{SOCKS}:{self.local}"
 
     @property
-    def end(self) -> str:
+    def remote_end(self) -> str:
         """The remote end as text."""
         if self.host:
             return f"{self.host}:{self.port} there"
@@ -55,8 +55,8 @@ def parse_tunnel(text: str) -> Tunnel:
     if ":".join(parts) != text or not 1 <= len(parts) <= 3:
         raise wrong
     if len(parts) == 2 and parts[0] == SOCKS:
-        return Tunnel(_port(parts[1], wrong), "")
-    local, end = _port(parts[0], wrong), _port(parts[-1], wrong)
+        return Tunnel(_parse_port(parts[1], wrong), "")
+    local, end = _parse_port(parts[0], wrong), _parse_port(parts[-1], wrong)
     host = parts[1] if len(parts) == 3 else "localhost"
     if not _HOST.fullmatch(host):
         raise wrong
@@ -79,13 +79,13 @@ def pasted_tunnel(option: str, value: str) -> Tunnel | None:
         return None
 
 
-def _port(text: str, wrong: ValueError) -> int:
+def _parse_port(text: str, wrong: ValueError) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= 65535):
         raise wrong
     return int(text)
 
 
-class Link(enum.StrEnum):
+class LinkState(enum.StrEnum):
     """The state of the connection, not of the machine: a refused connection is not a dead box."""
 
     CONNECTING = "connecting"
@@ -102,7 +102,7 @@ class Link(enum.StrEnum):
     """For a past moment: the history has no data of the box."""
 
 
-class Health(enum.StrEnum):
+class BoxHealth(enum.StrEnum):
     """The state of a row in one word, worst first."""
 
     TROUBLE = "trouble"
@@ -150,7 +150,7 @@ BY_HAND = "by-hand"
 console."""
 
 
-class Agreed(msgspec.Struct, frozen=True, kw_only=True):
+class RentalTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms under which a box was rented; other charges raise an alert."""
 
     spot: bool | None = None
@@ -217,7 +217,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
     them."""
     protected: bool = False
     """No billing action until this is lifted in a separate step."""
-    asked: Agreed | None = None
+    asked: RentalTerms | None = None
     """The terms under which it was rented; written by ``rgt up``."""
     tunnels: tuple[str, ...] = ()
     """Local ports that lead to the box, in the format of `rgt_tui.model.tunnel`."""
@@ -272,7 +272,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
         )
 
 
-class Past(msgspec.Struct, frozen=True, gc=False):
+class ReducedHistory(msgspec.Struct, frozen=True, gc=False):
     """History of hours at reduced resolution, oldest first; unwatched times are gaps in `at`."""
 
     names: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     width: float = 60.0
     """Width of a slot in seconds."""
 
-    def only(self, slots: Sequence[int]) -> Past:
+    def only(self, slots: Sequence[int]) -> ReducedHistory:
         """Return some of its slots."""
         return msgspec.structs.replace(
             self,
@@ -293,12 +293,12 @@ class Past(msgspec.Struct, frozen=True, gc=False):
             values=tuple(self.values[slot] for slot in slots),
         )
 
-    def until(self, at: float) -> Past:
+    def until(self, at: float) -> ReducedHistory:
         """Return the slots that had ended by a time (client clock)."""
         return self.only([slot for slot, end in enumerate(self.at) if end <= at])
 
 
-class Life(msgspec.Struct, frozen=True, gc=False):
+class MachineLife(msgspec.Struct, frozen=True, gc=False):
     """Known events of the machine's life, stored across restarts of rgt. Client clock."""
 
     existed: bool = False
@@ -319,7 +319,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     """When it was first seen running since it last stopped: it had started by then."""
 
 
-class Rings(msgspec.Struct, frozen=True, gc=False):
+class RowSparklines(msgspec.Struct, frozen=True, gc=False):
     """The last values of the sparklines in a row, oldest first (at most 120 each)."""
 
     gpu_util: tuple[float | None, ...] = ()
@@ -361,7 +361,7 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
         return None
 
 
-class Counters(msgspec.Struct, frozen=True, gc=False):
+class StreamCounters(msgspec.Struct, frozen=True, gc=False):
     """Statistics of the stream."""
 
     samples: int = 0
@@ -376,7 +376,7 @@ class Counters(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
 
 
-class LeftOut(msgspec.Struct, frozen=True, gc=False):
+class DroppedCounts(msgspec.Struct, frozen=True, gc=False):
     """Items that a box sent and the client dropped, counted since rgt began.
 
     Each box has memory limits, see `rgt_tui.fleet.attention.Budget`.
@@ -394,7 +394,7 @@ class LeftOut(msgspec.Struct, frozen=True, gc=False):
     found: int = 0
     """Trainings of the newest `Found` frame."""
 
-    def plus(self, **more: int) -> LeftOut:
+    def with_added(self, **more: int) -> DroppedCounts:
         """Return the counts with additions; the same object if nothing is added."""
         changes = {name: getattr(self, name) + count for name, count in more.items() if count}
         if changes:
@@ -402,7 +402,7 @@ class LeftOut(msgspec.Struct, frozen=True, gc=False):
         return self
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ReceivedTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """When parts of a state were received, on the clock of `rgt_tui.model.evidence.steady`.
 
     None = not by this rgt.
@@ -417,7 +417,7 @@ class BoxState(msgspec.Struct, frozen=True, gc=False):
     """All data of a box at one moment. Never mutated: a new frame makes a new state."""
 
     spec: BoxSpec
-    link: Link = Link.CONNECTING
+    link: LinkState = LinkState.CONNECTING
     reason: str = "not connected yet"
     """The reason for `link`, with its source (ssh, provider)."""
     since: float = 0.0
@@ -428,18 +428,18 @@ class BoxState(msgspec.Struct, frozen=True, gc=False):
     """Client clock when `sample` arrived; its age is measured from here."""
     clock_skew: float | None = None
     """Box clock minus client clock, in seconds."""
-    rings: Rings = Rings()
+    rings: RowSparklines = RowSparklines()
     queues: tuple[QueueState, ...] = ()
     runs: tuple[RunState, ...] = ()
     """In the order in which the box's cells were queued."""
     checkpoints: tuple[Checkpoints, ...] = ()
     logs: tuple[LogView, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[BoxEvent, ...] = ()
     """The last 100, oldest first."""
     findings: tuple[Finding, ...] = ()
     """Current diagnoses, worst first."""
     meter: Meter = Meter()
-    counters: Counters = Counters()
+    counters: StreamCounters = StreamCounters()
     retry_at: float | None = None
     """When the next connection is tried (client clock), while unreachable."""
     alerts: tuple[Alert, ...] = ()
@@ -457,21 +457,21 @@ class BoxState(msgspec.Struct, frozen=True, gc=False):
     """Seconds between samples as requested now; None = `spec.interval`."""
     remembered_at: float | None = None
     """Client clock of the newest value from an earlier rgt; None = all values are from this one."""
-    past: Past = Past()
-    recent: Past = Past()
+    past: ReducedHistory = ReducedHistory()
+    recent: ReducedHistory = ReducedHistory()
     """The newest part at finer resolution, as recorded by this rgt."""
     found: tuple[FoundRun, ...] = ()
     """Trainings found by their processes, newest last; their curves are in `runs`."""
     looked: bool = False
     """The agent has scanned everything once since it was last connected."""
-    left_out: LeftOut = LeftOut()
-    seen: Seen = Seen()
+    left_out: DroppedCounts = DroppedCounts()
+    seen: ReceivedTimes = ReceivedTimes()
     peer: tuple[str, int] | None = None
     """Remote address and port of the present connection; None = not connected, or via a jump
     host or command."""
-    life: Life = Life()
+    life: MachineLife = MachineLife()
     """The machine's life as tracked by the alerts."""
-    self_stop: SelfStop | None = None
+    self_stop: SelfStopState | None = None
     """The local record of arming the box to stop itself; None = not armed from here."""
 
 

@@ -31,7 +31,7 @@ class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Why some of it could not be read; such a group proves nothing."""
 
 
-class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Files excluded from the results, and the rule for it: caches, packages, system files."""
 
     rule: str
@@ -46,7 +46,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     time, or a person."""
 
 
-class Mounted(msgspec.Struct, frozen=True, kw_only=True):
+class MountRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the box's mount table."""
 
     path: Name
@@ -61,7 +61,7 @@ IGNORED_RULE = "rule:"
 `EvidenceItem`."""
 
 
-class Results(msgspec.Struct, frozen=True, kw_only=True):
+class BoxResults(msgspec.Struct, frozen=True, kw_only=True):
     """All files on a box that a verb could delete: the answer of the agent's ``results``."""
 
     at: float
@@ -74,10 +74,10 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     no_since: str = ""
     """Why the machine's creation time reported by the provider was not used."""
     groups: tuple[ResultGroup, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedFiles, ...] = ()
     problems: tuple[str, ...] = ()
     """Paths that could not be read: the list may then be incomplete."""
-    mounts: tuple[Mounted, ...] = ()
+    mounts: tuple[MountRow, ...] = ()
     """Storage that can contain files on the box, by its own mount table."""
 
 
@@ -86,15 +86,15 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
 
     nonce: Exact
     generation: Exact
-    """Of the `Results` at the time of sealing."""
+    """Of the `BoxResults` at the time of sealing."""
     at: float
     """The box's clock."""
     seconds: float
     """Seconds until it expires."""
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedFiles, ...]
     problems: tuple[str, ...]
-    mounts: tuple[Mounted, ...]
-    """As in the `Results` at that time. They also matter for the decision, but the generation does
+    mounts: tuple[MountRow, ...]
+    """As in the `BoxResults` at that time. They also matter for the decision, but the generation does
     not cover them."""
     busy: tuple[str, ...] = ()
     """Why the box is busy, by the last check under the seal; empty = it is quiet."""
@@ -124,7 +124,7 @@ class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
     """When the copy itself was last checked, by `rgt_tui.model.evidence.steady`."""
 
 
-def steady() -> float:
+def steady_time() -> float:
     """Return the seconds of a clock that cannot be set and also runs while the computer sleeps.
 
     Linux has such a clock (``clock_gettime(2)``, CLOCK_BOOTTIME); elsewhere the monotonic clock is
@@ -142,14 +142,14 @@ class Severity(enum.StrEnum):
     COST = "cost"
 
     @property
-    def level(self) -> str:
+    def alert_level(self) -> str:
         """Level of the alert and event: error if it ends a run or silently spoils it."""
         if self in (Severity.FATAL, Severity.SILENT_WRONG):
             return "error"
         return "warn"
 
 
-class Fix(msgspec.Struct, frozen=True):
+class FixStep(msgspec.Struct, frozen=True):
     """One step of a solution."""
 
     text: str
@@ -170,7 +170,7 @@ class Finding(msgspec.Struct, frozen=True):
     """The log line or reading that proves it."""
     where: str
     """Source of the evidence: a log path, ``sample`` or ``scalars``."""
-    fixes: tuple[Fix, ...] = ()
+    fixes: tuple[FixStep, ...] = ()
     never: str | None = None
     """What must not be done."""
     reading: str | None = None
@@ -236,7 +236,7 @@ class PersonTick(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class Verb(enum.StrEnum):
+class BillingVerb(enum.StrEnum):
     """The two billing actions."""
 
     PARK = "park"
@@ -245,7 +245,7 @@ class Verb(enum.StrEnum):
     @property
     def done_word(self) -> str:
         """State of a box afterwards, in a word."""
-        if self is Verb.PARK:
+        if self is BillingVerb.PARK:
             return "parked"
         return "destroyed"
 
@@ -254,7 +254,7 @@ CLICK = "click"
 """Value in `Meter.actions` for an action that a person carries out on the platform's console."""
 
 
-class Level(enum.StrEnum):
+class RiskLevel(enum.StrEnum):
     """What an action can cost, which decides how strictly it must be confirmed; lowest first."""
 
     LOCAL = "local"
@@ -276,7 +276,7 @@ class EvidenceItem(msgspec.Struct, frozen=True):
     ok: bool
     text: str
     at: float | None = None
-    """When this was read, on the clock of `steady`; None = unknown."""
+    """When this was read, on the clock of `steady_time`; None = unknown."""
     fact: str = ""
     """Text for the digest instead of `text`, if that contains changing ages or numbers; empty =
     `text`."""
@@ -302,7 +302,7 @@ class EvidenceItem(msgspec.Struct, frozen=True):
         return self.key.partition(":")[0]
 
     @property
-    def blocks(self) -> bool:
+    def is_blocking(self) -> bool:
         """Whether it keeps the gate closed."""
         return not self.ok and not self.forfeited
 
@@ -324,7 +324,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """All evidence of the gate for one box and verb."""
 
     box: str
-    verb: Verb
+    verb: BillingVerb
     instance: str
     items: tuple[EvidenceItem, ...]
     typed: str = ""
@@ -366,12 +366,12 @@ class Permit(msgspec.Struct, frozen=True):
     """
 
     box: str
-    verb: Verb
+    verb: BillingVerb
     instance: str
     digest: str
     """SHA-256 of the evidence it is based on."""
     expires: float
-    """On the clock of `steady`; a provider refuses an expired permit."""
+    """On the clock of `steady_time`; a provider refuses an expired permit."""
     kind: str = ""
     """Kind of the provider."""
     account: str = ""
@@ -401,7 +401,7 @@ class RentPermit(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     """Part of the machine's name or label, by which it is searched for after a lost answer."""
     expires: float
-    """On the clock of `steady`."""
+    """On the clock of `steady_time`."""
 
 
 class StopPhase(enum.StrEnum):
@@ -425,14 +425,14 @@ class StopProgress(msgspec.Struct, frozen=True):
     text: str
 
 
-class Review(msgspec.Struct, frozen=True):
+class ActionReview(msgspec.Struct, frozen=True):
     """What a person must see before a billing action.
 
     It is made again when the dialog opens and at OK.
     """
 
     box: str
-    verb: Verb
+    verb: BillingVerb
     native_label: str
     """The platform's name of the verb."""
     instance: str
@@ -455,8 +455,8 @@ class Review(msgspec.Struct, frozen=True):
     at: float
     """Client clock, epoch seconds."""
     steady_at: float = 0.0
-    """The same moment on the clock of `steady`, for the items' ages."""
-    level: Level = Level.IRREVERSIBLE
+    """The same moment on the clock of `steady_time`, for the items' ages."""
+    level: RiskLevel = RiskLevel.IRREVERSIBLE
     phrase: str = ""
     """What must be typed, exactly; longer if something is forfeited."""
     forfeits: tuple[Forfeit, ...] = ()
@@ -484,12 +484,12 @@ class Review(msgspec.Struct, frozen=True):
     """Without a provider: `status` is observed from here, and the person clicks."""
     waits: str = ""
     """An earlier action that waits for the person's report that it is done; empty = none."""
-    waiting: Verb | None = None
+    waiting: BillingVerb | None = None
     """The verb of that action."""
     dangers: tuple[str, ...] = ()
     """What the platform does later without you, and risks that cannot be monitored, a line each."""
 
-    def age(self, item: EvidenceItem, now: float) -> float | None:
+    def item_age_s(self, item: EvidenceItem, now: float) -> float | None:
         """Return the age of an item in seconds; None = unknown.
 
         Args:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model.box import Alert, BoxState, Past
+from rgt_tui.model.box import Alert, BoxState, ReducedHistory
 from rgt_tui.model.renting import AccountBill
 
 
@@ -23,7 +23,7 @@ class QuestionKind(enum.StrEnum):
     """A keyboard-interactive prompt whose answer may be echoed."""
 
 
-class Question(msgspec.Struct, frozen=True):
+class BoxQuestion(msgspec.Struct, frozen=True):
     """One question about one box."""
 
     id: int
@@ -36,7 +36,7 @@ class Question(msgspec.Struct, frozen=True):
     message."""
 
 
-Ask = Callable[[Question], Awaitable[str | None]]
+Ask = Callable[[BoxQuestion], Awaitable[str | None]]
 """Prompts a person and waits; None = refused, or no person can answer."""
 
 
@@ -54,7 +54,7 @@ class FleetEvent(msgspec.Struct, frozen=True):
     """It is muted: only for the journal."""
 
 
-class Spot(msgspec.Struct, frozen=True, kw_only=True):
+class ScreenPosition(msgspec.Struct, frozen=True, kw_only=True):
     """A position that a screen can be opened at; fields that are not set do not apply."""
 
     at: float | None = None
@@ -71,7 +71,7 @@ class Spot(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the handbook."""
 
 
-class Spend(msgspec.Struct, frozen=True):
+class FleetSpend(msgspec.Struct, frozen=True):
     """The fleet's costs per currency, while any rgt was watching."""
 
     today: tuple[tuple[str, float], ...] = ()
@@ -95,16 +95,16 @@ class FleetState(msgspec.Struct, frozen=True):
     boxes: tuple[BoxState, ...] = ()
     events: tuple[FleetEvent, ...] = ()
     at: float = 0.0
-    questions: tuple[Question, ...] = ()
+    questions: tuple[BoxQuestion, ...] = ()
     """Open questions to a person, oldest first."""
-    spend: Spend | None = None
+    spend: FleetSpend | None = None
     """None = costs are not counted."""
     alerts: tuple[Alert, ...] = ()
     """Alerts that belong to no single box, such as an unreachable sink."""
     accounts: tuple[AccountBill, ...] = ()
     """Billed items of the fleet file's accounts that belong to no box; empty = not queried."""
 
-    def box(self, name: str) -> BoxState | None:
+    def find_box(self, name: str) -> BoxState | None:
         """Return the state of the box called `name`, or None."""
         return next((box for box in self.boxes if box.spec.name == name), None)
 
@@ -123,7 +123,7 @@ class Happening(msgspec.Struct, frozen=True):
     """As in `rgt_tui.model.fleet.FleetEvent`; empty if an older rgt did not store it."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """A filter of events."""
 
     box: str | None = None
@@ -145,7 +145,7 @@ class Happenings(msgspec.Struct, frozen=True):
     """Number of all stored events of the fleet, ignoring the filter."""
 
 
-class Tally(msgspec.Struct, frozen=True):
+class CostTally(msgspec.Struct, frozen=True):
     """Total costs of one or several boxes up to some time, in one currency, while watched."""
 
     currency: str
@@ -155,14 +155,14 @@ class Tally(msgspec.Struct, frozen=True):
     """The part of `billed` that is price × unwatched time."""
 
 
-class Rest(msgspec.Struct, frozen=True):
+class UnwatchedSpan(msgspec.Struct, frozen=True):
     """A time span without a watching rgt."""
 
     start: float
     stop: float
 
 
-class Night(msgspec.Struct, frozen=True, kw_only=True):
+class NightFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The history's facts of a time span, for the morning report."""
 
     since: float
@@ -171,11 +171,11 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
     counted_from: float | None = None
     """When the sums of `before` were stored, the nearest time before `since`; None = nothing was
     stored by then."""
-    before: tuple[Tally, ...] = ()
-    after: tuple[Tally, ...] = ()
+    before: tuple[CostTally, ...] = ()
+    after: tuple[CostTally, ...] = ()
     at_least: bool = False
     """The sums lack a price, or hours of the history are lost."""
-    rests: tuple[Rest, ...] = ()
+    rests: tuple[UnwatchedSpan, ...] = ()
     """Unwatched time spans within."""
 
 
@@ -187,8 +187,8 @@ class Timeline(msgspec.Struct, frozen=True):
     """Client clock of each; not monotonic if the clock was set back."""
 
 
-class Moment(FleetState, frozen=True):
+class FleetMoment(FleetState, frozen=True):
     """An earlier state of a fleet; a box without stored data has `Link.NOT_KEPT`."""
 
-    recorded: dict[str, Past] = {}
+    recorded: dict[str, ReducedHistory] = {}
     """By box: history that its own recorder reported later for unwatched time up to this moment."""

@@ -64,7 +64,7 @@ _WORDS = re.compile(r"[a-z]+[0-9]+[a-z]*|[0-9]+[a-z]*|[a-z]+")
 _JOINED = re.compile(r"\b(rtx|gtx)(?=[a-z]?[0-9])")
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class GpuModel(msgspec.Struct, frozen=True):
     """A GPU model, its memory sizes, and its names."""
 
     name: str
@@ -76,111 +76,111 @@ class Gpu(msgspec.Struct, frozen=True):
 
 GPUS = (
     # Data center, NVIDIA
-    Gpu("A10", (24,)),
-    Gpu("A10G", (24,)),
-    Gpu("A16", (16,)),
-    Gpu("A30", (24,)),
-    Gpu("A40", (48,)),
-    Gpu("A100", (40, 80), ("A100 PCIE", "A100 SXM4")),
-    Gpu("A100X", (80,)),
-    Gpu("A800", (40, 80), ("A800 PCIE", "A800 SXM4")),
-    Gpu("H100", (80,), ("H100 PCIE", "H100 SXM")),
-    Gpu("H100 NVL", (94,)),
-    Gpu("H200", (141,)),
-    Gpu("H200 NVL", (141,)),
-    Gpu("GH200", (96,), ("GH200 SXM", "GH200")),
-    Gpu("B200", (180,)),
-    Gpu("GB200", (186,)),
-    Gpu("B300", (270,), ("B300", "B300 PC")),
-    Gpu("GB300", (270,)),
-    Gpu("L4", (24,)),
-    Gpu("L40", (48,)),
-    Gpu("L40S", (48,)),
-    Gpu("M40", (12, 24), ("Tesla M40",)),
-    Gpu("P4", (8,), ("Tesla P4",)),
-    Gpu("P40", (24,), ("Tesla P40",)),
-    Gpu("P100", (12, 16), ("Tesla P100",)),
-    Gpu("T4", (16,), ("Tesla T4",)),
-    Gpu("V100", (16, 32), ("Tesla V100",)),
+    GpuModel("A10", (24,)),
+    GpuModel("A10G", (24,)),
+    GpuModel("A16", (16,)),
+    GpuModel("A30", (24,)),
+    GpuModel("A40", (48,)),
+    GpuModel("A100", (40, 80), ("A100 PCIE", "A100 SXM4")),
+    GpuModel("A100X", (80,)),
+    GpuModel("A800", (40, 80), ("A800 PCIE", "A800 SXM4")),
+    GpuModel("H100", (80,), ("H100 PCIE", "H100 SXM")),
+    GpuModel("H100 NVL", (94,)),
+    GpuModel("H200", (141,)),
+    GpuModel("H200 NVL", (141,)),
+    GpuModel("GH200", (96,), ("GH200 SXM", "GH200")),
+    GpuModel("B200", (180,)),
+    GpuModel("GB200", (186,)),
+    GpuModel("B300", (270,), ("B300", "B300 PC")),
+    GpuModel("GB300", (270,)),
+    GpuModel("L4", (24,)),
+    GpuModel("L40", (48,)),
+    GpuModel("L40S", (48,)),
+    GpuModel("M40", (12, 24), ("Tesla M40",)),
+    GpuModel("P4", (8,), ("Tesla P4",)),
+    GpuModel("P40", (24,), ("Tesla P40",)),
+    GpuModel("P100", (12, 16), ("Tesla P100",)),
+    GpuModel("T4", (16,), ("Tesla T4",)),
+    GpuModel("V100", (16, 32), ("Tesla V100",)),
     # Workstation, NVIDIA
-    Gpu("A2000", (6, 12), ("RTX A2000",)),
-    Gpu("A4000", (16,), ("RTX A4000",)),
-    Gpu("A4500", (20,), ("RTX A4500",)),
-    Gpu("A5000", (24,), ("RTX A5000",)),
-    Gpu("A5500", (24,), ("RTX A5500",)),
-    Gpu("A6000", (48,), ("RTX A6000",)),
-    Gpu("M4000", (8,), ("Quadro M4000",)),
-    Gpu("P4000", (8,), ("Quadro P4000", "Q P4000")),
-    Gpu("P5000", (16,), ("Quadro P5000", "Q P5000")),
-    Gpu("P6000", (24,), ("Quadro P6000", "Q P6000")),
-    Gpu("RTX 4000", (8,), ("Q RTX 4000",)),
-    Gpu("RTX 5000", (16,), ("Q RTX 5000",)),
-    Gpu("RTX 6000", (24,), ("Q RTX 6000",)),
-    Gpu("RTX 8000", (48,), ("Q RTX 8000",)),
-    Gpu("RTX 2000 Ada", (16,), ("RTX 2000Ada",)),
-    Gpu("RTX 4000 Ada", (20,), ("RTX 4000Ada",)),
-    Gpu("RTX 4000 SFF Ada", (20,)),
-    Gpu("RTX 4500 Ada", (24,), ("RTX 4500Ada",)),
-    Gpu("RTX 5000 Ada", (32,), ("RTX 5000Ada",)),
-    Gpu("RTX 5880 Ada", (48,), ("RTX 5880Ada",)),
-    Gpu("RTX 6000 Ada", (48,), ("RTX 6000Ada",)),
-    Gpu("RTX PRO 4000", (24,)),
-    Gpu("RTX PRO 4500", (32,)),
-    Gpu("RTX PRO 5000", (48, 72)),
-    Gpu("RTX PRO 6000", (96,), ("RTX PRO 6000 WS", "RTX PRO 6000 S", "RTX PRO 6000")),
-    Gpu("RTX PRO 6000 Max-Q", (96,), ("RTX PRO 6000 MaxQ", "RTX PRO 6000 Max-Q")),
+    GpuModel("A2000", (6, 12), ("RTX A2000",)),
+    GpuModel("A4000", (16,), ("RTX A4000",)),
+    GpuModel("A4500", (20,), ("RTX A4500",)),
+    GpuModel("A5000", (24,), ("RTX A5000",)),
+    GpuModel("A5500", (24,), ("RTX A5500",)),
+    GpuModel("A6000", (48,), ("RTX A6000",)),
+    GpuModel("M4000", (8,), ("Quadro M4000",)),
+    GpuModel("P4000", (8,), ("Quadro P4000", "Q P4000")),
+    GpuModel("P5000", (16,), ("Quadro P5000", "Q P5000")),
+    GpuModel("P6000", (24,), ("Quadro P6000", "Q P6000")),
+    GpuModel("RTX 4000", (8,), ("Q RTX 4000",)),
+    GpuModel("RTX 5000", (16,), ("Q RTX 5000",)),
+    GpuModel("RTX 6000", (24,), ("Q RTX 6000",)),
+    GpuModel("RTX 8000", (48,), ("Q RTX 8000",)),
+    GpuModel("RTX 2000 Ada", (16,), ("RTX 2000Ada",)),
+    GpuModel("RTX 4000 Ada", (20,), ("RTX 4000Ada",)),
+    GpuModel("RTX 4000 SFF Ada", (20,)),
+    GpuModel("RTX 4500 Ada", (24,), ("RTX 4500Ada",)),
+    GpuModel("RTX 5000 Ada", (32,), ("RTX 5000Ada",)),
+    GpuModel("RTX 5880 Ada", (48,), ("RTX 5880Ada",)),
+    GpuModel("RTX 6000 Ada", (48,), ("RTX 6000Ada",)),
+    GpuModel("RTX PRO 4000", (24,)),
+    GpuModel("RTX PRO 4500", (32,)),
+    GpuModel("RTX PRO 5000", (48, 72)),
+    GpuModel("RTX PRO 6000", (96,), ("RTX PRO 6000 WS", "RTX PRO 6000 S", "RTX PRO 6000")),
+    GpuModel("RTX PRO 6000 Max-Q", (96,), ("RTX PRO 6000 MaxQ", "RTX PRO 6000 Max-Q")),
     # GeForce and Titan
-    Gpu("GTX 1070", (8,)),
-    Gpu("GTX 1080", (8,)),
-    Gpu("GTX 1080 Ti", (11,)),
-    Gpu("GTX 1660 SUPER", (6,), ("GTX 1660 S",)),
-    Gpu("GTX 1660 Ti", (6,)),
-    Gpu("RTX 2060", (6, 12)),
-    Gpu("RTX 2060 SUPER", (8,), ("RTX 2060S",)),
-    Gpu("RTX 2070", (8,)),
-    Gpu("RTX 2070 SUPER", (8,), ("RTX 2070S",)),
-    Gpu("RTX 2080", (8,)),
-    Gpu("RTX 2080 SUPER", (8,), ("RTX 2080S",)),
-    Gpu("RTX 2080 Ti", (11,)),
-    Gpu("RTX 3050", (6, 8)),
-    Gpu("RTX 3060", (8, 12)),
-    Gpu("RTX 3060 Ti", (8,)),
-    Gpu("RTX 3070", (8,)),
-    Gpu("RTX 3070 Ti", (8,)),
-    Gpu("RTX 3080", (10, 12)),
-    Gpu("RTX 3080 Ti", (12,)),
-    Gpu("RTX 3090", (24,)),
-    Gpu("RTX 3090 Ti", (24,)),
-    Gpu("RTX 4060", (8,)),
-    Gpu("RTX 4060 Ti", (8, 16)),
-    Gpu("RTX 4070", (12,)),
-    Gpu("RTX 4070 SUPER", (12,), ("RTX 4070S",)),
-    Gpu("RTX 4070 Ti", (12,)),
-    Gpu("RTX 4070 Ti SUPER", (16,), ("RTX 4070S Ti",)),
-    Gpu("RTX 4080", (16,)),
-    Gpu("RTX 4080 SUPER", (16,), ("RTX 4080S",)),
-    Gpu("RTX 4090", (24,)),
-    Gpu("RTX 4090 D", (24, 48), ("RTX 4090D",)),
-    Gpu("RTX 5060", (8,)),
-    Gpu("RTX 5060 Ti", (8, 16)),
-    Gpu("RTX 5070", (12,)),
-    Gpu("RTX 5070 Ti", (16,)),
-    Gpu("RTX 5080", (16,)),
-    Gpu("RTX 5090", (32,)),
-    Gpu("TITAN RTX", (24,), ("Titan RTX",)),
-    Gpu("TITAN V", (12,), ("Titan V",)),
-    Gpu("TITAN Xp", (12,), ("Titan Xp",)),
+    GpuModel("GTX 1070", (8,)),
+    GpuModel("GTX 1080", (8,)),
+    GpuModel("GTX 1080 Ti", (11,)),
+    GpuModel("GTX 1660 SUPER", (6,), ("GTX 1660 S",)),
+    GpuModel("GTX 1660 Ti", (6,)),
+    GpuModel("RTX 2060", (6, 12)),
+    GpuModel("RTX 2060 SUPER", (8,), ("RTX 2060S",)),
+    GpuModel("RTX 2070", (8,)),
+    GpuModel("RTX 2070 SUPER", (8,), ("RTX 2070S",)),
+    GpuModel("RTX 2080", (8,)),
+    GpuModel("RTX 2080 SUPER", (8,), ("RTX 2080S",)),
+    GpuModel("RTX 2080 Ti", (11,)),
+    GpuModel("RTX 3050", (6, 8)),
+    GpuModel("RTX 3060", (8, 12)),
+    GpuModel("RTX 3060 Ti", (8,)),
+    GpuModel("RTX 3070", (8,)),
+    GpuModel("RTX 3070 Ti", (8,)),
+    GpuModel("RTX 3080", (10, 12)),
+    GpuModel("RTX 3080 Ti", (12,)),
+    GpuModel("RTX 3090", (24,)),
+    GpuModel("RTX 3090 Ti", (24,)),
+    GpuModel("RTX 4060", (8,)),
+    GpuModel("RTX 4060 Ti", (8, 16)),
+    GpuModel("RTX 4070", (12,)),
+    GpuModel("RTX 4070 SUPER", (12,), ("RTX 4070S",)),
+    GpuModel("RTX 4070 Ti", (12,)),
+    GpuModel("RTX 4070 Ti SUPER", (16,), ("RTX 4070S Ti",)),
+    GpuModel("RTX 4080", (16,)),
+    GpuModel("RTX 4080 SUPER", (16,), ("RTX 4080S",)),
+    GpuModel("RTX 4090", (24,)),
+    GpuModel("RTX 4090 D", (24, 48), ("RTX 4090D",)),
+    GpuModel("RTX 5060", (8,)),
+    GpuModel("RTX 5060 Ti", (8, 16)),
+    GpuModel("RTX 5070", (12,)),
+    GpuModel("RTX 5070 Ti", (16,)),
+    GpuModel("RTX 5080", (16,)),
+    GpuModel("RTX 5090", (32,)),
+    GpuModel("TITAN RTX", (24,), ("Titan RTX",)),
+    GpuModel("TITAN V", (12,), ("Titan V",)),
+    GpuModel("TITAN Xp", (12,), ("Titan Xp",)),
     # AMD
-    Gpu("MI100", (32,)),
-    Gpu("MI210", (64,)),
-    Gpu("MI250", (128,)),
-    Gpu("MI250X", (128,)),
-    Gpu("MI300A", (128,)),
-    Gpu("MI300X", (192,)),
-    Gpu("MI308X", (128,)),
-    Gpu("MI325X", (256, 288)),
-    Gpu("MI350X", (288,)),
-    Gpu("MI355X", (288,)),
+    GpuModel("MI100", (32,)),
+    GpuModel("MI210", (64,)),
+    GpuModel("MI250", (128,)),
+    GpuModel("MI250X", (128,)),
+    GpuModel("MI300A", (128,)),
+    GpuModel("MI300X", (192,)),
+    GpuModel("MI308X", (128,)),
+    GpuModel("MI325X", (256, 288)),
+    GpuModel("MI350X", (288,)),
+    GpuModel("MI355X", (288,)),
 )
 
 
@@ -197,7 +197,7 @@ class GpuName(msgspec.Struct, frozen=True):
 
     words: frozenset[str]
     """Its words, without maker and product line."""
-    model: Gpu | None
+    model: GpuModel | None
     """The row of the table; None = no such row, or no model in the name."""
     form: str | None
     """``sxm`` or ``pcie``; None = unspecified."""
@@ -218,7 +218,7 @@ def read_gpu_name(name: str) -> GpuName:
     named = re.sub(r"\b(sxm|pcie)[0-9]?\b", " ", bare)
     return GpuName(
         words=frozenset(_WORDS.findall(_JOINED.sub(r"\1 ", named))) - MAKES,
-        model=_BY_KEY.get(_key(named)),
+        model=_BY_KEY.get(_normalize_model_name(named)),
         form=form,
         memory_gb=int(sizes[0][0]) if sizes else None,
         at_least=bool(sizes and sizes[0][1]),
@@ -226,7 +226,7 @@ def read_gpu_name(name: str) -> GpuName:
     )
 
 
-def _key(text: str) -> str:
+def _normalize_model_name(text: str) -> str:
     """Return the table's key for a model's name: without maker, line, board and spaces."""
     words = text.split()
     # "RTX PRO 6000 S" is the server edition; elsewhere a separate S means SUPER.
@@ -239,8 +239,10 @@ def _key(text: str) -> str:
     return key
 
 
-_BY_KEY: dict[str, Gpu] = {}
-_BY_KEY.update({_key(row.name.lower().replace("max-q", "maxq")): row for row in GPUS})
+_BY_KEY: dict[str, GpuModel] = {}
+_BY_KEY.update(
+    {_normalize_model_name(row.name.lower().replace("max-q", "maxq")): row for row in GPUS}
+)
 
 
 def same_gpu(wished: str, native: str, memory_gb: float | None = None) -> bool:
@@ -301,7 +303,7 @@ def gpu_memory(name: GpuName, reported_gb: float | None = None) -> float | None:
     return name.memory_gb
 
 
-def gpus_not_as_asked(
+def describe_gpu_mismatch(
     model: str | None, count: int | None, gpus: Sequence[tuple[str, int | None]]
 ) -> str | None:
     """Return how GPUs differ from those that a box was rented with, as text.

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 EXACT = msgspec.Meta(extra={"exact": True})
 Exact = Annotated[str, EXACT]
-"""A text that `cleaned` leaves as the box sent it, because it is compared or sent back: a path, a
-name, a boot id. Screens and commands clean it when they print it. `exact` returns whether it equals
+"""A text that `clean_decoded` leaves as the box sent it, because it is compared or sent back: a path, a
+name, a boot id. Screens and commands clean it when they print it. `is_exact_path` returns whether it equals
 the displayed text."""
 
 _SEQUENCE = re.compile(
@@ -46,7 +46,7 @@ LONGEST_CACHED = 256
 texts of any length made an idle dashboard grow for hours."""
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return `text` as one printable line.
 
     Escape sequences, control and direction characters are removed; tabs become spaces.
@@ -54,12 +54,12 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     if len(text) <= LONGEST_CACHED:
-        return _cleaned(text)
+        return _clean_cached(text)
     return _printable(text)
 
 
 @lru_cache(maxsize=1024)
-def _cleaned(text: str) -> str:
+def _clean_cached(text: str) -> str:
     return _printable(text)
 
 
@@ -71,7 +71,7 @@ def _printable(text: str) -> str:
     return plain
 
 
-def cleaned(value: T) -> T:
+def clean_decoded(value: T) -> T:
     """Return decoded data with every text cleaned, except struct fields declared as `Exact`.
 
     Raises:
@@ -87,7 +87,7 @@ def _clean_value(value: Any) -> Any:
     """
     kind: Any = type(value)
     if kind is str:
-        return clean(value)
+        return clean_text(value)
     if kind is tuple or kind is list:
         items = list(map(_clean_value, value))
         if all(map(is_, items, value)):
@@ -133,20 +133,20 @@ def is_plain_json(line: bytes) -> bool:
 
 def short_command(cmd: str) -> str:
     """Return a command line with its program's directory removed."""
-    program, _, rest = clean(cmd).partition(" ")
+    program, _, rest = clean_text(cmd).partition(" ")
     return f"{program.rsplit('/', 1)[-1] or program} {rest}".rstrip()
 
 
-def exact(path: str) -> bool:
+def is_exact_path(path: str) -> bool:
     """Return whether a path sent by a box is, byte for byte, the one displayed.
 
-    A name changed by `clean` would be shown, copied and run as another name. The agent sends
+    A name changed by `clean_text` would be shown, copied and run as another name. The agent sends
     invalid UTF-8 as ``?`` or U+FFFD, which may mean any byte.
     """
     if path.isascii():
         return path.isprintable() and "?" not in path
     seen = path.isprintable() and not _UNSEEN.search(path)
-    return seen and clean(path) == path and not set(path) & {"?", "\ufffd"}
+    return seen and clean_text(path) == path and not set(path) & {"?", "\ufffd"}
 
 
 class Secret:

@@ -1,6 +1,6 @@
 """A platform profile: facts about one kind of rented box, loaded from ``profiles/*.toml``.
 
-Eight sections: launch, storage (`Tier`, `Storage`), network, interruption, billing, daemon,
+Eight sections: launch, storage (`StorageTier`, `StorageFacts`), network, interruption, billing, daemon,
 gotchas, overrides; in addition the danger clocks, contradictions between sources, and the sources.
 Tri-states: True, False, or None = in no source, which is never shown as "no", free or safe.
 """
@@ -12,7 +12,7 @@ import enum
 import msgspec
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FactSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The source of a fact."""
 
     fact: str
@@ -25,7 +25,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
 
-class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoragePrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A platform's storage price as published in the month of `verified`.
 
     Not a bill: prices change.
@@ -50,7 +50,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one."""
 
 
-class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StorageTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of storage of a platform."""
 
     name: str
@@ -62,7 +62,7 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scope: str | None = None
     """Where it can be reached from: one machine, one region, the account."""
     inode_cap: int | None = None
-    prices: tuple[Price, ...] = ()
+    prices: tuple[StoragePrice, ...] = ()
     """Empty = no price is published, which is not the same as free."""
     note: str | None = None
     role: str | None = None
@@ -74,7 +74,7 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: str | None = None
     speed: str | None = None
     sources: tuple[str, ...] = ()
-    """Ids of `Source` about survival and billing."""
+    """Ids of `FactSource` about survival and billing."""
 
 
 class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +108,7 @@ class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trap: bool = False
     """It appears to stop the billing but does not: never offered."""
     sources: tuple[str, ...] = ()
-    """Ids of `Source` about what it stops, keeps and loses."""
+    """Ids of `FactSource` about what it stops, keeps and loses."""
 
 
 class ClockMode(enum.StrEnum):
@@ -140,7 +140,7 @@ class ClockStart(enum.StrEnum):
     """The remaining hours of the platform's quota."""
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ClockClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One source's claim about a danger clock."""
 
     says: str | None = None
@@ -161,7 +161,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     consequence: str
     applies_when: str
     mode: ClockMode
-    claims: tuple[Claim, ...]
+    claims: tuple[ClockClaim, ...]
     """One for each source; if they disagree, the worst applies and all are shown."""
     counts_from: ClockStart | None = None
     """Of a countdown."""
@@ -174,7 +174,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """It only concerns scripts, not a person's actions: reviews of billing actions omit it."""
 
     @property
-    def worst(self) -> Claim | None:
+    def worst_claim(self) -> ClockClaim | None:
         """The claim with the least time, or None without figures."""
         timed = [claim for claim in self.claims if claim.after_s is not None]
         return min(timed, key=lambda claim: claim.after_s or 0.0, default=None)
@@ -182,17 +182,17 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     @property
     def after_s(self) -> float | None:
         """Seconds from start to end by the worst claim; None = not time-based, or not published."""
-        if self.worst is not None:
-            return self.worst.after_s
+        if self.worst_claim is not None:
+            return self.worst_claim.after_s
         return None
 
     @property
-    def approx(self) -> bool:
+    def is_approximate(self) -> bool:
         """The worst claim is rounded or unofficial."""
-        return self.worst is not None and self.worst.approx
+        return self.worst_claim is not None and self.worst_claim.approx
 
     @property
-    def dispute(self) -> str | None:
+    def dispute_text(self) -> str | None:
         """The sources' claims as text if they disagree, otherwise None."""
         said = tuple(dict.fromkeys(claim.says for claim in self.claims if claim.says is not None))
         if len({claim.after_s for claim in self.claims}) < 2 or len(said) < 2:
@@ -200,7 +200,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return "; another source: ".join(said)
 
 
-class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LaunchMethod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One way to get a machine or a job."""
 
     via: str
@@ -210,7 +210,7 @@ class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     note: str | None = None
 
 
-class Shell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SshAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One kind of SSH access, and what it supports."""
 
     name: str
@@ -222,10 +222,10 @@ class Shell(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     note: str | None = None
 
 
-class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section *launch*: how to get a box, and how to log in."""
 
-    ways: tuple[Way, ...] = ()
+    ways: tuple[LaunchMethod, ...] = ()
     api: str | None = None
     """The control plane, as text; None = in no source."""
     address: str | None = None
@@ -234,7 +234,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """User name if neither the fleet file nor ssh_config sets it; None = the local user's name."""
     hosts: tuple[str, ...] = ()
     """Patterns of the platform's host names, such as ``*.seetacloud.com``."""
-    shells: tuple[Shell, ...] = ()
+    shells: tuple[SshAccess, ...] = ()
     moves_on_restart: bool | None = None
     """The address or the port changes with a restart."""
     moves_on_recreate: bool | None = None
@@ -245,7 +245,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     notes: tuple[str, ...] = ()
 
 
-class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StorageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section *storage*, except the tiers: where checkpoints belong, and how full it is."""
 
     checkpoints: str | None = None
@@ -257,7 +257,7 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     notes: tuple[str, ...] = ()
 
 
-class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrafficFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a box's outgoing traffic costs money."""
 
     metered: bool
@@ -280,7 +280,7 @@ class TensorBoard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     note: str | None = None
 
 
-class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NetworkFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section *network*: mirrors, proxy, ports, and traffic prices."""
 
     mirror_needed: bool | None = None
@@ -293,7 +293,7 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ports: tuple[str, ...] = ()
     """How to reach a port of the box from outside."""
     tensorboard: TensorBoard | None = None
-    traffic: Traffic | None = None
+    traffic: TrafficFacts | None = None
     """None = in no source, which is not the same as free."""
     notes: tuple[str, ...] = ()
 
@@ -314,10 +314,10 @@ class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     losses: tuple[str, ...] = ()
     """Other ways in which work is lost."""
     sources: tuple[str, ...] = ()
-    """Ids of `Source`."""
+    """Ids of `FactSource`."""
 
 
-class Daemon(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DaemonFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Section *daemon*: how programs keep running without the terminal."""
 
     survives_ssh_drop: bool | None = None
@@ -358,7 +358,7 @@ class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     counts: str
     """The side that rgt uses."""
     sources: tuple[str, ...] = ()
-    """Ids of `Source`."""
+    """Ids of `FactSource`."""
 
 
 class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -402,17 +402,17 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """battle-tested (used daily) or from-docs (read only)."""
     top_danger: str
     overrides: Overrides
-    launch: Launch = Launch()
-    tiers: tuple[Tier, ...] = ()
-    storage: Storage = Storage()
-    network: Network = Network()
+    launch: LaunchFacts = LaunchFacts()
+    tiers: tuple[StorageTier, ...] = ()
+    storage: StorageFacts = StorageFacts()
+    network: NetworkFacts = NetworkFacts()
     interruption: Interruption = Interruption()
     billing: tuple[BillingAction, ...] = ()
-    daemon: Daemon = Daemon()
+    daemon: DaemonFacts = DaemonFacts()
     gotchas: tuple[Gotcha, ...] = ()
     clocks: tuple[DangerClock, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FactSource, ...] = ()
     name_zh: str | None = None
     aliases: tuple[str, ...] = ()
     """Its other common names."""

@@ -38,7 +38,7 @@ Name = Annotated[str, msgspec.Meta(max_length=8192), EXACT]
 """A path or name exactly as on the box; at most twice the length of a path on Linux."""
 
 
-class GpuProc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process with memory on a GPU, as listed by the driver."""
 
     pid: int
@@ -69,7 +69,7 @@ class MigSlice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``MIG-…``"""
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One accelerator as reported by its driver (NVML, nvidia-smi, sysfs) or a replayed trace."""
 
     index: int
@@ -100,7 +100,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pcie_width_max: int | None = None
     xid: int | None = None
     """Number of the last Xid in the kernel log for this GPU."""
-    procs: tuple[GpuProc, ...] = ()
+    procs: tuple[GpuProcess, ...] = ()
     orphans: tuple[GpuHolder, ...] = ()
     uuid: str | None = None
     """The driver's id of this card, ``GPU-…``, which stays the same when cards are renumbered.
@@ -116,7 +116,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `util`."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class MemoryReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The container's memory (cgroup), and separately the host's, which the tenant cannot use."""
 
     cgroup: int | None = None
@@ -138,7 +138,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     host_swap_total: int | None = None
 
 
-class Cpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """CPU granted by the cgroup quota, and the host's load."""
 
     quota: float | None = None
@@ -165,7 +165,7 @@ class InodeHog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bytes: int
 
 
-class Disk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class DiskReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One mount: bytes *and* inodes (``statvfs``)."""
 
     mount: Exact
@@ -244,7 +244,7 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lost: tuple[LostRank, ...] = ()
 
 
-class Workers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WorkerSums(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Sums over a process's forked copies, such as DataLoader workers."""
 
     count: int
@@ -254,7 +254,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """State letter of /proc/PID/stat → number of workers in it."""
 
 
-class Proc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TrainingProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A training process, by its pid in the agent's own namespace."""
 
     pid: int
@@ -277,7 +277,7 @@ class Proc(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its parent, which may or may not be listed."""
     user: Annotated[Exact, msgspec.Meta(max_length=256)] | None = None
     """Its user: a name in the box's own list of users, otherwise the number."""
-    workers: Workers | None = None
+    workers: WorkerSums | None = None
     """None = it has no workers, or the agent is older."""
     omp: int | None = None
     """``OMP_NUM_THREADS`` in its environment; None = not set, or not readable."""
@@ -297,7 +297,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why it waits, or where it runs."""
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class DetachedSessions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Sessions in which detached programs run."""
 
     tmux: tuple[Exact, ...] = ()
@@ -349,7 +349,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Keys in the usual places; None = not searched yet."""
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CopyProgram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A program copying files on the box, other than rgt's own."""
 
     pid: int
@@ -366,19 +366,19 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     boot: Exact
     seq: int
     at: float
-    gpus: tuple[Gpu, ...] = ()
-    mem: Memory = Memory()
-    cpu: Cpu = Cpu()
-    disks: tuple[Disk, ...] = ()
-    procs: tuple[Proc, ...] = ()
-    session: Session = Session()
+    gpus: tuple[GpuReading, ...] = ()
+    mem: MemoryReading = MemoryReading()
+    cpu: CpuReading = CpuReading()
+    disks: tuple[DiskReading, ...] = ()
+    procs: tuple[TrainingProcess, ...] = ()
+    session: DetachedSessions = DetachedSessions()
     agent_rss: int | None = None
     """Resident bytes of all of the agent's processes on the box."""
     skipped: int = 0
     """Samples left out just before this one, because the reader was slow."""
     unseen: str | None = None
     """Why `procs` may lack a training process; None = it is complete."""
-    transfers: tuple[Transfer, ...] | None = None
+    transfers: tuple[CopyProgram, ...] | None = None
     """Programs copying files now (checked every 10 s); empty = none; None = unknown."""
     input_at: float | None = None
     """Newest input of a person at any terminal of the box, except rgt's own; 0 = no input on the
@@ -401,7 +401,9 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     """For each name of the frame: minimum, mean, maximum."""
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history", gc=False):
+class RecordedHistory(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history", gc=False
+):
     """The recorder's history at reduced resolution; only sent to a client that requested it."""
 
     boot: Exact
@@ -449,7 +451,7 @@ class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     """Metric name → value. NaN and infinities are sent as the strings "nan", "inf" and "-inf"."""
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TrainingPause(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A paused training with unsaved work in memory, until it can save or gives up."""
 
     what: str
@@ -480,11 +482,11 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
     written: float | None = None
     """When the source was last written, if its points have no times of their own: they are not
     newer."""
-    wait: Wait | None = None
+    wait: TrainingPause | None = None
     """Change of a wait; None = no change, and any new point means that the training continues."""
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class QueueCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of the queue and its state."""
 
     name: Name
@@ -511,7 +513,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pruned: int | None = None
     """Bytes of its checkpoints deleted to make room, after their durable copy was verified
     again."""
-    wait: Wait | None = None
+    wait: TrainingPause | None = None
     """Its trainer's wait; only in the answer of ``queue status``. Streams send it with scalars."""
     told: dict[str, str] | None = None
     """Learning rate, batch size, seed and the like from its config; None = not started, or not
@@ -523,7 +525,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
 
     path: Name
     at: float
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[QueueCell, ...] = ()
     runner_pid: int | None = None
     runner_alive: bool = False
     done: bool = False
@@ -563,7 +565,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
     """Incomplete ones: being written, or never finished."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event", gc=False):
+class BoxEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event", gc=False):
     """Something that happened on the box, e.g. ``agent-started``, ``rebooted``, ``oom-kill``."""
 
     boot: Exact
@@ -632,7 +634,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Messages about unknown facts and expected losses."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found", gc=False):
+class FoundRuns(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found", gc=False):
     """All found trainings of a box, newest last.
 
     Sent when they change, to a client that requested it.
@@ -656,11 +658,20 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong",
 
 
 Frame = (
-    Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
+    Hello
+    | Sample
+    | LogLines
+    | Scalars
+    | QueueState
+    | Checkpoints
+    | BoxEvent
+    | Pong
+    | RecordedHistory
+    | FoundRuns
 )
 
 
-class Cursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FileCursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A cursor in a file: everything before `offset` of file `inode` has been received."""
 
     inode: int
@@ -717,8 +728,8 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     tail: int = 200
     """Lines to send of a log without a cursor."""
     samples_after: SampleCursor | None = None
-    log_cursors: dict[str, Cursor] = {}
-    scalar_cursors: dict[str, Cursor] = {}
+    log_cursors: dict[str, FileCursor] = {}
+    scalar_cursors: dict[str, FileCursor] = {}
     packed_lines: bool = False
     """Lines after the `Hello` may be zlib streams, each of one line."""
     history: HistoryRequest | None = None
@@ -734,7 +745,7 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Shell lines run before the command of cells from now on; None = unchanged."""
 
 
-class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ControlLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A later line from the client: ``interval``, ``follow``, ``unfollow`` or ``ping``."""
 
     op: str

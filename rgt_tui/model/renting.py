@@ -10,7 +10,7 @@ FLEET_FILE = "fleet file"
 """`Meter.source` of a price from the fleet file: no provider was queried."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class RentalRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A person's request, in terms that apply to every platform."""
 
     gpu: str
@@ -156,10 +156,10 @@ class RentReview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MACHINE = "machine"
-"""`Unlisted.what` of an item that could be a box."""
+"""`UnlistedItem.what` of an item that could be a box."""
 
 
-class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
+class UnlistedItem(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is or may be billed to an account and belongs to no box of the fleet file."""
 
     kind: str
@@ -201,7 +201,7 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
     """`rgt_tui.model.box.ProviderRef.account`."""
     base_url: str | None = None
     key_env: str | None = None
-    things: tuple[Unlisted, ...] = ()
+    things: tuple[UnlistedItem, ...] = ()
     """Machines first."""
     machines_at: float | None = None
     """When the machines were last listed completely; None = never, so they are unknown."""
@@ -215,7 +215,7 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
     key."""
 
     @property
-    def per_hour(self) -> tuple[Amount, ...]:
+    def per_hour(self) -> tuple[MoneyAmount, ...]:
         """The hourly price of all of it, one sum per currency; empty = no price is known.
 
         A sum is a lower bound if a price or a list is unknown. Items attached to a machine count in
@@ -227,12 +227,12 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
             or self.leftovers_at is None
             or any(thing.per_hour is None for thing in counted)
         )
-        sums: dict[str, Amount] = {}
+        sums: dict[str, MoneyAmount] = {}
         for thing in counted:
             if thing.per_hour is not None:
-                before = sums.get(thing.currency, Amount(0.0, thing.currency, unknown))
+                before = sums.get(thing.currency, MoneyAmount(0.0, thing.currency, unknown))
                 at_least = before.at_least or thing.at_least
-                sums[thing.currency] = Amount(
+                sums[thing.currency] = MoneyAmount(
                     before.value + thing.per_hour, thing.currency, at_least
                 )
         return tuple(sums.values())
@@ -266,7 +266,7 @@ def is_gone(meter: Meter) -> bool:
     return meter.error is None and meter.lifecycle is Lifecycle.GONE
 
 
-class Amount(msgspec.Struct, frozen=True):
+class MoneyAmount(msgspec.Struct, frozen=True):
     """A sum of money or an hourly price, in one currency.
 
     Amounts of two currencies are never added.

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.model.protocol import Cursor, Wait
+from rgt_tui.model.protocol import FileCursor, TrainingPause
 
 TIME = "@time"
 """Series of a run that is not a metric: client clock when each point was logged; NaN = it has no
@@ -22,7 +22,7 @@ class Series(Sequence[tuple[int, float]]):
     """A snapshot of a growing curve: ``(step, value)`` pairs in arrival order.
 
     Values may be NaN or infinite. Snapshots share two append-only lists, so taking one costs
-    nothing, however long the run is. Only `extended` appends, and only to the newest snapshot.
+    nothing, however long the run is. Only `with_points` appends, and only to the newest snapshot.
     """
 
     __slots__ = ("_n", "_xs", "_ys", "dropped")
@@ -52,19 +52,19 @@ class Series(Sequence[tuple[int, float]]):
         for i in range(self._n):
             yield (self._xs[i], self._ys[i])
 
-    def columns(self) -> tuple[list[int], list[float], int]:
+    def backing_columns(self) -> tuple[list[int], list[float], int]:
         """Return the backing lists and the valid length: ``xs[:n]``, ``ys[:n]``.
 
         Do not mutate them.
         """
         return self._xs, self._ys, self._n
 
-    def until(self, count: int) -> Series:
+    def first_points(self, count: int) -> Series:
         """Return a copy of the first `count` points ever received, without dropped ones."""
         size = min(max(0, count - self.dropped), self._n)
         return Series(self._xs[:size], self._ys[:size], dropped=self.dropped)
 
-    def newest(self, count: int) -> Series:
+    def last_points(self, count: int) -> Series:
         """Return a copy of the last `count` points."""
         first = max(0, self._n - count)
         return Series(
@@ -72,13 +72,13 @@ class Series(Sequence[tuple[int, float]]):
         )
 
     @property
-    def last(self) -> tuple[int, float] | None:
+    def last_point(self) -> tuple[int, float] | None:
         """The newest point, or None."""
         if self._n:
             return (self._xs[self._n - 1], self._ys[self._n - 1])
         return None
 
-    def extended(self, points: Sequence[tuple[int, float]]) -> Series:
+    def with_points(self, points: Sequence[tuple[int, float]]) -> Series:
         """Return a snapshot with `points` appended.
 
         Copies the lists first if this is not the newest snapshot.
@@ -98,7 +98,7 @@ class Series(Sequence[tuple[int, float]]):
         return id(self)
 
 
-class Resume(msgspec.Struct, frozen=True, gc=False):
+class RunResume(msgspec.Struct, frozen=True, gc=False):
     """A run resumed from a checkpoint."""
 
     step: int
@@ -126,9 +126,9 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """Client clock when the step last advanced: the age of progress is measured from here."""
     series: dict[str, Series] = {}
     """Metric name → curve."""
-    resumes: tuple[Resume, ...] = ()
+    resumes: tuple[RunResume, ...] = ()
     total_steps: int | None = None
-    cursors: dict[str, Cursor] = {}
+    cursors: dict[str, FileCursor] = {}
     """Metric source → cursor up to which `series` is complete: a reconnect, or a later rgt,
     continues there."""
     alive: bool | None = None
@@ -139,7 +139,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     mean "done"."""
     surplus: int = 0
     """Points received of curves above a run's maximum number."""
-    wait: Wait | None = None
+    wait: TrainingPause | None = None
     """Its trainer's wait with unsaved work in memory; None = not waiting."""
     held_s: float = 0.0
     """Seconds that the present attempt spent in finished waits for space or for its mirror."""

@@ -17,7 +17,14 @@ import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.model import Profile
-from rgt_tui.profiles.profile_faults import MONTH, URL, Shortfall, faults, nearest, none_of
+from rgt_tui.profiles.profile_faults import (
+    MONTH,
+    URL,
+    Shortfall,
+    find_faults,
+    none_of,
+    suggest_nearest,
+)
 
 __all__ = [
     "ProfileError",
@@ -68,10 +75,10 @@ def read_profile(path: Path) -> Profile:
         data = path.read_bytes()
     except OSError as error:
         raise ProfileError(f"{path.name}: cannot be read: {error}") from error
-    return _checked(data, path.stem, path.name)
+    return _decode_profile(data, path.stem, path.name)
 
 
-def _checked(data: bytes, stem: str, shown: str) -> Profile:
+def _decode_profile(data: bytes, stem: str, shown: str) -> Profile:
     import tomllib  # imported here so that the first frame does not wait
 
     tables: dict[str, object] = {}
@@ -83,56 +90,59 @@ def _checked(data: bytes, stem: str, shown: str) -> Profile:
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(f"{shown}: not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise ProfileError(f"{shown}: {_explain(str(error), tables)}") from error
-    wrong = list(faults(profile, stem))
+        raise ProfileError(f"{shown}: {_explain_error(str(error), tables)}") from error
+    wrong = list(find_faults(profile, stem))
     if wrong:
         raise ProfileError(f"{shown}: {'; '.join(wrong)}")
     return profile
 
 
-def _explain(message: str, tables: dict[str, object]) -> str:
+def _explain_error(message: str, tables: dict[str, object]) -> str:
     """Turn msgspec's message into ``key: what``, with the closest known name or missing keys."""
     where = re.search(r" - at `\$\.?(.*)`$", message)
     key = where.group(1) if where else ""
     text = message[: where.start()] if where else message
     if field := re.search(r"unknown field `(.+?)`", text):
-        return f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), _known(key))}"
+        return (
+            f"{f'{key}.' if key else ''}{field.group(1)}: no such "
+            f"key{suggest_nearest(field.group(1), _list_known_names(key))}"
+        )
     if missing := re.search(r"missing required field `(.+?)`", text):
-        names = list(_missing(tables, msgspec.inspect.type_info(Profile), ""))
+        names = list(_list_missing_keys(tables, msgspec.inspect.type_info(Profile), ""))
         if len(names) > 1:
             listed = ", ".join(names)
             return f"{listed}: these keys are missing; docs/profiles.md has a minimal profile to start from"
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"
     if given := re.match(r"Invalid enum value '(.*)'", text):
-        return f"{key}: {none_of(given.group(1), _known(key))}"
+        return f"{key}: {none_of(given.group(1), _list_known_names(key))}"
     if key:
         return f"{key}: {text}"
     return text
 
 
-def _missing(value: object, kind: msgspec.inspect.Type, key: str) -> Iterator[str]:
+def _list_missing_keys(value: object, kind: msgspec.inspect.Type, key: str) -> Iterator[str]:
     """Yield every required key missing in a profile's value; msgspec names only the first."""
     if isinstance(kind, msgspec.inspect.UnionType):
-        kind = _inner(kind)
+        kind = _unwrap_type(kind)
     if isinstance(kind, msgspec.inspect.VarTupleType) and isinstance(value, list):
         for i, item in enumerate(value):
-            yield from _missing(item, kind.item_type, f"{key}[{i}]")
+            yield from _list_missing_keys(item, kind.item_type, f"{key}[{i}]")
     if not isinstance(kind, msgspec.inspect.StructType) or not isinstance(value, dict):
         return
     for field in kind.fields:
         name = f"{key}.{field.encode_name}" if key else field.encode_name
         if field.encode_name in value:
-            yield from _missing(value[field.encode_name], field.type, name)
+            yield from _list_missing_keys(value[field.encode_name], field.type, name)
         elif field.required:  # for a missing table, its keys are named
-            yield from list(_missing({}, field.type, name)) or [name]
+            yield from list(_list_missing_keys({}, field.type, name)) or [name]
 
 
-def _known(key: str) -> tuple[str, ...]:
+def _list_known_names(key: str) -> tuple[str, ...]:
     """Return the valid field names or enum values at a key such as ``tiers[0].prices[1]``."""
     kind: msgspec.inspect.Type = msgspec.inspect.type_info(Profile)
     for name in re.findall(r"\w+", re.sub(r"\[.*?\]", "", key)):
         fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
-        kind = next((_inner(field.type) for field in fields if field.name == name), kind)
+        kind = next((_unwrap_type(field.type) for field in fields if field.name == name), kind)
     if isinstance(kind, msgspec.inspect.StructType):
         return tuple(field.encode_name for field in kind.fields)
     if isinstance(kind, msgspec.inspect.EnumType):
@@ -140,12 +150,12 @@ def _known(key: str) -> tuple[str, ...]:
     return ()
 
 
-def _inner(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
+def _unwrap_type(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
     """Return the struct or enum in a type such as ``tuple[Tier, ...]`` or ``Traffic | None``."""
     if isinstance(kind, msgspec.inspect.VarTupleType):
-        return _inner(kind.item_type)
+        return _unwrap_type(kind.item_type)
     if isinstance(kind, msgspec.inspect.UnionType):
-        return _inner(
+        return _unwrap_type(
             next(one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
         )
     return kind
@@ -186,11 +196,11 @@ def _read_own(path: Path) -> Profile:
         raise ProfileError(str(error)) from error
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return _checked(data, path.stem, str(path))
+    return _decode_profile(data, path.stem, str(path))
 
 
 @functools.cache
-def _load(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A002
+def _load_cached(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A002
     """Load a profile.
 
     The variables, which determine the own directory, are part of the cache key.
@@ -199,7 +209,7 @@ def _load(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A0
     known = sorted({*mine, *(file.stem for file in shipped.glob("*.toml"))})
     if id not in known:
         raise ProfileError(
-            f"no profile is called '{id}'{nearest(id, known)} (known: {', '.join(known)})"
+            f"no profile is called '{id}'{suggest_nearest(id, known)} (known: {', '.join(known)})"
         )
     if id in mine:
         return _read_own(mine[id])
@@ -223,7 +233,7 @@ def load_profile(id: str) -> Profile:  # noqa: A002
         ProfileError: there is none of that name (the closest is named), or its file is broken.
     """
     # Called for every box at every poll, so no path is built here.
-    return _load(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
+    return _load_cached(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
 
 
 CLUSTERS = ("slurm", "kubernetes")
@@ -274,7 +284,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     verified: str | None = None
     note: str | None = None
 
-    def matches(self, method: str, path: str) -> bool:
+    def matches_request(self, method: str, path: str) -> bool:
         """Return whether a request is this call."""
         pattern = "[^/]+".join(re.escape(part) for part in re.split(r"\{\w+\}", self.path))
         return method == self.method and re.fullmatch(pattern, path) is not None
@@ -294,17 +304,17 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     types: dict[str, dict[str, str]] = {}
     """Name → field → its type as text, see `parse_field`."""
 
-    def call(self, method: str, path: str) -> ApiCall | None:
+    def find_call(self, method: str, path: str) -> ApiCall | None:
         """Return the call of a request; calls with fewer variable parts take precedence."""
         path = path.rstrip("/") if self.any_slash else path
-        found = [one for one in self.calls if one.matches(method, path)]
+        found = [one for one in self.calls if one.matches_request(method, path)]
         return min(found, key=lambda one: one.path.count("{"), default=None)
 
-    def fields(self, name: str) -> dict[str, ApiField]:
+    def parse_fields(self, name: str) -> dict[str, ApiField]:
         """Return the fields of a named type."""
         return {key: parse_field(text) for key, text in self.types[name].items()}
 
-    def months(self) -> Iterator[tuple[str, str]]:
+    def iterate_verified_months(self) -> Iterator[tuple[str, str]]:
         """Yield month and source of each call."""
         for call in self.calls:
             yield call.verified or self.verified, call.source or self.source
@@ -335,10 +345,10 @@ def parse_field(text: str) -> ApiField:
     return field
 
 
-def _faults(table: ApiTable, stem: str) -> Iterator[str]:
+def _find_table_faults(table: ApiTable, stem: str) -> Iterator[str]:
     if table.platform != stem:
         yield f"platform: '{table.platform}' is not the file's name '{stem}'"
-    for month, source in {(table.verified, table.source), *table.months()}:
+    for month, source in {(table.verified, table.source), *table.iterate_verified_months()}:
         if not MONTH.fullmatch(month):
             yield f"verified: '{month}' is not a month such as 2026-08"
         if not URL.fullmatch(source):
@@ -377,7 +387,7 @@ def parse_table(data: bytes, stem: str) -> ApiTable:
         table = msgspec.convert(tomllib.loads(data.decode("utf-8")), ApiTable)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ProfileError(f"{shown}: {error}") from error
-    if wrong := list(_faults(table, stem)):
+    if wrong := list(_find_table_faults(table, stem)):
         raise ProfileError(f"{shown}: {'; '.join(wrong)}")
     return table
 
@@ -400,7 +410,7 @@ def old_tables(platforms: Iterable[str], as_of: date) -> Iterator[Shortfall]:
         if platform not in tables:
             continue
         calls: dict[tuple[str, str], int] = {}
-        for origin in tables[platform].months():
+        for origin in tables[platform].iterate_verified_months():
             calls[origin] = calls.get(origin, 0) + 1
         for (month, source), count in calls.items():
             days = (as_of - date.fromisoformat(f"{month}-01")).days

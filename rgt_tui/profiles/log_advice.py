@@ -20,9 +20,9 @@ from rgt_tui.profiles.run_advice import (
     LEAST_SAVES,
     ROOM_PCT,
     Advice,
+    advise_save_interval,
     faults_of,
     ranks_changed,
-    saving,
 )
 
 FIRST_BYTES, LAST_BYTES = 1 << 20, 2 << 20
@@ -33,7 +33,7 @@ LONGEST, MOST_TELLING = 1000, 20_000
 NAME = "this run"
 
 
-class Ends:
+class HeadAndTail:
     """Keeps both ends of its input, with bounded memory."""
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class Ends:
         self.cut = self.cut or len(self._last) > LAST_BYTES
 
     @property
-    def rows(self) -> list[str]:
+    def last_line_states(self) -> list[str]:
         """The lines of both ends; a line that rewrites itself has its last state."""
         text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
         lines = text.decode("utf-8", "replace").split("\n")
         return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
 
     @property
-    def lines(self) -> list[str]:
+    def all_line_states(self) -> list[str]:
         """The lines of both ends; each state of a line that rewrites itself is a line."""
         text = bytes(self._first) + bytes(self._last[-LAST_BYTES:])
         return [
@@ -112,7 +112,7 @@ _NEEDLES = (
 DAY_S = 86400.0
 
 
-class Attempt(msgspec.Struct):
+class TrainingAttempt(msgspec.Struct):
     """The part of a log between two starts of the training."""
 
     saves: list[tuple[int | None, float | None]] = []
@@ -128,10 +128,10 @@ class Attempt(msgspec.Struct):
     batch: int | None = None
 
 
-class _Log(msgspec.Struct):
+class _LogFacts(msgspec.Struct):
     """The data gathered from a log."""
 
-    attempts: list[Attempt] = []
+    attempts: list[TrainingAttempt] = []
     uses: dict[str, str] = {}
     marks: list[str] = []
     workers: int | None = None
@@ -150,18 +150,18 @@ def log_advice(
         samples: Readings of the box from that time; without them, advice that needs them is
             omitted.
     """
-    seen = _read(lines)
+    seen = _gather_facts(lines)
     return (
-        *_saves(seen),
-        *_resumes(seen),
-        *_ranks(seen),
-        *_workers(seen, samples),
-        *_room(samples),
+        *_advise_log_saves(seen),
+        *_advise_resume(seen),
+        *_advise_rank_change(seen),
+        *_advise_workers(seen, samples),
+        *_advise_free_memory(samples),
     )
 
 
-def _read(lines: Sequence[str]) -> _Log:
-    seen = _Log(attempts=[Attempt()])
+def _gather_facts(lines: Sequence[str]) -> _LogFacts:
+    seen = _LogFacts(attempts=[TrainingAttempt()])
     clock, bar, left = 0.0, "", MOST_TELLING
     last = len(lines) - 1
     for place, line in enumerate(lines):
@@ -179,8 +179,8 @@ def _read(lines: Sequence[str]) -> _Log:
             seen.uses |= {
                 name: seen.uses.get(name, "") for text, name in _FRAMEWORK.items() if text in line
             }
-            if here != Attempt() or seen.since is not None:
-                here = Attempt()
+            if here != TrainingAttempt() or seen.since is not None:
+                here = TrainingAttempt()
                 seen.attempts.append(here)
                 seen.since = None
         if (time := _time_of(line, clock)) is not None:
@@ -191,18 +191,18 @@ def _read(lines: Sequence[str]) -> _Log:
     return seen
 
 
-def _read_line(seen: _Log, here: Attempt, line: str, time: float | None) -> None:
+def _read_line(seen: _LogFacts, here: TrainingAttempt, line: str, time: float | None) -> None:
     if match := _SAVED.search(line):
         step = next((text for text in match.groups() if text), None)
         here.saves.append((int(step.replace(",", "")) if step else None, time))
         if cost := _STALLED.search(line):
-            here.costs.append(_number(cost.group(1)) / 1000.0)
+            here.costs.append(_parse_number(cost.group(1)) / 1000.0)
     _read_bar(here, line)
     here.resumed = here.resumed or bool(_GOES_ON.search(line))
     if match := _RANKS.search(line):
         here.ranks = here.ranks or int(next(text for text in match.groups() if text))
     if match := _BATCH.search(line):
-        here.batch = int(_number(match[1]))
+        here.batch = int(_parse_number(match[1]))
     if match := _WORKERS.search(line):
         seen.workers = int(next(text for text in match.groups() if text))
     for name, version in _VERSION.findall(line):
@@ -215,7 +215,7 @@ def _read_line(seen: _Log, here: Attempt, line: str, time: float | None) -> None
     seen.batch_norm = seen.batch_norm or "BatchNorm" in line
 
 
-def _read_bar(here: Attempt, line: str) -> None:
+def _read_bar(here: TrainingAttempt, line: str) -> None:
     """Read a progress bar; only the last one before a relevant line is needed."""
     if match := _BAR.search(line):
         done, hours, minutes, seconds = (
@@ -229,7 +229,7 @@ def _read_bar(here: Attempt, line: str) -> None:
             here.step_s, here.ran_s = spent / done, max(here.ran_s, spent)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
@@ -245,31 +245,33 @@ def _time_of(line: str, before: float) -> float | None:
     of_day = 3600.0 * hours + 60.0 * minutes + seconds
     if match[1]:
         year, month, day = (int(text) for text in match.groups()[:3])
-        return _days(year, month, day) * DAY_S + of_day
+        return _count_days(year, month, day) * DAY_S + of_day
     at = before - before % DAY_S + of_day
     if at >= before - DAY_S / 2:
         return at
     return at + DAY_S
 
 
-def _days(year: int, month: int, day: int) -> int:
+def _count_days(year: int, month: int, day: int) -> int:
     """Return a day count from a fixed epoch; impossible dates also give a number."""
     year -= month <= 2
     month += 9 if month <= 2 else -3
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
 
 
-def _saves(seen: _Log) -> Iterator[Advice]:
-    every = _interval(seen.attempts)
+def _advise_log_saves(seen: _LogFacts) -> Iterator[Advice]:
+    every = _find_save_interval(seen.attempts)
     if every is None:
         return
     costs = [cost for one in seen.attempts for cost in one.costs]
     watched = sum(one.ran_s for one in seen.attempts)
     cost = max(median(costs[-5:]), 1e-3) if costs else None
-    yield from saving(NAME, every, watched, len(seen.attempts) - 1, cost, lambda lost: "")
+    yield from advise_save_interval(
+        NAME, every, watched, len(seen.attempts) - 1, cost, lambda lost: ""
+    )
 
 
-def _interval(attempts: Sequence[Attempt]) -> float | None:
+def _find_save_interval(attempts: Sequence[TrainingAttempt]) -> float | None:
     """Return the usual seconds between two saves, by times, else by steps and step duration."""
     timed: list[float] = []
     stepped: list[float] = []
@@ -285,7 +287,7 @@ def _interval(attempts: Sequence[Attempt]) -> float | None:
     return None
 
 
-def _resumes(seen: _Log) -> Iterator[Advice]:
+def _advise_resume(seen: _LogFacts) -> Iterator[Advice]:
     """Yield what the frameworks named in a log lose, as far as its lines show their use."""
     again = len(seen.attempts) > 1 and any(one.saves for one in seen.attempts[:-1])
     marks = list(seen.marks)
@@ -298,7 +300,7 @@ def _resumes(seen: _Log) -> Iterator[Advice]:
         yield Advice(run=NAME, about="resume", text=text, page=fault.page)
 
 
-def _ranks(seen: _Log) -> Iterator[Advice]:
+def _advise_rank_change(seen: _LogFacts) -> Iterator[Advice]:
     for before, now in itertools.pairwise(seen.attempts):
         if before.batch and now.batch and before.batch != now.batch:
             text = (
@@ -315,19 +317,21 @@ def _ranks(seen: _Log) -> Iterator[Advice]:
             yield from ranks_changed(NAME, before.ranks, now.ranks, batch_norm=seen.batch_norm)
 
 
-def _workers(seen: _Log, samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
-    cores = next((value for sample in samples if (value := _figure(sample, "cpu", "usable"))), None)
+def _advise_workers(seen: _LogFacts, samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
+    cores = next(
+        (value for sample in samples if (value := _read_positive(sample, "cpu", "usable"))), None
+    )
     if cores and seen.workers is not None and seen.workers > cores:
         spare = max(1, int(cores) - 1)
         text = f"{seen.workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
         yield Advice(run=NAME, about="workers", text=text, page="U40")
 
 
-def _room(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
+def _advise_free_memory(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
     cards = [
         (used / total, total)
         for sample in samples
-        for gpu in _list(sample.get("gpus"))
+        for gpu in _as_list(sample.get("gpus"))
         if isinstance(gpu, dict)
         and not gpu.get("sim")
         and isinstance(used := gpu.get("vram_used"), (int, float))
@@ -343,7 +347,7 @@ def _room(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice]:
         yield Advice(run=NAME, about="memory", text=text)
 
 
-def _figure(sample: Mapping[str, Any], part: str, key: str) -> float | None:
+def _read_positive(sample: Mapping[str, Any], part: str, key: str) -> float | None:
     found = sample.get(part)
     value = found.get(key) if isinstance(found, dict) else None
     if isinstance(value, (int, float)) and value > 0:
@@ -351,7 +355,7 @@ def _figure(sample: Mapping[str, Any], part: str, key: str) -> float | None:
     return None
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
     return []

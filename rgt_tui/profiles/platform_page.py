@@ -13,20 +13,20 @@ import msgspec
 
 from rgt_tui.model import (
     BillingAction,
-    Claim,
+    ClockClaim,
     ClockMode,
     ClockStart,
     DangerClock,
-    Price,
+    FactSource,
     Profile,
-    Source,
-    Tier,
+    StoragePrice,
+    StorageTier,
 )
-from rgt_tui.profiles.prices import UNITS, exact, price_words, tariff
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.prices import UNITS, describe_tier_prices, format_price, format_unit_price
+from rgt_tui.profiles.readings import format_duration
 
 
-class Weight(enum.StrEnum):
+class RowWeight(enum.StrEnum):
     """How important a row is; a screen chooses the colour."""
 
     PLAIN = "plain"
@@ -44,7 +44,7 @@ class PageRow(msgspec.Struct, frozen=True):
 
     label: str
     text: str
-    weight: Weight = Weight.PLAIN
+    weight: RowWeight = RowWeight.PLAIN
 
 
 class PageSection(msgspec.Struct, frozen=True):
@@ -64,19 +64,19 @@ def platform_sections(
         alert_title: Alert id → its title, for the clocks that an alert watches.
     """
     made = (
-        ("in short", _short(profile)),
-        ("what survives", _survival(profile)),
-        ("what stops the bill", _billing(profile)),
-        ("clocks", _clocks(profile, alert_title)),
-        ("interruption", _interruption(profile)),
-        ("getting in", _launch(profile)),
-        ("network", _network(profile)),
-        ("keeping work alive", _daemon(profile)),
+        ("in short", _summary_rows(profile)),
+        ("what survives", _survival_rows(profile)),
+        ("what stops the bill", _billing_rows(profile)),
+        ("clocks", _sorted_clock_rows(profile, alert_title)),
+        ("interruption", _interruption_rows(profile)),
+        ("getting in", _launch_rows(profile)),
+        ("network", _network_rows(profile)),
+        ("keeping work alive", _daemon_rows(profile)),
         ("conveniences", (PageRow("", text) for text in profile.conveniences)),
-        ("settings", _overrides(profile)),
-        ("known traps", _gotchas(profile)),
-        ("where sources disagree", _contradictions(profile)),
-        ("sources", _sources(profile)),
+        ("settings", _override_rows(profile)),
+        ("known traps", _gotcha_rows(profile)),
+        ("where sources disagree", _contradiction_rows(profile)),
+        ("sources", _source_rows(profile)),
     )
     sections = (PageSection(title, tuple(row for row in rows if row.text)) for title, rows in made)
     return tuple(section for section in sections if section.rows)
@@ -102,16 +102,16 @@ _KINDS = {
 }
 
 
-def _short(profile: Profile) -> Iterator[PageRow]:
+def _summary_rows(profile: Profile) -> Iterator[PageRow]:
     names = ", ".join((*((profile.name_zh,) if profile.name_zh else ()), *profile.aliases))
-    yield PageRow("danger", profile.top_danger, Weight.BAD)
-    yield PageRow("also called", names, Weight.ASIDE)
-    yield PageRow("kind", f"{profile.kind}, `{profile.id}` in the fleet file", Weight.ASIDE)
-    yield PageRow("money", "" if profile.billed else "machines here cost nothing", Weight.ASIDE)
+    yield PageRow("danger", profile.top_danger, RowWeight.BAD)
+    yield PageRow("also called", names, RowWeight.ASIDE)
+    yield PageRow("kind", f"{profile.kind}, `{profile.id}` in the fleet file", RowWeight.ASIDE)
+    yield PageRow("money", "" if profile.billed else "machines here cost nothing", RowWeight.ASIDE)
     yield PageRow("stop the GPU", profile.stops_gpu or "")
     yield PageRow("spend nothing", profile.stops_all or "")
     yield PageRow("known", _KINDS.get(profile.confidence, profile.confidence))
-    yield PageRow("", profile.confidence_note or "", Weight.ASIDE)
+    yield PageRow("", profile.confidence_note or "", RowWeight.ASIDE)
     months = sorted(source.verified for source in profile.sources if source.verified)
     undated = sum(source.verified is None for source in profile.sources)
     dated = (
@@ -120,44 +120,48 @@ def _short(profile: Profile) -> Iterator[PageRow]:
         else "".join(months[:1])
     )
     said = f"{dated or 'never dated'}{f'; {undated} never dated' if undated and dated else ''}"
-    yield PageRow("checked", said if profile.sources else "no source is named", Weight.ASIDE)
+    yield PageRow("checked", said if profile.sources else "no source is named", RowWeight.ASIDE)
     yield PageRow(
-        "home", " ".join(filter(None, (profile.home_url, profile.docs_url))), Weight.ASIDE
+        "home", " ".join(filter(None, (profile.home_url, profile.docs_url))), RowWeight.ASIDE
     )
 
 
-def _kept(answer: bool | None, lasting: str, lost: str) -> str:
+def _choose_answer(answer: bool | None, lasting: str, lost: str) -> str:
     return {True: lasting, False: lost, None: "unknown"}[answer]
 
 
-def _survival(profile: Profile) -> Iterator[PageRow]:
+def _survival_rows(profile: Profile) -> Iterator[PageRow]:
     for tier in profile.tiers:
         where = (
             ", ".join(filter(None, (" ".join(tier.mounts), tier.where))) or "where it is differs"
         )
         stop, end = tier.survives_stop, tier.survives_destroy
-        fate = f"stop: {_kept(stop, 'stays', 'ERASED')}, destroy: {_kept(end, 'stays', 'ERASED')}"
+        fate = f"stop: {_choose_answer(stop, 'stays', 'ERASED')}, destroy: {_choose_answer(end, 'stays', 'ERASED')}"
         if stop and end:
-            weight = Weight.GOOD
+            weight = RowWeight.GOOD
         elif stop:
-            weight = Weight.WARN
+            weight = RowWeight.WARN
         elif stop is False:
-            weight = Weight.BAD
+            weight = RowWeight.BAD
         else:
-            weight = Weight.PLAIN
+            weight = RowWeight.PLAIN
         yield PageRow(tier.name, f"{where}  {fate}", weight)
-        yield PageRow("", _size_words(tier), Weight.ASIDE)
-        yield PageRow("", f"{_charge(tier)}{cited(profile, tier.sources)}", Weight.ASIDE)
-        yield from (PageRow("", _price_words(price), Weight.ASIDE) for price in tier.prices)
-        yield PageRow("", tier.note or "", Weight.ASIDE)
+        yield PageRow("", _describe_size(tier), RowWeight.ASIDE)
+        yield PageRow(
+            "",
+            f"{_describe_storage_bill(tier)}{format_citations(profile, tier.sources)}",
+            RowWeight.ASIDE,
+        )
+        yield from (PageRow("", _describe_price(price), RowWeight.ASIDE) for price in tier.prices)
+        yield PageRow("", tier.note or "", RowWeight.ASIDE)
     storage = profile.storage
-    yield PageRow("checkpoints", storage.checkpoints or "", Weight.STRONG)
+    yield PageRow("checkpoints", storage.checkpoints or "", RowWeight.STRONG)
     yield PageRow("inodes", storage.inodes or "")
-    yield PageRow("how full", "; ".join(storage.space_probes), Weight.ASIDE)
-    yield from (PageRow("note", note, Weight.ASIDE) for note in storage.notes)
+    yield PageRow("how full", "; ".join(storage.space_probes), RowWeight.ASIDE)
+    yield from (PageRow("note", note, RowWeight.ASIDE) for note in storage.notes)
 
 
-def _size_words(tier: Tier) -> str:
+def _describe_size(tier: StorageTier) -> str:
     parts = [
         tier.size,
         tier.speed,
@@ -174,52 +178,56 @@ def _size_words(tier: Tier) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _price_words(price: Price) -> str:
+def _describe_price(price: StoragePrice) -> str:
     grade = f"{price.grade}, " if price.grade else ""
     above = f" above {price.above_gb:,.0f} GB" if price.above_gb else ""
-    amount = f"{tariff(price)} per {UNITS[price.per]}"
+    amount = f"{format_price(price)} per {UNITS[price.per]}"
     return f"{grade}{price.when}{above} {amount}: {price.url} ({price.verified})"
 
 
-def _charge(tier: Tier) -> str:
+def _describe_storage_bill(tier: StorageTier) -> str:
     stopped = {
         True: "bills while stopped",
         False: "free while stopped",
         None: "unknown whether it bills while stopped",
     }
-    running, still = price_words(tier, running=True), price_words(tier, running=False)
+    running, still = (
+        describe_tier_prices(tier, running=True),
+        describe_tier_prices(tier, running=False),
+    )
     figures = f"; {running} running, {still} stopped" if tier.prices else ""
     return stopped[tier.bills_while_stopped] + figures
 
 
-def _billing(profile: Profile) -> Iterator[PageRow]:
+def _billing_rows(profile: Profile) -> Iterator[PageRow]:
     for action in profile.billing:
-        said = _stops(action)
+        said = _describe_stop(action)
         if action.verb != action.kind:
             said = f"{action.verb}: {said}"
         yield PageRow(action.native_label, said, _action_weight(action))
         fate = [("keeps", action.keeps), ("loses", action.loses), ("unsure", action.uncertain)]
         fate += [
-            (f"keeps for {age(seconds)}", (tier,)) for tier, seconds in action.keeps_for_s.items()
+            (f"keeps for {format_duration(seconds)}", (tier,))
+            for tier, seconds in action.keeps_for_s.items()
         ]
         told = ", ".join(f"{word} {' '.join(tiers)}" for word, tiers in fate if tiers)
-        yield PageRow("", f"{told}{cited(profile, action.sources)}", Weight.ASIDE)
-        yield PageRow("", action.note or "", Weight.ASIDE)
-        yield PageRow("first", action.first or "", Weight.WARN)
-        yield PageRow("seen by", action.confirm_with or "", Weight.ASIDE)
-        yield from (PageRow("how", how, Weight.ASIDE) for how in action.how)
+        yield PageRow("", f"{told}{format_citations(profile, action.sources)}", RowWeight.ASIDE)
+        yield PageRow("", action.note or "", RowWeight.ASIDE)
+        yield PageRow("first", action.first or "", RowWeight.WARN)
+        yield PageRow("seen by", action.confirm_with or "", RowWeight.ASIDE)
+        yield from (PageRow("how", how, RowWeight.ASIDE) for how in action.how)
 
 
-def _action_weight(action: BillingAction) -> Weight:
+def _action_weight(action: BillingAction) -> RowWeight:
     if action.trap:
-        return Weight.BAD
-    return {"park": Weight.GOOD, "destroy": Weight.WARN}.get(action.kind, Weight.PLAIN)
+        return RowWeight.BAD
+    return {"park": RowWeight.GOOD, "destroy": RowWeight.WARN}.get(action.kind, RowWeight.PLAIN)
 
 
 _WORD = {"park": "park", "destroy": "destroy", "other": ""}
 
 
-def _stops(action: BillingAction) -> str:
+def _describe_stop(action: BillingAction) -> str:
     gpu = {
         True: "the GPU's bill ends",
         False: "the GPU KEEPS BILLING",
@@ -232,7 +240,7 @@ def _stops(action: BillingAction) -> str:
     }
     back = {True: "can be undone", False: "CANNOT be undone", None: ""}[action.reversible]
     if action.reversible and action.reversible_window_s is not None:
-        back = f"can be undone for {age(action.reversible_window_s)}"
+        back = f"can be undone for {format_duration(action.reversible_window_s)}"
     parts = [
         _WORD.get(action.kind, action.kind),
         gpu[action.stops_gpu_meter],
@@ -244,7 +252,9 @@ def _stops(action: BillingAction) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _clocks(profile: Profile, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
+def _sorted_clock_rows(
+    profile: Profile, alert_title: Callable[[str], str | None]
+) -> Iterator[PageRow]:
     order = list(ClockMode)
     for clock in sorted(
         profile.clocks, key=lambda one: (order.index(one.mode), one.after_s or float("inf"))
@@ -254,14 +264,18 @@ def _clocks(profile: Profile, alert_title: Callable[[str], str | None]) -> Itera
 
 def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
     """Yield the rows of a clock: its mode, what happens, when, and the source."""
-    weight = Weight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else Weight.PLAIN
+    weight = (
+        RowWeight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else RowWeight.PLAIN
+    )
     yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
     where = " (only in scripts)" if clock.in_scripts else ""
     yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
-    if clock.dispute is not None:
-        yield PageRow("", f"the sources disagree, the worse counts: {clock.dispute}", Weight.WARN)
+    if clock.dispute_text is not None:
+        yield PageRow(
+            "", f"the sources disagree, the worse counts: {clock.dispute_text}", RowWeight.WARN
+        )
     yield from (
-        PageRow("", f"source: {claim_source(claim)}", Weight.ASIDE) for claim in clock.claims
+        PageRow("", f"source: {claim_source(claim)}", RowWeight.ASIDE) for claim in clock.claims
     )
 
 
@@ -281,8 +295,8 @@ _BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
 
 def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -> str:
     """Return when a danger applies: its start, the state in which it runs, or what watches it."""
-    about = "about " if clock.approx else ""
-    after = "" if not clock.after_s else f"{about}{age(clock.after_s)}"
+    about = "about " if clock.is_approximate else ""
+    after = "" if not clock.after_s else f"{about}{format_duration(clock.after_s)}"
     if clock.counts_from is not None:
         begins, at_once = _BEGINNINGS[clock.counts_from]
         if after:
@@ -302,34 +316,37 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
     return told
 
 
-def claim_source(claim: Claim) -> str:
+def claim_source(claim: ClockClaim) -> str:
     """Return the source of a claim with its month, and its text if the figure is not enough."""
     where = ", ".join(part for part in (claim.url, claim.cited_as) if part)
     return f"{where} ({claim.verified or 'not dated'}){f': {claim.says}' if claim.says else ''}"
 
 
-def cited(profile: Profile, ids: Iterable[str]) -> str:
+def format_citations(profile: Profile, ids: Iterable[str]) -> str:
     """Return `` (docs.runpod.io 2026-06)``: sources and their months; empty without a source."""
     by_id = {source.id: source for source in profile.sources if source.id}
-    told = dict.fromkeys(_brief(by_id[one]) for one in ids if one in by_id)
+    told = dict.fromkeys(_format_source(by_id[one]) for one in ids if one in by_id)
     if told:
         return f"  ({'; '.join(told)})"
     return ""
 
 
-def _brief(source: Source) -> str:
+def _format_source(source: FactSource) -> str:
     host = urlsplit(source.url).hostname if source.url else None
     return f"{host or source.cited_as or 'unnamed'} {source.verified or 'not dated'}"
 
 
-def _interruption(profile: Profile) -> Iterator[PageRow]:
+def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.interruption
     yield PageRow(
-        "who ends it", f"{part.model or ''}{cited(profile, part.sources)}" if part.model else ""
+        "who ends it",
+        f"{part.model or ''}{format_citations(profile, part.sources)}" if part.model else "",
     )
     spot = {True: "there is spot", False: "there is no spot", None: "unknown whether there is spot"}
     yield PageRow(
-        "spot", spot[part.spot_available], Weight.WARN if part.spot_available else Weight.PLAIN
+        "spot",
+        spot[part.spot_available],
+        RowWeight.WARN if part.spot_available else RowWeight.PLAIN,
     )
     if part.spot_available:
         grace = part.spot_grace_s
@@ -339,22 +356,22 @@ def _interruption(profile: Profile) -> Iterator[PageRow]:
             told = f"{grace:g} s"
         else:
             told = "none: it ends without a warning"
-        yield PageRow("grace", told, Weight.WARN)
+        yield PageRow("grace", told, RowWeight.WARN)
     yield PageRow("signal", part.spot_signal or "")
     yield PageRow("seen by", part.detect or "")
     yield PageRow("afterwards", part.resume or "")
     yield from (PageRow("also lost by", loss) for loss in part.losses)
 
 
-def _launch(profile: Profile) -> Iterator[PageRow]:
+def _launch_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.launch
     for way in part.ways:
         yield PageRow(way.via, way.call)
-        yield PageRow("", way.note or "", Weight.ASIDE)
+        yield PageRow("", way.note or "", RowWeight.ASIDE)
     yield PageRow("API", part.api or "")
     yield PageRow("address", part.address or "")
     yield PageRow("log in as", part.user or "")
-    yield PageRow("host names", " ".join(part.hosts), Weight.ASIDE)
+    yield PageRow("host names", " ".join(part.hosts), RowWeight.ASIDE)
     for shell in part.shells:
         can = (
             ("scp", shell.scp),
@@ -362,18 +379,18 @@ def _launch(profile: Profile) -> Iterator[PageRow]:
             ("sftp", shell.sftp),
             ("port forwarding", shell.forwards),
         )
-        words = ", ".join(f"{name} {_kept(answer, 'yes', 'NO')}" for name, answer in can)
+        words = ", ".join(f"{name} {_choose_answer(answer, 'yes', 'NO')}" for name, answer in can)
         yield PageRow(shell.name, f"{words}{f'; {shell.note}' if shell.note else ''}")
     moves = {True: "a new address or port", False: "the same address and port", None: "unknown"}
     if (part.moves_on_restart, part.moves_on_recreate) != (None, None):
         told = f"after a restart {moves[part.moves_on_restart]}, when recreated {moves[part.moves_on_recreate]}"
-        yield PageRow("moves", told, Weight.WARN if part.moves_on_restart else Weight.PLAIN)
+        yield PageRow("moves", told, RowWeight.WARN if part.moves_on_restart else RowWeight.PLAIN)
     yield PageRow("environment", part.environment or "")
     yield PageRow("first check", part.first_check or "")
-    yield from (PageRow("note", note, Weight.ASIDE) for note in part.notes)
+    yield from (PageRow("note", note, RowWeight.ASIDE) for note in part.notes)
 
 
-def _network(profile: Profile) -> Iterator[PageRow]:
+def _network_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.network
     needed = {
         True: "needed: Hugging Face, PyPI and GitHub are slow or out of reach without",
@@ -383,13 +400,13 @@ def _network(profile: Profile) -> Iterator[PageRow]:
         yield PageRow(
             "mirror",
             needed[part.mirror_needed],
-            Weight.WARN if part.mirror_needed else Weight.PLAIN,
+            RowWeight.WARN if part.mirror_needed else RowWeight.PLAIN,
         )
     yield from (PageRow("", mirror) for mirror in part.mirrors)
     if part.proxy_required is not None:
         yield PageRow("proxy", "required" if part.proxy_required else "not required")
-    yield PageRow("", part.proxy_note or "", Weight.ASIDE)
-    yield from (PageRow("trap", trap, Weight.WARN) for trap in part.traps)
+    yield PageRow("", part.proxy_note or "", RowWeight.ASIDE)
+    yield from (PageRow("trap", trap, RowWeight.WARN) for trap in part.traps)
     yield from (PageRow("ports", port) for port in part.ports)
     if part.tensorboard is not None:
         board = part.tensorboard
@@ -398,32 +415,34 @@ def _network(profile: Profile) -> Iterator[PageRow]:
             f"{board.logdir}, port {board.port}{f'; {board.note}' if board.note else ''}",
         )
     if part.traffic is None:
-        yield PageRow("traffic", "no source says what it costs", Weight.WARN)
+        yield PageRow("traffic", "no source says what it costs", RowWeight.WARN)
     else:
         traffic = part.traffic
         told = f"{'METERED' if traffic.metered else 'not metered'}: {traffic.note}"
         said = ", ".join(text for text in (traffic.url, traffic.cited_as) if text)
-        yield PageRow("traffic", told, Weight.WARN if traffic.metered else Weight.PLAIN)
+        yield PageRow("traffic", told, RowWeight.WARN if traffic.metered else RowWeight.PLAIN)
         if traffic.most_per_gib is not None:
             yield PageRow(
-                "", f"at most {exact(traffic.most_per_gib, traffic.currency)} per GiB", Weight.WARN
+                "",
+                f"at most {format_unit_price(traffic.most_per_gib, traffic.currency)} per GiB",
+                RowWeight.WARN,
             )
         yield PageRow(
-            "", f"{said} ({traffic.verified or 'not dated'})" if said else "", Weight.ASIDE
+            "", f"{said} ({traffic.verified or 'not dated'})" if said else "", RowWeight.ASIDE
         )
-    yield from (PageRow("note", note, Weight.ASIDE) for note in part.notes)
+    yield from (PageRow("note", note, RowWeight.ASIDE) for note in part.notes)
 
 
-def _daemon(profile: Profile) -> Iterator[PageRow]:
+def _daemon_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.daemon
-    yield PageRow("detach", profile.overrides.detach, Weight.STRONG)
+    yield PageRow("detach", profile.overrides.detach, RowWeight.STRONG)
     lives = (
         ("the end of SSH", part.survives_ssh_drop),
         ("a stop", part.survives_stop),
         ("a restart", part.survives_restart),
     )
     known = [
-        f"{what}: {_kept(answer, 'survives', 'ends')}"
+        f"{what}: {_choose_answer(answer, 'survives', 'ends')}"
         for what, answer in lives
         if answer is not None
     ]
@@ -431,47 +450,49 @@ def _daemon(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("install", part.install or "")
     yield PageRow("without it", part.fallback or "")
     yield PageRow("own queue", part.native_queue or "")
-    yield from (PageRow("note", note, Weight.ASIDE) for note in part.notes)
+    yield from (PageRow("note", note, RowWeight.ASIDE) for note in part.notes)
 
 
-def _overrides(profile: Profile) -> Iterator[PageRow]:
+def _override_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.overrides
     yield PageRow("python", " ".join(part.python))
-    yield PageRow("", part.python_note or "", Weight.ASIDE)
+    yield PageRow("", part.python_note or "", RowWeight.ASIDE)
     yield PageRow("data", part.data_dir or "")
     yield PageRow("durable", part.durable_dir or "")
-    yield PageRow("", part.durable_note or "", Weight.ASIDE)
+    yield PageRow("", part.durable_note or "", RowWeight.ASIDE)
     yield from (PageRow("env", f"{name}={value}") for name, value in part.env.items())
     yield PageRow("before a job", part.env_hook or "")
     yield PageRow("proxy on", part.proxy_hook or "")
     yield PageRow("proxy off", part.proxy_unhook or "")
     yield PageRow("never by it", ", ".join(part.no_proxy))
     yield PageRow("keys", part.credentials or "")
-    yield PageRow("scratch", part.scratch or "", Weight.ASIDE)
+    yield PageRow("scratch", part.scratch or "", RowWeight.ASIDE)
 
 
-def _gotchas(profile: Profile) -> Iterator[PageRow]:
+def _gotcha_rows(profile: Profile) -> Iterator[PageRow]:
     for gotcha in profile.gotchas:
-        yield PageRow(gotcha.id, gotcha.symptom, Weight.STRONG)
-        yield PageRow("cause", gotcha.cause, Weight.ASIDE)
+        yield PageRow(gotcha.id, gotcha.symptom, RowWeight.STRONG)
+        yield PageRow("cause", gotcha.cause, RowWeight.ASIDE)
         yield PageRow("fix", gotcha.fix)
         where = f" in {gotcha.signature_in}" if gotcha.signature_in else ""
         guess = ", as the tools are known to print it" if gotcha.inferred else ""
         yield PageRow(
-            "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", Weight.ASIDE
+            "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", RowWeight.ASIDE
         )
-        yield PageRow("pattern", gotcha.log_signature or "", Weight.ASIDE)
-        yield PageRow("look at", gotcha.probe or "", Weight.ASIDE)
-        yield PageRow("", gotcha.note or "", Weight.ASIDE)
+        yield PageRow("pattern", gotcha.log_signature or "", RowWeight.ASIDE)
+        yield PageRow("look at", gotcha.probe or "", RowWeight.ASIDE)
+        yield PageRow("", gotcha.note or "", RowWeight.ASIDE)
 
 
-def _contradictions(profile: Profile) -> Iterator[PageRow]:
+def _contradiction_rows(profile: Profile) -> Iterator[PageRow]:
     for one in profile.contradictions:
         yield PageRow(one.about, " / ".join(one.sides))
-        yield PageRow("rgt goes by", f"{one.counts}{cited(profile, one.sources)}", Weight.STRONG)
+        yield PageRow(
+            "rgt goes by", f"{one.counts}{format_citations(profile, one.sources)}", RowWeight.STRONG
+        )
 
 
-def _sources(profile: Profile) -> Iterator[PageRow]:
+def _source_rows(profile: Profile) -> Iterator[PageRow]:
     for source in profile.sources:
         where = ", ".join(part for part in (source.url, source.cited_as) if part)
-        yield PageRow(source.verified or "not dated", f"{source.fact}: {where}", Weight.ASIDE)
+        yield PageRow(source.verified or "not dated", f"{source.fact}: {where}", RowWeight.ASIDE)

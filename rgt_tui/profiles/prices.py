@@ -12,7 +12,17 @@ from datetime import datetime
 
 import msgspec
 
-from rgt_tui.model import MACHINE, Amount, Meter, MeterKind, Price, Profile, Tier, Unlisted, clean
+from rgt_tui.model import (
+    MACHINE,
+    Meter,
+    MeterKind,
+    MoneyAmount,
+    Profile,
+    StoragePrice,
+    StorageTier,
+    UnlistedItem,
+    clean_text,
+)
 from rgt_tui.profiles.readings import size
 
 HOURS = {"GB-month": 730.0, "GiB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
@@ -30,25 +40,25 @@ SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 LEAST = "≥ "
 
 
-def rate(meter: Meter) -> Amount | None:
+def find_hourly_cost(meter: Meter) -> MoneyAmount | None:
     """Return the current hourly cost, as far as known; None = unknown."""
-    return _amount(meter.per_hour, meter.currency, meter.at_least)
+    return _build_amount(meter.per_hour, meter.currency, meter.at_least)
 
 
-def spent(meter: Meter) -> Amount | None:
+def find_cost_so_far(meter: Meter) -> MoneyAmount | None:
     """Return what the box has cost, as far as known; None = unknown."""
-    return _amount(meter.spent, meter.currency, meter.spent_at_least, meter.spent_estimated)
+    return _build_amount(meter.spent, meter.currency, meter.spent_at_least, meter.spent_estimated)
 
 
-def _amount(
+def _build_amount(
     value: float | None, currency: str, at_least: bool, estimated: bool = False
-) -> Amount | None:
+) -> MoneyAmount | None:
     if value is None or not math.isfinite(value):
         return None
-    return Amount(value, currency, at_least, estimated)
+    return MoneyAmount(value, currency, at_least, estimated)
 
 
-def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
+def sum_amounts(amounts: Iterable[MoneyAmount | None]) -> tuple[MoneyAmount, ...]:
     """Return one sum per currency, in order of first appearance.
 
     A sum containing a lower bound or an estimate is one itself. An unknown amount (None) may be of
@@ -57,30 +67,30 @@ def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
     """
     given = list(amounts)
     unknown = any(each is None for each in given)
-    sums: dict[str, Amount] = {}
+    sums: dict[str, MoneyAmount] = {}
     for each in given:
         if each is not None:
-            before = sums.get(each.currency, Amount(0.0, each.currency))
+            before = sums.get(each.currency, MoneyAmount(0.0, each.currency))
             at_least = before.at_least or each.at_least or unknown
             estimated = before.estimated or each.estimated
-            sums[each.currency] = Amount(
+            sums[each.currency] = MoneyAmount(
                 before.value + each.value, each.currency, at_least, estimated
             )
     return tuple(sums.values())
 
 
-def thing_price(thing: Unlisted) -> str:
+def thing_price(thing: UnlistedItem) -> str:
     """Return the price of an unlisted thing: per hour for a machine, else also per month."""
     if thing.per_hour is None or not math.isfinite(thing.per_hour):
         return "price unknown"
-    hour = f"{money(thing.per_hour, thing.currency, thing.at_least)}/h"
+    hour = f"{format_money(thing.per_hour, thing.currency, thing.at_least)}/h"
     if thing.what == MACHINE:
         return hour
-    month = money(thing.per_hour * HOURS["GB-month"], thing.currency, thing.at_least)
+    month = format_money(thing.per_hour * HOURS["GB-month"], thing.currency, thing.at_least)
     return f"{hour}, {month} a month"
 
 
-def thing_words(thing: Unlisted) -> str:
+def describe_unlisted_item(thing: UnlistedItem) -> str:
     """Return a short description of a thing that no box names: kind, name, id, size, state."""
     cards = f"{thing.gpu_count} × " if thing.gpu_count and thing.gpu_count > 1 else ""
     details = (
@@ -91,31 +101,37 @@ def thing_words(thing: Unlisted) -> str:
         f"on {', '.join(thing.used_by)}" if thing.used_by else "",
     )
     name = f"{thing.name} ({thing.id})" if thing.name and thing.name != thing.id else thing.id
-    return clean(", ".join(part for part in (f"{thing.what} {name}", *details) if part))
+    return clean_text(", ".join(part for part in (f"{thing.what} {name}", *details) if part))
 
 
-def fleet_rate(meters: Iterable[Meter]) -> tuple[Amount, ...]:
+def fleet_rate(meters: Iterable[Meter]) -> tuple[MoneyAmount, ...]:
     """Return the hourly cost of all boxes. A box known to bill nothing adds no uncertainty."""
-    return total(rate(meter) for meter in meters if not (meter.per_hour is None and _is_off(meter)))
+    return sum_amounts(
+        find_hourly_cost(meter)
+        for meter in meters
+        if not (meter.per_hour is None and _is_off(meter))
+    )
 
 
-def fleet_spent(meters: Iterable[Meter]) -> tuple[Amount, ...]:
+def fleet_spent(meters: Iterable[Meter]) -> tuple[MoneyAmount, ...]:
     """Return what all boxes have cost."""
-    return total(spent(meter) for meter in meters)
+    return sum_amounts(find_cost_so_far(meter) for meter in meters)
 
 
 def _is_off(meter: Meter) -> bool:
     return meter.kind is MeterKind.NONE and meter.error is None
 
 
-def projected(per_hour: Amount, seconds: float) -> Amount:
+def project_cost(per_hour: MoneyAmount, seconds: float) -> MoneyAmount:
     """Return the cost of a duration at a price. A lower bound remains one."""
-    return Amount(per_hour.value * max(0.0, seconds) / 3600.0, per_hour.currency, per_hour.at_least)
+    return MoneyAmount(
+        per_hour.value * max(0.0, seconds) / 3600.0, per_hour.currency, per_hour.at_least
+    )
 
 
 def storage_per_hour(
     profile: Profile, tier: str, gigabytes: float, *, running: bool, grade: str | None = None
-) -> Amount | None:
+) -> MoneyAmount | None:
     """Return the hourly cost of a storage tier by the profile; None = it has no price.
 
     Args:
@@ -126,25 +142,28 @@ def storage_per_hour(
         grade: The platform's name for the kind of storage; an unknown one has no price.
     """
     found = next((one for one in profile.tiers if one.name == tier), None)
-    bands = _bands(found, running, grade) if found is not None else []
+    bands = _list_price_bands(found, running, grade) if found is not None else []
     if not bands or not math.isfinite(gigabytes):
         return None
     ends = [band.above_gb for band in bands[1:]] + [math.inf]
     value = sum(
-        max(0.0, min(gigabytes, end) - band.above_gb) * band.amount * _unit(band) / HOURS[band.per]
+        max(0.0, min(gigabytes, end) - band.above_gb)
+        * band.amount
+        * _units_per_gb(band)
+        / HOURS[band.per]
         for band, end in zip(bands, ends, strict=True)
     )
-    return Amount(value, bands[0].currency)
+    return MoneyAmount(value, bands[0].currency)
 
 
-def _unit(price: Price) -> float:
+def _units_per_gb(price: StoragePrice) -> float:
     """Return the number of a price's units per GB."""
     if price.per.startswith("GiB"):
         return GIB
     return 1.0
 
 
-def _bands(tier: Tier, running: bool, grade: str | None) -> list[Price]:
+def _list_price_bands(tier: StorageTier, running: bool, grade: str | None) -> list[StoragePrice]:
     state = "running" if running else "stopped"
     fitting = [
         price for price in tier.prices if price.when in (state, "always") and price.grade == grade
@@ -152,13 +171,13 @@ def _bands(tier: Tier, running: bool, grade: str | None) -> list[Price]:
     return sorted(fitting, key=lambda price: price.above_gb)
 
 
-def price_words(tier: Tier, *, running: bool) -> str:
+def describe_tier_prices(tier: StorageTier, *, running: bool) -> str:
     """Return a tier's prices, e.g. ``$0.20 per GB and month (2026-08)``, or that none is known."""
     grades = dict.fromkeys(price.grade for price in tier.prices)
     said = [
-        (f"{grade} " if grade else "") + _bands_in_words(bands)
+        (f"{grade} " if grade else "") + _describe_bands(bands)
         for grade in grades
-        if (bands := _bands(tier, running, grade))
+        if (bands := _list_price_bands(tier, running, grade))
     ]
     if not said:
         return "price not known"
@@ -166,29 +185,29 @@ def price_words(tier: Tier, *, running: bool) -> str:
     return f"{', '.join(said)} ({oldest})"
 
 
-def _bands_in_words(bands: Sequence[Price]) -> str:
+def _describe_bands(bands: Sequence[StoragePrice]) -> str:
     first, *more = bands
     unit = f"per {UNITS[first.per]}"
-    head = f"{tariff(first)} {unit}"
+    head = f"{format_price(first)} {unit}"
     if first.above_gb:
         head = f"up to {first.above_gb:,.0f} GB free, above it {head}"
-    rest = [f"above {band.above_gb:,.0f} GB {tariff(band)}" for band in more]
+    rest = [f"above {band.above_gb:,.0f} GB {format_price(band)}" for band in more]
     return ", ".join((head, *rest))
 
 
-def tariff(price: Price) -> str:
+def format_price(price: StoragePrice) -> str:
     """Return the amount of a price; below a hundredth it keeps its digits, as it is not free."""
-    return exact(price.amount, price.currency)
+    return format_unit_price(price.amount, price.currency)
 
 
-def exact(amount: float, currency: str) -> str:
-    """Return a unit price as text; see `tariff`."""
+def format_unit_price(amount: float, currency: str) -> str:
+    """Return a unit price as text; see `format_price`."""
     if 0 < amount < 0.01:
-        return _with(f"{amount:.3g}", currency)
-    return figure(amount, currency)
+        return _add_currency(f"{amount:.3g}", currency)
+    return format_amount(amount, currency)
 
 
-def caveats(meter: Meter) -> tuple[str, ...]:
+def list_caveats(meter: Meter) -> tuple[str, ...]:
     """Return what is uncertain about a meter, a line each: unpriced parts, doubts, the books."""
     said = []
     if meter.unpriced:
@@ -198,7 +217,7 @@ def caveats(meter: Meter) -> tuple[str, ...]:
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
     if differ is not None:
         said.append(differ)
-    return tuple(map(clean, said))
+    return tuple(map(clean_text, said))
 
 
 def books_differ(by: float | None, since: float | None, currency: str) -> str | None:
@@ -213,12 +232,10 @@ def books_differ(by: float | None, since: float | None, currency: str) -> str | 
         return None
     way = "more" if by > 0 else "less"
     begun = datetime.fromtimestamp(since).astimezone().strftime("%m-%d %H:%M")
-    return (
-        f"the provider's books say {money(abs(by), currency)} {way} than price × time since {begun}"
-    )
+    return f"the provider's books say {format_money(abs(by), currency)} {way} than price × time since {begun}"
 
 
-def money(
+def format_money(
     amount: float | None,
     currency: str,
     at_least: bool = False,
@@ -234,58 +251,58 @@ def money(
     if amount is None or not math.isfinite(amount):
         return none
     if estimated:
-        return f"~{figure(amount, currency)}"
+        return f"~{format_amount(amount, currency)}"
     if not at_least:
         if 0 < amount < 0.005:
-            return f"<{_with('0.01', currency)}"
-        return figure(amount, currency)
+            return f"<{_add_currency('0.01', currency)}"
+        return format_amount(amount, currency)
     if 0 < amount < 0.01:
-        return f"> {_with('0.00', currency)}"
+        return f"> {_add_currency('0.00', currency)}"
     unit = 100.0 if abs(amount) < 1000 else 1.0
-    return LEAST + figure(math.floor(amount * unit + 1e-9) / unit, currency)
+    return LEAST + format_amount(math.floor(amount * unit + 1e-9) / unit, currency)
 
 
-def figure(amount: float, currency: str) -> str:
+def format_amount(amount: float, currency: str) -> str:
     """Return an amount with two decimals, or none from a thousand on."""
-    return _with(f"{amount:,.2f}" if abs(amount) < 1000 else f"{amount:,.0f}", currency)
+    return _add_currency(f"{amount:,.2f}" if abs(amount) < 1000 else f"{amount:,.0f}", currency)
 
 
-def _with(digits: str, currency: str) -> str:
+def _add_currency(digits: str, currency: str) -> str:
     symbol = SYMBOLS.get(currency)
     if symbol:
         return f"{symbol}{digits}"
-    return f"{digits} {clean(currency)[:3]}"
+    return f"{digits} {clean_text(currency)[:3]}"
 
 
-def written(amounts: Iterable[Amount], none: str = "?") -> str:
+def format_sums(amounts: Iterable[MoneyAmount], none: str = "?") -> str:
     """Return sums joined, never added: ``$1.11 + ≥ ¥1.98``; `none` if there are none."""
     texts = (
-        money(each.value, each.currency, each.at_least, estimated=each.estimated)
+        format_money(each.value, each.currency, each.at_least, estimated=each.estimated)
         for each in amounts
     )
     return " + ".join(texts) or none
 
 
-class Toll(msgspec.Struct, frozen=True, kw_only=True):
+class TransferCost(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of transferring some bytes out of a box."""
 
     bytes: int
     """Upper limit: partially transferred files count in full."""
     free: bool
     """A source states that it is free. An unknown price is not free."""
-    price: Amount | None = None
+    price: MoneyAmount | None = None
     """Maximum price for these bytes; None = unknown."""
     words: str
     """Both as text, with the source."""
 
     @property
-    def short(self) -> str:
+    def size_and_price(self) -> str:
         """Size and price, e.g. ``4.3 GB for at most $0.34``."""
         if self.price is None:
             return f"{size(self.bytes)}, price unknown"
         return f"{size(self.bytes)} for {_at_most(self.price)}"
 
-    def covers(self, other: Toll) -> bool:
+    def covers_cost(self, other: TransferCost) -> bool:
         """Return whether consent to this toll also covers another one."""
         if other.bytes > self.bytes:
             return False
@@ -295,7 +312,9 @@ class Toll(msgspec.Struct, frozen=True, kw_only=True):
         return same and other.price.value <= self.price.value
 
 
-def toll(profile: Profile, count: int, meter: Meter | None = None) -> Toll:
+def estimate_transfer_cost(
+    profile: Profile, count: int, meter: Meter | None = None
+) -> TransferCost:
     """Return the cost of transferring bytes out of a box.
 
     Args:
@@ -306,37 +325,37 @@ def toll(profile: Profile, count: int, meter: Meter | None = None) -> Toll:
     leaving = f"{size(count)} will leave the box"
     own = meter.out_per_gb if meter is not None and meter.error is None else None
     if meter is not None and own is not None and math.isfinite(own) and own >= 0:
-        price = Amount(own * count / 1e9, meter.currency)
+        price = MoneyAmount(own * count / 1e9, meter.currency)
         if not own:
             words = f"this machine's traffic costs nothing ({meter.source}); {leaving}"
-            return Toll(bytes=count, free=True, price=price, words=words)
-        each = f"{exact(own, meter.currency)} per GB ({meter.source})"
+            return TransferCost(bytes=count, free=True, price=price, words=words)
+        each = f"{format_unit_price(own, meter.currency)} per GB ({meter.source})"
         words = f"it costs money: {leaving}, {_at_most(price)}: {each}"
-        return Toll(bytes=count, free=False, price=price, words=words)
+        return TransferCost(bytes=count, free=False, price=price, words=words)
     traffic = profile.network.traffic
     if traffic is None:
         words = f"whether {profile.name} charges for traffic is not known; {leaving}"
-        return Toll(bytes=count, free=False, words=words)
+        return TransferCost(bytes=count, free=False, words=words)
     said = (traffic.url or traffic.cited_as or "no source", traffic.verified or "not dated")
     source = f"({', '.join(said)})"
     if not traffic.metered:
-        return Toll(
+        return TransferCost(
             bytes=count,
             free=True,
-            price=Amount(0.0, traffic.currency),
+            price=MoneyAmount(0.0, traffic.currency),
             words=f"{traffic.note} {source}",
         )
     begun = f"it costs money: {leaving}"
     if traffic.most_per_gib is None:
         words = f"{begun}. {traffic.note} What this one takes is not known {source}"
-        return Toll(bytes=count, free=False, words=words)
-    price = Amount(traffic.most_per_gib * count / 1e9 * GIB, traffic.currency)
+        return TransferCost(bytes=count, free=False, words=words)
+    price = MoneyAmount(traffic.most_per_gib * count / 1e9 * GIB, traffic.currency)
     words = f"{begun}, {_at_most(price)}. {traffic.note} {source}"
-    return Toll(bytes=count, free=False, price=price, words=words)
+    return TransferCost(bytes=count, free=False, price=price, words=words)
 
 
-def _at_most(price: Amount) -> str:
-    said = money(price.value, price.currency)
+def _at_most(price: MoneyAmount) -> str:
+    said = format_money(price.value, price.currency)
     if said.startswith("<"):
         return said
     return f"at most {said}"

@@ -12,17 +12,17 @@ import msgspec
 
 from rgt_tui.model import (
     BillingAction,
-    Claim,
+    ClockClaim,
     ClockMode,
     ClockStart,
     DangerClock,
+    FactSource,
     Gotcha,
     Overrides,
-    Price,
     Profile,
-    Source,
-    Tier,
-    Traffic,
+    StoragePrice,
+    StorageTier,
+    TrafficFacts,
 )
 from rgt_tui.profiles.prices import HOURS, STATES
 
@@ -42,7 +42,7 @@ NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
 """
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name closest to `word`, or ""."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     if close:
@@ -53,10 +53,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def none_of(word: str, known: Iterable[str]) -> str:
     """Return the message that `word` is not a known name, with the closest one."""
     listed = tuple(known)
-    return f"'{word}' is not one of {', '.join(listed)}{nearest(word, listed)}"
+    return f"'{word}' is not one of {', '.join(listed)}{suggest_nearest(word, listed)}"
 
 
-def faults(profile: Profile, stem: str) -> Iterator[str]:
+def find_faults(profile: Profile, stem: str) -> Iterator[str]:
     """Yield each fault of `profile` as ``key: what is wrong``.
 
     `stem` is the file name without suffix.
@@ -67,28 +67,28 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
         yield f"kind: {none_of(profile.kind, KINDS)}"
     if profile.confidence not in CONFIDENCE:
         yield f"confidence: {none_of(profile.confidence, CONFIDENCE)}"
-    yield from _url("home_url", profile.home_url)
-    yield from _url("docs_url", profile.docs_url)
+    yield from _check_url("home_url", profile.home_url)
+    yield from _check_url("docs_url", profile.docs_url)
     tiers = [tier.name for tier in profile.tiers]
-    yield from _twice("tiers.name", tiers)
+    yield from _find_duplicates("tiers.name", tiers)
     for i, tier in enumerate(profile.tiers):
         yield from (f"tiers[{i}].{fault}" for fault in _tier_faults(tier))
     for i, action in enumerate(profile.billing):
         yield from (f"billing[{i}]{fault}" for fault in _action_faults(action, tiers))
     for i, clock in enumerate(profile.clocks):
         yield from (f"clocks[{i}]{fault}" for fault in _clock_faults(clock))
-    yield from _twice("gotchas.id", [gotcha.id for gotcha in profile.gotchas])
+    yield from _find_duplicates("gotchas.id", [gotcha.id for gotcha in profile.gotchas])
     for i, gotcha in enumerate(profile.gotchas):
         yield from (f"gotchas[{i}].{fault}" for fault in _signature_faults(gotcha))
     traffic = profile.network.traffic
     if traffic is not None:
-        yield from _month("network.traffic.verified", traffic.verified)
-        yield from _url("network.traffic.url", traffic.url)
+        yield from _check_month("network.traffic.verified", traffic.verified)
+        yield from _check_url("network.traffic.url", traffic.url)
         if traffic.most_per_gib is not None and not 0 <= traffic.most_per_gib < math.inf:
             yield f"network.traffic.most_per_gib: {traffic.most_per_gib:g} is not an amount"
         if not CURRENCY.fullmatch(traffic.currency):
             yield f"network.traffic.currency: '{traffic.currency}' is not three capital letters, such as USD or CNY"
-    yield from _seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
+    yield from _check_seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
     for i, contradiction in enumerate(profile.contradictions):
         if len(contradiction.sides) < 2:
             yield f"contradictions[{i}].sides: it takes two to contradict each other"
@@ -96,7 +96,7 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
     yield from _source_faults(profile)
 
 
-def _tier_faults(tier: Tier) -> Iterator[str]:
+def _tier_faults(tier: StorageTier) -> Iterator[str]:
     if tier.role is not None and tier.role not in ROLES:
         yield f"role: {none_of(tier.role, ROLES)}"
     for mount in tier.mounts:
@@ -106,7 +106,7 @@ def _tier_faults(tier: Tier) -> Iterator[str]:
         yield from (f"prices[{j}].{fault}" for fault in _price_faults(price))
 
 
-def _price_faults(price: Price) -> Iterator[str]:
+def _price_faults(price: StoragePrice) -> Iterator[str]:
     for key, amount in (("amount", price.amount), ("above_gb", price.above_gb)):
         if not (math.isfinite(amount) and amount >= 0):
             yield f"{key}: {amount:g} is not an amount"
@@ -116,8 +116,8 @@ def _price_faults(price: Price) -> Iterator[str]:
         yield f"per: {none_of(price.per, HOURS)}"
     if price.when not in STATES:
         yield f"when: {none_of(price.when, STATES)}"
-    yield from _month("verified", price.verified)
-    yield from _url("url", price.url)
+    yield from _check_month("verified", price.verified)
+    yield from _check_url("url", price.url)
 
 
 def _action_faults(action: BillingAction, tiers: list[str]) -> Iterator[str]:
@@ -135,12 +135,12 @@ def _action_faults(action: BillingAction, tiers: list[str]) -> Iterator[str]:
     for key, names in fates.items():
         for name in names:
             if name not in tiers:
-                yield f".{key}: no tier is called '{name}'{nearest(name, tiers)}"
+                yield f".{key}: no tier is called '{name}'{suggest_nearest(name, tiers)}"
             if said.setdefault(name, key) != key:
                 yield f": '{name}' is both in {said[name]} and in {key}"
     for name, seconds in action.keeps_for_s.items():
-        yield from _seconds(f".keeps_for_s.{name}", seconds)
-    yield from _seconds(".reversible_window_s", action.reversible_window_s)
+        yield from _check_seconds(f".keeps_for_s.{name}", seconds)
+    yield from _check_seconds(".reversible_window_s", action.reversible_window_s)
     if action.reversible_window_s is not None and action.reversible is False:
         yield ".reversible_window_s: only what can be undone has it"
 
@@ -164,11 +164,11 @@ def _clock_faults(clock: DangerClock) -> Iterator[str]:
     if not clock.claims:
         yield ".claims: at least one source has to say so"
     for j, claim in enumerate(clock.claims):
-        yield from _seconds(f".claims[{j}].after_s", claim.after_s)
+        yield from _check_seconds(f".claims[{j}].after_s", claim.after_s)
         if claim.url is None and claim.cited_as is None:
             yield f".claims[{j}]: neither url nor cited_as says where it comes from"
-        yield from _url(f".claims[{j}].url", claim.url)
-        yield from _month(f".claims[{j}].verified", claim.verified)
+        yield from _check_url(f".claims[{j}].url", claim.url)
+        yield from _check_month(f".claims[{j}].verified", claim.verified)
     figures = {claim.after_s for claim in clock.claims}
     if (
         len(clock.claims) > 1
@@ -220,10 +220,10 @@ def _override_faults(overrides: Overrides) -> Iterator[str]:
 
 def _source_faults(profile: Profile) -> Iterator[str]:
     ids = [source.id for source in profile.sources if source.id is not None]
-    yield from _twice("sources.id", ids)
+    yield from _find_duplicates("sources.id", ids)
     for i, source in enumerate(profile.sources):
-        yield from _url(f"sources[{i}].url", source.url)
-        yield from _month(f"sources[{i}].verified", source.verified)
+        yield from _check_url(f"sources[{i}].url", source.url)
+        yield from _check_month(f"sources[{i}].verified", source.verified)
     named = [(f"tiers[{i}]", tier.sources) for i, tier in enumerate(profile.tiers)]
     named += [(f"billing[{i}]", action.sources) for i, action in enumerate(profile.billing)]
     named += [(f"contradictions[{i}]", one.sources) for i, one in enumerate(profile.contradictions)]
@@ -231,25 +231,25 @@ def _source_faults(profile: Profile) -> Iterator[str]:
     for key, names in named:
         for name in names:
             if name not in ids:
-                yield f"{key}.sources: no source has the id '{name}'{nearest(name, ids)}"
+                yield f"{key}.sources: no source has the id '{name}'{suggest_nearest(name, ids)}"
 
 
-def _twice(key: str, names: list[str]) -> Iterator[str]:
+def _find_duplicates(key: str, names: list[str]) -> Iterator[str]:
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"{key}: '{name}' is there twice"
 
 
-def _month(key: str, month: str | None) -> Iterator[str]:
+def _check_month(key: str, month: str | None) -> Iterator[str]:
     if month is not None and not MONTH.fullmatch(month):
         yield f"{key}: '{month}' is not a month like 2026-06"
 
 
-def _url(key: str, url: str | None) -> Iterator[str]:
+def _check_url(key: str, url: str | None) -> Iterator[str]:
     if url is not None and not URL.fullmatch(url):
         yield f"{key}: '{url}' is not an address like https://example.com/page"
 
 
-def _seconds(key: str, seconds: float | None) -> Iterator[str]:
+def _check_seconds(key: str, seconds: float | None) -> Iterator[str]:
     if seconds is not None and not 0 <= seconds < math.inf:
         yield f"{key}: {seconds:g} is not a number of seconds, 0 or more"
 
@@ -269,7 +269,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     """False = a warning."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class SourceCheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of checking the sources."""
 
     facts: int
@@ -277,12 +277,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     shortfalls: tuple[Shortfall, ...]
 
     @property
-    def fails(self) -> bool:
+    def has_failures(self) -> bool:
         """Whether any of them is more than a warning."""
         return any(one.fails for one in self.shortfalls)
 
 
-def check_sources(profiles: Iterable[Profile], as_of: date, max_age: int | None = None) -> Outcome:
+def check_sources(
+    profiles: Iterable[Profile], as_of: date, max_age: int | None = None
+) -> SourceCheckResult:
     """Check every fact about money or data: survival, prices, actions, clocks, traffic, spot grace.
 
     Args:
@@ -292,31 +294,31 @@ def check_sources(profiles: Iterable[Profile], as_of: date, max_age: int | None 
     """
     facts, found = 0, []
     for profile in profiles:
-        for key, cited in _facts(profile):
+        for key, cited in _list_cited_facts(profile):
             facts += 1
-            said = _wrong(cited, as_of, max_age)
+            said = _find_source_fault(cited, as_of, max_age)
             if said is not None:
                 words, fails = said
                 found.append(Shortfall(profile=profile.id, key=key, words=words, fails=fails))
-    return Outcome(facts=facts, shortfalls=tuple(found))
+    return SourceCheckResult(facts=facts, shortfalls=tuple(found))
 
 
-Cited = Source | Claim | Price | Traffic
+Cited = FactSource | ClockClaim | StoragePrice | TrafficFacts
 
 
-def _facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
+def _list_cited_facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
     """Yield each fact about money or data: its key, and its citations."""
     rows = {source.id: source for source in profile.sources if source.id is not None}
 
-    def named(ids: tuple[str, ...]) -> tuple[Cited, ...]:
+    def cited_sources(ids: tuple[str, ...]) -> tuple[Cited, ...]:
         return tuple(rows[id_] for id_ in ids if id_ in rows)
 
     for tier in profile.tiers:
-        yield f"tiers.{tier.name}", named(tier.sources)
+        yield f"tiers.{tier.name}", cited_sources(tier.sources)
         for number, price in enumerate(tier.prices):
             yield f"tiers.{tier.name}.prices[{number}]", (price,)
     for action in profile.billing:
-        yield f"billing.{action.verb}", named(action.sources)
+        yield f"billing.{action.verb}", cited_sources(action.sources)
     for clock in profile.clocks:
         # Separately, because of conflicting sources one may be outdated.
         for number, claim in enumerate(clock.claims):
@@ -324,20 +326,22 @@ def _facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
     if profile.network.traffic is not None:
         yield "network.traffic", (profile.network.traffic,)
     if profile.interruption.spot_available:
-        yield "interruption", named(profile.interruption.sources)
+        yield "interruption", cited_sources(profile.interruption.sources)
 
 
-def _wrong(cited: tuple[Cited, ...], as_of: date, max_age: int | None) -> tuple[str, bool] | None:
+def _find_source_fault(
+    cited: tuple[Cited, ...], as_of: date, max_age: int | None
+) -> tuple[str, bool] | None:
     """Return what is wrong with the sources of a fact, and whether it fails; None = nothing."""
     real = [one for one in cited if one.url or getattr(one, "cited_as", None)]
     if not real:
         return "no source", True
     months = [one.verified for one in real if one.verified is not None]
     if not months:
-        return f"never dated ({_where(real[0])})", max_age is not None
+        return f"never dated ({_describe_source(real[0])})", max_age is not None
     newest = max(months)
-    age = _months(newest, as_of)
-    where = _where(next(one for one in real if one.verified == newest))
+    age = _count_months(newest, as_of)
+    where = _describe_source(next(one for one in real if one.verified == newest))
     if age < 0:
         return f"verified in {newest}, which is not over yet ({where})", True
     if age > OLD_MONTHS or (max_age is not None and age > max_age):
@@ -348,10 +352,10 @@ def _wrong(cited: tuple[Cited, ...], as_of: date, max_age: int | None) -> tuple[
     return None
 
 
-def _months(month: str, as_of: date) -> int:
+def _count_months(month: str, as_of: date) -> int:
     year, number = map(int, month.split("-"))
     return (as_of.year - year) * 12 + as_of.month - number
 
 
-def _where(source: Cited) -> str:
+def _describe_source(source: Cited) -> str:
     return ", ".join(part for part in (source.url, getattr(source, "cited_as", None)) if part)

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from rgt_tui.model import (
     BoxState,
-    Cell,
     Checkpoint,
-    Disk,
+    DiskReading,
     FoundRun,
-    Gpu,
-    Memory,
+    GpuReading,
+    MemoryReading,
+    QueueCell,
     RunState,
-    Wait,
+    TrainingPause,
     time_of_day,
 )
 from rgt_tui.model import how_many as how_many
@@ -31,7 +31,7 @@ STALE_INTERVALS = 3
 _MIN_INTERVAL = 1.0
 
 
-def percent(used: float | None, total: float | None) -> float | None:
+def compute_percent(used: float | None, total: float | None) -> float | None:
     """Return ``used`` in percent of ``total``.
 
     None if either is unknown, or the total is not positive.
@@ -49,7 +49,7 @@ for ``temp``.
 """
 
 
-def card_figures(gpus: Sequence[Gpu]) -> dict[str, float]:
+def card_figures(gpus: Sequence[GpuReading]) -> dict[str, float]:
     """Return the recorded figures of each GPU.
 
     Empty for one GPU, whose box has the same figures.
@@ -59,11 +59,11 @@ def card_figures(gpus: Sequence[Gpu]) -> dict[str, float]:
         util, vram, temp, power = _card_names(gpu.index)
         if gpu.util is not None:
             found[util] = gpu.util
-        if (used := percent(gpu.vram_used, gpu.vram_total)) is not None:
+        if (used := compute_percent(gpu.vram_used, gpu.vram_total)) is not None:
             found[vram] = used
         if gpu.temp_c is not None:
             found[temp] = gpu.temp_c
-        if (drawn := percent(gpu.power_w, gpu.power_limit_w)) is not None:
+        if (drawn := compute_percent(gpu.power_w, gpu.power_limit_w)) is not None:
             found[power] = drawn
     return found
 
@@ -78,28 +78,28 @@ def is_of_card(name: str) -> bool:
     return name.partition(":")[0] in CARD_FIGURES and ":" in name
 
 
-def inode_pct(disk: Disk) -> float | None:
+def inode_pct(disk: DiskReading) -> float | None:
     """Return the percentage of inodes in use; None if the file system has no fixed number."""
-    return percent(disk.inodes_used, disk.inodes_total)
+    return compute_percent(disk.inodes_used, disk.inodes_total)
 
 
-def byte_pct(disk: Disk) -> float | None:
+def byte_pct(disk: DiskReading) -> float | None:
     """Return the percentage of bytes in use as computed by ``df``, without root's reserve."""
     if disk.bytes_used is None:
         return None
     if disk.bytes_free is not None:
-        return percent(disk.bytes_used, disk.bytes_used + disk.bytes_free)
-    return percent(disk.bytes_used, disk.bytes_total)
+        return compute_percent(disk.bytes_used, disk.bytes_used + disk.bytes_free)
+    return compute_percent(disk.bytes_used, disk.bytes_total)
 
 
-def memory_pct(mem: Memory) -> float | None:
+def memory_pct(mem: MemoryReading) -> float | None:
     """Return the non-reclaimable memory in percent of the cgroup's limit."""
     if mem.used is None:
         return None
-    return percent(max(0, mem.used - (mem.cache or 0)), mem.limit)
+    return compute_percent(max(0, mem.used - (mem.cache or 0)), mem.limit)
 
 
-def disk_of(disks: tuple[Disk, ...], path: str) -> Disk | None:
+def disk_of(disks: tuple[DiskReading, ...], path: str) -> DiskReading | None:
     """Return the disk that contains `path`: the one with the longest mount point above it."""
     target = path.rstrip("/") + "/"
     above = [disk for disk in disks if target.startswith(disk.mount.rstrip("/") + "/")]
@@ -109,7 +109,7 @@ def disk_of(disks: tuple[Disk, ...], path: str) -> Disk | None:
 MISSING = os.strerror(errno.ENOENT)
 
 
-def is_absent(disk: Disk, box: BoxState) -> bool:
+def is_absent(disk: DiskReading, box: BoxState) -> bool:
     """Return whether a mount of the platform's profile, not named by a person, is missing."""
     return disk.error == MISSING and disk.mount not in box.spec.mounts
 
@@ -122,7 +122,7 @@ def no_agent(box: BoxState) -> str:
     return ""
 
 
-def interval(box: BoxState) -> float:
+def find_sample_interval(box: BoxState) -> float:
     """Return the expected seconds between samples of `box`: the last requested interval, if any."""
     if box.interval is not None:
         return max(box.interval, _MIN_INTERVAL)
@@ -132,7 +132,7 @@ def interval(box: BoxState) -> float:
 
 def stale_after(box: BoxState) -> float:
     """Return the age in seconds beyond which a sample of `box` is stale."""
-    return STALE_INTERVALS * interval(box)
+    return STALE_INTERVALS * find_sample_interval(box)
 
 
 def saved_point(point: Checkpoint) -> str:
@@ -152,7 +152,7 @@ def how_ended(run: FoundRun) -> str:
     return ", ".join(known) or "exit status unknown"
 
 
-def age(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """Return a duration as text: ``0s 42s 2m14 3h07 14d 6h``; ``?`` if unknown."""
     if seconds is None or not math.isfinite(seconds):
         return "?"
@@ -173,7 +173,7 @@ STALL_MIN_S = 30.0
 STALL_STEPS = 10.0
 
 
-def step_time(cell: Cell, run: RunState) -> float | None:
+def step_time(cell: QueueCell, run: RunState) -> float | None:
     """Return the usual seconds per logged point in the cell's current attempt; None = unknown.
 
     The curve has no times, so this is the mean over the attempt, including start-up: rather too
@@ -189,12 +189,12 @@ def step_time(cell: Cell, run: RunState) -> float | None:
     return None
 
 
-def stall_after(cell: Cell, run: RunState) -> float:
+def stall_after(cell: QueueCell, run: RunState) -> float:
     """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps."""
     return max(STALL_MIN_S, STALL_STEPS * (step_time(cell, run) or 0.0))
 
 
-def cells_made_good(box: BoxState) -> frozenset[tuple[str, str]]:
+def find_redone_cells(box: BoxState) -> frozenset[tuple[str, str]]:
     """Return the failed cells, by queue and name, whose command a later job has completed."""
     good = [
         queue
@@ -218,12 +218,12 @@ def cells_made_good(box: BoxState) -> frozenset[tuple[str, str]]:
 _STOPPED_BY_PERSON = "the queue was stopped by rgt stop;"
 
 
-def stopped_by_person(cell: Cell) -> bool:
+def stopped_by_person(cell: QueueCell) -> bool:
     """Return whether a person ended the cell with ``rgt stop``, as recorded by its runner."""
     return cell.state == "interrupted" and (cell.reason or "").startswith(_STOPPED_BY_PERSON)
 
 
-def held_runs(box: BoxState) -> tuple[RunState, ...]:
+def find_held_runs(box: BoxState) -> tuple[RunState, ...]:
     """Return the runs that wait with unsaved work in memory, until they can save or give up."""
     states = {cell.name: cell.state for queue in box.queues for cell in queue.cells}
     return tuple(
@@ -235,14 +235,14 @@ def held_runs(box: BoxState) -> tuple[RunState, ...]:
     )
 
 
-def wait_left(box: BoxState, wait: Wait, now: float) -> float | None:
+def wait_left(box: BoxState, wait: TrainingPause, now: float) -> float | None:
     """Return the seconds until a waiting run gives up; None = unknown."""
     if wait.until is None:
         return None
     return max(0.0, wait.until - (now + (box.clock_skew or 0.0)))
 
 
-def wait_text(wait: Wait, skew: float | None, now: float) -> str:
+def wait_text(wait: TrainingPause, skew: float | None, now: float) -> str:
     """Return what a run waits for, what it would lose, and when it gives up (client clock).
 
     Events keep the text, so it has the time instead of the minutes left.
@@ -254,7 +254,7 @@ def wait_text(wait: Wait, skew: float | None, now: float) -> str:
     return f"{what}{unsaved}, gives up at {time_of_day(wait.until - (skew or 0.0), now)}"
 
 
-def ago(then: float | None, now: float) -> str:
+def format_time_ago(then: float | None, now: float) -> str:
     """Return e.g. ``3 s ago``."""
     if then is None:
         return "at an unknown time"
@@ -264,7 +264,7 @@ def ago(then: float | None, now: float) -> str:
     return f"{seconds / 60:.0f} min ago"
 
 
-def quoted(text: str, limit: int = 120) -> str:
+def quote_name(text: str, limit: int = 120) -> str:
     """Return a name or path from a box without terminal control characters."""
     shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
     if len(shown) <= limit:
@@ -272,8 +272,8 @@ def quoted(text: str, limit: int = 120) -> str:
     return shown[:limit] + "…"
 
 
-def listed(names: list[str], limit: int = 4) -> str:
+def join_names(names: list[str], limit: int = 4) -> str:
     """Return e.g. ``gpt-a, gpt-b and 3 more``."""
-    shown = [quoted(name, 60) for name in names[:limit]]
+    shown = [quote_name(name, 60) for name in names[:limit]]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")

@@ -16,19 +16,19 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.model import (
-    Amount,
     BoxState,
-    Cell,
     Checkpoint,
     FoundRun,
     LogView,
     MeterKind,
+    MoneyAmount,
+    QueueCell,
     RunState,
-    exact,
+    is_exact_path,
     memory,
 )
-from rgt_tui.profiles.prices import money, projected, rate
-from rgt_tui.profiles.readings import IN_MEMORY, age, disk_of, how_many, pct, size
+from rgt_tui.profiles.prices import find_hourly_cost, format_money, project_cost
+from rgt_tui.profiles.readings import IN_MEMORY, disk_of, format_duration, how_many, pct, size
 
 LEAST_SEEN_S = 3600.0
 """Minimum seconds of observation for estimating how often a machine fails."""
@@ -61,7 +61,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-def daly(cost_s: float, mtbf_s: float) -> float:
+def compute_daly_interval(cost_s: float, mtbf_s: float) -> float:
     """Return the seconds of work between two saves that lose the least.
 
     J. T. Daly, *A higher order estimate of the optimum checkpoint interval for restart dumps*, 2006
@@ -78,7 +78,7 @@ def daly(cost_s: float, mtbf_s: float) -> float:
     return math.sqrt(2.0 * cost_s * mtbf_s) * (1.0 + math.sqrt(part) / 3.0 + part / 9.0) - cost_s
 
 
-def advised(box: BoxState, now: float) -> tuple[Advice, ...]:
+def collect_advice(box: BoxState, now: float) -> tuple[Advice, ...]:
     """Return the advice for the active runs of a box.
 
     Args:
@@ -86,38 +86,41 @@ def advised(box: BoxState, now: float) -> tuple[Advice, ...]:
         now: Client clock.
     """
     found: list[Advice] = []
-    for name in _going_on(box):
-        found += _save(box, name, now)
-        found += _resume(box, name)
-        found += _cache(box, name)
-        found += _workers(box, name)
-        found += _batch(box, name)
-    return (*found, *_memory(box))
+    for name in _list_active_runs(box):
+        found += _advise_box_saves(box, name, now)
+        found += _advise_resume(box, name)
+        found += _advise_cache_location(box, name)
+        found += _advise_workers(box, name)
+        found += _advise_batch_size(box, name)
+    return (*found, *_advise_free_memory(box))
 
 
-def _going_on(box: BoxState) -> list[str]:
+def _list_active_runs(box: BoxState) -> list[str]:
     cells = [cell.name for queue in box.queues for cell in queue.cells if cell.state == "running"]
     return list(dict.fromkeys([*cells, *(found.name for found in box.found if found.alive)]))
 
 
-def _save(box: BoxState, name: str, now: float) -> Iterator[Advice]:
+def _advise_box_saves(box: BoxState, name: str, now: float) -> Iterator[Advice]:
     items = next((entry.items for entry in box.checkpoints if entry.run == name), ())
-    every, run = _interval(items), next((run for run in box.runs if run.name == name), None)
-    begun = _begun(box, name, items)
+    every, run = (
+        _find_save_interval(items),
+        next((run for run in box.runs if run.name == name), None),
+    )
+    begun = _find_run_start(box, name, items)
     if every is None or begun is None:
         return
     watched = now + (box.clock_skew or 0.0) - begun
-    yield from saving(
+    yield from advise_save_interval(
         name,
         every,
         watched,
-        _failures(run),
+        _count_failures(run),
         _save_cost(box, name),
         lambda lost: _price_of(box, lost),
     )
 
 
-def saving(
+def advise_save_interval(
     name: str,
     every: float,
     watched: float,
@@ -139,33 +142,41 @@ def saving(
         return
     mtbf = watched / max(1, fails)
     often = (
-        f"{how_many(fails, 'failure')} in {age(watched)}"
+        f"{how_many(fails, 'failure')} in {format_duration(watched)}"
         if fails
-        else f"no failure in {age(watched)}"
+        else f"no failure in {format_duration(watched)}"
     )
     if cost is not None:
-        best = daly(cost, mtbf)
+        best = compute_daly_interval(cost, mtbf)
         if not 1.0 / FAR <= every / best <= FAR:
-            text = f"saves every {age(every)}; {age(best)} would lose less (a save costs {cost:.1f} s, {often})"
+            text = (
+                f"saves every {format_duration(every)}; {format_duration(best)} would lose "
+                f"less (a save costs {cost:.1f} s, {often})"
+            )
             yield Advice(run=name, about="save", text=text, seconds=round(best, 1))
     elif every >= LONG_S:
         lost = every / 2.0
-        text = f"saves every {age(every)}: a failure costs {age(lost)} of work{price(lost)} on average ({often})"
+        text = (
+            f"saves every {format_duration(every)}: a failure costs {format_duration(lost)} "
+            f"of work{price(lost)} on average ({often})"
+        )
         yield Advice(run=name, about="save", text=text)
 
 
 def _price_of(box: BoxState, seconds: float) -> str:
-    per_hour = rate(box.meter) if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE else None
+    per_hour = (
+        find_hourly_cost(box.meter) if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE else None
+    )
     if per_hour is None:
         return ""
-    return _price(projected(per_hour, seconds))
+    return _format_price_part(project_cost(per_hour, seconds))
 
 
-def _price(amount: Amount) -> str:
-    return f", {money(amount.value, amount.currency, amount.at_least)},"
+def _format_price_part(amount: MoneyAmount) -> str:
+    return f", {format_money(amount.value, amount.currency, amount.at_least)},"
 
 
-def _interval(items: tuple[Checkpoint, ...]) -> float | None:
+def _find_save_interval(items: tuple[Checkpoint, ...]) -> float | None:
     """Return the usual seconds between two saves; the median ignores gaps left by retention."""
     times = sorted(item.at for item in items)
     gaps = [later - before for before, later in itertools.pairwise(times) if later > before]
@@ -174,7 +185,7 @@ def _interval(items: tuple[Checkpoint, ...]) -> float | None:
     return None
 
 
-def _begun(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> float | None:
+def _find_run_start(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> float | None:
     """Return since when the run is known to be active, by the box's clock."""
     known = [cell.started for queue in box.queues for cell in queue.cells if cell.name == name]
     known += [found.started for found in box.found if found.name == name]
@@ -183,7 +194,7 @@ def _begun(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> float | N
     )
 
 
-def _failures(run: RunState | None) -> int:
+def _count_failures(run: RunState | None) -> int:
     if run is not None:
         return sum("rollback" not in resume.reason for resume in run.resumes)
     return 0
@@ -194,7 +205,7 @@ def _save_cost(box: BoxState, name: str) -> float | None:
 
     None if it is not logged.
     """
-    logs = _logs(box, name)
+    logs = _list_run_logs(box, name)
     told = [
         match.group(1) for log in logs for line in log.lines[-200:] if (match := _COST.match(line))
     ]
@@ -204,7 +215,7 @@ def _save_cost(box: BoxState, name: str) -> float | None:
     return None
 
 
-def _logs(box: BoxState, name: str) -> list[LogView]:
+def _list_run_logs(box: BoxState, name: str) -> list[LogView]:
     paths = {cell.log for queue in box.queues for cell in queue.cells if cell.name == name}
     paths |= {
         path for found in box.found if found.name == name for path in (found.log, *found.logs)
@@ -212,21 +223,21 @@ def _logs(box: BoxState, name: str) -> list[LogView]:
     return [log for log in box.logs if log.path in paths]
 
 
-def _resume(box: BoxState, name: str) -> Iterator[Advice]:
-    found = _found(box, name)
+def _advise_resume(box: BoxState, name: str) -> Iterator[Advice]:
+    found = _find_run(box, name)
     if found is None:
         return
     for text, fault in faults_of(found.uses, found.marks):
         yield Advice(run=name, about="resume", text=text, page=fault.page)
 
 
-def _found(box: BoxState, name: str) -> FoundRun | None:
+def _find_run(box: BoxState, name: str) -> FoundRun | None:
     return next((found for found in box.found if found.name == name), None)
 
 
-def _cache(box: BoxState, name: str) -> Iterator[Advice]:
+def _advise_cache_location(box: BoxState, name: str) -> Iterator[Advice]:
     """Report a large model cache on a small system disk next to an emptier data disk."""
-    found, sample = _found(box, name), box.sample
+    found, sample = _find_run(box, name), box.sample
     if found is None or found.cache is None or sample is None:
         return
     disk = disk_of(sample.disks, found.cache)
@@ -235,7 +246,7 @@ def _cache(box: BoxState, name: str) -> Iterator[Advice]:
         other
         for other in writable
         if other.mount != "/"
-        and exact(other.mount)
+        and is_exact_path(other.mount)
         and other.on is None
         and other.kind not in IN_MEMORY
     ]
@@ -250,9 +261,9 @@ def _cache(box: BoxState, name: str) -> Iterator[Advice]:
         yield Advice(run=name, about="cache", text=text, page="CN3")
 
 
-def _workers(box: BoxState, name: str) -> Iterator[Advice]:
+def _advise_workers(box: BoxState, name: str) -> Iterator[Advice]:
     sample = box.sample
-    found = _found(box, name)
+    found = _find_run(box, name)
     if sample is None or found is None or sample.cpu.usable is None:
         return
     ranks = [proc for proc in sample.procs if proc.run == name]
@@ -264,14 +275,14 @@ def _workers(box: BoxState, name: str) -> Iterator[Advice]:
         yield Advice(run=name, about="workers", text=text)
 
 
-def _memory(box: BoxState) -> Iterator[Advice]:
+def _advise_free_memory(box: BoxState) -> Iterator[Advice]:
     known = [value for value in box.rings.vram_pct if value is not None]
     gpus = [
         gpu
         for gpu in (box.sample.gpus if box.sample is not None else ())
         if not gpu.sim and gpu.vram_total
     ]
-    runs = _going_on(box)
+    runs = _list_active_runs(box)
     if not gpus or not runs or len(known) < LEAST_POINTS or not 0.0 < max(known) < ROOM_PCT:
         return
     free = (gpus[0].vram_total or 0) * (1.0 - max(known) / 100.0)
@@ -279,8 +290,8 @@ def _memory(box: BoxState) -> Iterator[Advice]:
     yield Advice(run=runs[0], about="memory", text=text)
 
 
-def _batch(box: BoxState, name: str) -> Iterator[Advice]:
-    found = _found(box, name)
+def _advise_batch_size(box: BoxState, name: str) -> Iterator[Advice]:
+    found = _find_run(box, name)
     sample = box.sample
     before = 0 if found is None else found.world_before or 0
     if sample is None or found is None or before < 1:
@@ -320,21 +331,21 @@ MOST_OFF = 2
 class RunCost(msgspec.Struct, frozen=True, kw_only=True):
     """What the box costs while a run is active. Runs that share a box also share this cost."""
 
-    per_1000_steps: Amount
+    per_1000_steps: MoneyAmount
     left_s: float | None = None
     """Seconds to its last step at the current pace; None = the number of steps is unknown."""
-    to_end: Amount | None = None
+    to_end: MoneyAmount | None = None
     """Cost of the box for `left_s`."""
 
     @property
-    def words(self) -> str:
+    def short_text(self) -> str:
         """In short, e.g. ``$0.12/1k steps, $0.45 to go``."""
         price = self.per_1000_steps
-        text = f"{money(price.value, price.currency, price.at_least)}/1k steps"
+        text = f"{format_money(price.value, price.currency, price.at_least)}/1k steps"
         end = self.to_end
         if end is None:
             return text
-        return f"{text}, {money(end.value, end.currency, end.at_least)} to go"
+        return f"{text}, {format_money(end.value, end.currency, end.at_least)} to go"
 
 
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
@@ -349,7 +360,7 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
         now: Client clock.
     """
     meter = box.meter
-    per_hour = rate(meter)
+    per_hour = find_hourly_cost(meter)
     if per_hour is None or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
         return None
     pace = seconds_per_step(box, name, now)
@@ -360,9 +371,9 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     if run.total_steps is not None and run.total_steps >= run.step:
         left = (run.total_steps - run.step) * pace
     return RunCost(
-        per_1000_steps=projected(per_hour, 1000.0 * pace),
+        per_1000_steps=project_cost(per_hour, 1000.0 * pace),
         left_s=left,
-        to_end=None if left is None else projected(per_hour, left),
+        to_end=None if left is None else project_cost(per_hour, left),
     )
 
 
@@ -386,7 +397,7 @@ def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:
 
 def _attempt_began(box: BoxState, run: RunState) -> tuple[float, int] | None:
     """Return when the current attempt of a run began (box clock), and at which step."""
-    cells: dict[str, Cell] = {cell.name: cell for queue in box.queues for cell in queue.cells}
+    cells: dict[str, QueueCell] = {cell.name: cell for queue in box.queues for cell in queue.cells}
     cell = cells.get(run.name)
     if cell is not None:
         if cell.state != "running" or cell.started is None:
@@ -403,11 +414,11 @@ def from_its_start(run: RunState) -> bool:
     loss = run.series.get("loss")
     if run.resumes or loss is None or loss.dropped or len(loss) < MOST_OFF:
         return False
-    steps = loss.columns()[0]
+    steps = loss.backing_columns()[0]
     return steps[0] <= MOST_OFF * (steps[1] - steps[0])
 
 
-class Fault(NamedTuple):
+class FrameworkFault(NamedTuple):
     """A way in which a framework is known to lose work."""
 
     frameworks: tuple[str, ...]
@@ -432,39 +443,39 @@ HF_TRAINER = "https://huggingface.co/docs/transformers/main/en/main_classes/trai
 LIGHTNING_SAVING = "https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html"
 TRIED = "tried, with the version named"
 FAULTS = (
-    Fault(HUGGING, ("train()",), "resume", "C9",
+    FrameworkFault(HUGGING, ("train()",), "resume", "C9",
           "starts from scratch after a preemption: trainer.train(resume_from_checkpoint=True)", HF_TRAINER, "2026-11"),
-    Fault(HUGGING, ("save_total_limit=1",), "", "C9",
+    FrameworkFault(HUGGING, ("save_total_limit=1",), "", "C9",
           "save_total_limit=1 leaves nothing where a save is cut off: keep 2 or more",
           "https://github.com/huggingface/transformers/issues/25129", "2026-11"),
-    Fault(("transformers",), ("newest",), "", "C9",
+    FrameworkFault(("transformers",), ("newest",), "", "C9",
           "a save that was cut off is taken as the newest checkpoint: remove an incomplete checkpoint-* first",
           "https://github.com/huggingface/transformers/issues/35782", "2026-11", "5.23.0", "5.23.0"),
-    Fault(LIGHTNING, ("fit",), "resume", "C11",
+    FrameworkFault(LIGHTNING, ("fit",), "resume", "C11",
           'starts from scratch after a preemption: trainer.fit(model, ckpt_path="last")', LIGHTNING_SAVING, "2026-11"),
-    Fault(LIGHTNING, ("ModelCheckpoint",), "save_last", "C11",
+    FrameworkFault(LIGHTNING, ("ModelCheckpoint",), "save_last", "C11",
           "top-k alone may remove the newest checkpoint: ModelCheckpoint(save_last=True)", LIGHTNING_SAVING, "2026-11"),
-    Fault(LIGHTNING, ("fit", "resume"), "", "C13",
+    FrameworkFault(LIGHTNING, ("fit", "resume"), "", "C13",
           "a resumed run sees its data in the order of epoch 0 again", TRIED, "2026-11", "2.6.6", "2.6.6"),
-    Fault(LIGHTNING, ("AsyncCheckpointIO", "save_top_k=1"), "", "C17",
+    FrameworkFault(LIGHTNING, ("AsyncCheckpointIO", "save_top_k=1"), "", "C17",
           "no checkpoint is on the disk during each save: save_top_k=2 or more", TRIED, "2026-11", "2.6.6", "2.6.6"),
-    Fault(("accelerate",), ("total_limit=1",), "", "C17",
+    FrameworkFault(("accelerate",), ("total_limit=1",), "", "C17",
           "the old checkpoint goes before the new one is written: total_limit=2 or more", TRIED, "2026-11",
           "1.15", "1.15"),
-    Fault(("accelerate",), ("StatefulDataLoader", "resume"), "", "C13",
+    FrameworkFault(("accelerate",), ("StatefulDataLoader", "resume"), "", "C13",
           "a stateful loader is reported to repeat samples under DDP: compare their ids once",
           "https://github.com/huggingface/accelerate/issues/4195", "2026-11"),
-    Fault(("torchdata",), ("StatefulDataLoader",), "", "C13",
+    FrameworkFault(("torchdata",), ("StatefulDataLoader",), "", "C13",
           "a resumed StatefulDataLoader is reported to repeat or drop samples: compare their ids once",
           "https://github.com/meta-pytorch/data/issues/1437", "2026-11"),
-    Fault(("deepspeed",), ("DeepSpeed",), "", "C8",
+    FrameworkFault(("deepspeed",), ("DeepSpeed",), "", "C8",
           "a ZeRO checkpoint is refused by another number of ranks: rent the same number to resume",
           "https://github.com/deepspeedai/DeepSpeed/issues/2898", "2026-11"),
 )  # fmt: skip
 """By framework. Each has a source."""
 
 
-def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str, Fault]]:
+def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str, FrameworkFault]]:
     """Yield how a script's frameworks lose work, with what is known about their versions.
 
     Args:
@@ -480,33 +491,33 @@ def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str
             or (fault.lacks and fault.lacks in marks)
         ):
             continue
-        yield f"{used}: {fault.text}{_doubt(used.partition(' ')[2], fault)}", fault
+        yield f"{used}: {fault.text}{_describe_version_doubt(used.partition(' ')[2], fault)}", fault
 
 
-def _doubt(version: str, fault: Fault) -> str:
+def _describe_version_doubt(version: str, fault: FrameworkFault) -> str:
     """Return what is unknown about a version: the fault may be fixed, or not exist yet."""
     if not fault.first:
         return ""
     seen = fault.first if fault.first == fault.last else f"{fault.first} to {fault.last}"
-    if numbers(version) is None:
+    if parse_version(version) is None:
         return f" (seen on {seen}; nobody can tell which version is here: check it)"
-    if within(version, fault.first, fault.last):
+    if is_version_in_range(version, fault.first, fault.last):
         return ""
     return f" (seen on {seen}; of {version} not known: check it)"
 
 
-def within(version: str, first: str, last: str) -> bool:
+def is_version_in_range(version: str, first: str, last: str) -> bool:
     """Return whether a version is in a range.
 
     Parts that a limit omits (``1.15``) match any value.
     """
-    here, low, high = numbers(version), numbers(first), numbers(last)
+    here, low, high = parse_version(version), parse_version(first), parse_version(last)
     if here is None or low is None or high is None:
         return False
     return here[: len(low)] >= low and here[: len(high)] <= high
 
 
-def numbers(version: str) -> tuple[int, ...] | None:
+def parse_version(version: str) -> tuple[int, ...] | None:
     """Return the numbers of a version; None for none, or a pre-release (``5.0.0rc1``)."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6}){0,4})(?:\.post\d+)?(?:\+[\w.]*)?", version.strip())
     if match:

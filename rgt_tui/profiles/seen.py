@@ -13,15 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model import Profile, Verb
-from rgt_tui.profiles.survival import action_for, in_both
+from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.model import BillingVerb, Profile
+from rgt_tui.profiles.survival import action_for, bilingual_verb
 
 VERSION = 1
 MOST_BYTES = 1 << 20
 
 
-class Page(msgspec.Struct, frozen=True):
+class SeenPage(msgspec.Struct, frozen=True):
     """A platform's page as it was shown."""
 
     digest: str
@@ -29,11 +29,11 @@ class Page(msgspec.Struct, frozen=True):
     """Client clock, Unix time."""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class SeenPages(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     version: int = VERSION
-    pages: dict[str, Page] = {}
+    pages: dict[str, SeenPage] = {}
 
 
 def shown_path(env: Mapping[str, str]) -> Path:
@@ -55,10 +55,10 @@ def mark_seen(profile: Profile, now: float, env: Mapping[str, str] = os.environ)
         OSError: it cannot be written; the page then counts as unseen.
     """
     path = shown_path(env)
-    with alone(path):
-        known = _read(path)
-        pages = {**known.pages, profile.id: Page(page_digest(profile), now)}
-        publish(path, msgspec.json.encode(Shown(pages=pages)))
+    with locked_file(path):
+        known = _read_seen_pages(path)
+        pages = {**known.pages, profile.id: SeenPage(page_digest(profile), now)}
+        replace_file(path, msgspec.json.encode(SeenPages(pages=pages)))
 
 
 def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | None:
@@ -75,20 +75,20 @@ def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | No
 
 
 @functools.lru_cache(maxsize=4)
-def _remembered(path: Path, changed: int, length: int) -> Shown:
-    return _read(path)
+def _remembered(path: Path, changed: int, length: int) -> SeenPages:
+    return _read_seen_pages(path)
 
 
-def _read(path: Path) -> Shown:
+def _read_seen_pages(path: Path) -> SeenPages:
     """Read the file. A damaged one, or one of a newer rgt, counts as empty."""
     try:
         with path.open("rb") as file:
-            known = msgspec.json.decode(file.read(MOST_BYTES), type=Shown)
+            known = msgspec.json.decode(file.read(MOST_BYTES), type=SeenPages)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Shown()
+        return SeenPages()
     if known.version == VERSION:
         return known
-    return Shown()
+    return SeenPages()
 
 
 def before_renting(profile: Profile) -> tuple[str, ...]:
@@ -98,24 +98,26 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
         if tier.region_lock:
             scope = f" ({tier.scope})" if tier.scope else ""
             said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
-    park, destroy = action_for(profile, Verb.PARK), action_for(profile, Verb.DESTROY)
+    park, destroy = action_for(profile, BillingVerb.PARK), action_for(profile, BillingVerb.DESTROY)
     if park is None or not park.stops_gpu_meter:
         how = (
-            f"only {in_both(destroy)} can end it" if destroy is not None else "nothing here ends it"
+            f"only {bilingual_verb(destroy)} can end it"
+            if destroy is not None
+            else "nothing here ends it"
         )
         said.append(f"no stop is known that ends the GPU's bill and keeps the box: {how}")
-    said += [f"{in_both(one)} does not end the bill" for one in profile.billing if one.trap]
+    said += [f"{bilingual_verb(one)} does not end the bill" for one in profile.billing if one.trap]
     traffic = profile.network.traffic
     if traffic is None:
         said.append("whether traffic costs money is not known")
     elif traffic.metered:
         said.append(f"traffic costs money: {traffic.note}")
     if profile.interruption.spot_available:
-        said.append(f"spot can be taken away: {grace_words(profile.interruption.spot_grace_s)}")
+        said.append(f"spot can be taken away: {describe_grace(profile.interruption.spot_grace_s)}")
     return tuple(said)
 
 
-def grace_words(seconds: float | None) -> str:
+def describe_grace(seconds: float | None) -> str:
     """Return how much warning there is before a machine is taken away."""
     if seconds is None:
         return "how much warning there is is not known"

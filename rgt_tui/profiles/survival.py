@@ -9,21 +9,21 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.model import (
-    Amount,
     BillingAction,
+    BillingVerb,
     BoxState,
-    Cell,
     ClockStart,
     DangerClock,
-    Disk,
-    Mounted,
+    DiskReading,
+    MoneyAmount,
+    MountRow,
     Profile,
-    Tier,
-    Verb,
+    QueueCell,
+    StorageTier,
 )
 from rgt_tui.profiles.loader import ProfileError, load_profile
-from rgt_tui.profiles.prices import money, price_words, projected
-from rgt_tui.profiles.readings import IN_MEMORY, age, quoted
+from rgt_tui.profiles.prices import describe_tier_prices, format_money, project_cost
+from rgt_tui.profiles.readings import IN_MEMORY, format_duration, quote_name
 
 OF_IMAGE = ("overlay", "aufs")
 NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.")
@@ -33,7 +33,9 @@ ON_ROOT = "it is on the device of the root"
 _WORTH = {False: 0, None: 1, True: 2}
 
 
-def tier_of(profile: Profile, path: str, known: Mapping[str, str] | None = None) -> Tier | None:
+def tier_of(
+    profile: Profile, path: str, known: Mapping[str, str] | None = None
+) -> StorageTier | None:
     """Return the tier of an absolute path on the box; None = unknown.
 
     If two tiers share the longest mount point (RunPod's ``/workspace`` is the volume disk or a
@@ -71,7 +73,7 @@ def watched_mounts(named: Sequence[str], profile: Profile) -> tuple[str, ...]:
     )
 
 
-def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tier, ...]:
+def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[StorageTier, ...]:
     """Return the tiers that may contain `path`: those of the longest mount point above it.
 
     Args:
@@ -86,7 +88,7 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
     wanted = PurePosixPath(path)
     if not wanted.is_absolute() or ".." in wanted.parts or path.startswith("//"):
         return ()
-    found: dict[PurePosixPath, list[Tier]] = {}
+    found: dict[PurePosixPath, list[StorageTier]] = {}
     for tier in profile.tiers:
         for mount in tier.mounts:
             if mount.startswith("/"):
@@ -101,7 +103,9 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
     return ()
 
 
-def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str]) -> dict[str, str]:
+def list_unmounted(
+    profile: Profile, disks: Iterable[DiskReading], known: Mapping[str, str]
+) -> dict[str, str]:
     """Return the profile's mount points that are not mounted on this box, with their actual tier.
 
     Not every machine of a platform has all of its storage: without it, the path is a directory of
@@ -128,7 +132,7 @@ def unmounted(profile: Profile, disks: Iterable[Disk], known: Mapping[str, str])
     return found
 
 
-def missing_storage(mount: str, mounts: Iterable[Mounted], *, at_root: bool = False) -> str:
+def missing_storage(mount: str, mounts: Iterable[MountRow], *, at_root: bool = False) -> str:
     """Return why a directory cannot be separate storage by the box's mount table; empty = it can.
 
     A provider's data about mounts may be wrong or old, and a person may have written to the
@@ -156,7 +160,7 @@ def missing_storage(mount: str, mounts: Iterable[Mounted], *, at_root: bool = Fa
     return ""
 
 
-def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:
+def choose_less_safe_tier(profile: Profile, verb: BillingVerb, one: str, other: str) -> str:
     """Return the tier, by name, that is less safe for a verb.
 
     One missing in the profile is unknown.
@@ -164,19 +168,21 @@ def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:
     action = action_for(profile, verb)
     by_name = {tier.name: tier for tier in profile.tiers}
 
-    def worth(name: str) -> int:
-        return _WORTH[survives(by_name[name], verb, action) if name in by_name else None]
+    def rank_safety(name: str) -> int:
+        return _WORTH[tier_survives(by_name[name], verb, action) if name in by_name else None]
 
-    return min((one, other), key=worth)
+    return min((one, other), key=rank_safety)
 
 
-def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> bool | None:
+def tier_survives(
+    tier: StorageTier, verb: BillingVerb, action: BillingAction | None = None
+) -> bool | None:
     """Return whether the tier survives the verb; None = the profile does not say.
 
     If the action and the tier contradict each other, the worse one counts; a tier that survives
     only for some hours does not survive.
     """
-    says = tier.survives_stop if verb is Verb.PARK else tier.survives_destroy
+    says = tier.survives_stop if verb is BillingVerb.PARK else tier.survives_destroy
     if action is not None and (tier.name in action.loses or tier.name in action.keeps_for_s):
         return False
     if action is not None and tier.name in action.uncertain:
@@ -188,10 +194,12 @@ def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> boo
     return says
 
 
-def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool | None:
+def path_survives(
+    path: str, profile: Profile, known: Mapping[str, str], verb: BillingVerb
+) -> bool | None:
     """Return whether a path survives the verb: only if all tiers that it may be on do."""
     action = action_for(profile, verb)
-    answers = {survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
+    answers = {tier_survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
     if False in answers:
         return False
     if answers == {True}:
@@ -199,7 +207,7 @@ def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: V
     return None
 
 
-def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
+def action_for(profile: Profile, verb: BillingVerb) -> BillingAction | None:
     """Return the profile's billing action for the verb.
 
     Of several, the one that stops the GPU meter.
@@ -210,7 +218,7 @@ def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
     )
 
 
-def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
+def list_kept_charges(profile: Profile | None, verb: BillingVerb) -> tuple[str, ...]:
     """Return what keeps costing money after the verb, a line each, with prices and their month.
 
     Parts that the profile leaves open are included: unknown is never free.
@@ -219,13 +227,13 @@ def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
         return ("unknown: the platform has no profile",)
     lines = []
     for tier in profile.tiers:
-        price = price_words(tier, running=False)
-        if verb is Verb.PARK and tier.bills_while_stopped is True:
+        price = describe_tier_prices(tier, running=False)
+        if verb is BillingVerb.PARK and tier.bills_while_stopped is True:
             lines.append(f"{tier.name}: {price}")
-        elif verb is Verb.PARK and tier.bills_while_stopped is None:
+        elif verb is BillingVerb.PARK and tier.bills_while_stopped is None:
             lines.append(f"{tier.name}, perhaps: the profile does not say; {price}")
         elif (
-            verb is Verb.DESTROY
+            verb is BillingVerb.DESTROY
             and tier.survives_destroy is not False
             and tier.bills_while_stopped is not False
         ):
@@ -241,18 +249,18 @@ def stop_clock(profile: Profile) -> DangerClock | None:
     return min(timed, key=lambda clock: clock.after_s or 0.0, default=None)
 
 
-def until_clock(profile: Profile, per_hour: Amount) -> str:
+def until_clock(profile: Profile, per_hour: MoneyAmount) -> str:
     """Return a price's total until the clock started by a stop has run down; empty without one."""
     clock = stop_clock(profile)
     if clock is None or not clock.after_s:
         return ""
-    sum_ = projected(per_hour, clock.after_s)
-    about = "about " if clock.approx else ""
-    length = f"{about}{age(clock.after_s)}"
-    return f"{money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
+    sum_ = project_cost(per_hour, clock.after_s)
+    about = "about " if clock.is_approximate else ""
+    length = f"{about}{format_duration(clock.after_s)}"
+    return f"{format_money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
 
 
-def in_both(action: BillingAction) -> str:
+def bilingual_verb(action: BillingAction) -> str:
     """Return the platform's own word for a verb, with a translation if needed: ``关机 (stop)``."""
     word = action.native_label
     if word.isascii():
@@ -260,35 +268,37 @@ def in_both(action: BillingAction) -> str:
     return f"{word} ({action.verb.replace('-', ' ')})"
 
 
-def by_hand(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
+def list_manual_steps(action: BillingAction | None) -> tuple[tuple[str, str], ...]:
     """Return how a person stops the meter without rgt, as (label, text) rows."""
     if action is None:
         return ()
-    ways = action.how or (in_both(action),)
+    ways = action.how or (bilingual_verb(action),)
     lines = [("first", action.first), *(("by hand", way) for way in ways)]
     lines += [("note", action.note), ("done when", action.confirm_with)]
     return tuple((label, text) for label, text in lines if text)
 
 
-def lacking(profile: Profile, verb: Verb) -> str:
+def describe_missing_verb(profile: Profile, verb: BillingVerb) -> str:
     """Return that a platform lacks a verb, and its alternative; empty if it has the verb."""
     if action_for(profile, verb) is not None:
         return ""
-    other = action_for(profile, Verb.DESTROY if verb is Verb.PARK else Verb.PARK)
+    other = action_for(
+        profile, BillingVerb.DESTROY if verb is BillingVerb.PARK else BillingVerb.PARK
+    )
     text = f"{profile.name} has no action that would {verb.value} a box"
     if not profile.billed:
         return f"{text}: nothing bills there" + (
-            f"; {in_both(other)} ends it" if other is not None else ""
+            f"; {bilingual_verb(other)} ends it" if other is not None else ""
         )
-    if verb is Verb.DESTROY:
+    if verb is BillingVerb.DESTROY:
         if profile.stops_all:
             return f"{text}: to spend nothing at all takes {profile.stops_all}"
         return text
     if other is None or other.stops_gpu_meter is not True:
         return text
-    traps = ", ".join(in_both(action) for action in profile.billing if action.trap)
+    traps = ", ".join(bilingual_verb(action) for action in profile.billing if action.trap)
     does = "do" if ", " in traps else "does"
-    return f"{text}: only {in_both(other)} ends the bill" + (
+    return f"{text}: only {bilingual_verb(other)} ends the bill" + (
         f" ({traps} {does} not)" if traps else ""
     )
 
@@ -296,12 +306,12 @@ def lacking(profile: Profile, verb: Verb) -> str:
 # The storage tier of each mount of a box, shared by screens, checks, the teardown and the gate.
 #
 # Sources are the fleet file (`tiers`), the provider, and the box's own mounts. If they disagree,
-# the tier that is less safe for the verb counts, and the disagreement is reported as a `Doubt`. No
+# the tier that is less safe for the verb counts, and the disagreement is reported as a `MountDoubt`. No
 # storage counts as surviving by a claim alone: the box's mount table must show that it is separate
 # from the root, and not in memory.
 
 
-class Doubt(NamedTuple):
+class MountDoubt(NamedTuple):
     """A disagreement of two sources about one mount."""
 
     mount: str
@@ -312,22 +322,25 @@ class Doubt(NamedTuple):
     """It matters only if results are there: most of the many mounts below the root have none."""
 
 
-class Storage(NamedTuple):
+class JudgedStorage(NamedTuple):
     """The storage of a box, judged for one verb."""
 
     known: dict[str, str]
     """Mount point → tier name; an empty name = unknown."""
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[MountDoubt, ...] = ()
 
-    def doubts_at(self, path: str) -> tuple[Doubt, ...]:
+    def doubts_at(self, path: str) -> tuple[MountDoubt, ...]:
         """Return the doubts about the mount that `path` is on."""
-        mount = max((one for one in self.known if holds(one, path)), key=len, default="")
+        mount = max((one for one in self.known if is_path_below(one, path)), key=len, default="")
         return tuple(doubt for doubt in self.doubts if doubt.mount == mount)
 
 
 def storage_of(
-    box: BoxState, profile: Profile | None, verb: Verb, mounts: Sequence[Mounted] | None = None
-) -> Storage:
+    box: BoxState,
+    profile: Profile | None,
+    verb: BillingVerb,
+    mounts: Sequence[MountRow] | None = None,
+) -> JudgedStorage:
     """Return the storage tier of each mount point of a box.
 
     Args:
@@ -339,7 +352,7 @@ def storage_of(
     """
     said = box.spec.tiers
     if profile is None:
-        return Storage(dict(said))
+        return JudgedStorage(dict(said))
     names = {tier.name for tier in profile.tiers}
     # A tier name from the provider that this profile lacks belongs to another platform, and is
     # ignored.
@@ -352,28 +365,28 @@ def storage_of(
         if theirs is None or theirs == name:
             found[mount] = name
             continue
-        counts = found[mount] = worse(profile, verb, name, theirs)
+        counts = found[mount] = choose_less_safe_tier(profile, verb, name, theirs)
         text = (
-            f"{quoted(mount)} is {quoted(name)} by the fleet file and {quoted(theirs)} by the provider; "
-            f"the worse counts: {quoted(counts)}"
+            f"{quote_name(mount)} is {quote_name(name)} by the fleet file and {quote_name(theirs)} by the provider; "
+            f"the worse counts: {quote_name(counts)}"
         )
-        doubts.append(Doubt(mount, text))
+        doubts.append(MountDoubt(mount, text))
     for disk in box.sample.disks if box.sample is not None else ():
-        for mount, name in unmounted(profile, (disk,), found).items():
+        for mount, name in list_unmounted(profile, (disk,), found).items():
             found[mount] = name
-            text = f"{quoted(mount)} is not a mount of its own on this box: it is on {quoted(disk.on or '')}"
-            text += f" ({quoted(name)})" if name else ", of which nothing is known"
-            doubts.append(Doubt(mount, text, by_box=True))
+            text = f"{quote_name(mount)} is not a mount of its own on this box: it is on {quote_name(disk.on or '')}"
+            text += f" ({quote_name(name)})" if name else ", of which nothing is known"
+            doubts.append(MountDoubt(mount, text, by_box=True))
     doubts += _without_witness(box, profile, verb, found, mounts)
     doubts += _within_storage(profile, verb, found, mounts or ())
-    return Storage(found, tuple(doubts))
+    return JudgedStorage(found, tuple(doubts))
 
 
-def sampled_mounts(box: BoxState) -> tuple[Mounted, ...]:
+def sampled_mounts(box: BoxState) -> tuple[MountRow, ...]:
     """Return the part of the mount table that a box samples."""
     disks = box.sample.disks if box.sample is not None else ()
     return tuple(
-        Mounted(path=disk.on or disk.mount, kind=disk.kind or "")
+        MountRow(path=disk.on or disk.mount, kind=disk.kind or "")
         for disk in disks
         if disk.error is None
     )
@@ -382,10 +395,10 @@ def sampled_mounts(box: BoxState) -> tuple[Mounted, ...]:
 def _without_witness(
     box: BoxState,
     profile: Profile,
-    verb: Verb,
+    verb: BillingVerb,
     found: dict[str, str],
-    mounts: Sequence[Mounted] | None,
-) -> Iterator[Doubt]:
+    mounts: Sequence[MountRow] | None,
+) -> Iterator[MountDoubt]:
     """Remove storage that would survive by a claim, but not by the box's mount table."""
     disks = {disk.mount: disk for disk in (box.sample.disks if box.sample is not None else ())}
     table = sampled_mounts(box) if mounts is None else mounts
@@ -396,7 +409,7 @@ def _without_witness(
         if mount == "/" and found.get("/", "") in ("", *own_root):
             continue
         if not any(
-            path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)
+            path_survives(mount, profile, found, one) is True for one in (verb, BillingVerb.DESTROY)
         ):
             continue
         real = disks[mount].on or mount if mount in disks else mount
@@ -413,13 +426,16 @@ def _without_witness(
             if is_directory and claimants == around:
                 continue  # a directory of the root, according to the profile as well
             found[mount] = around[0].name if is_directory else ""
-        text = f"{quoted(mount)} is said to be {quoted(claimed)}, but by the box's mount table {why}: it does not count"
-        yield Doubt(mount, text, by_box=True)
+        text = (
+            f"{quote_name(mount)} is said to be {quote_name(claimed)}, but by the box's mount "
+            f"table {why}: it does not count"
+        )
+        yield MountDoubt(mount, text, by_box=True)
 
 
 def _within_storage(
-    profile: Profile, verb: Verb, found: dict[str, str], table: Sequence[Mounted]
-) -> Iterator[Doubt]:
+    profile: Profile, verb: BillingVerb, found: dict[str, str], table: Sequence[MountRow]
+) -> Iterator[MountDoubt]:
     """Treat mounts inside surviving storage as separate, unknown storage.
 
     The root itself may survive, with memory or another disk mounted below it.
@@ -427,27 +443,32 @@ def _within_storage(
     rows = {row.path: row for row in table}
     named = {*found, *(mount for tier in profile.tiers for mount in tier.mounts)}
     for mount in sorted(rows.keys() - named - {"/"}):
-        around = max((one for one in named if holds(one, mount)), key=len, default="/")
+        around = max((one for one in named if is_path_below(one, mount)), key=len, default="/")
         if around not in rows:
             continue
         outer = max(
-            (one for one in rows if one != mount and holds(one, mount)), key=len, default=around
+            (one for one in rows if one != mount and is_path_below(one, mount)),
+            key=len,
+            default=around,
         )
         if rows[mount].device and rows[mount].device == rows[outer].device:
             continue
         if not any(
-            path_survives(mount, profile, found, one) is True for one in (verb, Verb.DESTROY)
+            path_survives(mount, profile, found, one) is True for one in (verb, BillingVerb.DESTROY)
         ):
             continue
         found[mount] = ""
-        text = f"{quoted(mount)} is a mount of its own within {quoted(around)}: nobody says whether it is kept"
+        text = f"{quote_name(mount)} is a mount of its own within {quote_name(around)}: nobody says whether it is kept"
         if rows[mount].kind in IN_MEMORY:
-            text = f"{quoted(mount)} is in memory ({rows[mount].kind}): it is lost, although {quoted(around)} is kept"
-        yield Doubt(mount, text, by_box=True, if_used=around == "/")
+            text = (
+                f"{quote_name(mount)} is in memory ({rows[mount].kind}): it is lost, although "
+                f"{quote_name(around)} is kept"
+            )
+        yield MountDoubt(mount, text, by_box=True, if_used=around == "/")
 
 
 def copy_survives(
-    cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb
+    cell: QueueCell, profile: Profile, known: Mapping[str, str], verb: BillingVerb
 ) -> bool | None:
     """Return whether a done cell has a verified copy that survives the verb; None = unknown."""
     if cell.state != "done" or cell.durable != "verified":
@@ -457,7 +478,9 @@ def copy_survives(
     return path_survives(cell.durable_path, profile, known, verb)
 
 
-def copies_of(box: BoxState, verb: Verb = Verb.DESTROY) -> Callable[[Cell], bool | None]:
+def copies_of(
+    box: BoxState, verb: BillingVerb = BillingVerb.DESTROY
+) -> Callable[[QueueCell], bool | None]:
     """Return a `copy_survives` for the cells of one box, for callers without a profile."""
     try:
         profile = load_profile(box.spec.profile)
@@ -467,10 +490,10 @@ def copies_of(box: BoxState, verb: Verb = Verb.DESTROY) -> Callable[[Cell], bool
     return lambda cell: copy_survives(cell, profile, known, verb)
 
 
-def _without_mounts(profile: Profile) -> tuple[Tier, ...]:
+def _without_mounts(profile: Profile) -> tuple[StorageTier, ...]:
     return tuple(msgspec.structs.replace(tier, mounts=()) for tier in profile.tiers)
 
 
-def holds(mount: str, path: str) -> bool:
+def is_path_below(mount: str, path: str) -> bool:
     """Return whether a path is a directory, or below it."""
     return path == mount or path.startswith(mount.rstrip("/") + "/")

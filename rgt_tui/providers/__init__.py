@@ -3,13 +3,12 @@
 The HTTP client is imported when the first account is opened.
 """
 
-from rgt_tui.providers.answers import Proof, creation_proof
+from rgt_tui.providers.answers import AnswerProof, creation_proof
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     AuthError,
     BadAnswer,
     Bidder,
-    Conflict,
-    Context,
     Instance,
     Market,
     NotFound,
@@ -17,6 +16,7 @@ from rgt_tui.providers.control_plane import (
     Provider,
     ProviderError,
     RateLimited,
+    StateConflict,
     Unreachable,
     bidder_of,
     keep_last_good,
@@ -29,12 +29,18 @@ from rgt_tui.providers.registry import (
     OVER,
     UNTOLD,
     USUAL_KEYS,
-    Adapter,
-    Listed,
+    AccountListing,
+    LazyAdapter,
     Providers,
     UnknownProvider,
 )
-from rgt_tui.providers.stopping import OWN_STOPS, came_of, carry_out, own_stop, what_is_off
+from rgt_tui.providers.stopping import (
+    OWN_STOPS,
+    carry_out,
+    describe_remaining_bill,
+    judge_reading,
+    own_stop,
+)
 
 __all__ = [
     "IN_BOX",
@@ -43,31 +49,31 @@ __all__ = [
     "OWN_STOPS",
     "UNTOLD",
     "USUAL_KEYS",
-    "Adapter",
+    "AccountContext",
+    "AccountListing",
+    "AnswerProof",
     "AuthError",
     "BadAnswer",
     "Bidder",
-    "Conflict",
-    "Context",
     "Instance",
-    "Listed",
+    "LazyAdapter",
     "Market",
     "NotFound",
     "PermitRefused",
-    "Proof",
     "Provider",
     "ProviderError",
     "Providers",
     "RateLimited",
+    "StateConflict",
     "UnknownProvider",
     "Unreachable",
     "bidder_of",
-    "came_of",
     "carry_out",
     "creation_proof",
+    "describe_remaining_bill",
+    "judge_reading",
     "keep_last_good",
     "leftover_gaps",
     "own_stop",
     "use_permit",
-    "what_is_off",
 ]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rgt_tui.model import Leftover, Verb
-from rgt_tui.providers.control_plane import AuthError, PermitRefused, ProviderError, printable
+from rgt_tui.model import BillingVerb, Leftover
+from rgt_tui.providers.control_plane import AuthError, PermitRefused, ProviderError, make_printable
 from rgt_tui.providers.registry import module_of
 
 if TYPE_CHECKING:
-    from rgt_tui.providers.http import Answer
+    from rgt_tui.providers.http import HttpAnswer
 
 MOST_PAGES = 100
 """A list with more pages than this is a mistake of the server, or of ours."""
@@ -40,7 +40,7 @@ ENVELOPES = frozenset(("pagination", "page", "pages", "paging", "meta", "metadat
 """Keys of objects in which platforms put such a key."""
 
 
-class Proof(enum.StrEnum):
+class AnswerProof(enum.StrEnum):
     """What an answer other than the documented success proves."""
 
     NOTHING = "nothing"
@@ -52,21 +52,21 @@ class Proof(enum.StrEnum):
     """It may have been done."""
 
 
-Answers = Mapping[Verb, Mapping[int | str, Proof]]
+Answers = Mapping[BillingVerb, Mapping[int | str, AnswerProof]]
 """Verb → HTTP status, or the error's own code in the body → what it proves."""
-ANYWHERE: dict[int | str, Proof] = {404: Proof.ASK, 409: Proof.ASK}
+ANYWHERE: dict[int | str, AnswerProof] = {404: AnswerProof.ASK, 409: AnswerProof.ASK}
 """Defaults for rows without these: not found, and a state that does not allow the action."""
-_RUNPOD_CREATION: dict[int | str, Proof] = dict.fromkeys(
-    (400, 401, 402, 403, 404, 422, 429), Proof.NOTHING
+_RUNPOD_CREATION: dict[int | str, AnswerProof] = dict.fromkeys(
+    (400, 401, 402, 403, 404, 422, 429), AnswerProof.NOTHING
 )
 """400: an invalid request or no capacity, 402: the balance; a 5xx may arrive after the pod was
 made, and billed. https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08),
 https://github.com/transformerlab/transformerlab-app/issues/2305 (verified 2026-06)
 """
-CREATIONS: dict[str, dict[int | str, Proof]] = {
+CREATIONS: dict[str, dict[int | str, AnswerProof]] = {
     # 422: no such size now, or the droplet limit: https://docs.digitalocean.com/reference/api/
     # (verified 2026-08).
-    "digitalocean": dict.fromkeys((401, 403, 422, 429), Proof.NOTHING),
+    "digitalocean": dict.fromkeys((401, 403, 422, 429), AnswerProof.NOTHING),
     # https://docs.lambda.ai/api/cloud (verified 2026-08); errors of Lambda's own provider
     # (``provider/…``) prove nothing.
     "lambda": dict.fromkeys(
@@ -83,30 +83,30 @@ CREATIONS: dict[str, dict[int | str, Proof]] = {
             403,
             429,
         ),
-        Proof.NOTHING,
+        AnswerProof.NOTHING,
     ),
     # The answer for lack of capacity is undocumented: it can be a 200 with a machine that stays
     # off.
     "paperspace-core": dict.fromkeys(
         ("BAD_REQUEST", "UNAUTHORIZED", "FORBIDDEN", "TOO_MANY_REQUESTS", 401, 403, 429),
-        Proof.NOTHING,
+        AnswerProof.NOTHING,
     ),
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that
     # names a new contract has made one, and is no error (`rgt_tui.providers.rented_market`).
     "vastai": {
-        "auth_error": Proof.NOTHING,
-        "invalid_args": Proof.NOTHING,
-        "invalid_price": Proof.NOTHING,
-        "no_ssh_key_for_vm": Proof.NOTHING,
-        "no_such_ask": Proof.NOTHING,
-        401: Proof.NOTHING,
-        403: Proof.NOTHING,
-        429: Proof.NOTHING,
+        "auth_error": AnswerProof.NOTHING,
+        "invalid_args": AnswerProof.NOTHING,
+        "invalid_price": AnswerProof.NOTHING,
+        "no_ssh_key_for_vm": AnswerProof.NOTHING,
+        "no_such_ask": AnswerProof.NOTHING,
+        401: AnswerProof.NOTHING,
+        403: AnswerProof.NOTHING,
+        429: AnswerProof.NOTHING,
     },
 }
 """``kind`` of the provider → status or code of the answer to a creation → what it proves.
-`Proof.ASK`: search for the machine.
+`AnswerProof.ASK`: search for the machine.
 """
 
 
@@ -119,28 +119,30 @@ def answers_of(kind: str) -> Answers:
     return found
 
 
-def proof(kind: str, verb: Verb, error: ProviderError | PermitRefused) -> Proof:
+def action_proof(kind: str, verb: BillingVerb, error: ProviderError | PermitRefused) -> AnswerProof:
     """Return what an error of a call proves."""
-    return _proof({**ANYWHERE, **answers_of(kind).get(verb, {})}, error)
+    return _choose_proof({**ANYWHERE, **answers_of(kind).get(verb, {})}, error)
 
 
-def creation_proof(kind: str, error: ProviderError | PermitRefused) -> Proof:
+def creation_proof(kind: str, error: ProviderError | PermitRefused) -> AnswerProof:
     """Return what an error of a creation proves. Without a row, the machine may exist, and bill."""
-    return _proof(CREATIONS.get(kind, {}), error)
+    return _choose_proof(CREATIONS.get(kind, {}), error)
 
 
-def _proof(row: dict[int | str, Proof], error: ProviderError | PermitRefused) -> Proof:
+def _choose_proof(
+    row: dict[int | str, AnswerProof], error: ProviderError | PermitRefused
+) -> AnswerProof:
     if isinstance(error, PermitRefused) or not error.sent:
-        return Proof.NOTHING
+        return AnswerProof.NOTHING
     # The code in the body is more specific than the status, which some platforms leave at 200.
-    return row.get(error.code) or row.get(error.status or 0, Proof.MAYBE)
+    return row.get(error.code) or row.get(error.status or 0, AnswerProof.MAYBE)
 
 
 Parts = tuple[tuple[str, float | None], ...]
 """Billed parts: name, and price per hour; None = unknown price."""
 
 
-def known_sum(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
+def sum_known_parts(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
     """Return the known sum of the parts (None if nothing is known), and the unpriced parts."""
     rates = [rate for _, rate in parts if rate is not None]
     unpriced = tuple(name for name, rate in parts if rate is None)
@@ -151,7 +153,7 @@ MOST = 1e18
 """Maximum of any price or size; sums of such numbers stay finite."""
 
 
-def number(value: object) -> float | None:
+def parse_number(value: object) -> float | None:
     """Return a price or size given as number or string; None if it is below 0 or above `MOST`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -164,7 +166,7 @@ def number(value: object) -> float | None:
     return None
 
 
-def signed(value: object) -> float | None:
+def parse_signed(value: object) -> float | None:
     """Return a sum of money, which may be negative.
 
     None if it is not a number, or beyond `MOST`.
@@ -176,36 +178,36 @@ def signed(value: object) -> float | None:
     return None
 
 
-def whole(value: object) -> int | None:
+def parse_count(value: object) -> int | None:
     """Return a count of one or more; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
         return value
     return None
 
 
-def port(value: object) -> int | None:
+def parse_port(value: object) -> int | None:
     """Return a port given as number or string; None for anything else."""
-    found = number(value)
+    found = parse_number(value)
     if found is not None and found.is_integer() and 0 < found < 65536:
         return int(found)
     return None
 
 
-def said(value: object) -> bool | None:
+def parse_bool(value: object) -> bool | None:
     """Return a boolean; None for anything else."""
     if isinstance(value, bool):
         return value
     return None
 
 
-def text(value: object, limit: int = 120) -> str | None:
+def parse_text(value: object, limit: int = 120) -> str | None:
     """Return printable text; None if it is not text, or empty."""
     if isinstance(value, str):
-        return printable(value, limit) or None
+        return make_printable(value, limit) or None
     return None
 
 
-def when(value: object, zone: tzinfo | None = None) -> float | None:
+def parse_time(value: object, zone: tzinfo | None = None) -> float | None:
     """Return the Unix time of an ISO 8601 time; None for anything else.
 
     Args:
@@ -230,20 +232,20 @@ def moment_of(value: object) -> float | None:
 
     Times before 1970 or far in the future are invalid, and some cannot be converted to a date.
     """
-    found = number(value)
+    found = parse_number(value)
     if found is not None and 0 < found < 2**33:
         return found
     return None
 
 
-def table(value: object) -> dict[str, object]:
+def as_object(value: object) -> dict[str, object]:
     """Return a JSON object; an empty one for anything else, including null."""
     if isinstance(value, dict):
         return value
     return {}
 
 
-def array(value: object) -> list[object]:
+def as_array(value: object) -> list[object]:
     """Return a JSON array; an empty one for anything else, including null."""
     if isinstance(value, list):
         return value
@@ -257,7 +259,7 @@ def array(value: object) -> list[object]:
 # requested, a repeated cursor, fewer items than the list announces.
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """One page of a list."""
 
     items: object
@@ -266,13 +268,15 @@ class Page(msgspec.Struct, frozen=True):
     """Cursor of the next page; None = this is the last; empty = there is one that cannot be
     requested.
     """
-    answer: Answer
+    answer: HttpAnswer
     total: float | None = None
     """The list's own item count; None = not given, or a count of something else."""
 
 
 async def read_pages(
-    read: Callable[[str | None], Awaitable[Page]], what: str, odd: Callable[[str], ProviderError]
+    read: Callable[[str | None], Awaitable[ListPage]],
+    what: str,
+    odd: Callable[[str], ProviderError],
 ) -> tuple[object, ...]:
     """Return all items of a list.
 
@@ -330,7 +334,7 @@ async def read_optional(
 
 
 def read_single_page(
-    answer: Answer, items: object, what: str, odd: Callable[[str], ProviderError]
+    answer: HttpAnswer, items: object, what: str, odd: Callable[[str], ProviderError]
 ) -> list[object]:
     """Return the items of a list that has no pages according to the platform's documentation.
 
@@ -344,7 +348,7 @@ def read_single_page(
     return items
 
 
-def names_next_page(answer: Answer) -> bool:
+def names_next_page(answer: HttpAnswer) -> bool:
     """Return whether an answer announces a next page, by a usual key or a header."""
     return answer.more or any(_next_values(answer.data))
 

@@ -14,23 +14,30 @@ from typing import ClassVar
 
 import msgspec
 
-from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb
-from rgt_tui.profiles import load_profile, price_words
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef
+from rgt_tui.profiles import describe_tier_prices, load_profile
 from rgt_tui.providers.answers import (
-    Page,
-    Proof,
-    number,
-    port,
+    AnswerProof,
+    ListPage,
+    as_object,
+    parse_count,
+    parse_number,
+    parse_port,
+    parse_signed,
+    parse_text,
+    parse_time,
     read_pages,
-    signed,
-    table,
-    text,
-    when,
-    whole,
 )
-from rgt_tui.providers.control_plane import Context, NotFound, ProviderError, printable
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
+from rgt_tui.providers.control_plane import AccountContext, NotFound, ProviderError, make_printable
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
+from rgt_tui.providers.rented import (
+    START,
+    AccountBalance,
+    MachineCall,
+    RentedAccount,
+    RentedMachine,
+    state_of,
+)
 
 VENDOR = "https://api.autodl.com"
 CONSOLE = "https://www.autodl.com/console/instance/list"
@@ -64,35 +71,41 @@ RESTING_DISK = "data disk of a stopped instance"
 """Charged at an unpublished small rate; sources disagree whether a disk without expansion is
 charged.
 """
-REFUSALS: dict[int | str, Proof] = {
-    "AuthorizeFailed": Proof.NOTHING,
-    "PermissionDenied": Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    "AuthorizeFailed": AnswerProof.NOTHING,
+    "PermissionDenied": AnswerProof.NOTHING,
 }
 """The two codes that clearly mean that nothing was done; AutoDL documents neither its codes nor
 statuses. https://www.autodl.com/docs/instance_pro_api/ (verified 2026-08)
 """
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 
 
-def open_account(ref: ProviderRef, context: Context) -> AutodlAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> AutodlAccount:
     """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
-        ref, context, vendor=VENDOR, console=CONSOLE, key_env=KEY_ENV, scheme="", wrong=wrong
+        ref,
+        context,
+        vendor=VENDOR,
+        console=CONSOLE,
+        key_env=KEY_ENV,
+        scheme="",
+        wrong=find_body_error,
     )
     return AutodlAccount(ref, http, context.clock)
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error in a body, regardless of the HTTP status; None = no error."""
-    code = table(data).get("code")
+    code = as_object(data).get("code")
     if code is None or code == "Success":
         return None
-    word = printable(code, 80)
-    said = text(table(data).get("msg"), 200)
-    return Wrong(word, f"{word}: {said}" if said else word, MEANS.get(word))
+    word = make_printable(code, 80)
+    said = parse_text(as_object(data).get("msg"), 200)
+    return BodyError(word, f"{word}: {said}" if said else word, MEANS.get(word))
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class InstanceSnapshot(msgspec.Struct, frozen=True):
     """The used fields of a running instance's snapshot; None = not given."""
 
     at: float
@@ -112,37 +125,43 @@ class AutodlAccount(RentedAccount):
 
     platform: ClassVar[str] = "AutoDL"
     api: ClassVar[str] = "Pro API"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "关机", Verb.DESTROY: "释放"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "power_off", Verb.DESTROY: "release"}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "关机",
+        BillingVerb.DESTROY: "释放",
+    }
+    words: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "power_off",
+        BillingVerb.DESTROY: "release",
+    }
     currency: ClassVar[str] = "CNY"
     ids: ClassVar[re.Pattern[str]] = re.compile(r"pro-[A-Za-z0-9-]{1,60}")
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         super().__init__(ref, http, clock)
-        self._snapshots: dict[str, Snapshot] = {}
+        self._snapshots: dict[str, InstanceSnapshot] = {}
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Find one instance in the complete list, which has more data than single reads."""
-        rows = await self._rows()
+        rows = await self._list_rows()
         found = next((row for row in rows if row.get("uuid") == instance), None)
         if found is None:
             raise NotFound(
                 f"AutoDL does not list {instance}", console=self.http.console, status=200
             )
-        return await self._machine(found)
+        return await self._parse_with_snapshot(found)
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Request all instances, page by page, and the snapshots of running ones."""
-        return tuple([await self._machine(row) for row in await self._rows()])
+        return tuple([await self._parse_with_snapshot(row) for row in await self._list_rows()])
 
-    async def _rows(self) -> tuple[Mapping[str, object], ...]:
-        async def read(cursor: str | None) -> Page:
+    async def _list_rows(self) -> tuple[Mapping[str, object], ...]:
+        async def read_page(cursor: str | None) -> ListPage:
             index = 1 if cursor is None else int(cursor)
-            answer = await self.http.ask(
+            answer = await self.http.send_query(
                 "POST", f"{PRO}/list", {"page_index": index, "page_size": PAGE}
             )
-            data = table(self._data(answer.data))
-            rows, last = data.get("list"), number(data.get("max_page")) or 1
+            data = as_object(self._require_success(answer.data))
+            rows, last = data.get("list"), parse_number(data.get("max_page")) or 1
             # An empty page followed by others is a truncated list.
             if index >= last:
                 following = None
@@ -150,42 +169,46 @@ class AutodlAccount(RentedAccount):
                 following = str(index + 1)
             else:
                 following = ""
-            return Page(rows, following, answer, number(data.get("result_total")))
+            return ListPage(rows, following, answer, parse_number(data.get("result_total")))
 
-        return tuple(map(table, await read_pages(read, "instances", self.odd)))
+        return tuple(
+            map(as_object, await read_pages(read_page, "instances", self.undocumented_error))
+        )
 
-    def _data(self, answer: object) -> object:
+    def _require_success(self, answer: object) -> object:
         """Return the data of an answer, which must have the code ``Success``."""
-        if table(answer).get("code") != "Success":
-            raise self.odd("an answer without a code")
-        return table(answer).get("data")
+        if as_object(answer).get("code") != "Success":
+            raise self.undocumented_error("an answer without a code")
+        return as_object(answer).get("data")
 
-    async def _machine(self, row: Mapping[str, object]) -> Machine:
+    async def _parse_with_snapshot(self, row: Mapping[str, object]) -> RentedMachine:
         """Parse one row of the list, with the snapshot if it is running."""
-        found = self.parse(row, None)
+        found = self.parse_machine(row, None)
         if found.lifecycle is not Lifecycle.RUNNING:
             return found
-        return self.parse(row, await self._snapshot(found.id, found.started))
+        return self.parse_machine(row, await self._fetch_snapshot(found.id, found.started))
 
-    def parse(self, row: Mapping[str, object], snapshot: Snapshot | None) -> Machine:
+    def parse_machine(
+        self, row: Mapping[str, object], snapshot: InstanceSnapshot | None
+    ) -> RentedMachine:
         """Parse one row of the list.
 
         Raises:
             BadAnswer: it has no id; any other invalid field becomes None.
         """
-        identifier = self.known_id(row.get("uuid"), "an instance without an id")
+        identifier = self.require_id(row.get("uuid"), "an instance without an id")
         status = row.get("status")
         lifecycle, bills = state_of(STATES, status)
-        started = _moment(row.get("started_at"))
-        plan = text(row.get("charge_type"), 40)
+        started = _parse_moment(row.get("started_at"))
+        plan = parse_text(row.get("charge_type"), 40)
         by_hour = plan == "payg"
         expanded = snapshot.expanded if snapshot is not None else None
         resting = ((RESTING_DISK, None),)
         running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)
-        return Machine(
+        return RentedMachine(
             id=identifier,
-            name=text(row.get("name")) or "",
-            status=printable(status or "not said", 40),
+            name=parse_text(row.get("name")) or "",
+            status=make_printable(status or "not said", 40),
             lifecycle=lifecycle,
             bills=bills,
             compute=snapshot.per_hour if snapshot is not None and by_hour else None,
@@ -197,18 +220,20 @@ class AutodlAccount(RentedAccount):
             port=snapshot.port if snapshot is not None else None,
             user="root",
             gpu=(snapshot.gpu if snapshot is not None else None)
-            or text(row.get("gpu_spec_uuid"), 60),
-            gpu_count=whole(row.get("req_gpu_amount")),
-            region=text(row.get("region_name"), 60) or text(row.get("region_sign"), 60),
-            created=when(row.get("created_at")),
+            or parse_text(row.get("gpu_spec_uuid"), 60),
+            gpu_count=parse_count(row.get("req_gpu_amount")),
+            region=parse_text(row.get("region_name"), 60) or parse_text(row.get("region_sign"), 60),
+            created=parse_time(row.get("created_at")),
             started=started,
-            ends_at=_moment(row.get("expired_at")),
+            ends_at=_parse_moment(row.get("expired_at")),
             doubt=None
             if by_hour
             else f"charged as {plan or 'unknown'}, not by the hour: AutoDL reports no price",
         )
 
-    async def _snapshot(self, instance: str, started: float | None) -> Snapshot | None:
+    async def _fetch_snapshot(
+        self, instance: str, started: float | None
+    ) -> InstanceSnapshot | None:
         """Return the snapshot of a running instance.
 
         After a failure, the last one of the same run.
@@ -220,64 +245,72 @@ class AutodlAccount(RentedAccount):
         if known is not None and 0 <= now - known.at < SNAPSHOT_AGE:
             return known
         with contextlib.suppress(ProviderError):
-            data = table(
-                self._data((await self.http.get(f"{PRO}/snapshot?instance_uuid={instance}")).data)
+            data = as_object(
+                self._require_success(
+                    (await self.http.get(f"{PRO}/snapshot?instance_uuid={instance}")).data
+                )
             )
-            price = number(data.get("payg_price"))
-            known = self._snapshots[instance] = Snapshot(
+            price = parse_number(data.get("payg_price"))
+            known = self._snapshots[instance] = InstanceSnapshot(
                 at=now,
                 started=started,
                 # In thousandths of a yuan per hour.
                 per_hour=None if price is None else price / 1000.0,
-                host=text(data.get("proxy_host"), 200),
-                port=port(data.get("ssh_port")),
-                gpu=text(data.get("snapshot_gpu_alias_name"), 60),
-                expanded=number(data.get("expand_system_disk_size")),
+                host=parse_text(data.get("proxy_host"), 200),
+                port=parse_port(data.get("ssh_port")),
+                gpu=parse_text(data.get("snapshot_gpu_alias_name"), 60),
+                expanded=parse_number(data.get("expand_system_disk_size")),
             )
         return known
 
-    def tiers(self, machine: Machine) -> dict[str, str]:
+    def list_tiers(self, machine: RentedMachine) -> dict[str, str]:
         """Return the two disks; the API does not report whether the file storage is mounted."""
         return {"/": "system", "/root/autodl-tmp": "data"}
 
-    def bills_apart(self, verb: Verb) -> tuple[str, ...]:
+    def bills_apart(self, verb: BillingVerb) -> tuple[str, ...]:
         """Return a line about the file storage, which is a separate quota."""
         tier = next((one for one in load_profile("autodl").tiers if one.name == "shared-fs"), None)
         if tier is None:
             return ()
         return (
-            f"file storage of the account (/root/autodl-fs): {price_words(tier, running=False)}",
+            f"file storage of the account (/root/autodl-fs): {describe_tier_prices(tier, running=False)}",
         )
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call for a verb."""
         if what == START:
-            return Call("POST", f"{PRO}/power_on", {"instance_uuid": instance, "payload": "gpu"})
-        return Call("POST", f"{PRO}/{self.words[Verb(what)]}", {"instance_uuid": instance})
+            return MachineCall(
+                "POST", f"{PRO}/power_on", {"instance_uuid": instance, "payload": "gpu"}
+            )
+        return MachineCall(
+            "POST", f"{PRO}/{self.words[BillingVerb(what)]}", {"instance_uuid": instance}
+        )
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Require ``Success``, which means that the call was accepted, not that it is done."""
-        self._data(data)
+        self._require_success(data)
         return "Success"
 
-    async def read_purse(self) -> Purse | None:
+    async def read_purse(self) -> AccountBalance | None:
         """Request the balance, in thousandths of a yuan.
 
         Vouchers, valid only for some things, are ignored.
         """
-        data = table(
-            self._data((await self.http.ask("POST", "/api/v1/dev/wallet/balance", {})).data)
+        data = as_object(
+            self._require_success(
+                (await self.http.send_query("POST", "/api/v1/dev/wallet/balance", {})).data
+            )
         )
-        assets = signed(data.get("assets"))
+        assets = parse_signed(data.get("assets"))
         if assets is None:
             return None
-        return Purse(assets / 1000.0)
+        return AccountBalance(assets / 1000.0)
 
 
-def _moment(value: object) -> float | None:
+def _parse_moment(value: object) -> float | None:
     """Return a time given as text, or as an object with a validity flag."""
     if isinstance(value, dict):
         if value.get("Valid") is True:
-            return when(value.get("Time"))
+            return parse_time(value.get("Time"))
         return None
-    return when(value)
+    return parse_time(value)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.providers.control_plane import BadAnswer, Unreachable, printable
+from rgt_tui.providers.control_plane import BadAnswer, Unreachable, make_printable
 
 MOST = 16 << 20
 """Maximum bytes of output: a large cluster's list of one person's jobs or pods is some MiB."""
@@ -24,7 +24,7 @@ LOST = 255
 """ssh's own exit status if it could not connect, or lost the connection."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """The result of a command."""
 
     status: int
@@ -48,22 +48,22 @@ class CommandLine:
         self._timeout_s = timeout_s
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Where they run, as text."""
         if self._via is None:
             return "this machine"
-        return printable(self._via, 80)
+        return make_printable(self._via, 80)
 
-    def written(self, words: Sequence[str]) -> str:
+    def format_command(self, words: Sequence[str]) -> str:
         """Return a command as a person would type it here."""
-        return shlex.join(self._words(words))
+        return shlex.join(self._full_command(words))
 
-    def _words(self, words: Sequence[str]) -> tuple[str, ...]:
+    def _full_command(self, words: Sequence[str]) -> tuple[str, ...]:
         if self._via is None:
             return tuple(words)
         return (*SSH, "--", self._via, shlex.join(words))
 
-    async def run(self, *words: str) -> Said:
+    async def run(self, *words: str) -> CommandResult:
         """Run one command until it ends.
 
         Raises:
@@ -71,7 +71,7 @@ class CommandLine:
                 lost.
             BadAnswer: it printed too much.
         """
-        full = self._words(words)
+        full = self._full_command(words)
         try:
             process = await asyncio.create_subprocess_exec(
                 *full,
@@ -86,11 +86,13 @@ class CommandLine:
             raise Unreachable(f"{full[0]} cannot be started here: {why}", sent=False) from None
         try:
             async with asyncio.timeout(self._timeout_s):
-                out, err = await asyncio.gather(_bounded(process.stdout), _bounded(process.stderr))
+                out, err = await asyncio.gather(
+                    _read_bounded(process.stdout), _read_bounded(process.stderr)
+                )
                 status = await process.wait()
         except TimeoutError:
             raise Unreachable(
-                f"{words[0]} on {self.where} did not end within {self._timeout_s:.0f} s; its outcome is unknown"
+                f"{words[0]} on {self.location} did not end within {self._timeout_s:.0f} s; its outcome is unknown"
             ) from None
         finally:
             if process.returncode is None:
@@ -98,17 +100,19 @@ class CommandLine:
                     os.killpg(process.pid, 9)
                 await process.wait()
         if out is None or err is None:
-            raise BadAnswer(f"{words[0]} on {self.where} printed more than {MOST >> 20} MiB")
+            raise BadAnswer(f"{words[0]} on {self.location} printed more than {MOST >> 20} MiB")
         told = [row for row in err.decode(errors="replace").splitlines() if row.strip()]
-        said = printable(told[-1]) if told else ""
+        said = make_printable(told[-1]) if told else ""
         if self._via is not None and status == LOST:
-            raise Unreachable(f"ssh {self.where}: {said or 'no connection'}; the state is unknown")
+            raise Unreachable(
+                f"ssh {self.location}: {said or 'no connection'}; the state is unknown"
+            )
         if self._via is not None and status == 127:
-            raise Unreachable(f"{words[0]} is not installed on {self.where}: {said}", sent=False)
-        return Said(status, out.decode(errors="replace"), said)
+            raise Unreachable(f"{words[0]} is not installed on {self.location}: {said}", sent=False)
+        return CommandResult(status, out.decode(errors="replace"), said)
 
 
-async def _bounded(stream: asyncio.StreamReader | None) -> bytes | None:
+async def _read_bounded(stream: asyncio.StreamReader | None) -> bytes | None:
     """Return all output of a stream; None if it is too much."""
     assert stream is not None
     parts: list[bytes] = []

@@ -14,23 +14,29 @@ import msgspec
 from rgt_tui.model import (
     BY_HAND,
     CLICK,
+    BillingVerb,
     Leftover,
     Lifecycle,
     Meter,
     Permit,
     Profile,
     ProviderRef,
-    Verb,
-    steady,
+    steady_time,
 )
-from rgt_tui.profiles import action_for, in_both, keeps_billing, lacking, load_profile
+from rgt_tui.profiles import (
+    action_for,
+    bilingual_verb,
+    describe_missing_verb,
+    list_kept_charges,
+    load_profile,
+)
 from rgt_tui.providers.answers import Answers
 from rgt_tui.providers.control_plane import (
-    Context,
+    AccountContext,
     Instance,
     Market,
     ProviderError,
-    printable,
+    make_printable,
     use_permit,
 )
 from rgt_tui.providers.registry import IN_BOX
@@ -41,7 +47,7 @@ by then.
 """
 
 
-class Sight(msgspec.Struct, frozen=True):
+class BoxSighting(msgspec.Struct, frozen=True):
     """What rgt sees of a box, over SSH."""
 
     answers: bool
@@ -49,7 +55,7 @@ class Sight(msgspec.Struct, frozen=True):
     """Client clock of its last answer; None = never."""
 
 
-def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
+def judge_sighting(sight: BoxSighting | None, now: float) -> tuple[Lifecycle, str]:
     """Return the state that follows from a sighting, and its text.
 
     Silence never means *stopped*.
@@ -66,11 +72,11 @@ def seen(sight: Sight | None, now: float) -> tuple[Lifecycle, str]:
     return Lifecycle.UNKNOWN, f"{since}: probably stopped, not confirmed: check the console"
 
 
-ANSWERS: Answers = {verb: {} for verb in Verb}
+ANSWERS: Answers = {verb: {} for verb in BillingVerb}
 """Empty, because a person acts and nothing is sent."""
 
 
-def open_account(ref: ProviderRef, context: Context) -> ConsoleAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> ConsoleAccount:
     """Return the account that a box belongs to; see `rgt_tui.providers.control_plane.Open`."""
     if ref.kind in IN_BOX:
         return InBoxAccount(ref, load_profile(IN_BOX[ref.kind]), context.clock)
@@ -83,17 +89,17 @@ class ConsoleAccount:
     def __init__(self, ref: ProviderRef, profile: Profile, clock: Callable[[], float]) -> None:
         self.ref, self.profile, self.clock = ref, profile, clock
 
-    def box(self, instance: str) -> ConsoleBox:
+    def open_control_plane(self, instance: str) -> ConsoleBox:
         """Return the stand-in for the control plane of one box."""
         return ConsoleBox(
             msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock
         )
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """Raise the error that no API reports leftovers."""
-        raise self.untold("what is billed besides machines")
+        raise self.no_api_error("what is billed besides machines")
 
-    def untold(self, what: str) -> ProviderError:
+    def no_api_error(self, what: str) -> ProviderError:
         """Return the error for a question that only the console answers."""
         return ProviderError(
             f"{self.profile.name} has no API that reports {what}: check its console",
@@ -101,7 +107,7 @@ class ConsoleAccount:
             sent=False,
         )
 
-    def market(self) -> Market | None:
+    def open_market(self) -> Market | None:
         """Return None: machines are rented on the console."""
         return None
 
@@ -121,7 +127,7 @@ class ConsoleBox:
             clock: Returns Unix time.
         """
         self._ref, self._profile, self._clock = ref, profile, clock
-        self.sight: Callable[[], Sight | None] = lambda: None
+        self.sight: Callable[[], BoxSighting | None] = lambda: None
         """Returns the current sighting of the box; None = rgt does not check."""
 
     @property
@@ -143,16 +149,16 @@ class ConsoleBox:
     async def read(self, instance: str) -> Meter:
         """Return what is seen of the box; nothing is known about its meter."""
         now = self._clock()
-        life, status = seen(self.sight(), now)
+        life, status = judge_sighting(self.sight(), now)
         return Meter(
             lifecycle=life,
             at=now,
             source=f"{self._profile.name} has no API; seen from here",
             native_status=status,
-            actions=self._accepts(),
+            actions=self._accepted_actions(),
         )
 
-    def _accepts(self) -> tuple[str, ...]:
+    def _accepted_actions(self) -> tuple[str, ...]:
         return (CLICK,)
 
     async def list(self) -> tuple[Instance, ...]:
@@ -173,45 +179,45 @@ class ConsoleBox:
 
     async def stop(self, permit: Permit) -> str:
         """Return what to click; nothing is sent."""
-        return self._yours(permit, Verb.PARK)
+        return self._leave_to_person(permit, BillingVerb.PARK)
 
     async def destroy(self, permit: Permit) -> str:
         """Return what to click; nothing is sent."""
-        return self._yours(permit, Verb.DESTROY)
+        return self._leave_to_person(permit, BillingVerb.DESTROY)
 
-    def _yours(self, permit: Permit, verb: Verb) -> str:
-        use_permit(permit, verb, self._ref, steady())
-        if none := lacking(self._profile, verb):
+    def _leave_to_person(self, permit: Permit, verb: BillingVerb) -> str:
+        use_permit(permit, verb, self._ref, steady_time())
+        if none := describe_missing_verb(self._profile, verb):
             raise ProviderError(none, console=self.console_url, sent=False)
-        return f"rgt sends nothing; do it yourself now: {self._ways(verb)}"
+        return f"rgt sends nothing; do it yourself now: {self._describe_steps(verb)}"
 
-    def _ways(self, verb: Verb) -> str:
+    def _describe_steps(self, verb: BillingVerb) -> str:
         action = action_for(self._profile, verb)
         if action is None:
-            return lacking(self._profile, verb)
-        ways = action.how or (f"console: {in_both(action)}",)
-        return f"{' · '.join(ways)} ({printable(self.instance, 80)}, {self.console_url})"
+            return describe_missing_verb(self._profile, verb)
+        ways = action.how or (f"console: {bilingual_verb(action)}",)
+        return f"{' · '.join(ways)} ({make_printable(self.instance, 80)}, {self.console_url})"
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the text that nothing is sent, and what to click."""
-        return f"nothing; you do it: {self._ways(verb)}"
+        return f"nothing; you do it: {self._describe_steps(verb)}"
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         """Return the label of the console's button."""
         action = action_for(self._profile, verb)
         if action is None:
             return ""
         return action.native_label
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word among ``Meter.actions``."""
         return CLICK
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return what keeps billing according to the profile."""
-        return keeps_billing(self._profile, verb)
+        return list_kept_charges(self._profile, verb)
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         """Return nothing: the profile decides."""
         return {}
 
@@ -229,12 +235,14 @@ Commands*).
 class InBoxAccount(ConsoleAccount):
     """An account that only its console knows, with boxes that switch themselves off."""
 
-    def box(self, instance: str) -> InBox:
+    def open_control_plane(self, instance: str) -> SelfStoppingBox:
         """Return the stand-in for the control plane of one box."""
-        return InBox(msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock)
+        return SelfStoppingBox(
+            msgspec.structs.replace(self.ref, instance=instance), self.profile, self.clock
+        )
 
 
-class InBox(ConsoleBox):
+class SelfStoppingBox(ConsoleBox):
     """A box that is parked by a command on it, and destroyed by a person on the console."""
 
     def __init__(self, ref: ProviderRef, profile: Profile, clock: Callable[[], float]) -> None:
@@ -250,7 +258,7 @@ class InBox(ConsoleBox):
 
         The connection is lost in the process, as expected.
         """
-        use_permit(permit, Verb.PARK, self.ref, steady())
+        use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         if self.run is None:
             raise ProviderError(
                 f"there is no connection to the box; run {self.command} on it",
@@ -273,21 +281,21 @@ class InBox(ConsoleBox):
         what = "the connection was lost, as when a box stops" if status is None else "exit status 0"
         return f"{self.command} was run on the box, {what}"
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the command, and that its outcome cannot be queried."""
-        if verb is not Verb.PARK:
-            return super().describe(verb, instance)
+        if verb is not BillingVerb.PARK:
+            return super().describe_call(verb, instance)
         return f"on the box, over the open connection: {self.command} (only the console shows its outcome)"
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word among ``Meter.actions``."""
-        if verb is Verb.PARK:
+        if verb is BillingVerb.PARK:
             return self.command
-        return super().action(verb)
+        return super().native_action(verb)
 
-    def _accepts(self) -> tuple[str, ...]:
+    def _accepted_actions(self) -> tuple[str, ...]:
         """Return the accepted actions. The command needs a box that answers."""
         sight = self.sight()
         if sight is not None and sight.answers:
-            return (self.command, *super()._accepts())
-        return super()._accepts()
+            return (self.command, *super()._accepted_actions())
+        return super()._accepted_actions()

@@ -12,7 +12,17 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from rgt_tui.model import Bid, Leftover, Meter, Offer, Permit, ProviderRef, RentPermit, Verb, Wish
+from rgt_tui.model import (
+    Bid,
+    BillingVerb,
+    Leftover,
+    Meter,
+    Offer,
+    Permit,
+    ProviderRef,
+    RentalRequest,
+    RentPermit,
+)
 
 
 class ProviderError(Exception):
@@ -73,7 +83,7 @@ class NotFound(ProviderError):
     """
 
 
-class Conflict(ProviderError):
+class StateConflict(ProviderError):
     """The machine's current state does not allow the action (409)."""
 
 
@@ -176,35 +186,35 @@ class Provider(Protocol):
         """Send the destroy call once; see `stop`."""
         ...
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact call that would be sent, for a person to read first."""
         ...
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         """Return the platform's own word for the verb, as on its console."""
         ...
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word for the verb among ``Meter.actions``."""
         ...
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return what would keep billing after the verb, one line each, by the last reading."""
         ...
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         """Return mount point → name of the profile's storage tier, by the last reading."""
         ...
 
 
-class Owner(Protocol):
+class AccountData(Protocol):
     """The common data of an account."""
 
     ref: ProviderRef
     """Any machine of the account."""
 
 
-OwnerT = TypeVar("OwnerT", bound=Owner)
+OwnerT = TypeVar("OwnerT", bound=AccountData)
 
 
 class OneMachine(Generic[OwnerT]):
@@ -231,11 +241,11 @@ class Account(Protocol):
     Its boxes share its connections, its key and its rate limit.
     """
 
-    def box(self, instance: str) -> Provider:
+    def open_control_plane(self, instance: str) -> Provider:
         """Return the control plane of one box. Nothing is sent."""
         ...
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List what the account is billed for besides machines, e.g. volumes and addresses.
 
         Raises:
@@ -244,7 +254,7 @@ class Account(Protocol):
         """
         ...
 
-    def market(self) -> Market | None:
+    def open_market(self) -> Market | None:
         """Return the market that rents machines.
 
         None = a person rents them on the platform's console.
@@ -259,7 +269,7 @@ class Account(Protocol):
 class Market(Protocol):
     """Rents machines of an account. No platform has idempotency keys: a creation is sent once."""
 
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the current offers for a wish, the cheapest first; empty = nothing is available.
 
         Raises:
@@ -267,15 +277,17 @@ class Market(Protocol):
         """
         ...
 
-    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
-        """Return the exact call of `create`, without secrets, for a person to read first."""
+    def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
+        """Return the exact call of `create_instance`, without secrets, for a person to read first."""
         ...
 
-    async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
+    async def create_instance(
+        self, offer: Offer, wish: RentalRequest, token: str, permit: RentPermit
+    ) -> Instance:
         """Send the one creation call; return the machine as far as the answer describes it.
 
         Args:
-            offer: One of `offers`.
+            offer: One of `find_offers`.
             wish: The wish it was found for.
             token: Random, up to 40 characters of ``a-z0-9-``; it becomes (part of) the machine's
                 name or label, the only way to find a machine whose answer was lost.
@@ -288,7 +300,7 @@ class Market(Protocol):
         """
         ...
 
-    async def find(self, token: str) -> tuple[Instance, ...]:
+    async def find_by_token(self, token: str) -> tuple[Instance, ...]:
         """Return the machines whose name or label has the token.
 
         Lists lag, so none is no proof yet.
@@ -300,7 +312,7 @@ class Market(Protocol):
 
 
 def leftover_gaps(account: Account) -> tuple[str, ...]:
-    """Return what may bill besides machines and the last `Account.leftovers` could not list."""
+    """Return what may bill besides machines and the last `Account.list_leftovers` could not list."""
     found: tuple[str, ...] = getattr(account, "leftover_gaps", ())
     return found
 
@@ -350,7 +362,7 @@ def bidder_of(account: Account) -> Bidder | None:
     return found
 
 
-class Context(msgspec.Struct, frozen=True):
+class AccountContext(msgspec.Struct, frozen=True):
     """The parameters for opening any account."""
 
     clock: Callable[[], float]
@@ -362,7 +374,7 @@ class Context(msgspec.Struct, frozen=True):
     timeout_s: float
 
 
-Open = Callable[[ProviderRef, Context], Account]
+Open = Callable[[ProviderRef, AccountContext], Account]
 """Opens the account of a box. Nothing is sent; a missing key shows in the first reading."""
 
 
@@ -370,7 +382,7 @@ _used: dict[str, float] = {}
 """The used permits of this process with their expiry; expired ones are refused for that reason."""
 
 
-def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None:
+def use_permit(permit: Permit, verb: BillingVerb, ref: ProviderRef, now: float) -> None:
     """Use a permit right before its one call; refuse one that does not cover exactly this.
 
     Args:
@@ -383,7 +395,7 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
         PermitRefused: with every reason at once; an unused permit stays unused.
     """
     reasons = [
-        f"the permit is for {what} {printable(given) or '(none)'}, not for {printable(wanted) or '(none)'}"
+        f"the permit is for {what} {make_printable(given) or '(none)'}, not for {make_printable(wanted) or '(none)'}"
         for what, given, wanted in (
             ("verb", permit.verb.value, verb.value),
             ("provider", permit.kind, ref.kind),
@@ -424,7 +436,7 @@ def use_rent_permit(
         PermitRefused: with every reason at once; an unused permit stays unused.
     """
     reasons = [
-        f"the permit is for {what} {printable(given) or '(none)'}, not for {printable(wanted) or '(none)'}"
+        f"the permit is for {what} {make_printable(given) or '(none)'}, not for {make_printable(wanted) or '(none)'}"
         for what, given, wanted in (
             ("provider", permit.kind, ref.kind),
             ("account", permit.account, ref.account),
@@ -456,7 +468,7 @@ def use_rent_permit(
     _used[used] = math.inf
 
 
-class Pause:
+class RequestPause:
     """A pause between requests; it also ends if the clock is set to before its beginning."""
 
     def __init__(self) -> None:
@@ -466,7 +478,7 @@ class Pause:
         """Start the pause at `now` (client clock)."""
         self._begun, self._ends = now, now + seconds
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return the seconds that remain; 0 = it is over."""
         if self._begun <= now < self._ends:
             return self._ends - now
@@ -483,7 +495,7 @@ def keep_last_good(last: Meter, fresh: Meter) -> Meter:
     return msgspec.structs.replace(last, error=fresh.error)
 
 
-def printable(text: object, limit: int = 300) -> str:
+def make_printable(text: object, limit: int = 300) -> str:
     """Return `text` without control, escape or bidi characters, cut to `limit` characters.
 
     A provider's strings are shown on a terminal, and are trusted no more than a box's log.

@@ -20,33 +20,48 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from rgt_tui.model import Leftover, Lifecycle, MeterKind, Offer, ProviderRef, Verb, Wish
+from rgt_tui.model import (
+    BillingVerb,
+    Leftover,
+    Lifecycle,
+    MeterKind,
+    Offer,
+    ProviderRef,
+    RentalRequest,
+)
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.profiles import HOURS
 from rgt_tui.providers.answers import (
-    Page,
+    AnswerProof,
+    ListPage,
     Parts,
-    Proof,
-    array,
-    number,
+    as_array,
+    as_object,
+    parse_bool,
+    parse_count,
+    parse_number,
+    parse_text,
+    parse_time,
     read_optional,
     read_pages,
-    said,
-    table,
-    text,
-    when,
-    whole,
 )
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     BadAnswer,
-    Context,
     Instance,
     NotFound,
     ProviderError,
-    printable,
+    make_printable,
 )
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount, state_of
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
+from rgt_tui.providers.rented import (
+    START,
+    AccountBalance,
+    MachineCall,
+    RentedAccount,
+    RentedMachine,
+    state_of,
+)
 from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 
 VENDOR = "https://api.digitalocean.com"
@@ -82,9 +97,13 @@ HANGING = (
 free while assigned, but not once it is unassigned:
 https://docs.digitalocean.com/products/networking/reserved-ips/how-to/modify/ (verified 2025-06).
 """
-REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
+REFUSALS: dict[int | str, AnswerProof] = {
+    401: AnswerProof.NOTHING,
+    404: AnswerProof.ASK,
+    429: AnswerProof.NOTHING,
+}
 """For a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 Pages = Callable[[str, str], Awaitable[tuple[object, ...]]]
 IMAGES = {"nvidia": ("gpu-h100x1-base", "gpu-h100x8-base"), "amd": ("gpu-amd-base", "gpu-amd-base")}
 """Vendor → DigitalOcean's own images with drivers, for one GPU and for several.
@@ -98,7 +117,7 @@ NOTES = (
 )
 
 
-def open_account(ref: ProviderRef, context: Context) -> DigitalOceanAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> DigitalOceanAccount:
     """Return the account that a droplet belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -107,7 +126,7 @@ def open_account(ref: ProviderRef, context: Context) -> DigitalOceanAccount:
         console=CONSOLE,
         key_env=KEY_ENV,
         vendor_files=tuple((path, key_of_doctl) for path in KEY_FILES),
-        wrong=wrong,
+        wrong=find_body_error,
     )
     return DigitalOceanAccount(ref, http, context.clock)
 
@@ -137,17 +156,17 @@ def key_of_doctl(path: Path) -> str:
     return values.get(f"auth-contexts/{context}", "")
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body like ``{"id": "not_found", "message": …}``.
 
     The id becomes the code.
     """
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or "message" not in data:
         return None
-    return Wrong(printable(data["id"], 80), text(data["message"], 200) or "")
+    return BodyError(make_printable(data["id"], 80), parse_text(data["message"], 200) or "")
 
 
-class Hanging(msgspec.Struct, frozen=True):
+class AttachedResources(msgspec.Struct, frozen=True):
     """Resources attached to a droplet, read at `at`: those that bill now, and after a destroy."""
 
     at: float
@@ -160,9 +179,9 @@ class DigitalOceanAccount(RentedAccount):
 
     platform: ClassVar[str] = "DigitalOcean"
     api: ClassVar[str] = "API v2"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "Destroy"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "destroy"}
-    lacks: ClassVar[Mapping[str, str]] = {Verb.PARK: OFF_BILLS}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {BillingVerb.DESTROY: "Destroy"}
+    words: ClassVar[Mapping[BillingVerb, str]] = {BillingVerb.DESTROY: "destroy"}
+    lacks: ClassVar[Mapping[str, str]] = {BillingVerb.PARK: OFF_BILLS}
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[1-9][0-9]{0,17}")
     not_listed: ClassVar[tuple[str, ...]] = (
         "load balancers",
@@ -174,54 +193,54 @@ class DigitalOceanAccount(RentedAccount):
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         """Create an account; see `RentedAccount`."""
         super().__init__(ref, http, clock)
-        self._hanging: dict[str, Hanging] = {}
+        self._hanging: dict[str, AttachedResources] = {}
         self._asked: dict[str, float] = {}
-        self._market = DigitalOceanMarket(self, self.pages, self.parse)
+        self._market = DigitalOceanMarket(self, self.fetch_pages, self.parse_machine)
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Request one droplet, and its attached resources."""
-        raw = table((await self.http.get(f"/v2/droplets/{instance}")).data).get("droplet")
+        raw = as_object((await self.http.get(f"/v2/droplets/{instance}")).data).get("droplet")
         await self._learn_hanging(instance, FRESH)
-        return self.parse(raw)
+        return self.parse_machine(raw)
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Request all GPU droplets, which the plain list omits.
 
         Others only if one of them is a box.
         """
         others = any(one.gpu is None for one in self._seen.values())
-        raw = list(await self.pages("/v2/droplets?type=gpus", "droplets"))
+        raw = list(await self.fetch_pages("/v2/droplets?type=gpus", "droplets"))
         if others:
-            raw += await self.pages("/v2/droplets?type=droplets", "droplets")
-        ids = [str(one.get("id")) for one in map(table, raw)]
+            raw += await self.fetch_pages("/v2/droplets?type=droplets", "droplets")
+        ids = [str(one.get("id")) for one in map(as_object, raw)]
         for instance in sorted(ids, key=lambda one: self._asked.get(one, 0.0))[:ASKED_AT_ONCE]:
             await self._learn_hanging(instance, HANGING_AGE)
-        return tuple(self.parse(one) for one in raw)
+        return tuple(self.parse_machine(one) for one in raw)
 
-    async def pages(self, path: str, key: str) -> tuple[object, ...]:
+    async def fetch_pages(self, path: str, key: str) -> tuple[object, ...]:
         """Request all pages of a list.
 
         Raises:
             ProviderError: among others, if the number of items differs from the announced one.
         """
 
-        async def read(cursor: str | None) -> Page:
+        async def read_page(cursor: str | None) -> ListPage:
             number_of = 1 if cursor is None else int(cursor)
             joint = "&" if "?" in path else "?"
             answer = await self.http.get(f"{path}{joint}per_page={PER_PAGE}&page={number_of}")
-            data = table(answer.data)
-            items, total = data.get(key), table(data.get("meta")).get("total")
-            address = table(table(data.get("links")).get("pages")).get("next")
+            data = as_object(answer.data)
+            items, total = data.get(key), as_object(data.get("meta")).get("total")
+            address = as_object(as_object(data.get("links")).get("pages")).get("next")
             following = _next_page(address, after=number_of) if address else None
             # An empty page between others may be truncated.
-            return Page(
+            return ListPage(
                 items,
                 None if following is None else following if items else "",
                 answer,
                 total if type(total) is int else None,
             )
 
-        return await read_pages(read, key, self.odd)
+        return await read_pages(read_page, key, self.undocumented_error)
 
     async def _learn_hanging(self, instance: str, age: float) -> None:
         """Read a droplet's attached resources unless done recently.
@@ -236,78 +255,83 @@ class DigitalOceanAccount(RentedAccount):
         self._asked[instance] = now
         with contextlib.suppress(ProviderError):
             path = f"/v2/droplets/{instance}/destroy_with_associated_resources"
-            parts = [(part, bills) for part, bills in _hanging((await self.http.get(path)).data)]
-            self._hanging[instance] = Hanging(
+            parts = [
+                (part, bills) for part, bills in _iterate_attached((await self.http.get(path)).data)
+            ]
+            self._hanging[instance] = AttachedResources(
                 now, tuple(part for part, bills in parts if bills), tuple(part for part, _ in parts)
             )
 
-    def parse(self, raw: object) -> Machine:
+    def parse_machine(self, raw: object) -> RentedMachine:
         """Parse a droplet.
 
         Raises:
             BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
-        droplet = table(raw)
+        droplet = as_object(raw)
         number_of = droplet.get("id")
         if type(number_of) is not int or not 0 < number_of < 10**18:
-            raise self.odd("a droplet without an id")
-        instance, size = str(number_of), table(droplet.get("size"))
-        status = text(droplet.get("status"), 40) or "not said"
+            raise self.undocumented_error("a droplet without an id")
+        instance, size = str(number_of), as_object(droplet.get("size"))
+        status = parse_text(droplet.get("status"), 40) or "not said"
         life, bills = state_of(STATES, status)
-        gpu = table(droplet.get("gpu_info")) or table(size.get("gpu_info"))
-        locked = said(droplet.get("locked")) is True
+        gpu = as_object(droplet.get("gpu_info")) or as_object(size.get("gpu_info"))
+        locked = parse_bool(droplet.get("locked")) is True
         hanging = self._hanging.get(instance)
         address = next(
             (
                 found
-                for one in map(table, array(table(droplet.get("networks")).get("v4")))
-                if one.get("type") == "public" and (found := text(one.get("ip_address"), 60))
+                for one in map(as_object, as_array(as_object(droplet.get("networks")).get("v4")))
+                if one.get("type") == "public" and (found := parse_text(one.get("ip_address"), 60))
             ),
             None,
         )
-        return Machine(
+        return RentedMachine(
             id=instance,
-            name=text(droplet.get("name"), 255) or "",
+            name=parse_text(droplet.get("name"), 255) or "",
             status=f"{status}{' (bills in full)' if status == 'off' else ''}{' (locked)' if locked else ''}",
             lifecycle=life,
             bills=bills,
-            compute=number(size.get("price_hourly")),
-            storage=(*_backups(droplet), *(_unasked(droplet) if hanging is None else hanging.now)),
+            compute=parse_number(size.get("price_hourly")),
+            storage=(
+                *_list_backups(droplet),
+                *(_list_unpriced(droplet) if hanging is None else hanging.now),
+            ),
             outlives=None if hanging is None else hanging.afterwards,
             actions=() if locked else ("destroy",),
             host=address,
             port=None if address is None else 22,
             user="root",
-            gpu=text(gpu.get("model"), 60),
-            gpu_count=whole(gpu.get("count")),
-            region=text(table(droplet.get("region")).get("slug"), 40),
-            created=when(droplet.get("created_at")),
+            gpu=parse_text(gpu.get("model"), 60),
+            gpu_count=parse_count(gpu.get("count")),
+            region=parse_text(as_object(droplet.get("region")).get("slug"), 40),
+            created=parse_time(droplet.get("created_at")),
             # From the creation to the end, whatever its state in between.
-            billed_since=when(droplet.get("created_at")),
+            billed_since=parse_time(droplet.get("created_at")),
             spot=False,
         )
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call; there is none for a park."""
         if what == START:
-            return Call("POST", f"/v2/droplets/{instance}/actions", {"type": "power_on"})
-        if what == Verb.DESTROY:
-            return Call("DELETE", f"/v2/droplets/{instance}")
+            return MachineCall("POST", f"/v2/droplets/{instance}/actions", {"type": "power_on"})
+        if what == BillingVerb.DESTROY:
+            return MachineCall("DELETE", f"/v2/droplets/{instance}")
         return None
 
-    async def read_purse(self) -> Purse | None:
+    async def read_purse(self) -> AccountBalance | None:
         """Request the balance, which is the amount owed. Only a credit is a positive balance.
 
         https://docs.digitalocean.com/reference/api/ (billing, verified 2026-08): amounts are
         strings, and usage adds to them.
         """
-        data = table((await self.http.get("/v2/customers/my/balance")).data)
-        owed = _amount(data.get("month_to_date_balance"))
+        data = as_object((await self.http.get("/v2/customers/my/balance")).data)
+        owed = _parse_amount(data.get("month_to_date_balance"))
         if owed is not None and owed < 0:
-            return Purse(-owed)
+            return AccountBalance(-owed)
         return None
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List volumes, snapshots, reserved addresses and clusters, also of unknown droplets.
 
         A token has scopes: https://docs.digitalocean.com/reference/api/scopes/ (verified 2026-11).
@@ -317,58 +341,66 @@ class DigitalOceanAccount(RentedAccount):
             ("/v2/snapshots", "snapshots"),
             ("/v2/reserved_ips", "reserved_ips"),
         )
-        found = [(path, table(raw)) for path, key in lists for raw in await self.pages(path, key)]
-        clusters, gaps = await read_optional({"Kubernetes clusters": self._clusters})
+        found = [
+            (path, as_object(raw))
+            for path, key in lists
+            for raw in await self.fetch_pages(path, key)
+        ]
+        clusters, gaps = await read_optional({"Kubernetes clusters": self._list_clusters})
         self.leftover_gaps = (*self.not_listed, *gaps)
-        return (*(self._leftover(path, raw) for path, raw in found), *clusters)
+        return (*(self._parse_leftover(path, raw) for path, raw in found), *clusters)
 
-    async def _clusters(self) -> list[Leftover]:
+    async def _list_clusters(self) -> list[Leftover]:
         """List the Kubernetes clusters. The API has no price of the control plane.
 
         Nodes are droplets.
         """
         found = []
-        for raw in map(table, await self.pages("/v2/kubernetes/clusters", "kubernetes_clusters")):
-            identifier = text(raw.get("id"), 80)
+        for raw in map(
+            as_object, await self.fetch_pages("/v2/kubernetes/clusters", "kubernetes_clusters")
+        ):
+            identifier = parse_text(raw.get("id"), 80)
             if identifier is None:
-                raise self.odd("a cluster without an id")
-            pools = [table(pool) for pool in array(raw.get("node_pools"))]
+                raise self.undocumented_error("a cluster without an id")
+            pools = [as_object(pool) for pool in as_array(raw.get("node_pools"))]
             nodes = [
-                table(node).get("droplet_id") for pool in pools for node in array(pool.get("nodes"))
+                as_object(node).get("droplet_id")
+                for pool in pools
+                for node in as_array(pool.get("nodes"))
             ]
             cluster = Leftover(
                 what="cluster",
                 id=identifier,
-                name=text(raw.get("name"), 80) or "",
-                region=text(raw.get("region"), 40),
+                name=parse_text(raw.get("name"), 80) or "",
+                region=parse_text(raw.get("region"), 40),
                 used_by=tuple(str(node) for node in nodes if node),
                 how=f"DELETE {self.http.base_url}/v2/kubernetes/clusters/{identifier}",
             )
             found.append(cluster)
         return found
 
-    def _leftover(self, path: str, raw: dict[str, object]) -> Leftover:
+    def _parse_leftover(self, path: str, raw: dict[str, object]) -> Leftover:
         what, key = {
             "/v2/volumes": ("volume", "id"),
             "/v2/snapshots": ("snapshot", "id"),
             "/v2/reserved_ips": ("address", "ip"),
         }[path]
-        found = text(raw.get(key), 80)
+        found = parse_text(raw.get(key), 80)
         if found is None:
-            raise self.odd(f"a {what} without an id")
-        size = number(raw.get("size_gigabytes"))
-        droplet = table(raw.get("droplet")).get("id")
+            raise self.undocumented_error(f"a {what} without an id")
+        size = parse_number(raw.get("size_gigabytes"))
+        droplet = as_object(raw.get("droplet")).get("id")
         # Free while assigned; unassigned it is charged, at a price that the API does not report.
         free = what == "address" and type(droplet) is int
         return Leftover(
             what=what,
             id=found,
-            name=text(raw.get("name"), 80) or "",
+            name=parse_text(raw.get("name"), 80) or "",
             per_hour=0.0 if free else None,
             size_gb=size,
-            region=text(table(raw.get("region")).get("slug"), 40),
+            region=parse_text(as_object(raw.get("region")).get("slug"), 40),
             used_by=tuple(
-                str(one) for one in (*array(raw.get("droplet_ids")), droplet) if type(one) is int
+                str(one) for one in (*as_array(raw.get("droplet_ids")), droplet) if type(one) is int
             ),
             how=f"DELETE {self.http.base_url}{path}/{found}",
         )
@@ -388,24 +420,28 @@ def _next_page(address: object, *, after: int) -> str:
     return ""
 
 
-def _hanging(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:
+def _iterate_attached(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:
     """Yield the attached resources, and whether they bill already.
 
     Some may be hidden from the key.
     """
-    found = table(data)
+    found = as_object(data)
     for key, what, bills in HANGING:
         items = found.get(key, found.get("floating_ips") if key == "reserved_ips" else None)
         if not isinstance(items, list):
             yield (f"{what}s, if there are any (the key may not see them)", None), bills
             continue
-        for item in map(table, items):
-            cost = number(item.get("cost"))
-            name = text(item.get("name"), 80) or text(item.get("id"), 80) or "without a name"
+        for item in map(as_object, items):
+            cost = parse_number(item.get("cost"))
+            name = (
+                parse_text(item.get("name"), 80)
+                or parse_text(item.get("id"), 80)
+                or "without a name"
+            )
             yield (f"{what} {name}", None if cost is None else cost / HOURS["GB-month"]), bills
 
 
-def _unasked(droplet: Mapping[str, object]) -> Parts:
+def _list_unpriced(droplet: Mapping[str, object]) -> Parts:
     """Return the resources that the droplet itself lists, without prices."""
     known = all(isinstance(droplet.get(key), list) for key in ("volume_ids", "snapshot_ids"))
     if known and not droplet["volume_ids"] and not droplet["snapshot_ids"]:
@@ -413,14 +449,14 @@ def _unasked(droplet: Mapping[str, object]) -> Parts:
     return (("volumes and snapshots", None),)
 
 
-def _backups(droplet: Mapping[str, object]) -> Parts:
+def _list_backups(droplet: Mapping[str, object]) -> Parts:
     """Return the backups, which cost extra at a price that the API does not report."""
-    if "backups" in array(droplet.get("features")):
+    if "backups" in as_array(droplet.get("features")):
         return (("backups", None),)
     return ()
 
 
-def _amount(value: object) -> float | None:
+def _parse_amount(value: object) -> float | None:
     """Return a sum of money given as a string, which may be negative; None if it is invalid."""
     try:
         found = float(value) if isinstance(value, str) else math.nan
@@ -443,7 +479,7 @@ class DigitalOceanMarket(RentedMarket):
     """Rents droplets; see `Market`."""
 
     def __init__(
-        self, account: RentedAccount, pages: Pages, parse: Callable[[object], Machine]
+        self, account: RentedAccount, pages: Pages, parse: Callable[[object], RentedMachine]
     ) -> None:
         """Create the market of an account.
 
@@ -455,43 +491,43 @@ class DigitalOceanMarket(RentedMarket):
         super().__init__(account)
         self._pages, self._parse = pages, parse
 
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the available sizes with that GPU; see `Market.offers`."""
         check_wish(
             "DigitalOcean", wish, currency="USD", spot="DigitalOcean rents no droplet as spot"
         )
-        sizes = [table(raw) for raw in await self._pages("/v2/sizes", "sizes")]
-        with_gpu = [size for size in sizes if _model(size)]
+        sizes = [as_object(raw) for raw in await self._pages("/v2/sizes", "sizes")]
+        with_gpu = [size for size in sizes if _read_gpu_model(size)]
         if not any(_is_wished(wish, size) for size in with_gpu):
             raise unknown_gpu(
-                "DigitalOcean", wish, map(_model, with_gpu), self.account.http.console
+                "DigitalOcean", wish, map(_read_gpu_model, with_gpu), self.account.http.console
             )
-        found = (self._offer(wish, size) for size in with_gpu if _is_wished(wish, size))
+        found = (self._build_offer(wish, size) for size in with_gpu if _is_wished(wish, size))
         return in_order((offer for offer in found if offer is not None), wish)
 
-    def _offer(self, wish: Wish, size: Mapping[str, object]) -> Offer | None:
-        gpu = table(size.get("gpu_info"))
-        slug, disk = text(size.get("slug"), 80), whole(size.get("disk"))
-        regions = [name for one in array(size.get("regions")) if (name := text(one, 40))]
+    def _build_offer(self, wish: RentalRequest, size: Mapping[str, object]) -> Offer | None:
+        gpu = as_object(size.get("gpu_info"))
+        slug, disk = parse_text(size.get("slug"), 80), parse_count(size.get("disk"))
+        regions = [name for one in as_array(size.get("regions")) if (name := parse_text(one, 40))]
         places = regions if wish.region is None else [one for one in regions if one == wish.region]
         if (
             size.get("available") is not True
             or slug is None
             or not places
-            or whole(gpu.get("count")) != wish.gpu_count
+            or parse_count(gpu.get("count")) != wish.gpu_count
             or (disk is not None and disk < wish.disk_gb)
         ):
             return None
-        transfer = number(size.get("transfer"))
+        transfer = parse_number(size.get("transfer"))
         included = "some" if transfer is None else f"{transfer:g} TB"
         return Offer(
             kind=self.account.ref.kind,
             id=f"{slug}/{wish.region or ANYWHERE}",
-            gpu=_model(size),
+            gpu=_read_gpu_model(size),
             gpu_count=wish.gpu_count,
-            gpu_memory_gb=_memory(size),
+            gpu_memory_gb=_read_gpu_memory(size),
             # The price of the whole droplet with its disks; 0 is not believed.
-            compute_per_hour=number(size.get("price_hourly")) or None,
+            compute_per_hour=parse_number(size.get("price_hourly")) or None,
             storage_per_hour=0.0,
             in_per_gb=None,
             out_per_gb=OUT_PER_GB,
@@ -504,7 +540,7 @@ class DigitalOceanMarket(RentedMarket):
             ),
         )
 
-    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
+    def build_creation_call(self, offer: Offer, wish: RentalRequest, token: str) -> MachineCall:
         """Return the one creation call; the key that it names is registered before."""
         slug, _, place = offer.id.partition("/")
         if not slug or not place:
@@ -514,7 +550,7 @@ class DigitalOceanMarket(RentedMarket):
             "name": token,
             "size": slug,
             "image": wish.image or (one if offer.gpu_count == 1 else several),
-            "ssh_keys": [fingerprint(wish.public_key)] if wish.public_key else [],
+            "ssh_keys": [md5_fingerprint(wish.public_key)] if wish.public_key else [],
             "backups": False,
             "ipv6": False,
             "monitoring": False,
@@ -522,22 +558,25 @@ class DigitalOceanMarket(RentedMarket):
             "volumes": [],
             "public_networking": True,
         }
-        return Call(
+        return MachineCall(
             "POST", "/v2/droplets", body if place == ANYWHERE else {**body, "region": place}
         )
 
-    def made(self, data: object) -> str | None:
+    def find_created_id(self, data: object) -> str | None:
         """Return the id of the droplet."""
-        found = table(table(data).get("droplet")).get("id")
+        found = as_object(as_object(data).get("droplet")).get("id")
         if type(found) is int and found > 0:
             return str(found)
         return None
 
-    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+    def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, and the one that may be needed before it."""
-        return f"{self.told(self.creation(offer, wish, token))} (before it, POST /v2/account/keys if the key is new)"
+        return (
+            f"{self.format_call(self.build_creation_call(offer, wish, token))} (before it, "
+            "POST /v2/account/keys if the key is new)"
+        )
 
-    async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
+    async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
         """Register the public key if it is new. A droplet accepts only registered keys."""
         if not wish.public_key:
             raise ProviderError(
@@ -546,43 +585,43 @@ class DigitalOceanMarket(RentedMarket):
             )
         http = self.account.http
         try:
-            await http.get(f"/v2/account/keys/{fingerprint(wish.public_key)}")
+            await http.get(f"/v2/account/keys/{md5_fingerprint(wish.public_key)}")
         except NotFound:
             await http.send(
                 "POST", "/v2/account/keys", {"name": token, "public_key": wish.public_key}
             )
         return {}
 
-    async def find(self, token: str) -> tuple[Instance, ...]:
+    async def find_by_token(self, token: str) -> tuple[Instance, ...]:
         """Find droplets by name, which DigitalOcean compares as a whole, ignoring case."""
         found = await self._pages(
             f"/v2/droplets?type=gpus&name={quote(token, safe='')}", "droplets"
         )
         return tuple(
-            self.account.listed(one) for one in map(self._parse, found) if token in one.name
+            self.account.build_instance(one) for one in map(self._parse, found) if token in one.name
         )
 
 
-def _model(size: Mapping[str, object]) -> str:
-    return text(table(size.get("gpu_info")).get("model"), 60) or ""
+def _read_gpu_model(size: Mapping[str, object]) -> str:
+    return parse_text(as_object(size.get("gpu_info")).get("model"), 60) or ""
 
 
-def _memory(size: Mapping[str, object]) -> float | None:
-    vram = table(table(size.get("gpu_info")).get("vram"))
+def _read_gpu_memory(size: Mapping[str, object]) -> float | None:
+    vram = as_object(as_object(size.get("gpu_info")).get("vram"))
     if vram.get("unit") in ("gib", "gb"):
-        return number(vram.get("amount")) or None
+        return parse_number(vram.get("amount")) or None
     return None
 
 
-def _is_wished(wish: Wish, size: Mapping[str, object]) -> bool:
-    return same_gpu(wish.gpu, _model(size), _memory(size))
+def _is_wished(wish: RentalRequest, size: Mapping[str, object]) -> bool:
+    return same_gpu(wish.gpu, _read_gpu_model(size), _read_gpu_memory(size))
 
 
 ANYWHERE = "any"
 """Used instead of a region in an offer's id: any region."""
 
 
-def fingerprint(public_key: str) -> str:
+def md5_fingerprint(public_key: str) -> str:
     """Return the MD5 fingerprint of a public key, DigitalOcean's id for keys.
 
     Raises:

@@ -6,7 +6,7 @@ only deleting the instance ends the bill, which the server refuses while a run u
 
 The list is always requested with terminated instances: ``only_active`` omits every state but idle
 and busy, so a machine being created or terminated, which bills, would look gone. A terminated
-instance stays in the list, and its number in the fleet is reused: see `DstackAccount.fetch`.
+instance stays in the list, and its number in the fleet is reused: see `DstackAccount.fetch_machine`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
+from rgt_tui.model import BillingVerb, Leftover, Lifecycle, MeterKind, ProviderRef
 from rgt_tui.providers.answers import (
-    Page,
-    Proof,
-    array,
-    number,
+    AnswerProof,
+    ListPage,
+    as_array,
+    as_object,
+    parse_bool,
+    parse_count,
+    parse_number,
+    parse_text,
+    parse_time,
     read_pages,
-    said,
-    table,
-    text,
-    when,
-    whole,
 )
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     BadAnswer,
-    Context,
     NotFound,
-    Pause,
     ProviderError,
-    printable,
+    RequestPause,
+    make_printable,
 )
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
+from rgt_tui.providers.rented import START, MachineCall, RentedAccount, RentedMachine, state_of
 
 VENDOR = "https://sky.dstack.ai"
 KEY_ENV = "DSTACK_TOKEN"
@@ -64,35 +64,39 @@ MEANS = {
     "resource_not_exists": 404,
 }
 NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it is billed until its idle time is over"
-REFUSALS: dict[int | str, Proof] = {
-    400: Proof.NOTHING,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    "resource_not_exists": Proof.ASK,
-    422: Proof.NOTHING,
-    429: Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    400: AnswerProof.NOTHING,
+    401: AnswerProof.NOTHING,
+    403: AnswerProof.NOTHING,
+    "resource_not_exists": AnswerProof.ASK,
+    422: AnswerProof.NOTHING,
+    429: AnswerProof.NOTHING,
 }
 """https://dstack.ai/docs/reference/api/http/ (verified on server 0.22.5, 2026-11). 400 is also
 returned while a run uses the instance, 403 for a wrong token, 422 for a malformed body.
 """
-ANSWERS = {Verb.PARK: {}, Verb.DESTROY: REFUSALS}
+ANSWERS = {BillingVerb.PARK: {}, BillingVerb.DESTROY: REFUSALS}
 
 
-def open_account(ref: ProviderRef, context: Context) -> DstackAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> DstackAccount:
     """Return the server that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
-    http = open_http(ref, context, vendor=VENDOR, console=VENDOR, key_env=KEY_ENV, wrong=wrong)
+    http = open_http(
+        ref, context, vendor=VENDOR, console=VENDOR, key_env=KEY_ENV, wrong=find_body_error
+    )
     return DstackAccount(ref, http, context.clock)
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body: ``{"detail": {"msg", "code"}}``, or a list of such objects."""
     if not isinstance(data, dict) or "detail" not in data:
         return None
     detail = data["detail"]
-    first = table(detail if isinstance(detail, dict) else next(iter(array(detail)), None))
-    code = text(first.get("code"), 80) or ""
-    return Wrong(
-        code, text(first.get("msg"), 200) or text(detail, 200) or "an error", MEANS.get(code)
+    first = as_object(detail if isinstance(detail, dict) else next(iter(as_array(detail)), None))
+    code = parse_text(first.get("code"), 80) or ""
+    return BodyError(
+        code,
+        parse_text(first.get("msg"), 200) or parse_text(detail, 200) or "an error",
+        MEANS.get(code),
     )
 
 
@@ -100,10 +104,10 @@ class DstackAccount(RentedAccount):
     """What one token can access on one server."""
 
     platform: ClassVar[str] = "dstack"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "dstack fleet delete"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "delete"}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {BillingVerb.DESTROY: "dstack fleet delete"}
+    words: ClassVar[Mapping[BillingVerb, str]] = {BillingVerb.DESTROY: "delete"}
     lacks: ClassVar[Mapping[str, str]] = {
-        Verb.PARK: NO_PARK,
+        BillingVerb.PARK: NO_PARK,
         START: "dstack starts no instance again; apply the run once more",
     }
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[\w-]{1,60}/[\w.-]{1,80}/[0-9]{1,6}")
@@ -113,11 +117,11 @@ class DstackAccount(RentedAccount):
         super().__init__(ref, http, clock)
         self._below: dict[str, str] = {}
         """Host → the machine's id at the underlying provider."""
-        self._below_pause = Pause()
+        self._below_pause = RequestPause()
         self._uuids: dict[str, str] = {}
         """Id → the server's own identifier of the instance first read under it."""
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Find one instance in the list of its project: the server has no call to read one by name.
 
         A later instance of the fleet reuses the number of a terminated one. So an id permanently
@@ -125,7 +129,9 @@ class DstackAccount(RentedAccount):
         instead.
         """
         rows = [
-            one for one in await self._listed(instance.partition("/")[0]) if one[1].id == instance
+            one
+            for one in await self._list_instances(instance.partition("/")[0])
+            if one[1].id == instance
         ]
         live = [one for one in rows if one[1].lifecycle is not Lifecycle.GONE]
         known = self._uuids.get(instance)
@@ -133,106 +139,114 @@ class DstackAccount(RentedAccount):
         if same:
             return same[0]
         if live and known is not None:
-            raise self.odd(f"another instance under the name {printable(instance, 120)}")
+            raise self.undocumented_error(
+                f"another instance under the name {make_printable(instance, 120)}"
+            )
         if len(live) > 1:
-            raise self.odd(f"two instances under the name {printable(instance, 120)}")
+            raise self.undocumented_error(
+                f"two instances under the name {make_printable(instance, 120)}"
+            )
         if live:
             self._uuids[instance] = live[0][0]
             return live[0][1]
         if rows:
             return rows[0][1]
-        raise NotFound(f"dstack's list lacks {printable(instance, 120)}", console=self.http.console)
+        raise NotFound(
+            f"dstack's list lacks {make_printable(instance, 120)}", console=self.http.console
+        )
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Read the instances of all projects that the token may see, except terminated ones."""
-        rows = await self._listed(None)
+        rows = await self._list_instances(None)
         return tuple(machine for _, machine in rows if machine.lifecycle is not Lifecycle.GONE)
 
-    async def _listed(self, project: str | None) -> list[tuple[str, Machine]]:
+    async def _list_instances(self, project: str | None) -> list[tuple[str, RentedMachine]]:
         """Return every instance, including terminated ones, with the server's identifier.
 
         Newest first.
         """
         body = {"only_active": False, **({"project_names": [project]} if project else {})}
         found = []
-        for raw in await self._pages("instances", body, PAGE, "created"):
-            one = table(raw)
+        for raw in await self._fetch_pages("instances", body, PAGE, "created"):
+            one = as_object(raw)
             if one.get("status") == "terminated" and not one.get("fleet_name"):
                 continue  # From before fleets existed: without an id, and not billed.
-            uuid = text(one.get("id"), 80)
+            uuid = parse_text(one.get("id"), 80)
             if uuid is None:
-                raise self.odd("an instance without an id")
-            found.append((uuid, self.parse(raw)))
+                raise self.undocumented_error("an instance without an id")
+            found.append((uuid, self.parse_machine(raw)))
         return found
 
-    async def _pages(
+    async def _fetch_pages(
         self, what: str, body: Mapping[str, object], limit: int, since: str
     ) -> tuple[object, ...]:
         """Return a complete list; the server continues after the last item's time and id."""
 
-        async def read(cursor: str | None) -> Page:
+        async def read_page(cursor: str | None) -> ListPage:
             after = dict(zip(("prev_created_at", "prev_id"), (cursor or "").split(), strict=False))
-            answer = await self.http.ask(
+            answer = await self.http.send_query(
                 "POST", f"/api/{what}/list", {**body, "limit": limit, **after}
             )
-            items = array(answer.data)
-            last = table(items[-1]) if len(items) >= limit else None
+            items = as_array(answer.data)
+            last = as_object(items[-1]) if len(items) >= limit else None
             following = (
                 None if last is None else " ".join(map(str, (last.get(since), last.get("id"))))
             )
-            if last is not None and not (text(last.get(since)) and text(last.get("id"))):
+            if last is not None and not (
+                parse_text(last.get(since)) and parse_text(last.get("id"))
+            ):
                 following = ""
-            return Page(answer.data, following, answer)
+            return ListPage(answer.data, following, answer)
 
-        return await read_pages(read, what, self.odd)
+        return await read_pages(read_page, what, self.undocumented_error)
 
-    def parse(self, raw: object) -> Machine:
+    def parse_machine(self, raw: object) -> RentedMachine:
         """Parse one instance.
 
         Raises:
             BadAnswer: it has no project, fleet or number; any other invalid field becomes None.
         """
-        box = table(raw)
+        box = as_object(raw)
         place = box.get("instance_num")
         identifier = f"{box.get('project_name')}/{box.get('fleet_name')}/{place}"
         if not (isinstance(place, int) and self.ids.fullmatch(identifier)):
-            raise self.odd("an instance without project, fleet and number")
+            raise self.undocumented_error("an instance without project, fleet and number")
         lifecycle, bills = state_of(STATES, box.get("status"))
-        status = printable(box.get("status") or "not said", 40)
+        status = make_printable(box.get("status") or "not said", 40)
         if box.get("unreachable") is True and lifecycle is not Lifecycle.GONE:
             status = f"{status}, unreachable"
-        resources = table(table(box.get("instance_type")).get("resources"))
-        gpus = array(resources.get("gpus"))
-        backend = text(box.get("backend"), 40)
-        return Machine(
+        resources = as_object(as_object(box.get("instance_type")).get("resources"))
+        gpus = as_array(resources.get("gpus"))
+        backend = parse_text(box.get("backend"), 40)
+        return RentedMachine(
             id=identifier,
-            name=text(box.get("name")) or "",
+            name=parse_text(box.get("name")) or "",
             status=status,
             lifecycle=lifecycle,
             bills=bills,
-            compute=number(box.get("price")),
+            compute=parse_number(box.get("price")),
             actions=() if lifecycle is Lifecycle.GONE else ("delete",),
-            host=text(box.get("hostname"), 200),
-            gpu=text(table(next(iter(gpus), None)).get("name"), 60),
-            gpu_count=whole(len(gpus)),
-            region=" ".join(filter(None, (backend, text(box.get("region"), 60)))) or None,
-            created=when(box.get("created")),
-            billed_since=when(box.get("created")),
-            spot=said(resources.get("spot")),
+            host=parse_text(box.get("hostname"), 200),
+            gpu=parse_text(as_object(next(iter(gpus), None)).get("name"), 60),
+            gpu_count=parse_count(len(gpus)),
+            region=" ".join(filter(None, (backend, parse_text(box.get("region"), 60)))) or None,
+            created=parse_time(box.get("created")),
+            billed_since=parse_time(box.get("created")),
+            spot=parse_bool(resources.get("spot")),
         )
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call that deletes one instance of a fleet, never all of it, never forced."""
-        if what != Verb.DESTROY:
+        if what != BillingVerb.DESTROY:
             return None
         project, fleet, place = instance.split("/")
         body = {"name": fleet, "instance_nums": [int(place)]}
-        return Call("POST", f"/api/project/{project}/fleets/delete_instances", body)
+        return MachineCall("POST", f"/api/project/{project}/fleets/delete_instances", body)
 
-    async def learn(self, machines: tuple[Machine, ...]) -> None:
+    async def learn_account(self, machines: tuple[RentedMachine, ...]) -> None:
         """Learn, rarely, which provider machine each instance is, so that no box counts twice."""
-        await super().learn(machines)
-        if machines and not self._below_pause.left(self.clock()):
+        await super().learn_account(machines)
+        if machines and not self._below_pause.seconds_left(self.clock()):
             self._below_pause.begin(self.clock(), RUNS_AGE)
             with contextlib.suppress(ProviderError):
                 body = {
@@ -241,37 +255,39 @@ class DstackAccount(RentedAccount):
                     "job_submissions_limit": 1,
                     "limit": 100,
                 }
-                runs = array((await self.http.ask("POST", "/api/runs/list", body)).data)
-                jobs = (table(table(run).get("latest_job_submission")) for run in runs)
-                told = (table(job.get("job_provisioning_data")) for job in jobs)
+                runs = as_array((await self.http.send_query("POST", "/api/runs/list", body)).data)
+                jobs = (as_object(as_object(run).get("latest_job_submission")) for run in runs)
+                told = (as_object(job.get("job_provisioning_data")) for job in jobs)
                 pairs = (
-                    (text(one.get("hostname"), 200), text(one.get("instance_id"), 120))
+                    (parse_text(one.get("hostname"), 200), parse_text(one.get("instance_id"), 120))
                     for one in told
                 )
                 self._below.update((host, below) for host, below in pairs if host and below)
 
-    def below(self, machine: Machine) -> str | None:
+    def find_underlying_id(self, machine: RentedMachine) -> str | None:
         """Return the machine's id at the underlying provider, if its run reports it."""
         return self._below.get(machine.host or "")
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List the volumes, which outlive runs. Dstack reports their past cost, not prices."""
-        found = await self._pages("volumes", {"only_active": True}, VOLUME_PAGE, "created_at")
-        return tuple(map(self._leftover, found))
+        found = await self._fetch_pages("volumes", {"only_active": True}, VOLUME_PAGE, "created_at")
+        return tuple(map(self._parse_leftover, found))
 
-    def _leftover(self, raw: object) -> Leftover:
-        item = table(raw)
-        name, project = text(item.get("name"), 80), text(item.get("project_name"), 80)
+    def _parse_leftover(self, raw: object) -> Leftover:
+        item = as_object(raw)
+        name, project = parse_text(item.get("name"), 80), parse_text(item.get("project_name"), 80)
         if name is None or project is None:
-            raise self.odd("a volume without name and project")
-        settings = table(item.get("configuration"))
-        users = (table(table(one).get("instance")) for one in array(item.get("attachments")))
+            raise self.undocumented_error("a volume without name and project")
+        settings = as_object(item.get("configuration"))
+        users = (
+            as_object(as_object(one).get("instance")) for one in as_array(item.get("attachments"))
+        )
         return Leftover(
             what="volume",
             id=f"{project}/{name}",
             name=name,
             region=" ".join(
-                filter(None, (text(settings.get(key), 60) for key in ("backend", "region")))
+                filter(None, (parse_text(settings.get(key), 60) for key in ("backend", "region")))
             )
             or None,
             used_by=tuple(
@@ -279,10 +295,10 @@ class DstackAccount(RentedAccount):
                 for one in users
                 if one.get("fleet_name")
             ),
-            how=f"dstack volume delete {printable(name, 80)} --project {printable(project, 80)}",
+            how=f"dstack volume delete {make_printable(name, 80)} --project {make_printable(project, 80)}",
         )
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Require the documented empty answer."""
         if data is not None:
             raise BadAnswer(

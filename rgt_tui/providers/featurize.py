@@ -12,22 +12,28 @@ from collections.abc import Callable
 
 import msgspec
 
-from rgt_tui.model import CLICK, Permit, Profile, ProviderRef, Verb, steady
+from rgt_tui.model import CLICK, BillingVerb, Permit, Profile, ProviderRef, steady_time
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers.answers import Answers, table, text
+from rgt_tui.providers.answers import Answers, as_object, parse_text
 from rgt_tui.providers.console import ConsoleAccount, ConsoleBox
-from rgt_tui.providers.control_plane import BadAnswer, Context, PermitRefused, printable, use_permit
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.control_plane import (
+    AccountContext,
+    BadAnswer,
+    PermitRefused,
+    make_printable,
+    use_permit,
+)
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
 
 VENDOR = "https://featurize.cn"
 KEY_ENV = "FEATURIZE_API_TOKEN"
 RELEASE = "release"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
-ANSWERS: Answers = {verb: {} for verb in Verb}
+ANSWERS: Answers = {verb: {} for verb in BillingVerb}
 """Its error codes are undocumented: featurize 0.0.27 on PyPI (verified 2024-03)."""
 
 
-def open_account(ref: ProviderRef, context: Context) -> FeaturizeAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> FeaturizeAccount:
     """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -37,17 +43,17 @@ def open_account(ref: ProviderRef, context: Context) -> FeaturizeAccount:
         key_env=KEY_ENV,
         header="Token",
         scheme="",
-        wrong=wrong,
+        wrong=find_body_error,
     )
     return FeaturizeAccount(ref, http, load_profile(ref.kind), context.clock)
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body like ``{"status": 40001, "message": …}``; 0 means success."""
     if not isinstance(data, dict) or "status" not in data or data["status"] == 0:
         return None
-    code = printable(data["status"], 40)
-    return Wrong(code, text(data.get("message"), 200) or f"status {code}")
+    code = make_printable(data["status"], 40)
+    return BodyError(code, parse_text(data.get("message"), 200) or f"status {code}")
 
 
 class FeaturizeAccount(ConsoleAccount):
@@ -59,7 +65,7 @@ class FeaturizeAccount(ConsoleAccount):
         super().__init__(ref, profile, clock)
         self.http = http
 
-    def box(self, instance: str) -> FeaturizeBox:
+    def open_control_plane(self, instance: str) -> FeaturizeBox:
         """Return the control plane of one instance."""
         ref = msgspec.structs.replace(self.ref, instance=instance)
         return FeaturizeBox(ref, self.http, self.profile, self.clock)
@@ -78,30 +84,30 @@ class FeaturizeBox(ConsoleBox):
         super().__init__(ref, profile, clock)
         self._http = http
 
-    def _accepts(self) -> tuple[str, ...]:
+    def _accepted_actions(self) -> tuple[str, ...]:
         return (CLICK, RELEASE)
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word among ``Meter.actions``."""
-        if verb is Verb.DESTROY:
+        if verb is BillingVerb.DESTROY:
             return RELEASE
         return CLICK
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact call."""
-        if verb is not Verb.DESTROY:
-            return super().describe(verb, instance)
-        return f"POST {self._http.base_url}{printable(_path(instance))}"
+        if verb is not BillingVerb.DESTROY:
+            return super().describe_call(verb, instance)
+        return f"POST {self._http.base_url}{make_printable(_release_path(instance))}"
 
     async def destroy(self, permit: Permit) -> str:
         """Release the instance; see `Provider.destroy`. Only the console confirms it."""
-        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        use_permit(permit, BillingVerb.DESTROY, self.ref, steady_time())
         if not _ID.fullmatch(self.instance):
             raise PermitRefused(
-                f"{printable(self.instance, 80)!r} is not a Featurize id; correct the instance in the fleet file"
+                f"{make_printable(self.instance, 80)!r} is not a Featurize id; correct the instance in the fleet file"
             )
-        answer = await self._http.send("POST", _path(self.instance))
-        if table(answer.data).get("status") != 0:
+        answer = await self._http.send("POST", _release_path(self.instance))
+        if as_object(answer.data).get("status") != 0:
             raise BadAnswer(
                 "Featurize did not confirm the request",
                 console=self._http.console,
@@ -110,5 +116,5 @@ class FeaturizeBox(ConsoleBox):
         return f"{self._http.host} answered status 0, and no API call shows whether the instance still exists"
 
 
-def _path(instance: str) -> str:
+def _release_path(instance: str) -> str:
     return f"/bus/api/v1/virtual_machine/{instance}/release"

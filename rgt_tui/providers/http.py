@@ -18,16 +18,16 @@ from rgt_wire import USER_AGENT
 
 from rgt_tui.model import ProviderRef, Secret
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     AuthError,
     BadAnswer,
-    Conflict,
-    Context,
     NotFound,
-    Pause,
     ProviderError,
     RateLimited,
+    RequestPause,
+    StateConflict,
     Unreachable,
-    printable,
+    make_printable,
 )
 
 TIMEOUT_S = 10.0
@@ -46,7 +46,7 @@ queued.
 """
 
 
-class Wrong(msgspec.Struct, frozen=True):
+class BodyError(msgspec.Struct, frozen=True):
     """The error in a body, regardless of the HTTP status, which some platforms leave at 200."""
 
     code: str
@@ -58,7 +58,7 @@ class Wrong(msgspec.Struct, frozen=True):
     """Id of a machine made despite the error; it becomes ``ProviderError.made``."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpAnswer(msgspec.Struct, frozen=True):
     """A 2xx answer."""
 
     status: int
@@ -98,7 +98,7 @@ class AccountHttp:
         timeout_s: float = TIMEOUT_S,
         header: str = "Authorization",
         scheme: str = "Bearer ",
-        wrong: Callable[[object], Wrong | None] = lambda _: None,
+        wrong: Callable[[object], BodyError | None] = lambda _: None,
     ) -> None:
         """Create a client for a server; nothing is sent.
 
@@ -122,7 +122,7 @@ class AccountHttp:
         """Seconds that the client's clock is ahead of the server's, by its last answer; None = no
         difference.
         """
-        self._quiet = Pause()
+        self._quiet = RequestPause()
         self._timeout_s = timeout_s
         self._on_read: Callable[[RawExchange], None] | None = None
         self._total_s = 3 * timeout_s
@@ -137,7 +137,9 @@ class AccountHttp:
     @property
     def host(self) -> str:
         """Host and port, as text."""
-        return printable(self.base_url.rpartition("//")[2].rpartition("@")[2].partition("/")[0], 80)
+        return make_printable(
+            self.base_url.rpartition("//")[2].rpartition("@")[2].partition("/")[0], 80
+        )
 
     def server_time(self) -> float:
         """Return Unix time by the server's clock, which is used for the times of its machines."""
@@ -148,14 +150,14 @@ class AccountHttp:
 
         The header: https://www.rfc-editor.org/rfc/rfc9110#section-6.6.1
         """
-        said = _date(header)
+        said = _parse_date(header)
         if said is None:
             return
         now = self._clock()
         skew = (sent_at + now) / 2 - said
         self.skew = skew if abs(skew) > max(SKEW_S, abs(now - sent_at)) else None
 
-    async def get(self, path: str, *, silent_s: float | None = None) -> Answer:
+    async def get(self, path: str, *, silent_s: float | None = None) -> HttpAnswer:
         """Send a GET request.
 
         During a rate limit it fails at once, so that polling cannot extend it.
@@ -168,15 +170,15 @@ class AccountHttp:
         Raises:
             ProviderError: a subclass by kind of error.
         """
-        return await self.ask("GET", path, silent_s=silent_s)
+        return await self.send_query("GET", path, silent_s=silent_s)
 
-    async def ask(
+    async def send_query(
         self, method: str, path: str, body: object = None, *, silent_s: float | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Read something with a method other than GET; see `get`."""
-        if left := self._quiet.left(self._clock()):
-            raise self._limited(left)
-        return await self._exchange(method, path, body, silent_s)
+        if left := self._quiet.seconds_left(self._clock()):
+            raise self._rate_limit_error(left)
+        return await self._send_request(method, path, body, silent_s)
 
     def record_reads(self, on_read: Callable[[RawExchange], None]) -> None:
         """Pass every answer to a read to `on_read` from now on, and refuse every call that acts."""
@@ -184,7 +186,7 @@ class AccountHttp:
 
     async def send(
         self, method: str, path: str, body: object = None, *, silent_s: float | None = None
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request that may change something, once; see `get`.
 
         Raises:
@@ -192,13 +194,14 @@ class AccountHttp:
         """
         if self._on_read is not None:
             raise ProviderError(
-                f"only reads are recorded: {method} {printable(path, 80)} was not sent", sent=False
+                f"only reads are recorded: {method} {make_printable(path, 80)} was not sent",
+                sent=False,
             )
-        return await self._exchange(method, path, body, silent_s)
+        return await self._send_request(method, path, body, silent_s)
 
-    async def _exchange(
+    async def _send_request(
         self, method: str, path: str, body: object, silent_s: float | None
-    ) -> Answer:
+    ) -> HttpAnswer:
         # Read at each use: this also checks, before anything is sent, that this server may receive
         # it.
         try:
@@ -228,12 +231,12 @@ class AccountHttp:
                 ) as response,
             ):
                 self._note_date(response.headers.get("date"), sent_at)
-                raw = await self._body(response)
+                raw = await self._read_body(response)
                 self._pass_on(method, path, body, response, raw)
-                return self._judge(response, raw, f"{method} {path}")
+                return self._parse_answer(response, raw, f"{method} {path}")
         except httpx.InvalidURL:  # e.g. a URL containing the server's own next page
             raise BadAnswer(
-                f"cannot request {printable(path, 80)} from {self.host}; nothing was sent",
+                f"cannot request {make_printable(path, 80)} from {self.host}; nothing was sent",
                 console=self.console,
                 sent=False,
             ) from None
@@ -263,12 +266,12 @@ class AccountHttp:
             }
             self._on_read(RawExchange(method, path, body, response.status_code, headers, content))
 
-    async def _body(self, response: httpx.Response) -> bytes:
+    async def _read_body(self, response: httpx.Response) -> bytes:
         # A body compressed several times could expand beyond memory from one chunk.
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("identity", "gzip", "x-gzip"):
             raise BadAnswer(
-                f"{self.host} answered packed as {printable(packed, 40)!r}, which was not requested",
+                f"{self.host} answered packed as {make_printable(packed, 40)!r}, which was not requested",
                 console=self.console,
                 status=response.status_code,
             )
@@ -283,33 +286,33 @@ class AccountHttp:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _judge(self, response: httpx.Response, raw: bytes, what: str) -> Answer:
+    def _parse_answer(self, response: httpx.Response, raw: bytes, what: str) -> HttpAnswer:
         status = response.status_code
         self._note_limits(response.headers)
         good = 200 <= status < 300
-        data = self._json(raw, what) if good else _decoded(raw)
+        data = self._decode_json(raw, what) if good else _try_decode(raw)
         wrong = self._wrong(data)
         if good and wrong is None:
             more = 'rel="next"' in response.headers.get("link", "")
-            return Answer(
+            return HttpAnswer(
                 status, data, more, {name.lower(): text for name, text in response.headers.items()}
             )
         if b"error code: 1010" in raw[:1000]:
-            raise self._blocked(status)
-        error = self._error(response, data, what, wrong or Wrong(""))
+            raise self._blocked_error(status)
+        error = self._build_error(response, data, what, wrong or BodyError(""))
         if wrong is not None:
             error.code, error.made = wrong.code, wrong.made
         raise error
 
-    def _error(
-        self, response: httpx.Response, data: object, what: str, wrong: Wrong
+    def _build_error(
+        self, response: httpx.Response, data: object, what: str, wrong: BodyError
     ) -> ProviderError:
         """Return the error for an answer."""
         status, console = response.status_code, self.console
         words = (
-            printable(wrong.text or wrong.code)
-            or _detail(data)
-            or printable(response.reason_phrase, 80)
+            make_printable(wrong.text or wrong.code)
+            or _find_detail(data)
+            or make_printable(response.reason_phrase, 80)
         )
         means = status if wrong.means is None else wrong.means
         if means in (401, 403):
@@ -321,12 +324,12 @@ class AccountHttp:
         if means == 404:
             return NotFound(f"{self.host} does not know it: {what}", console=console, status=status)
         if means == 409:
-            return Conflict(f"{self.host} refused: {words}", console=console, status=status)
+            return StateConflict(f"{self.host} refused: {words}", console=console, status=status)
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
             wait = None if wait is None else min(wait, LONGEST_PAUSE)
-            self._leave_alone(BACK_OFF if wait is None else wait)
-            return self._limited(wait, status)
+            self._start_quiet_period(BACK_OFF if wait is None else wait)
+            return self._rate_limit_error(wait, status)
         if means >= 500:
             return Unreachable(
                 f"{self.host} failed with {status} {words} on {what}; state unknown, see the console",
@@ -338,7 +341,7 @@ class AccountHttp:
             f"{self.host} answered {status} {words} to {what}{why}", console=console, status=status
         )
 
-    def _blocked(self, status: int) -> ProviderError:
+    def _blocked_error(self, status: int) -> ProviderError:
         """Return the error for Cloudflare's ban by User-Agent; the platform never saw the request.
 
         The answer's text: https://github.com/source-cooperative/data.source.coop/issues/134
@@ -351,7 +354,7 @@ class AccountHttp:
             status=status,
         )
 
-    def _json(self, raw: bytes, what: str) -> object:
+    def _decode_json(self, raw: bytes, what: str) -> object:
         if not raw.strip():
             return None
         try:
@@ -371,13 +374,13 @@ class AccountHttp:
             left = re.search(r";\s*r=(\d{1,9})", item)
             until = re.search(r";\s*t=(\d{1,9})", item)
             if left and until and int(left[1]) == 0:
-                self._leave_alone(float(until[1]))
+                self._start_quiet_period(float(until[1]))
 
-    def _leave_alone(self, seconds: float) -> None:
+    def _start_quiet_period(self, seconds: float) -> None:
         now = self._clock()
-        self._quiet.begin(now, max(self._quiet.left(now), min(seconds, LONGEST_PAUSE)))
+        self._quiet.begin(now, max(self._quiet.seconds_left(now), min(seconds, LONGEST_PAUSE)))
 
-    def _limited(self, wait: float | None, status: int | None = None) -> RateLimited:
+    def _rate_limit_error(self, wait: float | None, status: int | None = None) -> RateLimited:
         when = "later" if wait is None else f"in {wait:.0f} s"
         return RateLimited(
             f"{self.host} allows no more requests now; try again {when}",
@@ -391,7 +394,7 @@ class AccountHttp:
         await self._http.aclose()
 
 
-def _decoded(raw: bytes) -> object:
+def _try_decode(raw: bytes) -> object:
     """Return the JSON of a body; None if it is invalid."""
     try:
         data: object = msgspec.json.decode(raw)
@@ -400,19 +403,19 @@ def _decoded(raw: bytes) -> object:
     return data
 
 
-def _detail(data: object) -> str:
+def _find_detail(data: object) -> str:
     """Return the message of an error's body, cleaned for a terminal.
 
     RFC 9457 has ``detail`` and ``title``; dstack's ``detail`` has ``msg``, in an object or a list
     of them; RunPod answers a start without capacity with ``error`` alone.
     """
     if isinstance(data, list) and data:
-        return _detail(data[0])
+        return _find_detail(data[0])
     if not isinstance(data, dict):
         if isinstance(data, str):
-            return printable(data)
+            return make_printable(data)
         return ""
-    parts = (_detail(data.get(key)) for key in ("detail", "msg", "title", "message", "error"))
+    parts = (_find_detail(data.get(key)) for key in ("detail", "msg", "title", "message", "error"))
     return next((part for part in parts if part), "")
 
 
@@ -422,13 +425,13 @@ def _retry_after(value: str | None, now: float) -> float | None:
         return None
     if value.strip().isdecimal():
         return float(value.strip()[:9])
-    at = _date(value)
+    at = _parse_date(value)
     if at is None:
         return None
     return max(0.0, at - now)
 
 
-def _date(value: str | None) -> float | None:
+def _parse_date(value: str | None) -> float | None:
     """Return the Unix time of a date header; None if it is missing or unreadable."""
     try:
         if not value:
@@ -509,24 +512,24 @@ class KeyStore:
         self._asked: dict[str, threading.Thread] = {}
 
     @staticmethod
-    def there() -> bool:
+    def is_installed() -> bool:
         """Return whether the library is installed."""
         return importlib.util.find_spec("keyring") is not None
 
-    def key(self, name: str) -> str:
+    def read_key(self, name: str) -> str:
         """Return the key stored under a variable's name; empty = none, or no answer yet."""
         if name not in self._asked:
-            if not self.there():
+            if not self.is_installed():
                 return ""
             thread = threading.Thread(
-                target=self._ask, args=(name,), name=f"keyring {name}", daemon=True
+                target=self._query_keyring, args=(name,), name=f"keyring {name}", daemon=True
             )
             self._asked[name] = thread
             thread.start()
             thread.join(self._patience_s)
         return self._answers.get(name, "")
 
-    def _ask(self, name: str) -> None:
+    def _query_keyring(self, name: str) -> None:
         try:
             read: Callable[[str, str], str | None] = importlib.import_module("keyring").get_password
             found = read(SERVICE, name)
@@ -568,9 +571,9 @@ def find_key(
     for path, read in vendor_files if key_env is None and not key else ():
         where += f" or {path}"
         key = key or read(path)
-    if not key and store.there():
+    if not key and store.is_installed():
         where += f" or the keyring (keyring set {SERVICE} {name})"
-        key = store.key(name)
+        key = store.read_key(name)
     if not key:
         raise AuthError(
             f"no key in {where}; set it, then try again; keys are made in the console",
@@ -585,7 +588,7 @@ def find_key(
 
 def open_http(
     ref: ProviderRef,
-    context: Context,
+    context: AccountContext,
     *,
     vendor: str,
     console: str,
@@ -593,7 +596,7 @@ def open_http(
     vendor_files: Sequence[tuple[str, Callable[[Path], str]]] = (),
     header: str = "Authorization",
     scheme: str = "Bearer ",
-    wrong: Callable[[object], Wrong | None] = lambda _: None,
+    wrong: Callable[[object], BodyError | None] = lambda _: None,
     keyless: bool = False,
 ) -> AccountHttp:
     """Return the HTTP client for a box's account, at the vendor or the fleet file's server.
@@ -620,7 +623,7 @@ def open_http(
         else tuple((_at_home(path, context), read) for path, read in vendor_files)
     )
 
-    def key() -> Secret:
+    def choose_key() -> Secret:
         if (
             keyless
             and ref.key_env is None
@@ -639,7 +642,7 @@ def open_http(
 
     return AccountHttp(
         base_url,
-        key,
+        choose_key,
         console=console,
         clock=context.clock,
         timeout_s=context.timeout_s,
@@ -649,7 +652,7 @@ def open_http(
     )
 
 
-def _at_home(path: str, context: Context) -> Path:
+def _at_home(path: str, context: AccountContext) -> Path:
     """Return the path of a vendor tool's file.
 
     https://specifications.freedesktop.org/basedir-spec/latest/

@@ -19,14 +19,22 @@ from typing import TypeVar
 
 import msgspec
 
-from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
-from rgt_tui.providers.answers import Proof, moment_of
+from rgt_tui.model import (
+    BillingVerb,
+    Leftover,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    steady_time,
+)
+from rgt_tui.providers.answers import AnswerProof, moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     AuthError,
     BadAnswer,
-    Conflict,
-    Context,
     Instance,
     ListRefused,
     Market,
@@ -34,8 +42,9 @@ from rgt_tui.providers.control_plane import (
     OneMachine,
     PermitRefused,
     ProviderError,
+    StateConflict,
     Unreachable,
-    printable,
+    make_printable,
     use_permit,
 )
 
@@ -60,7 +69,7 @@ class Controller(msgspec.Struct, frozen=True):
     controller: bool = False
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
     """The metadata of every object."""
 
     name: str
@@ -99,12 +108,12 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 class KubePod(msgspec.Struct, frozen=True):
     """One pod."""
 
-    metadata: Metadata
+    metadata: ObjectMetadata
     spec: PodSpec
     status: PodStatus
 
     @property
-    def gpus(self) -> int:
+    def gpu_count(self) -> int:
         """Number of GPUs: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/."""
         limits = [
             container.resources.limits or {}
@@ -145,47 +154,47 @@ class JobStatus(msgspec.Struct, frozen=True):
 class KubeJob(msgspec.Struct, frozen=True):
     """One Job."""
 
-    metadata: Metadata
+    metadata: ObjectMetadata
     spec: JobSpec
     status: JobStatus
 
     @property
-    def over(self) -> str | None:
+    def end_condition(self) -> str | None:
         """``Complete`` or ``Failed``; None while it may still run pods."""
         held = [one.type for one in self.status.conditions or () if one.status == "True"]
         return next((word for word in held if word in ("Complete", "Failed")), None)
 
 
-REFUSALS: dict[int | str, Proof] = {
-    "Forbidden": Proof.NOTHING,
-    "Unauthorized": Proof.NOTHING,
-    "NotFound": Proof.ASK,
-    "Conflict": Proof.ASK,
-    "Invalid": Proof.NOTHING,
-    "BadRequest": Proof.NOTHING,
-    "MethodNotAllowed": Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    "Forbidden": AnswerProof.NOTHING,
+    "Unauthorized": AnswerProof.NOTHING,
+    "NotFound": AnswerProof.ASK,
+    "Conflict": AnswerProof.ASK,
+    "Invalid": AnswerProof.NOTHING,
+    "BadRequest": AnswerProof.NOTHING,
+    "MethodNotAllowed": AnswerProof.NOTHING,
 }
 """Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as printed by
 kubectl.
 """
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 
 
-def open_account(ref: ProviderRef, context: Context) -> KubernetesAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> KubernetesAccount:
     """Return the cluster that a Job or pod belongs to; see `rgt_tui.providers.control_plane.Open`."""
     return KubernetesAccount(
         ref, CommandLine(None, context.env, timeout_s=3 * context.timeout_s), context.clock
     )
 
 
-class Kubernetes(OneMachine["KubernetesAccount"]):
+class KubernetesBox(OneMachine["KubernetesAccount"]):
     """The control plane of one Job or pod."""
 
     @property
     def console_url(self) -> str:
         """The command that shows the object, because there is no page."""
         namespace, _, name = self._instance.partition("/")
-        return self._account.written("get", name, f"--namespace={namespace}")
+        return self._account.format_command("get", name, f"--namespace={namespace}")
 
     async def read(self, instance: str) -> Meter:
         """Read one object; see `Provider.read`."""
@@ -197,62 +206,63 @@ class Kubernetes(OneMachine["KubernetesAccount"]):
 
     async def start(self) -> str:
         """Resume a suspended Job."""
-        namespace, kind, name = _parts(self._instance)
+        namespace, kind, name = _split_instance_id(self._instance)
         if kind != "job":
             raise ProviderError("a pod is not started again; create it again", sent=False)
-        return await self._account.act(*_suspending(namespace, name, False))
+        return await self._account.run_action(*_build_suspend_args(namespace, name, False))
 
     async def stop(self, permit: Permit) -> str:
         """Suspend the Job; see `Provider.stop`. Its pods end, and their own files are lost."""
-        use_permit(permit, Verb.PARK, self.ref, steady())
+        use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         namespace, kind, name = _refused_parts(self._instance)
         if kind != "job":
             raise PermitRefused("a bare pod cannot be suspended, only deleted. Nothing was sent.")
-        return await self._account.act(*_suspending(namespace, name, True))
+        return await self._account.run_action(*_build_suspend_args(namespace, name, True))
 
     async def destroy(self, permit: Permit) -> str:
         """Delete the Job with its pods, or a pod without an owner; see `Provider.destroy`."""
-        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        use_permit(permit, BillingVerb.DESTROY, self.ref, steady_time())
         namespace, kind, name = _refused_parts(self._instance)
         if kind == "pod":
-            owner = await self._account.owner(namespace, name)
+            owner = await self._account.find_owner(namespace, name)
             if owner is not None:
                 raise PermitRefused(
-                    f"the pod belongs to {printable(owner.kind, 40)} {printable(owner.name, 120)}, which would "
+                    f"the pod belongs to {make_printable(owner.kind, 40)} "
+                    f"{make_printable(owner.name, 120)}, which would "
                     "recreate it; name that Job as the instance, or scale its owner down. Nothing was sent."
                 )
-        return await self._account.act(*_deleting(namespace, kind, name))
+        return await self._account.run_action(*_build_delete_args(namespace, kind, name))
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact command."""
         try:
-            namespace, kind, name = _parts(instance)
+            namespace, kind, name = _split_instance_id(instance)
         except ProviderError as error:
             return f"nothing: {error}"
-        if verb is Verb.PARK:
-            return self._account.written(*_suspending(namespace, name, True))
-        return self._account.written(*_deleting(namespace, kind, name))
+        if verb is BillingVerb.PARK:
+            return self._account.format_command(*_build_suspend_args(namespace, name, True))
+        return self._account.format_command(*_build_delete_args(namespace, kind, name))
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         """Return kubectl's word."""
-        if verb is Verb.PARK:
+        if verb is BillingVerb.PARK:
             return "suspend"
         return "delete"
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word used in ``Meter.actions``."""
-        if verb is Verb.PARK:
+        if verb is BillingVerb.PARK:
             return "suspend"
         return "delete"
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return what keeps billing."""
         return (
             NODE_BILLS,
             "volumes that were claimed (PersistentVolumeClaim), until they are deleted",
         )
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         """Return nothing: a pod does not report the storage behind a claim."""
         return {}
 
@@ -271,13 +281,13 @@ class KubernetesAccount:
         self._namespaces: set[str] = set()
         """Namespaces of the opened boxes."""
 
-    def box(self, instance: str) -> Kubernetes:
+    def open_control_plane(self, instance: str) -> KubernetesBox:
         """Return the control plane of one Job or pod."""
         if _ID.fullmatch(instance):
             self._namespaces.add(instance.partition("/")[0])
-        return Kubernetes(self, instance)
+        return KubernetesBox(self, instance)
 
-    async def _everywhere(self, what: str) -> list[object]:
+    async def _list_in_namespaces(self, what: str) -> list[object]:
         """Return the objects of a kind in the namespaces of the boxes; without boxes, in all.
 
         Raises:
@@ -287,35 +297,37 @@ class KubernetesAccount:
             "--all-namespaces"
         ]
         try:
-            return [item for place in places for item in await self._items(what, place)]
+            return [item for place in places for item in await self._list_items(what, place)]
         except AuthError as error:
             raise ListRefused(str(error), code=error.code) from None
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List the persistent volume claims, which outlive Jobs and pods.
 
         Their price is unknown.
         """
-        items = await self._everywhere("persistentvolumeclaims")
+        items = await self._list_in_namespaces("persistentvolumeclaims")
         found = []
         for item in items:
-            meta = _converted(item, Metadata, "metadata")
+            meta = _convert_object(item, ObjectMetadata, "metadata")
             status = item.get("status") if isinstance(item, dict) else None
             capacity = status.get("capacity") if isinstance(status, dict) else None
             size = capacity.get("storage") if isinstance(capacity, dict) else None
             found.append(
                 Leftover(
                     what="volume",
-                    id=f"{printable(meta.namespace, 120)}/{printable(meta.name, 120)}",
-                    name=printable(meta.name, 120),
-                    size_gb=_gigabytes(size),
-                    region=printable(meta.namespace, 120),
-                    how=self.written("delete", "pvc", meta.name, f"--namespace={meta.namespace}"),
+                    id=f"{make_printable(meta.namespace, 120)}/{make_printable(meta.name, 120)}",
+                    name=make_printable(meta.name, 120),
+                    size_gb=_parse_gigabytes(size),
+                    region=make_printable(meta.namespace, 120),
+                    how=self.format_command(
+                        "delete", "pvc", meta.name, f"--namespace={meta.namespace}"
+                    ),
                 )
             )
         return tuple(found)
 
-    def market(self) -> Market | None:
+    def open_market(self) -> Market | None:
         """Return None: Jobs are submitted, not rented."""
         return None
 
@@ -326,26 +338,28 @@ class KubernetesAccount:
     def source(self) -> str:
         """The source of the readings."""
         if self.ref.via:
-            return f"kubectl, context {printable(self.ref.via, 80)}"
+            return f"kubectl, context {make_printable(self.ref.via, 80)}"
         return "kubectl, current context"
 
-    def _words(self, words: tuple[str, ...]) -> tuple[str, ...]:
+    def _kubectl_command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         return ("kubectl", *((f"--context={self.ref.via}",) if self.ref.via else ()), *words)
 
-    def written(self, *words: str) -> str:
+    def format_command(self, *words: str) -> str:
         """Return the command as a person would type it."""
-        return printable(self._line.written(self._words(words)), 400)
+        return make_printable(self._line.format_command(self._kubectl_command(words)), 400)
 
-    async def act(self, *words: str) -> str:
+    async def run_action(self, *words: str) -> str:
         """Run a command that changes something, once.
 
         Raises:
             ProviderError: its code is the reason of the server's Status, if kubectl prints one.
         """
-        return printable((await self._run(*words)).strip(), 200) or "kubectl said nothing"
+        return (
+            make_printable((await self._run_kubectl(*words)).strip(), 200) or "kubectl said nothing"
+        )
 
-    async def _run(self, *words: str) -> str:
-        said = await self._line.run(*self._words(words))
+    async def _run_kubectl(self, *words: str) -> str:
+        said = await self._line.run(*self._kubectl_command(words))
         if not said.status:
             return said.out
         found = _REASON.search(said.err)
@@ -357,31 +371,33 @@ class KubernetesAccount:
             "Forbidden": AuthError,
             "Unauthorized": AuthError,
             "NotFound": NotFound,
-            "Conflict": Conflict,
+            "Conflict": StateConflict,
         }
         raise kinds.get(reason, BadAnswer if reason else Unreachable)(told, code=reason)
 
-    async def _items(self, what: str, *which: str) -> tuple[object, ...]:
+    async def _list_items(self, what: str, *which: str) -> tuple[object, ...]:
         """Return a complete list, or fail; kubectl itself requests all pages."""
-        data = _decoded(await self._run("get", what, *which, "--output=json"))
+        data = _decode_json(await self._run_kubectl("get", what, *which, "--output=json"))
         items = data.get("items") if isinstance(data, dict) else None
         if not isinstance(items, list):
             raise BadAnswer(f"{self.source}: the list of {what} has no 'items'; it cannot be used")
         return tuple(items)
 
-    async def _one(self, namespace: str, kind: str, name: str) -> object:
-        return _decoded(
-            await self._run("get", kind, name, f"--namespace={namespace}", "--output=json")
+    async def _fetch_object(self, namespace: str, kind: str, name: str) -> object:
+        return _decode_json(
+            await self._run_kubectl("get", kind, name, f"--namespace={namespace}", "--output=json")
         )
 
     async def _pods_of(self, namespace: str, job: str) -> tuple[KubePod, ...]:
-        items = await self._items("pods", f"--namespace={namespace}", f"--selector=job-name={job}")
-        return tuple(_converted(item, KubePod) for item in items)
+        items = await self._list_items(
+            "pods", f"--namespace={namespace}", f"--selector=job-name={job}"
+        )
+        return tuple(_convert_object(item, KubePod) for item in items)
 
-    async def owner(self, namespace: str, name: str) -> Controller | None:
+    async def find_owner(self, namespace: str, name: str) -> Controller | None:
         """Return the owner that would recreate a pod; None = none, or there is no such pod."""
         try:
-            pod = _converted(await self._one(namespace, "pod", name), KubePod)
+            pod = _convert_object(await self._fetch_object(namespace, "pod", name), KubePod)
         except NotFound:
             return None
         return next((one for one in pod.metadata.owner_references or () if one.controller), None)
@@ -392,11 +408,11 @@ class KubernetesAccount:
         Raises:
             ProviderError: one of the two lists is incomplete.
         """
-        jobs = [_converted(item, KubeJob) for item in await self._everywhere("jobs")]
-        pods = [_converted(item, KubePod) for item in await self._everywhere("pods")]
+        jobs = [_convert_object(item, KubeJob) for item in await self._list_in_namespaces("jobs")]
+        pods = [_convert_object(item, KubePod) for item in await self._list_in_namespaces("pods")]
         found = []
         for job in jobs:
-            if job.over is None:
+            if job.end_condition is None:
                 meta = job.metadata
                 mine = tuple(
                     pod
@@ -408,7 +424,7 @@ class KubernetesAccount:
                     )
                 )
                 found.append(
-                    self._instance(
+                    self._build_instance(
                         f"{meta.namespace}/job/{meta.name}", self._of_job(job, mine), mine
                     )
                 )
@@ -417,41 +433,43 @@ class KubernetesAccount:
             owned = any(one.controller for one in meta.owner_references or ())
             if not owned and pod.status.phase not in ("Succeeded", "Failed"):
                 found.append(
-                    self._instance(f"{meta.namespace}/pod/{meta.name}", self._of_pod(pod), (pod,))
+                    self._build_instance(
+                        f"{meta.namespace}/pod/{meta.name}", self._of_pod(pod), (pod,)
+                    )
                 )
         return tuple(found)
 
-    def _instance(self, ident: str, meter: Meter, pods: tuple[KubePod, ...]) -> Instance:
-        _parts(ident)
+    def _build_instance(self, ident: str, meter: Meter, pods: tuple[KubePod, ...]) -> Instance:
+        _split_instance_id(ident)
         self._seen.add(ident)
         return Instance(
             id=ident,
-            name=printable(ident.rpartition("/")[2], 120),
+            name=make_printable(ident.rpartition("/")[2], 120),
             meter=meter,
-            gpu_count=sum(pod.gpus for pod in pods) or None,
-            region=printable(ident.partition("/")[0], 120),
+            gpu_count=sum(pod.gpu_count for pod in pods) or None,
+            region=make_printable(ident.partition("/")[0], 120),
         )
 
     async def read(self, instance: str) -> Meter:
         """Read one Job with its pods, or one pod. Errors are returned as a meter with an error."""
         try:
-            namespace, kind, name = _parts(instance)
+            namespace, kind, name = _split_instance_id(instance)
             try:
-                one = await self._one(namespace, kind, name)
+                one = await self._fetch_object(namespace, kind, name)
             except NotFound:
                 if kind == "job" and instance in self._seen:
                     left = await self._pods_of(namespace, name)
                 else:
                     left = ()
-                return self._of_orphans(left) or self._absent(instance)
+                return self._of_orphans(left) or self._build_absent_meter(instance)
             self._seen.add(instance)
             if kind == "pod":
-                return self._of_pod(_converted(one, KubePod))
-            job = _converted(one, KubeJob)
+                return self._of_pod(_convert_object(one, KubePod))
+            job = _convert_object(one, KubeJob)
             try:
                 pods = await self._pods_of(namespace, name)
             except AuthError:
-                return self._of_job_alone(job)
+                return self._build_job_meter(job)
             return self._of_job(job, pods)
         except ProviderError as error:
             return Meter(at=self._clock(), source=self.source, error=str(error))
@@ -460,12 +478,12 @@ class KubernetesAccount:
         """Return the meter for a deleted Job's pods, which hold their GPUs until they end."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
         if live:
-            return self._meter(
+            return self._build_meter(
                 Lifecycle.RUNNING, f"the Job is deleted, {len(live)} pods left", pods
             )
         return None
 
-    def _absent(self, instance: str) -> Meter:
+    def _build_absent_meter(self, instance: str) -> Meter:
         if instance not in self._seen:
             # A wrong name or another cluster looks the same, so the meter is unknown, not off.
             return Meter(
@@ -473,20 +491,20 @@ class KubernetesAccount:
                 at=self._clock(),
                 source=f"{self.source}; no such object, never seen there",
             )
-        return self._meter(Lifecycle.GONE, "not found", ())
+        return self._build_meter(Lifecycle.GONE, "not found", ())
 
     def _of_pod(self, pod: KubePod) -> Meter:
         life = PHASES.get(pod.status.phase, Lifecycle.UNKNOWN)
         words = pod.status.phase
         if pod.metadata.deletion_timestamp is not None and life is not Lifecycle.GONE:
             life, words = Lifecycle.RUNNING, f"{words}, being deleted"
-        return self._meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
+        return self._build_meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
 
     def _of_job(self, job: KubeJob, pods: tuple[KubePod, ...]) -> Meter:
         """Return the meter of a Job, which is stopped or over only without running pods."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
-        if job.over is not None:
-            life, words = Lifecycle.GONE, job.over
+        if job.end_condition is not None:
+            life, words = Lifecycle.GONE, job.end_condition
         elif job.spec.suspend:
             life, words = Lifecycle.STOPPED, "suspended"
         else:
@@ -502,34 +520,34 @@ class KubernetesAccount:
                 else live[0].status.phase
             )
             life = Lifecycle.RUNNING if any(pod.status.phase == "Running" for pod in live) else life
-        actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
-        return self._meter(life, words, pods, actions)
+        actions = ("delete",) if job.end_condition or job.spec.suspend else ("suspend", "delete")
+        return self._build_meter(life, words, pods, actions)
 
-    def _of_job_alone(self, job: KubeJob) -> Meter:
+    def _build_job_meter(self, job: KubeJob) -> Meter:
         """Return the meter of a Job whose pods may not be listed, by its own pod counts.
 
         The count of terminating pods may be missing: a suspended Job may then still hold its GPUs.
         """
         status = job.status
         left = status.active + (status.terminating or 0)
-        actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
+        actions = ("delete",) if job.end_condition or job.spec.suspend else ("suspend", "delete")
         if left:
             running = status.ready is None or status.ready > 0 or not status.active
             life, words = (
                 (Lifecycle.RUNNING if running else Lifecycle.STARTING),
                 f"{left} pods by the Job",
             )
-        elif job.over is not None:
-            life, words = Lifecycle.GONE, job.over
+        elif job.end_condition is not None:
+            life, words = Lifecycle.GONE, job.end_condition
         elif not job.spec.suspend:
             life, words = Lifecycle.STARTING, "no pod runs"
         elif status.terminating is None:
             life, words = Lifecycle.UNKNOWN, "suspended; unknown whether its pods have ended"
         else:
             life, words = Lifecycle.STOPPED, "suspended"
-        return self._meter(life, f"{words} (its pods may not be listed)", (), actions)
+        return self._build_meter(life, f"{words} (its pods may not be listed)", (), actions)
 
-    def _meter(
+    def _build_meter(
         self, life: Lifecycle, words: str, pods: tuple[KubePod, ...], actions: tuple[str, ...] = ()
     ) -> Meter:
         """Return a meter without a price, because the node is what bills."""
@@ -544,38 +562,41 @@ class KubernetesAccount:
             lifecycle=life,
             at=self._clock(),
             source=self.source,
-            native_status=printable(words, 80),
+            native_status=make_printable(words, 80),
             actions=actions,
             names=tuple(pod.metadata.uid for pod in pods),
-            created=min(_moments(pod.metadata.creation_timestamp for pod in pods), default=None),
-            started=max(_moments(pod.status.start_time for pod in pods), default=None),
+            created=min(
+                _list_valid_times(pod.metadata.creation_timestamp for pod in pods), default=None
+            ),
+            started=max(_list_valid_times(pod.status.start_time for pod in pods), default=None),
             doubt=NODE_BILLS,
             unpriced=("the node",),
         )
 
 
-def _moments(times: Iterable[datetime | None]) -> list[float]:
+def _list_valid_times(times: Iterable[datetime | None]) -> list[float]:
     """Return the times that are given and valid."""
     aware = (at if at.tzinfo else at.replace(tzinfo=UTC) for at in times if at is not None)
     return [found for at in aware if (found := moment_of(at.timestamp())) is not None]
 
 
-def _suspending(namespace: str, name: str, on: bool) -> tuple[str, ...]:
+def _build_suspend_args(namespace: str, name: str, on: bool) -> tuple[str, ...]:
     patch = '{"spec":{"suspend":true}}' if on else '{"spec":{"suspend":false}}'
     return ("patch", "job", name, f"--namespace={namespace}", "--type=merge", f"--patch={patch}")
 
 
-def _deleting(namespace: str, kind: str, name: str) -> tuple[str, ...]:
+def _build_delete_args(namespace: str, kind: str, name: str) -> tuple[str, ...]:
     # Deleting a Job without a policy may leave its pods behind, which keep the GPU.
     policy = ("--cascade=background",) if kind == "job" else ()
     return ("delete", kind, name, f"--namespace={namespace}", *policy, "--wait=false")
 
 
-def _parts(instance: str) -> tuple[str, str, str]:
+def _split_instance_id(instance: str) -> tuple[str, str, str]:
     found = _ID.fullmatch(instance)
     if found is None:
         raise BadAnswer(
-            f"{printable(instance, 120)!r} is neither namespace/job/name nor namespace/pod/name; correct the instance "
+            f"{make_printable(instance, 120)!r} is neither namespace/job/name nor "
+            "namespace/pod/name; correct the instance "
             "in the fleet file",
             sent=False,
         )
@@ -584,12 +605,12 @@ def _parts(instance: str) -> tuple[str, str, str]:
 
 def _refused_parts(instance: str) -> tuple[str, str, str]:
     try:
-        return _parts(instance)
+        return _split_instance_id(instance)
     except BadAnswer as error:
         raise PermitRefused(str(error)) from None
 
 
-def _decoded(text: str) -> object:
+def _decode_json(text: str) -> object:
     try:
         data: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -600,18 +621,18 @@ def _decoded(text: str) -> object:
 T = TypeVar("T")
 
 
-def _converted(item: object, kind: type[T], key: str | None = None) -> T:
+def _convert_object(item: object, kind: type[T], key: str | None = None) -> T:
     try:
         return msgspec.convert(
             item.get(key) if key and isinstance(item, dict) else item, kind, strict=False
         )
     except msgspec.ValidationError as error:
         raise BadAnswer(
-            f"kubectl shows an object that is not as documented: {printable(error)}"
+            f"kubectl shows an object that is not as documented: {make_printable(error)}"
         ) from None
 
 
-def _gigabytes(text: object) -> float | None:
+def _parse_gigabytes(text: object) -> float | None:
     """Return a quantity in GB.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/

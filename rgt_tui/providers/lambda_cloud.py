@@ -11,22 +11,43 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from rgt_tui.model import Leftover, Lifecycle, MeterKind, Offer, ProviderRef, Verb, Wish
+from rgt_tui.model import (
+    BillingVerb,
+    Leftover,
+    Lifecycle,
+    MeterKind,
+    Offer,
+    ProviderRef,
+    RentalRequest,
+)
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import (
+    AnswerProof,
     Parts,
-    Proof,
-    array,
-    number,
+    as_array,
+    as_object,
+    parse_count,
+    parse_number,
+    parse_text,
     read_single_page,
-    table,
-    text,
-    whole,
 )
-from rgt_tui.providers.control_plane import BadAnswer, Context, Pause, ProviderError, printable
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount, state_of
+from rgt_tui.providers.control_plane import (
+    AccountContext,
+    BadAnswer,
+    ProviderError,
+    RequestPause,
+    make_printable,
+)
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
+from rgt_tui.providers.rented import (
+    EVERY,
+    START,
+    MachineCall,
+    RentedAccount,
+    RentedMachine,
+    state_of,
+)
 from rgt_tui.providers.rented_market import CREATE, RentedMarket, check_wish, in_order, unknown_gpu
 
 VENDOR = "https://cloud.lambda.ai"
@@ -62,18 +83,18 @@ RESERVED = "the instance is reserved: the API does not report its contract price
 NO_STOP = (
     "Lambda has no stop: an instance is charged until it is terminated, also after a shutdown on it"
 )
-REFUSALS: dict[int | str, Proof] = {
-    "global/object-does-not-exist": Proof.ASK,
-    "global/conflict": Proof.ASK,
-    "global/invalid-api-key": Proof.NOTHING,
-    "global/account-inactive": Proof.NOTHING,
-    "global/invalid-parameters": Proof.NOTHING,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    429: Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    "global/object-does-not-exist": AnswerProof.ASK,
+    "global/conflict": AnswerProof.ASK,
+    "global/invalid-api-key": AnswerProof.NOTHING,
+    "global/account-inactive": AnswerProof.NOTHING,
+    "global/invalid-parameters": AnswerProof.NOTHING,
+    401: AnswerProof.NOTHING,
+    403: AnswerProof.NOTHING,
+    429: AnswerProof.NOTHING,
 }
 """Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 NO_SPOT = "Lambda has no spot machines"
 NOTES = (
     "there is no stop: it is charged until it is terminated, also after a shutdown on it",
@@ -82,7 +103,7 @@ NOTES = (
 )
 
 
-def open_account(ref: ProviderRef, context: Context) -> LambdaAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> LambdaAccount:
     """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -91,7 +112,7 @@ def open_account(ref: ProviderRef, context: Context) -> LambdaAccount:
         console=CONSOLE,
         key_env=KEY_ENV,
         vendor_files=((KEY_FILE, key_in),),
-        wrong=wrong,
+        wrong=find_body_error,
     )
     return LambdaAccount(ref, http, context.clock)
 
@@ -106,14 +127,16 @@ def key_in(path: Path) -> str:
     return next((value.strip() for name, _, value in found if name.strip() == "api_key"), "")
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body; only its code is meant for comparison."""
-    error = table(data).get("error")
+    error = as_object(data).get("error")
     if not error:
         return None
-    code = text(table(error).get("code"), 80) or ""
-    return Wrong(
-        code, text(table(error).get("message"), 200) or code or "an error", MEANS.get(code)
+    code = parse_text(as_object(error).get("code"), 80) or ""
+    return BodyError(
+        code,
+        parse_text(as_object(error).get("message"), 200) or code or "an error",
+        MEANS.get(code),
     )
 
 
@@ -121,10 +144,10 @@ class LambdaAccount(RentedAccount):
     """One account at Lambda."""
 
     platform: ClassVar[str] = "Lambda"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "Terminate"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "terminate"}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {BillingVerb.DESTROY: "Terminate"}
+    words: ClassVar[Mapping[BillingVerb, str]] = {BillingVerb.DESTROY: "terminate"}
     lacks: ClassVar[Mapping[str, str]] = {
-        Verb.PARK: NO_STOP,
+        BillingVerb.PARK: NO_STOP,
         START: "Lambda has no start: a terminated instance no longer exists",
     }
     not_listed: ClassVar[tuple[str, ...]] = ("1-Click Clusters", "reserved capacity")
@@ -134,41 +157,43 @@ class LambdaAccount(RentedAccount):
         super().__init__(ref, http, clock)
         self._market = LambdaMarket(self)
         self._filesystems: dict[str, float | None] = {}
-        self._filesystems_pause = Pause()
+        self._filesystems_pause = RequestPause()
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Request one instance."""
-        await self.pace.turn("get")
-        return self.parse(
-            table((await self.http.get(f"/api/v1/instances/{instance}")).data).get("data")
+        await self.pace.wait_turn("get")
+        return self.parse_machine(
+            as_object((await self.http.get(f"/api/v1/instances/{instance}")).data).get("data")
         )
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Request all instances; the list has no pages."""
-        await self.pace.turn("list")
+        await self.pace.wait_turn("list")
         answer = await self.http.get("/api/v1/instances")
-        items = read_single_page(answer, table(answer.data).get("data"), "instances", self.odd)
-        return tuple(map(self.parse, items))
+        items = read_single_page(
+            answer, as_object(answer.data).get("data"), "instances", self.undocumented_error
+        )
+        return tuple(map(self.parse_machine, items))
 
-    def parse(self, raw: object) -> Machine:
+    def parse_machine(self, raw: object) -> RentedMachine:
         """Parse one instance.
 
         Raises:
             BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
-        box = table(raw)
-        identifier = self.known_id(box.get("id"), "an instance without an id")
+        box = as_object(raw)
+        identifier = self.require_id(box.get("id"), "an instance without an id")
         status = box.get("status")
         lifecycle, bills = state_of(STATES, status)
-        kind = table(box.get("instance_type"))
-        cents = number(kind.get("price_cents_per_hour"))
-        disks = self._disks(box.get("file_system_names"))
+        kind = as_object(box.get("instance_type"))
+        cents = parse_number(kind.get("price_cents_per_hour"))
+        disks = self._list_disks(box.get("file_system_names"))
         reserved = RESERVED if box.get("is_reserved") is True else None
-        can = table(table(box.get("actions")).get("terminate")).get("available")
-        return Machine(
+        can = as_object(as_object(box.get("actions")).get("terminate")).get("available")
+        return RentedMachine(
             id=identifier,
-            name=text(box.get("name")) or "",
-            status=printable(status or "not said", 40),
+            name=parse_text(box.get("name")) or "",
+            status=make_printable(status or "not said", 40),
             lifecycle=lifecycle,
             bills=bills,
             compute=None if cents is None else cents / 100.0,
@@ -176,73 +201,79 @@ class LambdaAccount(RentedAccount):
             outlives=disks,
             mounts=tuple(
                 path
-                for mount in array(box.get("file_system_mounts"))
-                if (path := text(table(mount).get("mount_point"), 200))
+                for mount in as_array(box.get("file_system_mounts"))
+                if (path := parse_text(as_object(mount).get("mount_point"), 200))
             ),
             actions=() if can is False or lifecycle is Lifecycle.GONE else ("terminate",),
-            host=text(box.get("ip"), 200),
-            port=22 if text(box.get("ip"), 200) else None,
+            host=parse_text(box.get("ip"), 200),
+            port=22 if parse_text(box.get("ip"), 200) else None,
             user="ubuntu",
-            gpu=text(kind.get("gpu_description"), 60),
-            gpu_count=whole(table(kind.get("specs")).get("gpus")),
-            region=text(table(box.get("region")).get("name"), 60),
+            gpu=parse_text(kind.get("gpu_description"), 60),
+            gpu_count=parse_count(as_object(kind.get("specs")).get("gpus")),
+            region=parse_text(as_object(box.get("region")).get("name"), 60),
             spot=False,
             doubt=NOT_YET if lifecycle is Lifecycle.STARTING else reserved,
         )
 
-    def _disks(self, names: object) -> Parts | None:
+    def _list_disks(self, names: object) -> Parts | None:
         """Return the attached file systems; None = not reported."""
         if not isinstance(names, list):
             return None
-        said = [f"file system {printable(one, 80)}" for one in names]
+        said = [f"file system {make_printable(one, 80)}" for one in names]
         return tuple((one, self._filesystems.get(one)) for one in said)
 
-    def tiers(self, machine: Machine) -> dict[str, str]:
+    def list_tiers(self, machine: RentedMachine) -> dict[str, str]:
         """Return the mounts of local disk and file systems; a launch may choose other paths."""
         names = (name.removeprefix("file system ") for name, _ in machine.outlives or ())
         paths = machine.mounts or tuple(f"/lambda/nfs/{name}" for name in names)
         return {"/": "local-nvme", **dict.fromkeys(paths, FILESYSTEM)}
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call for a verb: only destroy has one."""
-        if what != Verb.DESTROY:
+        if what != BillingVerb.DESTROY:
             return None
-        return Call("POST", "/api/v1/instance-operations/terminate", {"instance_ids": [instance]})
+        return MachineCall(
+            "POST", "/api/v1/instance-operations/terminate", {"instance_ids": [instance]}
+        )
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Require an instance in ``terminated_instances``."""
-        ended = array(table(table(data).get("data")).get("terminated_instances"))
+        ended = as_array(as_object(as_object(data).get("data")).get("terminated_instances"))
         if not ended:
             raise BadAnswer(
                 "Lambda did not confirm the request; read the state",
                 console=self.http.console,
                 status=200,
             )
-        return f"status {printable(table(ended[0]).get('status') or 'not said', 40)}"
+        return f"status {make_printable(as_object(ended[0]).get('status') or 'not said', 40)}"
 
-    async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
+    async def learn_parts(self, machines: tuple[RentedMachine, ...]) -> None:
         """Learn the prices of the file systems, rarely."""
-        if not self._filesystems_pause.left(self.clock()) and any(one.outlives for one in machines):
+        if not self._filesystems_pause.seconds_left(self.clock()) and any(
+            one.outlives for one in machines
+        ):
             self._filesystems_pause.begin(self.clock(), FILESYSTEMS_AGE)
             with contextlib.suppress(ProviderError):
                 self._filesystems = {
-                    f"file system {one.name}": one.per_hour for one in await self.leftovers()
+                    f"file system {one.name}": one.per_hour for one in await self.list_leftovers()
                 }
-                self.reprice(self._filesystems)
+                self.update_prices(self._filesystems)
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List the file systems, which are charged by content until they are deleted."""
-        await self.pace.turn("filesystems")
+        await self.pace.wait_turn("filesystems")
         answer = await self.http.get("/api/v1/file-systems")
-        items = read_single_page(answer, table(answer.data).get("data"), "file systems", self.odd)
-        return tuple(map(self._leftover, items))
+        items = read_single_page(
+            answer, as_object(answer.data).get("data"), "file systems", self.undocumented_error
+        )
+        return tuple(map(self._parse_leftover, items))
 
-    def _leftover(self, raw: object) -> Leftover:
-        item = table(raw)
-        identifier, name = text(item.get("id"), 80), text(item.get("name"), 80) or ""
+    def _parse_leftover(self, raw: object) -> Leftover:
+        item = as_object(raw)
+        identifier, name = parse_text(item.get("id"), 80), parse_text(item.get("name"), 80) or ""
         if identifier is None:
-            raise self.odd("a file system without an id")
-        used = number(item.get("bytes_used"))
+            raise self.undocumented_error("a file system without an id")
+        used = parse_number(item.get("bytes_used"))
         size = None if used is None else used / 1e9
         if size is None:
             price = None
@@ -255,7 +286,7 @@ class LambdaAccount(RentedAccount):
             name=name,
             per_hour=None if price is None else price.value or None,
             size_gb=size,
-            region=text(table(item.get("region")).get("name"), 60),
+            region=parse_text(as_object(item.get("region")).get("name"), 60),
             used_by=tuple(
                 one.id
                 for one in on
@@ -274,31 +305,40 @@ class LambdaAccount(RentedAccount):
 class LambdaMarket(RentedMarket):
     """Launches instances; see `Market`."""
 
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the types with that GPU in the regions that have one now; see `Market.offers`."""
         check_wish("Lambda", wish, currency="USD", spot=NO_SPOT)
-        await self.account.pace.turn("offers")
-        types = table((await self.account.http.get("/api/v1/instance-types")).data).get("data")
+        await self.account.pace.wait_turn("offers")
+        types = as_object((await self.account.http.get("/api/v1/instance-types")).data).get("data")
         if not isinstance(types, dict):
             raise BadAnswer(
                 "Lambda's list of types has no 'data'", console=self.account.http.console
             )
-        entries = [table(entry) for entry in types.values()]
-        names = {_gpu(table(entry.get("instance_type"))) for entry in entries} - {""}
+        entries = [as_object(entry) for entry in types.values()]
+        names = {_read_gpu_model(as_object(entry.get("instance_type"))) for entry in entries} - {""}
         if not any(same_gpu(wish.gpu, name) for name in names):
             raise unknown_gpu("Lambda", wish, names, self.account.http.console)
-        return in_order((offer for entry in entries for offer in self._offers(entry, wish)), wish)
+        return in_order(
+            (offer for entry in entries for offer in self._build_offers(entry, wish)), wish
+        )
 
-    def _offers(self, entry: Mapping[str, object], wish: Wish) -> Iterator[Offer]:
+    def _build_offers(self, entry: Mapping[str, object], wish: RentalRequest) -> Iterator[Offer]:
         """Yield an offer of one type for each region that has it."""
-        kind = table(entry.get("instance_type"))
-        specs, name, gpu = table(kind.get("specs")), text(kind.get("name"), 80), _gpu(kind)
-        disk, cents = whole(specs.get("storage_gib")), number(kind.get("price_cents_per_hour"))
-        fits = same_gpu(wish.gpu, gpu) and whole(specs.get("gpus")) == wish.gpu_count
+        kind = as_object(entry.get("instance_type"))
+        specs, name, gpu = (
+            as_object(kind.get("specs")),
+            parse_text(kind.get("name"), 80),
+            _read_gpu_model(kind),
+        )
+        disk, cents = (
+            parse_count(specs.get("storage_gib")),
+            parse_number(kind.get("price_cents_per_hour")),
+        )
+        fits = same_gpu(wish.gpu, gpu) and parse_count(specs.get("gpus")) == wish.gpu_count
         if name is None or not fits or (disk is not None and disk < wish.disk_gb):
             return
-        for region in map(table, array(entry.get("regions_with_capacity_available"))):
-            place = text(region.get("name"), 60)
+        for region in map(as_object, as_array(entry.get("regions_with_capacity_available"))):
+            place = parse_text(region.get("name"), 60)
             if place is None or wish.region not in (None, place):
                 continue
             yield Offer(
@@ -319,8 +359,8 @@ class LambdaMarket(RentedMarket):
                 notes=NOTES,
             )
 
-    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
-        """Return the launch call; `prepare` adds the key's name."""
+    def build_creation_call(self, offer: Offer, wish: RentalRequest, token: str) -> MachineCall:
+        """Return the launch call; `prepare_creation` adds the key's name."""
         name, _, place = offer.id.partition("/")
         if not name or not place:
             raise BadAnswer(f"{offer.id!r} is not an offer from Lambda", sent=False)
@@ -332,35 +372,37 @@ class LambdaMarket(RentedMarket):
         }
         if wish.image is not None:
             body["image"] = {"family": wish.image}
-        return Call("POST", "/api/v1/instance-operations/launch", body)
+        return MachineCall("POST", "/api/v1/instance-operations/launch", body)
 
-    def made(self, data: object) -> str | None:
+    def find_created_id(self, data: object) -> str | None:
         """Return the id of the one instance."""
-        ids = array(table(table(data).get("data")).get("instance_ids"))
+        ids = as_array(as_object(as_object(data).get("data")).get("instance_ids"))
         if len(ids) == 1:
-            return text(ids[0], 80)
+            return parse_text(ids[0], 80)
         return None
 
-    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+    def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, and the one that may be needed before it."""
-        said = self.told(self.creation(offer, wish, token))
+        said = self.format_call(self.build_creation_call(offer, wish, token))
         return (
             f"{said} with the name of your key (before it, POST /api/v1/ssh-keys if the key is new)"
         )
 
-    async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
+    async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
         """Return the public key's name in the account, registering it if it is new."""
         if not wish.public_key.strip():
             raise ProviderError("Lambda launches nothing without a public key", sent=False)
         http = self.account.http
-        await self.account.pace.turn("keys")
+        await self.account.pace.wait_turn("keys")
         answer = await http.get("/api/v1/ssh-keys")
-        items = read_single_page(answer, table(answer.data).get("data"), "keys", self.account.odd)
-        for item in map(table, items):
-            name = text(item.get("name"), 80)
+        items = read_single_page(
+            answer, as_object(answer.data).get("data"), "keys", self.account.undocumented_error
+        )
+        for item in map(as_object, items):
+            name = parse_text(item.get("name"), 80)
             if name is not None and _same_key(item.get("public_key"), wish.public_key):
                 return {"ssh_key_names": [name]}
-        await self.account.pace.turn("keys")
+        await self.account.pace.wait_turn("keys")
         await http.send("POST", "/api/v1/ssh-keys", {"name": token, "public_key": wish.public_key})
         return {"ssh_key_names": [token]}
 
@@ -370,5 +412,5 @@ def _same_key(one: object, other: str) -> bool:
     return isinstance(one, str) and one.split()[:2] == other.split()[:2]
 
 
-def _gpu(kind: Mapping[str, object]) -> str:
-    return text(kind.get("gpu_description"), 60) or ""
+def _read_gpu_model(kind: Mapping[str, object]) -> str:
+    return parse_text(kind.get("gpu_description"), 60) or ""

@@ -19,24 +19,33 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rgt_tui.model import Leftover, Lifecycle, MeterKind, Offer, ProviderRef, Verb, Wish, how_many
+from rgt_tui.model import (
+    BillingVerb,
+    Leftover,
+    Lifecycle,
+    MeterKind,
+    Offer,
+    ProviderRef,
+    RentalRequest,
+    how_many,
+)
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.providers.answers import (
-    Page,
+    AnswerProof,
+    ListPage,
     Parts,
-    Proof,
-    array,
-    number,
+    as_array,
+    as_object,
+    parse_bool,
+    parse_count,
+    parse_number,
+    parse_text,
+    parse_time,
     read_pages,
-    said,
-    table,
-    text,
-    when,
-    whole,
 )
-from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
+from rgt_tui.providers.control_plane import AccountContext, BadAnswer, ProviderError, make_printable
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
+from rgt_tui.providers.rented import START, MachineCall, RentedAccount, RentedMachine, state_of
 from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 
 VENDOR = "https://api.paperspace.com/v1"
@@ -79,20 +88,20 @@ MEANS = {
     "TOO_MANY_REQUESTS": 429,
 }
 """Code of an error body → the equivalent HTTP status."""
-REFUSALS: dict[int | str, Proof] = {
-    "BAD_REQUEST": Proof.NOTHING,
-    "UNAUTHORIZED": Proof.NOTHING,
-    "FORBIDDEN": Proof.NOTHING,
-    "TOO_MANY_REQUESTS": Proof.NOTHING,
-    "NOT_FOUND": Proof.ASK,
-    "CONFLICT": Proof.ASK,
-    "PRECONDITION_FAILED": Proof.ASK,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    429: Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    "BAD_REQUEST": AnswerProof.NOTHING,
+    "UNAUTHORIZED": AnswerProof.NOTHING,
+    "FORBIDDEN": AnswerProof.NOTHING,
+    "TOO_MANY_REQUESTS": AnswerProof.NOTHING,
+    "NOT_FOUND": AnswerProof.ASK,
+    "CONFLICT": AnswerProof.ASK,
+    "PRECONDITION_FAILED": AnswerProof.ASK,
+    401: AnswerProof.NOTHING,
+    403: AnswerProof.NOTHING,
+    429: AnswerProof.NOTHING,
 }
 """Its error codes: https://api.paperspace.com/v1/openapi.json (verified 2026-02)."""
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 REGIONS = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
 """Short name → full name; the API accepts both, and returns the full one (``profiles/api``,
 2026-03).
@@ -110,7 +119,7 @@ _TYPE = re.compile(r"(.+?)(?:x([0-9]{1,2}))?")
 _OFFER = re.compile(r"([A-Za-z0-9+_-]{1,40})@([A-Za-z0-9]{1,40})@([A-Za-z0-9 ()_-]{1,60})")
 
 
-def open_account(ref: ProviderRef, context: Context) -> PaperspaceAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> PaperspaceAccount:
     """Return the account that a machine belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -119,7 +128,7 @@ def open_account(ref: ProviderRef, context: Context) -> PaperspaceAccount:
         console=CONSOLE,
         key_env=KEY_ENV,
         vendor_files=((KEY_FILE, key_of_pspace),),
-        wrong=wrong,
+        wrong=find_body_error,
     )
     return PaperspaceAccount(ref, http, context.clock)
 
@@ -131,9 +140,11 @@ def key_of_pspace(path: Path) -> str:
     https://github.com/Paperspace/cli (config.ts and credentials.ts, verified 2026-02).
     """
     keys = {
-        team: key for team, key in table(_toml(path).get("keys")).items() if isinstance(key, str)
+        team: key
+        for team, key in as_object(_read_toml(path).get("keys")).items()
+        if isinstance(key, str)
     }
-    team = _toml(path.with_name("config.toml")).get("team")
+    team = _read_toml(path.with_name("config.toml")).get("team")
     if isinstance(team, str):
         return keys.get(team, "").strip()
     if len(keys) == 1:
@@ -141,7 +152,7 @@ def key_of_pspace(path: Path) -> str:
     return ""
 
 
-def _toml(path: Path) -> dict[str, object]:
+def _read_toml(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -149,15 +160,15 @@ def _toml(path: Path) -> dict[str, object]:
         return {}
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body like ``{"code": "NOT_FOUND", "message": …}``."""
     if not isinstance(data, dict) or not isinstance(data.get("code"), str) or "message" not in data:
         return None
-    code = printable(data["code"], 80)
-    return Wrong(code, text(data["message"], 200) or code, MEANS.get(code))
+    code = make_printable(data["code"], 80)
+    return BodyError(code, parse_text(data["message"], 200) or code, MEANS.get(code))
 
 
-class Beside(msgspec.Struct, frozen=True):
+class AdditionalData(msgspec.Struct, frozen=True):
     """Data read in addition to the machines; None = it could not be read."""
 
     at: float
@@ -170,8 +181,14 @@ class PaperspaceAccount(RentedAccount):
 
     platform: ClassVar[str] = "Paperspace"
     api: ClassVar[str] = "API v1"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "Shut down", Verb.DESTROY: "Deactivate"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "stop", Verb.DESTROY: "delete"}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "Shut down",
+        BillingVerb.DESTROY: "Deactivate",
+    }
+    words: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "stop",
+        BillingVerb.DESTROY: "delete",
+    }
     not_listed: ClassVar[tuple[str, ...]] = (
         "Gradient's notebooks, deployments and storage",
         "custom templates",
@@ -180,64 +197,66 @@ class PaperspaceAccount(RentedAccount):
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         """Create an account; see `RentedAccount`."""
         super().__init__(ref, http, clock)
-        self._beside: Beside | None = None
+        self._beside: AdditionalData | None = None
         self._started: dict[str, tuple[float, float | None]] = {}
         """Machine → when its start time was read, and that time."""
-        self._market = PaperspaceMarket(self, self.pages)
+        self._market = PaperspaceMarket(self, self.fetch_pages)
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Request one machine."""
         raw = (await self.http.get(f"/machines/{instance}")).data
         await self._learn_snapshots()
-        await self._learn_start(table(raw))
-        return self.parse(raw)
+        await self._learn_start(as_object(raw))
+        return self.parse_machine(raw)
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Request all machines."""
-        raw = await self.pages("/machines")
+        raw = await self.fetch_pages("/machines")
         await self._learn_snapshots()
-        for one in map(table, raw):
+        for one in map(as_object, raw):
             await self._learn_start(one)
-        return tuple(map(self.parse, raw))
+        return tuple(map(self.parse_machine, raw))
 
-    async def pages(self, path: str, **query: str) -> tuple[object, ...]:
+    async def fetch_pages(self, path: str, **query: str) -> tuple[object, ...]:
         """Request all pages of a list; each has a cursor to the next.
 
         Raises:
             ProviderError: among others, if the list may be incomplete.
         """
 
-        async def read(cursor: str | None) -> Page:
+        async def read_page(cursor: str | None) -> ListPage:
             after = {} if cursor is None else {"after": cursor}
             answer = await self.http.get(
                 f"{path}?{urlencode({**query, 'limit': str(LIMIT), **after})}"
             )
-            data = table(answer.data)
+            data = as_object(answer.data)
             more, following = data.get("hasMore"), data.get("nextPage")
             if not isinstance(more, bool):
-                raise self.odd(f"a list of {path[1:]} without 'hasMore'")
+                raise self.undocumented_error(f"a list of {path[1:]} without 'hasMore'")
             if not more:
-                return Page(data.get("items"), None, answer)
-            return Page(data.get("items"), following if isinstance(following, str) else "", answer)
+                return ListPage(data.get("items"), None, answer)
+            return ListPage(
+                data.get("items"), following if isinstance(following, str) else "", answer
+            )
 
-        return await read_pages(read, path[1:], self.odd)
+        return await read_pages(read_page, path[1:], self.undocumented_error)
 
     async def _learn_snapshots(self) -> None:
         """Learn which machines have snapshots, rarely; a failure leaves it unknown."""
         now = self.clock()
         if self._beside is not None and 0 <= now - self._beside.at < BESIDE_AGE:
             return
-        self._beside = Beside(now, None)
+        self._beside = AdditionalData(now, None)
         with contextlib.suppress(ProviderError):
             counts: dict[str, int] = {}
-            for raw in await self.pages("/snapshots"):
-                machine = str(table(raw).get("machineId"))
+            for raw in await self.fetch_pages("/snapshots"):
+                machine = str(as_object(raw).get("machineId"))
                 counts[machine] = counts.get(machine, 0) + 1
-            self._beside = Beside(now, counts)
+            self._beside = AdditionalData(now, counts)
 
     async def _learn_start(self, machine: Mapping[str, object]) -> None:
         """Learn a running machine's start time from the events; a failure leaves it unknown."""
-        instance, now = text(machine.get("id"), 80) or "", self.clock()
+        instance, now = parse_text(machine.get("id"), 80) or "", self.clock()
         if machine.get("state") == "off" or not self.ids.fullmatch(instance):
             self._started.pop(instance, None)
             return
@@ -248,61 +267,61 @@ class PaperspaceAccount(RentedAccount):
             {"machineId": instance, "orderBy": "dtCreated", "order": "desc", "limit": "50"}
         )
         with contextlib.suppress(ProviderError):
-            events = array(
-                table((await self.http.get(f"/machine-events?{query}")).data).get("items")
+            events = as_array(
+                as_object((await self.http.get(f"/machine-events?{query}")).data).get("items")
             )
             done = (
-                when(event.get("dtFinished"))
-                for event in map(table, events)
+                parse_time(event.get("dtFinished"))
+                for event in map(as_object, events)
                 if event.get("state") == "done" and event.get("name") in ("start", "create")
             )
             self._started[instance] = (now, next((at for at in done if at is not None), None))
 
-    def parse(self, raw: object) -> Machine:
+    def parse_machine(self, raw: object) -> RentedMachine:
         """Parse a machine.
 
         Raises:
             BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
-        machine = table(raw)
-        instance = self.known_id(text(machine.get("id"), 80), "a machine without an id")
-        status = text(machine.get("state"), 40) or "not said"
+        machine = as_object(raw)
+        instance = self.require_id(parse_text(machine.get("id"), 80), "a machine without an id")
+        status = parse_text(machine.get("state"), 40) or "not said"
         life, bills = state_of(STATES, status)
-        if when(machine.get("dtDeleted"), UTC) is not None:
+        if parse_time(machine.get("dtDeleted"), UTC) is not None:
             status, life, bills = "deleted", Lifecycle.GONE, MeterKind.NONE
-        gpus = [table(one) for one in array(machine.get("accelerators"))]
-        kept = self._kept(instance, machine)
-        address = text(machine.get("publicIp"), 60)
-        return Machine(
+        gpus = [as_object(one) for one in as_array(machine.get("accelerators"))]
+        kept = self._list_kept_parts(instance, machine)
+        address = parse_text(machine.get("publicIp"), 60)
+        return RentedMachine(
             id=instance,
-            name=text(machine.get("name"), 120) or "",
+            name=parse_text(machine.get("name"), 120) or "",
             status=status,
             lifecycle=life,
             bills=bills,
-            compute=number(machine.get("usageRate")),
+            compute=parse_number(machine.get("usageRate")),
             storage=((DISK, None), *kept),
             at_rest=((DISK, None), *kept),
             outlives=kept,
-            actions=_actions(status),
+            actions=_list_actions(status),
             host=address,
             port=None if address is None else 22,
             user="paperspace",
-            gpu=text(gpus[0].get("name"), 60) if gpus else None,
-            gpu_count=whole(gpus[0].get("count")) if gpus else None,
-            region=text(machine.get("region"), 40),
-            created=when(machine.get("dtCreated")),
+            gpu=parse_text(gpus[0].get("name"), 60) if gpus else None,
+            gpu_count=parse_count(gpus[0].get("count")) if gpus else None,
+            region=parse_text(machine.get("region"), 40),
+            created=parse_time(machine.get("dtCreated")),
             started=self._started.get(instance, (0.0, None))[1],
             spot=False,
             doubt=RATE_UNIT,
         )
 
-    def _kept(self, instance: str, machine: Mapping[str, object]) -> Parts:
+    def _list_kept_parts(self, instance: str, machine: Mapping[str, object]) -> Parts:
         """Return what bills whether the machine is on or off, and after its deletion."""
         kept: list[tuple[str, float | None]] = []
         if machine.get("publicIpType") == "static":
             kept.append(
                 (
-                    f"static address {text(machine.get('publicIp'), 60) or ''}".strip(),
+                    f"static address {parse_text(machine.get('publicIp'), 60) or ''}".strip(),
                     STATIC_IP_PER_HOUR,
                 )
             )
@@ -315,19 +334,19 @@ class PaperspaceAccount(RentedAccount):
             kept.append((how_many(count, "snapshot"), None))
         return tuple(kept)
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call."""
         path = f"/machines/{instance}"
-        if what == Verb.DESTROY:
-            return Call("DELETE", path)
-        return Call("PATCH", f"{path}/{'start' if what == START else 'stop'}", {})
+        if what == BillingVerb.DESTROY:
+            return MachineCall("DELETE", path)
+        return MachineCall("PATCH", f"{path}/{'start' if what == START else 'stop'}", {})
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Return the state of an answer's event; an event that has already failed is an error."""
-        event = table(table(data).get("event"))
-        state = text(event.get("state"), 40)
+        event = as_object(as_object(data).get("event"))
+        state = parse_text(event.get("state"), 40)
         if state in ("error", "cancelled") or event.get("error"):
-            why = text(event.get("error"), 200) or "without saying why"
+            why = parse_text(event.get("error"), 200) or "without saying why"
             raise BadAnswer(
                 f"Paperspace's event is {state}: {why}", console=self.http.console, status=200
             )
@@ -335,43 +354,48 @@ class PaperspaceAccount(RentedAccount):
             return f"event {state}"
         return ""
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List claimed addresses, snapshots and shared drives; the last two have no price."""
         base = self.http.base_url
         found = [
-            self._leftover("address", raw, "ip", f"DELETE {base}/public-ips/", STATIC_IP_PER_HOUR)
-            for raw in await self.pages("/public-ips")
+            self._parse_leftover(
+                "address", raw, "ip", f"DELETE {base}/public-ips/", STATIC_IP_PER_HOUR
+            )
+            for raw in await self.fetch_pages("/public-ips")
         ]
         found += [
-            self._leftover("snapshot", raw, "id", f"DELETE {base}/snapshots/")
-            for raw in await self.pages("/snapshots")
+            self._parse_leftover("snapshot", raw, "id", f"DELETE {base}/snapshots/")
+            for raw in await self.fetch_pages("/snapshots")
         ]
         found += [
-            self._leftover("shared drive", raw, "id", f"DELETE {base}/shared-drives/")
-            for raw in await self.pages("/shared-drives")
-            if when(table(raw).get("dtDeleted"), UTC) is None
+            self._parse_leftover("shared drive", raw, "id", f"DELETE {base}/shared-drives/")
+            for raw in await self.fetch_pages("/shared-drives")
+            if parse_time(as_object(raw).get("dtDeleted"), UTC) is None
         ]
         return tuple(found)
 
-    def _leftover(
+    def _parse_leftover(
         self, what: str, raw: object, key: str, how: str, price: float | None = None
     ) -> Leftover:
-        item = table(raw)
-        found, machine = text(item.get(key), 80), text(item.get("assignedMachineId"), 80)
+        item = as_object(raw)
+        found, machine = (
+            parse_text(item.get(key), 80),
+            parse_text(item.get("assignedMachineId"), 80),
+        )
         if found is None:
-            raise self.odd(f"a {what} without an id")
+            raise self.undocumented_error(f"a {what} without an id")
         return Leftover(
             what=what,
             id=found,
-            name=text(item.get("name"), 80) or "",
+            name=parse_text(item.get("name"), 80) or "",
             per_hour=price,
-            region=text(item.get("region"), 40),
+            region=parse_text(item.get("region"), 40),
             used_by=() if machine is None else (machine,),
             how=f"{how}{found}",
         )
 
 
-def _actions(status: str) -> tuple[str, ...]:
+def _list_actions(status: str) -> tuple[str, ...]:
     """Return the actions possible in a state; the event shows whether one succeeds."""
     if status in ("off", "deleted"):
         if status == "off":
@@ -391,7 +415,7 @@ def _actions(status: str) -> tuple[str, ...]:
 # stay off.
 
 
-class Pages(Protocol):
+class PageFetcher(Protocol):
     """Requests all pages of a list."""
 
     def __call__(self, path: str, **query: str) -> Awaitable[tuple[object, ...]]:
@@ -399,7 +423,7 @@ class Pages(Protocol):
         ...
 
 
-class Template(msgspec.Struct, frozen=True):
+class OsTemplate(msgspec.Struct, frozen=True):
     """The used fields of an operating system template."""
 
     id: str
@@ -412,7 +436,7 @@ class Template(msgspec.Struct, frozen=True):
 class PaperspaceMarket(RentedMarket):
     """Rents machines; see `Market`."""
 
-    def __init__(self, account: RentedAccount, pages: Pages) -> None:
+    def __init__(self, account: RentedAccount, pages: PageFetcher) -> None:
         """Create the market of an account.
 
         Args:
@@ -422,53 +446,55 @@ class PaperspaceMarket(RentedMarket):
         super().__init__(account)
         self._pages = pages
 
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the machine types that have capacity now, without a price; see `Market.offers`."""
         check_wish("Paperspace", wish, currency="USD", spot="Paperspace rents nothing as spot")
         wanted = (wish.region or "").lower()
         regions = [name for code, name in REGIONS.items() if wanted in ("", code, name.lower())]
         if not regions:
             raise ProviderError(
-                f"Paperspace has no region {printable(wanted, 60)!r}; it has: {', '.join(REGIONS)}",
+                f"Paperspace has no region {make_printable(wanted, 60)!r}; it has: {', '.join(REGIONS)}",
                 sent=False,
             )
         templates = [
             found
             for raw in await self._pages("/os-templates")
-            if (found := _template(raw)) is not None
+            if (found := _parse_template(raw)) is not None
         ]
         types = dict.fromkeys(label for template in templates for label in template.types)
         if not any(_is_wished(wish.gpu, label) for label in types):
             raise unknown_gpu("Paperspace", wish, types, self.account.http.console)
         offers: list[Offer] = []
         for label in types:
-            template = _best(templates, label, wish)
+            template = _choose_template(templates, label, wish)
             if (
                 not _is_wished(wish.gpu, label)
-                or _count(label) != wish.gpu_count
+                or _count_gpus(label) != wish.gpu_count
                 or template is None
             ):
                 continue
             for region in regions:
-                if await self._has(label, region):
-                    offers.append(self._offer(wish, label, template, region))
+                if await self._has_capacity(label, region):
+                    offers.append(self._build_offer(wish, label, template, region))
         return in_order(offers, wish)
 
-    async def _has(self, label: str, region: str) -> bool:
+    async def _has_capacity(self, label: str, region: str) -> bool:
         query = urlencode({"machineType": label, "region": region})
-        available = said(
-            table((await self.account.http.get(f"/machine-availability?{query}")).data).get(
+        available = parse_bool(
+            as_object((await self.account.http.get(f"/machine-availability?{query}")).data).get(
                 "available"
             )
         )
         if available is None:
             raise BadAnswer(
-                f"Paperspace does not report whether there is a {printable(label, 40)} in {region}",
+                f"Paperspace does not report whether there is a {make_printable(label, 40)} in {region}",
                 console=self.account.http.console,
             )
         return available
 
-    def _offer(self, wish: Wish, label: str, template: Template, region: str) -> Offer:
+    def _build_offer(
+        self, wish: RentalRequest, label: str, template: OsTemplate, region: str
+    ) -> Offer:
         least_gb = max(wish.disk_gb, template.size_gb)
         return Offer(
             kind=self.account.ref.kind,
@@ -483,7 +509,7 @@ class PaperspaceMarket(RentedMarket):
             notes=(*NOTES, f"template {template.name}"),
         )
 
-    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
+    def build_creation_call(self, offer: Offer, wish: RentalRequest, token: str) -> MachineCall:
         """Return the one creation call.
 
         It names the script, registered before, that installs the key.
@@ -491,7 +517,7 @@ class PaperspaceMarket(RentedMarket):
         found = _OFFER.fullmatch(offer.id)
         if found is None:
             raise BadAnswer(
-                f"{printable(offer.id, 80)!r} is not an offer from Paperspace", sent=False
+                f"{make_printable(offer.id, 80)!r} is not an offer from Paperspace", sent=False
             )
         label, template, region = found.groups()
         body = {
@@ -509,26 +535,28 @@ class PaperspaceMarket(RentedMarket):
             "enableNvlink": False,
             "emailPassword": True,
         }
-        return Call("POST", "/machines", body)
+        return MachineCall("POST", "/machines", body)
 
-    def made(self, data: object) -> str | None:
+    def find_created_id(self, data: object) -> str | None:
         """Return the id of the machine."""
-        return text(table(table(data).get("data")).get("id"), 80)
+        return parse_text(as_object(as_object(data).get("data")).get("id"), 80)
 
-    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+    def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, and the one before it."""
-        call = self.told(self.creation(offer, wish, token))
+        call = self.format_call(self.build_creation_call(offer, wish, token))
         return f"{call} (before it, POST /startup-scripts with the key; its id goes in as startupScriptId)"
 
-    async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
+    async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
         """Register the script that installs the key at the first boot; return its id."""
         if not wish.public_key:
             raise ProviderError(
                 "a machine needs a public key: without one, only a password works", sent=False
             )
-        body = {"name": token, "script": script(wish.public_key), "isRunOnce": True}
-        made = text(
-            table((await self.account.http.send("POST", "/startup-scripts", body)).data).get("id"),
+        body = {"name": token, "script": build_key_script(wish.public_key), "isRunOnce": True}
+        made = parse_text(
+            as_object((await self.account.http.send("POST", "/startup-scripts", body)).data).get(
+                "id"
+            ),
             80,
         )
         if made is None:
@@ -539,7 +567,7 @@ class PaperspaceMarket(RentedMarket):
         return {"startupScriptId": made}
 
 
-def script(public_key: str) -> str:
+def build_key_script(public_key: str) -> str:
     """Return a script that installs a key for Paperspace's default user."""
     home = "/home/paperspace/.ssh"
     return (
@@ -548,26 +576,28 @@ def script(public_key: str) -> str:
     )
 
 
-def _template(raw: object) -> Template | None:
+def _parse_template(raw: object) -> OsTemplate | None:
     """Parse a template for machines without a desktop; None for any other."""
-    item = table(raw)
-    found = text(item.get("id"), 40)
+    item = as_object(raw)
+    found = parse_text(item.get("id"), 40)
     if found is None or "linux" not in f"{item.get('agentType')}".lower():
         return None
     labels = (
-        text(one.get("machineTypeLabel"), 40)
-        for one in map(table, array(item.get("availableMachineTypes")))
+        parse_text(one.get("machineTypeLabel"), 40)
+        for one in map(as_object, as_array(item.get("availableMachineTypes")))
         if one.get("isAvailable") is True
     )
-    return Template(
+    return OsTemplate(
         id=found,
-        name=text(item.get("name"), 80) or found,
-        size_gb=whole(item.get("defaultSizeGb")) or DISK_SIZES_GB[0],
+        name=parse_text(item.get("name"), 80) or found,
+        size_gb=parse_count(item.get("defaultSizeGb")) or DISK_SIZES_GB[0],
         types=tuple(label for label in labels if label is not None),
     )
 
 
-def _best(templates: list[Template], label: str, wish: Wish) -> Template | None:
+def _choose_template(
+    templates: list[OsTemplate], label: str, wish: RentalRequest
+) -> OsTemplate | None:
     """Return the template requested by id, else Paperspace's ML template, else any that fits."""
     fitting = [one for one in templates if label in one.types and wish.image in (None, one.id)]
     return next(
@@ -576,7 +606,7 @@ def _best(templates: list[Template], label: str, wish: Wish) -> Template | None:
     )
 
 
-def _count(label: str) -> int:
+def _count_gpus(label: str) -> int:
     """Return the number of GPUs of a type: ``A100-80Gx8`` has eight."""
     found = _TYPE.fullmatch(label)
     if found is not None and found[2]:

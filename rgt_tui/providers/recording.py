@@ -13,13 +13,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from rgt_tui.model import Wish
+from rgt_tui.model import RentalRequest
 from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
 
 MOST_READ = 2
 """Number of machines that are read individually."""
-WISH = Wish(gpu="24GB+", disk_gb=20)
+WISH = RentalRequest(gpu="24GB+", disk_gb=20)
 """The wish for which offers are requested."""
 KEPT_KEYS = frozenset(
     (
@@ -68,7 +68,7 @@ ID_SEGMENT = re.compile(r"\d{4,}|[0-9a-fA-F-]{12,}|(?=.*\d)[A-Za-z0-9_-]{10,}")
 """A path segment that is an id."""
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
     """One request and its answer."""
 
     method: str
@@ -93,7 +93,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """``2026-11``."""
     failed: tuple[str, ...]
     """Reads that failed, with the kind of error."""
-    exchanges: tuple[Recorded, ...]
+    exchanges: tuple[RecordedExchange, ...]
 
 
 async def record_account(
@@ -121,21 +121,21 @@ async def record_account(
     machines: list[str] = [instance] if instance else []
 
     async def read_list() -> None:
-        machines.extend(one.id for one in await account.box(instance).list())
+        machines.extend(one.id for one in await account.open_control_plane(instance).list())
 
     async def read_machines() -> None:
         for one in dict.fromkeys(machines[-MOST_READ:]):
-            await account.box(one).read(one)
+            await account.open_control_plane(one).read(one)
 
     async def read_offers() -> None:
-        market = account.market()
+        market = account.open_market()
         if market is not None:
-            await market.offers(WISH)
+            await market.find_offers(WISH)
 
     steps: dict[str, Callable[[], Awaitable[object]]] = {
         "list": read_list,
         "read": read_machines,
-        "leftovers": account.leftovers,
+        "leftovers": account.list_leftovers,
         "offers": read_offers,
     }
     for name, step in steps.items():
@@ -146,24 +146,24 @@ async def record_account(
     if not found:
         raise ProviderError(f"{kind} answered nothing: {'; '.join(failed)}", sent=False)
     for one in machines:
-        redactor.text(one)
-    exchanges = tuple(_redacted(redactor, one) for one in found)
+        redactor.redact_text(one)
+    exchanges = tuple(_redact_exchange(redactor, one) for one in found)
     return Recording(rgt=rgt, kind=kind, month=month, failed=tuple(failed), exchanges=exchanges)
 
 
-def _redacted(redactor: Redactor, raw: RawExchange) -> Recorded:
+def _redact_exchange(redactor: Redactor, raw: RawExchange) -> RecordedExchange:
     note, answer = "", None
     if raw.content.strip():
         try:
-            answer = redactor.data(msgspec.json.decode(raw.content))
+            answer = redactor.redact_data(msgspec.json.decode(raw.content))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             note = f"{len(raw.content)} bytes that are not JSON"
-    return Recorded(
+    return RecordedExchange(
         method=raw.method,
-        path=redactor.path(raw.path),
-        body=redactor.data(raw.body),
+        path=redactor.redact_path(raw.path),
+        body=redactor.redact_data(raw.body),
         status=raw.status,
-        headers=redactor.headers(raw.headers),
+        headers=redactor.redact_headers(raw.headers),
         answer=answer,
         note=note,
     )
@@ -182,7 +182,7 @@ class Redactor:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
-    def data(self, value: object, key: str = "", parent: str = "") -> object:
+    def redact_data(self, value: object, key: str = "", parent: str = "") -> object:
         """Return a decoded JSON value without personal data.
 
         Args:
@@ -192,11 +192,13 @@ class Redactor:
         """
         if isinstance(value, dict):
             return {
-                self._name(name, key): self.data(inner, key if name in FILTERS else name, key)
+                self._redact_name(name, key): self.redact_data(
+                    inner, key if name in FILTERS else name, key
+                )
                 for name, inner in value.items()
             }
         if isinstance(value, list):
-            return [self.data(inner, key, parent) for inner in value]
+            return [self.redact_data(inner, key, parent) for inner in value]
         if value is None or isinstance(value, bool):
             return value
         if MONEY.search(key):
@@ -205,57 +207,59 @@ class Redactor:
             with contextlib.suppress(msgspec.DecodeError, RecursionError):
                 # SkyPilot answers with JSON in a string.
                 return msgspec.json.encode(
-                    self.data(msgspec.json.decode(value), key, parent)
+                    self.redact_data(msgspec.json.decode(value), key, parent)
                 ).decode()
         if isinstance(value, str):
             if self._is_kept(value, key, parent):
                 return value
-            return self.text(value)
+            return self.redact_text(value)
         if isinstance(value, int) and ID_KEY.search(key) and value > 9:
-            return int(self.text(str(value)))
+            return int(self.redact_text(str(value)))
         return value
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return the replacement of a text."""
         if not text:
             return text
         if text not in self._known:
-            self._known[text] = self._around_known(text) or _shaped(text, len(self._known) + 1)
+            self._known[text] = self._around_known(text) or _build_replacement(
+                text, len(self._known) + 1
+            )
         return self._known[text]
 
-    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def redact_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of an answer without ids."""
         return {
-            name: self.text(value) if name.endswith("-id") else value
+            name: self.redact_text(value) if name.endswith("-id") else value
             for name, value in headers.items()
         }
 
-    def path(self, path: str) -> str:
+    def redact_path(self, path: str) -> str:
         """Return a request's path and query without ids."""
         parts = urlsplit(path)
-        segments = [self._segment(one) for one in parts.path.split("/")]
+        segments = [self._redact_segment(one) for one in parts.path.split("/")]
         query = [(name, self._query_value(name, value)) for name, value in parse_qsl(parts.query)]
         return "/".join(segments) + (f"?{urlencode(query)}" if query else "")
 
-    def _segment(self, segment: str) -> str:
+    def _redact_segment(self, segment: str) -> str:
         is_id = segment in self._known or ID_SEGMENT.fullmatch(segment) is not None
         if is_id:
-            return self.text(segment)
+            return self.redact_text(segment)
         return segment
 
     def _query_value(self, name: str, value: str) -> str:
         try:
-            return msgspec.json.encode(self.data(msgspec.json.decode(value), name)).decode()
+            return msgspec.json.encode(self.redact_data(msgspec.json.decode(value), name)).decode()
         except msgspec.DecodeError:
-            return self._segment(value)
+            return self._redact_segment(value)
 
-    def _name(self, name: str, parent: str) -> str:
+    def _redact_name(self, name: str, parent: str) -> str:
         """Return a key of an object; keys chosen by a person are replaced."""
         if parent.lower() in SECRET_NAMES or name in self._known:
-            return self.text(name)
+            return self.redact_text(name)
         if WORD.fullmatch(name) or (len(name) < 40 and not ID_SEGMENT.fullmatch(name)):
             return name
-        return self.text(name)
+        return self.redact_text(name)
 
     def _is_kept(self, value: str, key: str, parent: str) -> bool:
         name = key.lower()
@@ -303,7 +307,7 @@ SHAPES: Mapping[str, str] = {
 """Shape of an original → shape of its replacement."""
 
 
-def _shaped(text: str, number: int) -> str:
+def _build_replacement(text: str, number: int) -> str:
     """Return a replacement in the shape of a text."""
     for shape, replacement in SHAPES.items():
         if re.fullmatch(shape, text, re.DOTALL):

@@ -17,7 +17,7 @@ import msgspec
 from rgt_tui.model import Lifecycle, Meter, ProviderRef
 from rgt_tui.providers.control_plane import (
     Account,
-    Context,
+    AccountContext,
     Instance,
     ListRefused,
     Open,
@@ -26,7 +26,7 @@ from rgt_tui.providers.control_plane import (
 )
 
 
-class Adapter:
+class LazyAdapter:
     """Opens accounts with the `open_account` of a module, imported on first use.
 
     Args:
@@ -36,7 +36,7 @@ class Adapter:
     def __init__(self, module: str) -> None:
         self.module = module
 
-    def __call__(self, ref: ProviderRef, context: Context) -> Account:
+    def __call__(self, ref: ProviderRef, context: AccountContext) -> Account:
         """Open an account; see `rgt_tui.providers.control_plane.Open`."""
         account: Account = importlib.import_module(self.module).open_account(ref, context)
         return account
@@ -45,7 +45,7 @@ class Adapter:
 def module_of(kind: str) -> ModuleType | None:
     """Return the module of a provider; None for an unknown kind."""
     opens = KINDS.get(kind)
-    if isinstance(opens, Adapter):
+    if isinstance(opens, LazyAdapter):
         return importlib.import_module(opens.module)
     return None
 
@@ -59,19 +59,19 @@ UNTOLD = frozenset((*CONSOLES, *IN_BOX, "featurize"))
 says.
 """
 KINDS: dict[str, Open] = {
-    "autodl": Adapter("rgt_tui.providers.autodl"),
-    **dict.fromkeys(CONSOLES, Adapter("rgt_tui.providers.console")),
-    **dict.fromkeys(IN_BOX, Adapter("rgt_tui.providers.console")),
-    "digitalocean": Adapter("rgt_tui.providers.digitalocean"),
-    "dstack": Adapter("rgt_tui.providers.dstack"),
-    "kubernetes": Adapter("rgt_tui.providers.kubernetes"),
-    "lambda": Adapter("rgt_tui.providers.lambda_cloud"),
-    "featurize": Adapter("rgt_tui.providers.featurize"),
-    "paperspace-core": Adapter("rgt_tui.providers.paperspace"),
-    "runpod": Adapter("rgt_tui.providers.runpod"),
-    "skypilot": Adapter("rgt_tui.providers.skypilot"),
-    "slurm": Adapter("rgt_tui.providers.slurm"),
-    "vastai": Adapter("rgt_tui.providers.vast"),
+    "autodl": LazyAdapter("rgt_tui.providers.autodl"),
+    **dict.fromkeys(CONSOLES, LazyAdapter("rgt_tui.providers.console")),
+    **dict.fromkeys(IN_BOX, LazyAdapter("rgt_tui.providers.console")),
+    "digitalocean": LazyAdapter("rgt_tui.providers.digitalocean"),
+    "dstack": LazyAdapter("rgt_tui.providers.dstack"),
+    "kubernetes": LazyAdapter("rgt_tui.providers.kubernetes"),
+    "lambda": LazyAdapter("rgt_tui.providers.lambda_cloud"),
+    "featurize": LazyAdapter("rgt_tui.providers.featurize"),
+    "paperspace-core": LazyAdapter("rgt_tui.providers.paperspace"),
+    "runpod": LazyAdapter("rgt_tui.providers.runpod"),
+    "skypilot": LazyAdapter("rgt_tui.providers.skypilot"),
+    "slurm": LazyAdapter("rgt_tui.providers.slurm"),
+    "vastai": LazyAdapter("rgt_tui.providers.vast"),
 }
 """``kind`` in the fleet file → opener of its accounts; CONTRIBUTING.md says how to add one."""
 USUAL_KEYS = {
@@ -95,7 +95,7 @@ class UnknownProvider(ValueError):
     """The fleet file names a control plane without an adapter."""
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class AccountListing(msgspec.Struct, frozen=True, kw_only=True):
     """One account's machines, by the last list."""
 
     ref: ProviderRef
@@ -121,15 +121,15 @@ class Providers:
         home: Path | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._context = Context(
+        self._context = AccountContext(
             clock, os.environ if env is None else env, home or Path.home(), timeout_s
         )
         self._gone: dict[ProviderRef, Meter] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
-        self.listed: dict[tuple[str, str], Listed] = {}
-        """Kind and account → its machines, including those that no box names, as seen by `poll`."""
+        self.listed: dict[tuple[str, str], AccountListing] = {}
+        """Kind and account → its machines, including those that no box names, as seen by `poll_meters`."""
 
-    def open(self, ref: ProviderRef) -> Provider:
+    def open_control_plane(self, ref: ProviderRef) -> Provider:
         """Return the control plane for one box. Nothing is sent.
 
         The first reading shows a missing key.
@@ -137,9 +137,9 @@ class Providers:
         Raises:
             UnknownProvider: there is no adapter for ``ref.kind``.
         """
-        return self.account(ref).box(ref.instance)
+        return self.find_account(ref).open_control_plane(ref.instance)
 
-    def account(self, ref: ProviderRef) -> Account:
+    def find_account(self, ref: ProviderRef) -> Account:
         """Return the account of a box, opened for its first box.
 
         Raises:
@@ -154,7 +154,7 @@ class Providers:
             self._accounts[key] = KINDS[ref.kind](ref, self._context)
         return self._accounts[key]
 
-    async def poll(self, refs: Iterable[ProviderRef]) -> dict[ProviderRef, Meter]:
+    async def poll_meters(self, refs: Iterable[ProviderRef]) -> dict[ProviderRef, Meter]:
         """Read many boxes with one list call per account, to stay within the rate limits.
 
         Returns:
@@ -180,37 +180,41 @@ class Providers:
             meters |= part
         return meters
 
-    async def list(self, ref: ProviderRef) -> Listed:
+    async def list_account(self, ref: ProviderRef) -> AccountListing:
         """List the machines of an account. A failure keeps the earlier list, with the reason."""
         key = (ref.kind, ref.account)
         try:
-            machines = await self.open(ref).list()
+            machines = await self.open_control_plane(ref).list()
         except (ProviderError, UnknownProvider) as error:
-            before = self.listed.get(key, Listed(ref=ref))
+            before = self.listed.get(key, AccountListing(ref=ref))
             refused = isinstance(error, ListRefused)
             self.listed[key] = msgspec.structs.replace(before, error=str(error), refused=refused)
         else:
-            self.listed[key] = Listed(ref=ref, machines=machines, at=self._context.clock())
+            self.listed[key] = AccountListing(ref=ref, machines=machines, at=self._context.clock())
         return self.listed[key]
 
     async def _poll_account(self, refs: Sequence[ProviderRef]) -> dict[ProviderRef, Meter]:
         for ref in refs:
-            self.open(ref)  # An account may be limited to the places of its opened boxes.
-        account = await self.list(refs[0])
+            self.open_control_plane(
+                ref
+            )  # An account may be limited to the places of its opened boxes.
+        account = await self.list_account(refs[0])
         if account.refused:
-            return {ref: await self._missing(self.open(ref), ref) for ref in refs}
+            return {
+                ref: await self._read_missing(self.open_control_plane(ref), ref) for ref in refs
+            }
         if account.error is not None:
             trouble = Meter(at=self._context.clock(), source=refs[0].kind, error=account.error)
             return dict.fromkeys(refs, trouble)
-        provider = self.open(refs[0])
+        provider = self.open_control_plane(refs[0])
         listed = {item.id: item.meter for item in account.machines}
         meters = {}
         for ref in refs:
             meter = listed.get(ref.instance)
-            meters[ref] = meter if meter is not None else await self._missing(provider, ref)
+            meters[ref] = meter if meter is not None else await self._read_missing(provider, ref)
         return meters
 
-    async def _missing(self, provider: Provider, ref: ProviderRef) -> Meter:
+    async def _read_missing(self, provider: Provider, ref: ProviderRef) -> Meter:
         """Read a box missing in a complete list; once it is gone, only every five minutes."""
         now = self._context.clock()
         known = self._gone.get(ref)

@@ -1,7 +1,7 @@
 """Shared base of HTTP platforms' adapters: a reported machine, its meter, its account, its box.
 
-An adapter reads machines (`RentedAccount.fetch`, `fetch_all`) and defines its calls
-(`RentedAccount.call`). The rest is the same everywhere: nothing is gone unless a complete list
+An adapter reads machines (`RentedAccount.fetch_machine`, `fetch_all`) and defines its calls
+(`RentedAccount.build_call`). The rest is the same everywhere: nothing is gone unless a complete list
 lacks it, nothing unknown is free, nothing is sent twice.
 """
 
@@ -17,10 +17,19 @@ from typing import ClassVar
 
 import msgspec
 
-from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
+from rgt_tui.model import (
+    BillingVerb,
+    Leftover,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    steady_time,
+)
 from rgt_tui.profiles import HOURS, SYMBOLS
-from rgt_tui.profiles.prices import figure
-from rgt_tui.providers.answers import Parts, known_sum
+from rgt_tui.profiles.prices import format_amount
+from rgt_tui.providers.answers import Parts, sum_known_parts
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Bidder,
@@ -28,18 +37,18 @@ from rgt_tui.providers.control_plane import (
     Market,
     NotFound,
     OneMachine,
-    Pause,
     PermitRefused,
     ProviderError,
-    printable,
+    RequestPause,
+    make_printable,
     use_permit,
 )
-from rgt_tui.providers.http import AccountHttp, Answer, is_loopback
+from rgt_tui.providers.http import AccountHttp, HttpAnswer, is_loopback
 
 START = "start"
-"""Name of the start call, in addition to the two `Verb`s."""
+"""Name of the start call, in addition to the two `BillingVerb`s."""
 EVERY = "every"
-"""Key of `Pace` for any request."""
+"""Key of `RequestPacer` for any request."""
 BALANCE_AGE = 300.0
 """Seconds for which a balance is valid."""
 SPEND_AGE = 300.0
@@ -60,7 +69,7 @@ def state_of(
     return unknown
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class RentedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """One machine as its platform describes it. None = not given; Unix times, money per hour."""
 
     id: str
@@ -106,7 +115,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What the platform leaves unclear about its prices."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class MachineCall(msgspec.Struct, frozen=True):
     """One request that acts on a machine."""
 
     method: str
@@ -114,7 +123,7 @@ class Call(msgspec.Struct, frozen=True):
     body: object = None
 
 
-class Purse(msgspec.Struct, frozen=True):
+class AccountBalance(msgspec.Struct, frozen=True):
     """An account's money."""
 
     amount: float
@@ -123,7 +132,7 @@ class Purse(msgspec.Struct, frozen=True):
     """Hourly cost of all machines of the account; None = not reported, so they are added up."""
 
 
-class Booked(msgspec.Struct, frozen=True):
+class BookedCost(msgspec.Struct, frozen=True):
     """A machine's cost in the platform's billing records."""
 
     amount: float
@@ -131,7 +140,7 @@ class Booked(msgspec.Struct, frozen=True):
     """Time by the platform's clock."""
 
 
-class Pace:
+class RequestPacer:
     """Spaces requests of one kind, as a platform's documentation requires."""
 
     def __init__(
@@ -152,7 +161,7 @@ class Pace:
         self._gaps, self._ticks, self._sleep = gaps, ticks, sleep
         self._free: dict[str, float] = {}
 
-    async def turn(self, kind: str) -> None:
+    async def wait_turn(self, kind: str) -> None:
         """Wait until a request of that kind may be sent, and reserve the slot."""
         kinds = {kind, EVERY} & self._gaps.keys()
         now = self._ticks()
@@ -172,10 +181,10 @@ class RentedAccount(abc.ABC):
     """Its name, for messages."""
     api: ClassVar[str] = "API"
     """Name of the API, as in a meter's source."""
-    labels: ClassVar[Mapping[Verb, str]]
+    labels: ClassVar[Mapping[BillingVerb, str]]
     """Labels of the console's buttons."""
-    words: ClassVar[Mapping[Verb, str]]
-    """The words in ``Machine.actions``; a verb that the platform lacks has no row."""
+    words: ClassVar[Mapping[BillingVerb, str]]
+    """The words in ``RentedMachine.actions``; a verb that the platform lacks has no row."""
     lacks: ClassVar[Mapping[str, str]] = {}
     """Missing call → reason, for messages."""
     currency: ClassVar[str] = "USD"
@@ -184,7 +193,7 @@ class RentedAccount(abc.ABC):
     not_listed: ClassVar[tuple[str, ...]] = ()
     """What may bill besides machines and is missing in the API, e.g. ``load balancers``."""
     gaps: ClassVar[Mapping[str, float]] = {}
-    """For `Pace`; applies to the vendor's own servers only."""
+    """For `RequestPacer`; applies to the vendor's own servers only."""
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         """Create an account.
@@ -195,36 +204,36 @@ class RentedAccount(abc.ABC):
             clock: Returns Unix time.
         """
         self.ref, self.http, self.clock = ref, http, clock
-        self.pace = Pace({} if is_loopback(http.base_url) else self.gaps)
+        self.pace = RequestPacer({} if is_loopback(http.base_url) else self.gaps)
         self._market: Market | None = None
         self.leftover_gaps = self.not_listed
         """See `rgt_tui.providers.leftover_gaps`."""
         self.bidder: Bidder | None = None
         """Changes bids; None = the platform has none."""
-        self._seen: dict[str, Machine] = {}
-        self._purse: Purse | None = None
-        self._purse_pause = Pause()
-        self._books: dict[str, Booked] = {}
-        self._books_pause = Pause()
+        self._seen: dict[str, RentedMachine] = {}
+        self._purse: AccountBalance | None = None
+        self._purse_pause = RequestPause()
+        self._books: dict[str, BookedCost] = {}
+        self._books_pause = RequestPause()
 
-    def known_id(self, value: object, lacking: str) -> str:
+    def require_id(self, value: object, lacking: str) -> str:
         """Return an id that the platform gave.
 
         Raises:
             BadAnswer: it is invalid; `lacking` describes the item.
         """
         if not isinstance(value, str) or not self.ids.fullmatch(value):
-            raise self.odd(lacking)
+            raise self.undocumented_error(lacking)
         return value
 
-    def odd(self, what: str) -> BadAnswer:
+    def undocumented_error(self, what: str) -> BadAnswer:
         """Return the error for an undocumented answer."""
         return BadAnswer(
             f"{self.platform} sent {what}; it cannot be used", console=self.http.console
         )
 
     @abc.abstractmethod
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Request one machine.
 
         Raises:
@@ -232,7 +241,7 @@ class RentedAccount(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Request all machines.
 
         Raises:
@@ -240,10 +249,10 @@ class RentedAccount(abc.ABC):
         """
 
     @abc.abstractmethod
-    def call(self, what: str, instance: str) -> Call | None:
-        """Return the call for `START` or a `Verb`; None = the platform has none (see `lacks`)."""
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
+        """Return the call for `START` or a `BillingVerb`; None = the platform has none (see `lacks`)."""
 
-    async def confirm(self, what: str, answer: Answer) -> str:
+    async def confirm_answer(self, what: str, answer: HttpAnswer) -> str:
         """Return the meaning of a call's 2xx answer.
 
         A platform that queues calls waits for the result.
@@ -251,9 +260,9 @@ class RentedAccount(abc.ABC):
         Raises:
             ProviderError: the answer does not confirm that the call was accepted.
         """
-        return self.judge(what, answer.data)
+        return self.judge_answer(what, answer.data)
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Return the meaning of a 2xx answer as text.
 
         Raises:
@@ -261,15 +270,15 @@ class RentedAccount(abc.ABC):
         """
         return ""
 
-    async def read_purse(self) -> Purse | None:
+    async def read_purse(self) -> AccountBalance | None:
         """Request the balance; None = the platform has no call for it."""
         return None
 
-    async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
+    async def read_books(self, machines: tuple[RentedMachine, ...]) -> Mapping[str, float]:
         """Request each machine's cost since its creation, as far as billing records have it."""
         return {}
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List what is billed besides machines; see `Account.leftovers`."""
         raise ProviderError(
             f"{self.platform}'s API does not list volumes: check its console",
@@ -277,19 +286,19 @@ class RentedAccount(abc.ABC):
             sent=False,
         )
 
-    def market(self) -> Market | None:
+    def open_market(self) -> Market | None:
         """Return the market; None = a person rents machines on the console."""
         return self._market
 
-    def bills_apart(self, verb: Verb) -> tuple[str, ...]:
+    def bills_apart(self, verb: BillingVerb) -> tuple[str, ...]:
         """Return what keeps billing after a verb but belongs to no machine, one line each."""
         return ()
 
-    def tiers(self, machine: Machine) -> dict[str, str]:
+    def list_tiers(self, machine: RentedMachine) -> dict[str, str]:
         """Return mount point → name of the profile's storage tier, if the platform reports it."""
         return {}
 
-    def box(self, instance: str) -> RentedBox:
+    def open_control_plane(self, instance: str) -> RentedBox:
         """Return the control plane of one machine."""
         return RentedBox(self, instance)
 
@@ -302,14 +311,14 @@ class RentedAccount(abc.ABC):
         """The source of a meter."""
         return f"{self.platform} {self.api} at {self.http.host}"
 
-    def seen(self, instance: str) -> Machine | None:
+    def find_last_reading(self, instance: str) -> RentedMachine | None:
         """Return the last good reading of a machine."""
         return self._seen.get(instance)
 
-    async def machine(self, instance: str) -> Machine:
-        """Request one machine, and remember it; see `fetch`."""
+    async def read_machine(self, instance: str) -> RentedMachine:
+        """Request one machine, and remember it; see `fetch_machine`."""
         self.check_id(instance)
-        found = await self.fetch(instance)
+        found = await self.fetch_machine(instance)
         if found.id != instance:
             raise BadAnswer(
                 f"{self.platform} answered with another machine than requested",
@@ -318,7 +327,7 @@ class RentedAccount(abc.ABC):
         self._seen[instance] = found
         return found
 
-    async def machines(self) -> tuple[Machine, ...]:
+    async def read_machines(self) -> tuple[RentedMachine, ...]:
         """Request all machines, and remember them; see `fetch_all`."""
         found = await self.fetch_all()
         ids = [one.id for one in found]
@@ -330,51 +339,51 @@ class RentedAccount(abc.ABC):
         self._seen.update({one.id: one for one in found})
         return found
 
-    async def learn_parts(self, machines: tuple[Machine, ...]) -> None:  # noqa: B027 (most have nothing such)
-        """Learn separately priced parts of machines (see `reprice`), rarely.
+    async def learn_parts(self, machines: tuple[RentedMachine, ...]) -> None:  # noqa: B027 (most have nothing such)
+        """Learn separately priced parts of machines (see `update_prices`), rarely.
 
         A failure is harmless.
         """
 
-    async def learn(self, machines: tuple[Machine, ...]) -> None:
+    async def learn_account(self, machines: tuple[RentedMachine, ...]) -> None:
         """Learn balance and billing records, rarely. A failure leaves them unknown."""
         now = self.clock()
-        if not self._purse_pause.left(now):
+        if not self._purse_pause.seconds_left(now):
             self._purse = None
             self._purse_pause.begin(now, RETRY_AGE)
             with contextlib.suppress(ProviderError):
                 purse = await self.read_purse()
                 self._purse_pause.begin(now, BALANCE_AGE)
                 if purse is not None and purse.per_hour is None:
-                    purse = msgspec.structs.replace(purse, per_hour=self._burn(machines))
+                    purse = msgspec.structs.replace(purse, per_hour=self._sum_hourly_cost(machines))
                 self._purse = purse
-        if machines and not self._books_pause.left(now):
+        if machines and not self._books_pause.seconds_left(now):
             self._books_pause.begin(now, RETRY_AGE)
             with contextlib.suppress(ProviderError):
                 found = await self.read_books(machines)
                 self._books_pause.begin(now, SPEND_AGE)
                 at = self.http.server_time()
                 self._books.update(
-                    {instance: Booked(amount, at) for instance, amount in found.items()}
+                    {instance: BookedCost(amount, at) for instance, amount in found.items()}
                 )
 
-    def reprice(self, prices: Mapping[str, float | None]) -> None:
+    def update_prices(self, prices: Mapping[str, float | None]) -> None:
         """Set the prices of parts by name, also for machines seen before."""
 
-        def told(parts: Parts) -> Parts:
+        def reprice_parts(parts: Parts) -> Parts:
             return tuple((name, prices.get(name, rate)) for name, rate in parts)
 
         for one in self._seen.values():
             self._seen[one.id] = msgspec.structs.replace(
                 one,
-                storage=told(one.storage),
-                at_rest=None if one.at_rest is None else told(one.at_rest),
-                outlives=None if one.outlives is None else told(one.outlives),
+                storage=reprice_parts(one.storage),
+                at_rest=None if one.at_rest is None else reprice_parts(one.at_rest),
+                outlives=None if one.outlives is None else reprice_parts(one.outlives),
             )
 
-    def _burn(self, machines: tuple[Machine, ...]) -> float | None:
+    def _sum_hourly_cost(self, machines: tuple[RentedMachine, ...]) -> float | None:
         """Return the hourly cost of all machines; None if any is unknown."""
-        rates = [meter.per_hour for meter in map(self.meter, machines) if not meter.at_least]
+        rates = [meter.per_hour for meter in map(self.build_meter, machines) if not meter.at_least]
         known = [rate for rate in rates if rate is not None]
         if len(known) == len(machines):
             return sum(known)
@@ -388,21 +397,22 @@ class RentedAccount(abc.ABC):
         """
         if not self.ids.fullmatch(instance):
             raise BadAnswer(
-                f"{printable(instance, 80)!r} is not an id of {self.platform}; correct the instance in the fleet file",
+                f"{make_printable(instance, 80)!r} is not an id of {self.platform}; correct the "
+                "instance in the fleet file",
                 console=self.http.console,
                 sent=False,
             )
 
-    def trouble(self, why: str) -> Meter:
+    def build_error_meter(self, why: str) -> Meter:
         """Return the meter of a machine whose state could not be read."""
         return Meter(at=self.clock(), source=self.source, currency=self.currency, error=why)
 
-    def meter(self, machine: Machine) -> Meter:
+    def build_meter(self, machine: RentedMachine) -> Meter:
         """Return the meter of a machine as just read."""
         if machine.lifecycle is Lifecycle.GONE:
-            return self.gone(machine)
+            return self.build_gone_meter(machine)
         now, bills = self.http.server_time(), machine.bills
-        storage, unpriced = known_sum(machine.storage)
+        storage, unpriced = sum_known_parts(machine.storage)
         runs = bills in (MeterKind.COMPUTE_AND_STORAGE, MeterKind.UNKNOWN)
         # A price of 0 for something that is charged counts as unknown.
         compute = (machine.compute or None) if runs else 0.0
@@ -462,9 +472,9 @@ class RentedAccount(abc.ABC):
             out_per_gb=machine.out_per_gb,
         )
 
-    def gone(self, machine: Machine) -> Meter:
+    def build_gone_meter(self, machine: RentedMachine) -> Meter:
         """Return the meter of a machine that no longer exists; what outlives it keeps billing."""
-        storage, unpriced = known_sum(machine.outlives or ())
+        storage, unpriced = sum_known_parts(machine.outlives or ())
         kind, source = MeterKind.NONE, self.source
         if machine.outlives is None:
             kind, storage = MeterKind.UNKNOWN, None
@@ -492,33 +502,33 @@ class RentedAccount(abc.ABC):
             spot=machine.spot,
         )
 
-    def priced(self, parts: Parts) -> tuple[str, ...]:
+    def describe_prices(self, parts: Parts) -> tuple[str, ...]:
         """Return a line for each part: its price per hour and month."""
         symbol = SYMBOLS.get(self.currency)
         return tuple(
             f"{name}, price unknown"
             if rate is None
             else f"{name}: {symbol or ''}{rate:.4f}{'' if symbol else f' {self.currency}'}/h "
-            f"({figure(rate * HOURS['GB-month'], self.currency)} a month) until it is deleted"
+            f"({format_amount(rate * HOURS['GB-month'], self.currency)} a month) until it is deleted"
             for name, rate in parts
         )
 
-    def listed(self, machine: Machine) -> Instance:
+    def build_instance(self, machine: RentedMachine) -> Instance:
         """Return a machine as shown in a list."""
         return Instance(
             id=machine.id,
             name=machine.name,
-            meter=self.meter(machine),
+            meter=self.build_meter(machine),
             host=machine.host,
             port=machine.port,
             user=machine.user,
             gpu=machine.gpu,
             gpu_count=machine.gpu_count,
             region=machine.region,
-            below=self.below(machine),
+            below=self.find_underlying_id(machine),
         )
 
-    def below(self, machine: Machine) -> str | None:
+    def find_underlying_id(self, machine: RentedMachine) -> str | None:
         """Return the machine's id at the underlying platform; None = none, or unknown."""
         return None
 
@@ -535,29 +545,31 @@ class RentedBox(OneMachine["RentedAccount"]):
         """Read one machine; see `Provider.read`."""
         account = self._account
         try:
-            machine = await account.machine(instance)
+            machine = await account.read_machine(instance)
             await account.learn_parts((machine,))
-            return account.meter(account.seen(instance) or machine)
+            return account.build_meter(account.find_last_reading(instance) or machine)
         except NotFound:
-            return await self._absent(instance)
+            return await self._read_absent(instance)
         except ProviderError as error:
-            return account.trouble(str(error))
+            return account.build_error_meter(str(error))
 
-    async def _absent(self, instance: str) -> Meter:
+    async def _read_absent(self, instance: str) -> Meter:
         """Return the meter of an unknown machine; gone only if the complete list lacks it, too."""
         account = self._account
-        before = account.seen(instance)
+        before = account.find_last_reading(instance)
         try:
-            machines = await account.machines()
+            machines = await account.read_machines()
         except ProviderError as error:
-            return account.trouble(f"not there, but the list could not confirm it: {error}")
+            return account.build_error_meter(
+                f"not there, but the list could not confirm it: {error}"
+            )
         if any(one.id == instance and one.lifecycle is not Lifecycle.GONE for one in machines):
-            return account.trouble(
+            return account.build_error_meter(
                 f"not there, but {account.platform}'s list still shows it; ask again"
             )
-        seen = account.seen(instance) or before
+        seen = account.find_last_reading(instance) or before
         if seen is not None:
-            return account.gone(seen)
+            return account.build_gone_meter(seen)
         # A wrong id or another account's key looks the same, so the meter is unknown, not off.
         return Meter(
             lifecycle=Lifecycle.GONE,
@@ -568,40 +580,42 @@ class RentedBox(OneMachine["RentedAccount"]):
 
     async def list(self) -> tuple[Instance, ...]:
         """List the account's machines with their meters."""
-        machines = await self._account.machines()
+        machines = await self._account.read_machines()
         account = self._account
         await account.learn_parts(machines)
-        await account.learn(machines)
-        return tuple(account.listed(account.seen(one.id) or one) for one in machines)
+        await account.learn_account(machines)
+        return tuple(
+            account.build_instance(account.find_last_reading(one.id) or one) for one in machines
+        )
 
     async def start(self) -> str:
         """Start the machine; see `Provider.start`."""
-        return await self._send(START)
+        return await self._send_call(START)
 
     async def stop(self, permit: Permit) -> str:
         """Park the machine; see `Provider.stop`."""
-        use_permit(permit, Verb.PARK, self.ref, steady())
-        return await self._send(Verb.PARK)
+        use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
+        return await self._send_call(BillingVerb.PARK)
 
     async def destroy(self, permit: Permit) -> str:
         """Destroy the machine; see `Provider.destroy`."""
-        use_permit(permit, Verb.DESTROY, self.ref, steady())
-        return await self._send(Verb.DESTROY)
+        use_permit(permit, BillingVerb.DESTROY, self.ref, steady_time())
+        return await self._send_call(BillingVerb.DESTROY)
 
-    async def _send(self, what: str) -> str:
+    async def _send_call(self, what: str) -> str:
         account = self._account
         try:
             account.check_id(self._instance)
         except BadAnswer as error:
             raise PermitRefused(str(error)) from None
-        call = account.call(what, self._instance)
+        call = account.build_call(what, self._instance)
         if call is None:
             raise ProviderError(
                 f"{self._why_not(what)}; nothing was sent", console=self.console_url, sent=False
             )
-        await account.pace.turn(what)
+        await account.pace.wait_turn(what)
         answer = await account.http.send(call.method, call.path, call.body)
-        said = await account.confirm(what, answer)
+        said = await account.confirm_answer(what, answer)
         return f"{account.http.host} answered {answer.status}{f', {said}' if said else ''}"
 
     def _why_not(self, what: str) -> str:
@@ -610,41 +624,41 @@ class RentedBox(OneMachine["RentedAccount"]):
             or f"{self._account.platform}'s API has no call for {what}"
         )
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact call."""
-        call = self._account.call(verb, instance)
+        call = self._account.build_call(verb, instance)
         if call is None:
             return f"nothing: {self._why_not(verb)}"
-        text = f"{call.method} {self._account.http.base_url}{printable(call.path)}"
+        text = f"{call.method} {self._account.http.base_url}{make_printable(call.path)}"
         if call.body is None:
             return text
-        return f"{text} {printable(msgspec.json.encode(call.body).decode())}"
+        return f"{text} {make_printable(msgspec.json.encode(call.body).decode())}"
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         """Return the label of the console's button."""
         return self._account.labels.get(verb, "")
 
-    def action(self, verb: Verb) -> str:
-        """Return the word used in ``Machine.actions``.
+    def native_action(self, verb: BillingVerb) -> str:
+        """Return the word used in ``RentedMachine.actions``.
 
         For a missing verb, one that never occurs there.
         """
         return self._account.words.get(verb, verb.value)
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return what keeps billing after the verb, by the last good reading of the machine."""
         account = self._account
-        machine = account.seen(instance)
+        machine = account.find_last_reading(instance)
         if machine is None:
             return (f"unknown: the machine has not been read; check {self.console_url}",)
-        parts = machine.at_rest if verb is Verb.PARK else machine.outlives
+        parts = machine.at_rest if verb is BillingVerb.PARK else machine.outlives
         if parts is None:
             return (f"unknown: {account.platform} does not report what it keeps",)
-        return (*account.priced(parts), *account.bills_apart(verb))
+        return (*account.describe_prices(parts), *account.bills_apart(verb))
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         """Return the storage tier at each mount point."""
-        machine = self._account.seen(instance)
+        machine = self._account.find_last_reading(instance)
         if machine is None:
             return {}
-        return self._account.tiers(machine)
+        return self._account.list_tiers(machine)

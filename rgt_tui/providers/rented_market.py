@@ -7,30 +7,32 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rgt_tui.model import Lifecycle, Meter, Offer, RentPermit, Wish, steady
+from rgt_tui.model import Lifecycle, Meter, Offer, RentalRequest, RentPermit, steady_time
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,
     ProviderError,
-    printable,
+    make_printable,
     use_rent_permit,
 )
-from rgt_tui.providers.rented import Call, RentedAccount
+from rgt_tui.providers.rented import MachineCall, RentedAccount
 
 CREATE = "create"
 """Key of `Pace`."""
 
 
-def unknown_gpu(platform: str, wish: Wish, known: Iterable[str], console: str) -> ProviderError:
+def unknown_gpu(
+    platform: str, wish: RentalRequest, known: Iterable[str], console: str
+) -> ProviderError:
     """Return the error for a wish that no GPU of a platform fits."""
-    names = ", ".join(sorted({printable(name, 60) for name in known})[:40])
+    names = ", ".join(sorted({make_printable(name, 60) for name in known})[:40])
     return ProviderError(
-        f"{platform} has no GPU that is {printable(wish.gpu, 60)!r}; it has: {names or 'none that it names'}",
+        f"{platform} has no GPU that is {make_printable(wish.gpu, 60)!r}; it has: {names or 'none that it names'}",
         console=console,
     )
 
 
-def check_wish(platform: str, wish: Wish, *, currency: str, spot: str = "") -> None:
+def check_wish(platform: str, wish: RentalRequest, *, currency: str, spot: str = "") -> None:
     """Refuse a wish that no offer of a platform could fit, before anything is requested.
 
     Args:
@@ -46,7 +48,8 @@ def check_wish(platform: str, wish: Wish, *, currency: str, spot: str = "") -> N
         raise ProviderError(f"{spot}; ask for it without spot", sent=False)
     if wish.max_per_hour is not None and wish.currency != currency:
         raise ProviderError(
-            f"{platform} bills in {currency}: give --max-price in {currency}, not in {printable(wish.currency, 8)}",
+            f"{platform} bills in {currency}: give --max-price in {currency}, not in "
+            f"{make_printable(wish.currency, 8)}",
             sent=False,
         )
     if wish.gpu_count < 1 or wish.disk_gb < 0:
@@ -55,7 +58,7 @@ def check_wish(platform: str, wish: Wish, *, currency: str, spot: str = "") -> N
         )
 
 
-def in_order(offers: Iterable[Offer], wish: Wish) -> tuple[Offer, ...]:
+def in_order(offers: Iterable[Offer], wish: RentalRequest) -> tuple[Offer, ...]:
     """Return the offers within the maximum price, the cheapest first.
 
     An offer with an unknown price is kept as the last: a person decides.
@@ -90,11 +93,11 @@ class RentedMarket(abc.ABC):
         self.account = account
 
     @abc.abstractmethod
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the current offers for the wish; see `Market.offers`."""
 
     @abc.abstractmethod
-    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
+    def build_creation_call(self, offer: Offer, wish: RentalRequest, token: str) -> MachineCall:
         """Return the one creation call.
 
         Raises:
@@ -102,19 +105,21 @@ class RentedMarket(abc.ABC):
         """
 
     @abc.abstractmethod
-    def made(self, data: object) -> str | None:
+    def find_created_id(self, data: object) -> str | None:
         """Return the id of the machine made according to a 2xx answer; None = it has none."""
 
-    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+    def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, without the public key, which is long but no secret."""
-        return self.told(self.creation(offer, msgspec.structs.replace(wish, public_key=""), token))
+        return self.format_call(
+            self.build_creation_call(offer, msgspec.structs.replace(wish, public_key=""), token)
+        )
 
-    def told(self, call: Call) -> str:
+    def format_call(self, call: MachineCall) -> str:
         """Return a call as text."""
-        body = printable(msgspec.json.encode(call.body).decode(), 2000)
-        return f"{call.method} {self.account.http.base_url}{printable(call.path)} {body}"
+        body = make_printable(msgspec.json.encode(call.body).decode(), 2000)
+        return f"{call.method} {self.account.http.base_url}{make_printable(call.path)} {body}"
 
-    async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
+    async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
         """Do free preparations, such as registering the key; return additional fields of the body.
 
         Raises:
@@ -122,17 +127,19 @@ class RentedMarket(abc.ABC):
         """
         return {}
 
-    async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
+    async def create_instance(
+        self, offer: Offer, wish: RentalRequest, token: str, permit: RentPermit
+    ) -> Instance:
         """Send the one creation call; see `Market.create`.
 
         An error that names a machine has made it.
         """
         account = self.account
-        await account.pace.turn(CREATE)
-        call = self.creation(offer, wish, token)
-        use_rent_permit(permit, offer, token, account.ref, steady())
+        await account.pace.wait_turn(CREATE)
+        call = self.build_creation_call(offer, wish, token)
+        use_rent_permit(permit, offer, token, account.ref, steady_time())
         try:
-            more = await self.prepare(wish, token)
+            more = await self.prepare_creation(wish, token)
         except ProviderError as error:
             raise ProviderError(f"nothing was rented: {error}", sent=False) from None
         body = {**call.body, **more} if isinstance(call.body, dict) else call.body
@@ -141,19 +148,19 @@ class RentedMarket(abc.ABC):
         except ProviderError as error:
             if not error.made:
                 raise
-            return self._fresh(
+            return self._build_new_instance(
                 error.made, token, f"it was created, and {account.platform} answered: {error}"
             )
-        made = self.made(answer.data)
+        made = self.find_created_id(answer.data)
         if made is None:
             raise BadAnswer(
-                f"{account.platform} did not return what it created; search for {printable(token, 60)}",
+                f"{account.platform} did not return what it created; search for {make_printable(token, 60)}",
                 console=account.http.console,
                 status=answer.status,
             )
-        return self._fresh(made, token, None)
+        return self._build_new_instance(made, token, None)
 
-    def _fresh(self, instance: str, token: str, doubt: str | None) -> Instance:
+    def _build_new_instance(self, instance: str, token: str, doubt: str | None) -> Instance:
         account = self.account
         meter = Meter(
             lifecycle=Lifecycle.STARTING,
@@ -164,7 +171,7 @@ class RentedMarket(abc.ABC):
         )
         return Instance(id=instance, name=token, meter=meter)
 
-    async def find(self, token: str) -> tuple[Instance, ...]:
+    async def find_by_token(self, token: str) -> tuple[Instance, ...]:
         """Find machines of the complete list whose name has the token; see `Market.find`."""
-        machines = await self.account.machines()
-        return tuple(self.account.listed(one) for one in machines if token in one.name)
+        machines = await self.account.read_machines()
+        return tuple(self.account.build_instance(one) for one in machines if token in one.name)

@@ -15,42 +15,42 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.model import (
-    Amount,
+    BillingVerb,
     Leftover,
     Lifecycle,
     Meter,
     MeterKind,
+    MoneyAmount,
     Permit,
     ProviderRef,
-    Verb,
-    steady,
+    steady_time,
 )
 from rgt_tui.profiles import HOURS, load_profile
 from rgt_tui.profiles.survival import until_clock
 from rgt_tui.providers.answers import (
+    AnswerProof,
     Parts,
-    Proof,
-    known_sum,
+    as_object,
     names_next_page,
-    number,
-    signed,
-    table,
-    text,
+    parse_number,
+    parse_signed,
+    parse_text,
+    sum_known_parts,
 )
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     BadAnswer,
-    Conflict,
-    Context,
     Instance,
     NotFound,
     OneMachine,
-    Pause,
     PermitRefused,
     ProviderError,
-    printable,
+    RequestPause,
+    StateConflict,
+    make_printable,
     use_permit,
 )
-from rgt_tui.providers.http import AccountHttp, Answer, open_http
+from rgt_tui.providers.http import AccountHttp, HttpAnswer, open_http
 from rgt_tui.providers.runpod_market import RunPodMarket
 from rgt_tui.providers.runpod_pod import (
     ID,
@@ -86,21 +86,21 @@ BALANCE_AGE = 300.0
 """Seconds for which a balance is valid."""
 BALANCE_RETRY = 3600.0
 """Seconds before it is read again after a failure: a retired API must not use up the rate limit."""
-REFUSALS: dict[int | str, Proof] = {
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    404: Proof.ASK,
-    409: Proof.ASK,
-    422: Proof.NOTHING,
-    429: Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    401: AnswerProof.NOTHING,
+    403: AnswerProof.NOTHING,
+    404: AnswerProof.ASK,
+    409: AnswerProof.ASK,
+    422: AnswerProof.NOTHING,
+    429: AnswerProof.NOTHING,
 }
 """Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview
 (verified 2026-11).
 """
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 
 
-def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> RunPodAccount:
     """Return the account that a pod belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -134,7 +134,7 @@ def key_of_tools(path: Path) -> str:
     return ""
 
 
-class RunPod(OneMachine["RunPodAccount"]):
+class RunPodBox(OneMachine["RunPodAccount"]):
     """One pod's control plane."""
 
     def __init__(
@@ -152,26 +152,26 @@ class RunPod(OneMachine["RunPodAccount"]):
         """Read one pod; see `Provider.read`."""
         try:
             _check_id(instance)
-            pod = await self._account.pod(instance)
+            pod = await self._account.read_pod(instance)
             if pod.networks:
                 await self._account.learn_volumes()
-            return self._account.meter(pod, await self._account.spent(pod))
+            return self._account.build_meter(pod, await self._account.read_billed_cost(pod))
         except NotFound:
-            return await self._absent(instance)
+            return await self._read_absent(instance)
         except ProviderError as error:
-            return self._trouble(str(error))
+            return self._build_error_meter(str(error))
 
-    async def _absent(self, instance: str) -> Meter:
+    async def _read_absent(self, instance: str) -> Meter:
         """Return the meter after a 404: gone only if the complete list lacks the pod as well."""
         try:
-            pods = await self._account.pods()
+            pods = await self._account.read_pods()
         except ProviderError as error:
-            return self._trouble(f"404, but the list could not confirm it: {error}")
+            return self._build_error_meter(f"404, but the list could not confirm it: {error}")
         if any(pod.id == instance and pod.lifecycle is not Lifecycle.GONE for pod in pods):
-            return self._trouble("404, but RunPod's list still shows the pod; ask again")
-        pod = self._account.seen(instance)
+            return self._build_error_meter("404, but RunPod's list still shows the pod; ask again")
+        pod = self._account.find_last_reading(instance)
         if pod is not None:
-            return self._account.gone(pod, self._account.spent_known(pod))
+            return self._account.build_gone_meter(pod, self._account.last_billed_cost(pod))
         # A wrong id or another account's key looks the same, so the meter is unknown, not off.
         return Meter(
             lifecycle=Lifecycle.GONE,
@@ -179,19 +179,19 @@ class RunPod(OneMachine["RunPodAccount"]):
             source=f"RunPod REST v2 at {self._account.http.host}; not in this account, never seen there",
         )
 
-    def _trouble(self, why: str) -> Meter:
+    def _build_error_meter(self, why: str) -> Meter:
         return Meter(
             at=self._clock(), source=f"RunPod REST v2 at {self._account.http.host}", error=why
         )
 
     async def list(self) -> tuple[Instance, ...]:
         """List the account's pods with their meters."""
-        pods = await self._account.pods()
+        pods = await self._account.read_pods()
         if any(pod.networks for pod in pods):
             await self._account.learn_volumes()
         await self._account.learn_spend(pods)
         await self._account.learn_balance()
-        return tuple(self._account.instance(pod) for pod in pods)
+        return tuple(self._account.build_instance(pod) for pod in pods)
 
     async def start(self) -> str:
         """Start the pod; see `Provider.start`. RunPod refuses if its host has no free GPU."""
@@ -202,7 +202,7 @@ class RunPod(OneMachine["RunPodAccount"]):
         except BadAnswer as error:
             if NO_FREE_GPU not in str(error):
                 raise
-            raise Conflict(
+            raise StateConflict(
                 f"RunPod cannot start the pod now ({NO_FREE_GPU}): the GPUs of its machine are rented to others. Until "
                 "one is free, perhaps for days, its volume disk cannot be reached; it is billed "
                 "until the pod is terminated",
@@ -216,54 +216,54 @@ class RunPod(OneMachine["RunPodAccount"]):
 
         The volume disk keeps billing.
         """
-        return await self._act(permit, Verb.PARK)
+        return await self._send_action(permit, BillingVerb.PARK)
 
     async def destroy(self, permit: Permit) -> str:
         """Terminate the pod; see `Provider.destroy`."""
-        return await self._act(permit, Verb.DESTROY)
+        return await self._send_action(permit, BillingVerb.DESTROY)
 
-    async def _act(self, permit: Permit, verb: Verb) -> str:
-        use_permit(permit, verb, self.ref, steady())
+    async def _send_action(self, permit: Permit, verb: BillingVerb) -> str:
+        use_permit(permit, verb, self.ref, steady_time())
         try:
             _check_id(self._instance)
         except BadAnswer as error:
             raise PermitRefused(str(error)) from None
-        method, path, body = _call(verb, self._instance)
+        method, path, body = _build_call(verb, self._instance)
         answer = await self._account.http.send(method, path, body)
         said = ""
         if isinstance(answer.data, dict) and isinstance(answer.data.get("status"), str):
-            said = f", status {printable(answer.data['status'], 40)}"
+            said = f", status {make_printable(answer.data['status'], 40)}"
         return f"{self._account.http.host} answered {answer.status}{said}"
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact call."""
-        method, path, body = _call(verb, instance)
-        text = f"{method} {self._account.http.base_url}{printable(path)}"
+        method, path, body = _build_call(verb, instance)
+        text = f"{method} {self._account.http.base_url}{make_printable(path)}"
         if body:
             return f'{text} {{"action":"{body["action"]}"}}'
         return text
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         """Return the label of the console's button."""
-        if verb is Verb.PARK:
+        if verb is BillingVerb.PARK:
             return "Stop"
         return "Terminate"
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word used in a pod's ``actions``."""
-        if verb is Verb.PARK:
+        if verb is BillingVerb.PARK:
             return "stop"
         return "terminate"
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return what keeps billing after the verb, by the last good reading of the pod."""
-        pod = self._account.seen(instance)
+        pod = self._account.find_last_reading(instance)
         if pod is None:
             return (f"unknown: the pod has not been read; check {self.console_url}",)
         lines = []
-        if verb is Verb.PARK and pod.volume_gb is None:
+        if verb is BillingVerb.PARK and pod.volume_gb is None:
             lines.append("the volume disk, if it has one (not reported by RunPod)")
-        elif verb is Verb.PARK and pod.volume_gb:
+        elif verb is BillingVerb.PARK and pod.volume_gb:
             lines.append(_volume_line(pod))
         for mount in pod.networks or ():
             price = self._account.volume_price(mount.volume)
@@ -275,12 +275,12 @@ class RunPod(OneMachine["RunPodAccount"]):
             lines.append("a network volume, if one is mounted (not reported by RunPod)")
         return tuple(lines)
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         """Return the storage tier at each mount point.
 
         Both kinds of volume may be at /workspace.
         """
-        pod = self._account.seen(instance)
+        pod = self._account.find_last_reading(instance)
         if pod is None or pod.networks is None:
             return {}
         tiers = {"/": "container-disk"}
@@ -299,15 +299,15 @@ def _volume_line(pod: Pod) -> str:
         return f"{what}, price unknown"
     against = f", {stopped / running:.2g} times its running rate" if running else ""
     month = stopped * HOURS["GB-month"]
-    until = until_clock(load_profile("runpod"), Amount(stopped))
+    until = until_clock(load_profile("runpod"), MoneyAmount(stopped))
     return (
         f"{what}: ${stopped:.4f}/h (${month:.2f} a month{against}) until the pod is terminated"
         f"{f'; {until}' if until else ''}"
     )
 
 
-def _call(verb: Verb, instance: str) -> tuple[str, str, dict[str, str] | None]:
-    if verb is Verb.PARK:
+def _build_call(verb: BillingVerb, instance: str) -> tuple[str, str, dict[str, str] | None]:
+    if verb is BillingVerb.PARK:
         return "POST", f"/v2/pods/{instance}/action", {"action": "stop"}
     return "DELETE", f"/v2/pods/{instance}", None
 
@@ -315,7 +315,7 @@ def _call(verb: Verb, instance: str) -> tuple[str, str, dict[str, str] | None]:
 def _check_id(instance: str) -> None:
     if not ID.fullmatch(instance):
         raise BadAnswer(
-            f"{printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
+            f"{make_printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
             console=CONSOLE,
         )
 
@@ -328,7 +328,7 @@ stopped.
 """
 
 
-class Spend(msgspec.Struct, frozen=True):
+class PodSpend(msgspec.Struct, frozen=True):
     """One pod's cost in the provider's billing records."""
 
     amount: float | None
@@ -362,45 +362,45 @@ class RunPodAccount:
         """
         self.ref = ref
         self.http = http
-        self._balance: Balance | None = None
+        self._balance: AccountBalance | None = None
         self._tells_balance = tells_balance
-        self._balance_pause = Pause()
+        self._balance_pause = RequestPause()
         self._clock = clock
         self._seen: dict[str, Pod] = {}
         self.leftover_gaps: tuple[str, ...] = ()
         """See `rgt_tui.providers.leftover_gaps`."""
-        self._spend: dict[str, Spend] = {}
-        self._spend_pause = Pause()
+        self._spend: dict[str, PodSpend] = {}
+        self._spend_pause = RequestPause()
         self._volumes: dict[str, float | None] = {}
-        self._volumes_pause = Pause()
+        self._volumes_pause = RequestPause()
 
-    def box(self, instance: str) -> RunPod:
+    def open_control_plane(self, instance: str) -> RunPodBox:
         """Return the control plane of one pod."""
-        return RunPod(self, instance, clock=self._clock)
+        return RunPodBox(self, instance, clock=self._clock)
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List what bills besides pods: network volumes, serverless endpoints and clusters."""
         found, self.leftover_gaps = await list_leftovers(self.http, tuple(self._seen.values()))
         return found
 
-    def market(self) -> RunPodMarket:
+    def open_market(self) -> RunPodMarket:
         """Return the market that rents pods."""
-        return RunPodMarket(self.http, self.ref, read=self._made, pods=self._instances)
+        return RunPodMarket(self.http, self.ref, read=self._parse_created, pods=self._instances)
 
-    def _made(self, raw: object) -> Instance:
+    def _parse_created(self, raw: object) -> Instance:
         pod = parse_pod(raw, self.http.console)
         self._seen[pod.id] = pod
-        return self.instance(pod)
+        return self.build_instance(pod)
 
     async def _instances(self) -> tuple[Instance, ...]:
-        return tuple(self.instance(pod) for pod in await self.pods())
+        return tuple(self.build_instance(pod) for pod in await self.read_pods())
 
-    def instance(self, pod: Pod) -> Instance:
+    def build_instance(self, pod: Pod) -> Instance:
         """Return a pod as shown in the account's list."""
         return Instance(
             id=pod.id,
             name=pod.name,
-            meter=self.meter(pod, self.spent_known(pod)),
+            meter=self.build_meter(pod, self.last_billed_cost(pod)),
             host=pod.host,
             port=pod.port,
             user=pod.user,
@@ -413,11 +413,11 @@ class RunPodAccount:
         """Close the connections."""
         await self.http.close()
 
-    def seen(self, instance: str) -> Pod | None:
+    def find_last_reading(self, instance: str) -> Pod | None:
         """Return the last good reading of a pod."""
         return self._seen.get(instance)
 
-    async def pods(self) -> tuple[Pod, ...]:
+    async def read_pods(self) -> tuple[Pod, ...]:
         """Return all pods, including those of clusters, which the default hides.
 
         Raises:
@@ -433,7 +433,7 @@ class RunPodAccount:
         self._seen.update((pod.id, pod) for pod in pods)
         return pods
 
-    async def pod(self, instance: str) -> Pod:
+    async def read_pod(self, instance: str) -> Pod:
         """Return one pod.
 
         Raises:
@@ -447,7 +447,7 @@ class RunPodAccount:
         self._seen[instance] = pod
         return pod
 
-    async def spent(self, pod: Pod) -> float | None:
+    async def read_billed_cost(self, pod: Pod) -> float | None:
         """Return the pod's cost since its creation from the billing records.
 
         None = not available.
@@ -459,37 +459,37 @@ class RunPodAccount:
         amount = None
         query = f"/v2/billing/pods?podId={pod.id}&bucketSize=day"
         if pod.created is not None:
-            query += f"&startTime={_utc(pod.created)}"
+            query += f"&startTime={_format_utc(pod.created)}"
         # An estimate is used instead, and labelled as such.
         with contextlib.suppress(ProviderError):
-            amount = _total(await self.http.get(query), pod.id)
+            amount = _sum_records(await self.http.get(query), pod.id)
         if amount is None and known is not None:
             amount = known.amount
-        self._spend[pod.id] = Spend(amount=amount, at=now, there=self.http.server_time())
+        self._spend[pod.id] = PodSpend(amount=amount, at=now, there=self.http.server_time())
         return amount
 
     async def learn_spend(self, pods: tuple[Pod, ...]) -> None:
         """Read the cost of all pods with one query a minute, to stay within the rate limit."""
         now = self._clock()
         created = [pod.created for pod in pods if pod.created is not None]
-        if not created or self._spend_pause.left(now):
+        if not created or self._spend_pause.seconds_left(now):
             return
         self._spend_pause.begin(now, SPEND_RETRY)
-        query = f"/v2/billing/pods?bucketSize=month&startTime={_utc(min(created))}"
+        query = f"/v2/billing/pods?bucketSize=month&startTime={_format_utc(min(created))}"
         with contextlib.suppress(ProviderError):
             books = await self.http.get(query)
             self._spend_pause.begin(now, SPEND_AGE)
             for pod in pods:
-                amount = _total(books, pod.id, strict=True)
+                amount = _sum_records(books, pod.id, strict=True)
                 if amount is not None:
-                    self._spend[pod.id] = Spend(
+                    self._spend[pod.id] = PodSpend(
                         amount=amount, at=now, there=self.http.server_time()
                     )
 
     async def learn_balance(self) -> None:
         """Learn the account's balance, at most every five minutes; a failure leaves it unknown."""
         now = self._clock()
-        if not self._tells_balance or self._balance_pause.left(now):
+        if not self._tells_balance or self._balance_pause.seconds_left(now):
             return
         self._balance = None
         self._balance_pause.begin(now, BALANCE_RETRY)
@@ -497,7 +497,7 @@ class RunPodAccount:
             self._balance = await read_balance(self.http)
             self._balance_pause.begin(now, BALANCE_AGE)
 
-    def spent_known(self, pod: Pod) -> float | None:
+    def last_billed_cost(self, pod: Pod) -> float | None:
         """Return the last spend figure without a request."""
         known = self._spend.get(pod.id)
         if known:
@@ -510,7 +510,7 @@ class RunPodAccount:
         A failure leaves them unknown.
         """
         now = self._clock()
-        if self._volumes_pause.left(now):
+        if self._volumes_pause.seconds_left(now):
             return
         self._volumes_pause.begin(now, VOLUMES_AGE)
         try:
@@ -519,8 +519,8 @@ class RunPodAccount:
             )
         except ProviderError:
             return
-        for item in map(table, items):
-            volume, size = text(item.get("id"), 80), number(item.get("size"))
+        for item in map(as_object, items):
+            volume, size = parse_text(item.get("id"), 80), parse_number(item.get("size"))
             if volume is not None and size is not None:
                 self._volumes[volume] = network_per_hour(size, str(item.get("type")))
 
@@ -528,21 +528,21 @@ class RunPodAccount:
         """Return the hourly price of a network volume, if known."""
         return self._volumes.get(volume)
 
-    def storage(self, pod: Pod, *, running: bool) -> Parts:
+    def list_storage(self, pod: Pod, *, running: bool) -> Parts:
         """Return the billed storage of a pod: its own disks, and its network volumes.
 
         A volume mounted by several pods counts for each of them: too much rather than too little.
         """
-        return (*pod.disks(running=running), *self._networks(pod))
+        return (*pod.list_disks(running=running), *self._list_networks(pod))
 
-    def _networks(self, pod: Pod) -> Parts:
+    def _list_networks(self, pod: Pod) -> Parts:
         if pod.networks is None:
             return (("network volume, if there is one", None),)
         return tuple(
             (f"network volume {one.volume}", self.volume_price(one.volume)) for one in pod.networks
         )
 
-    def meter(self, pod: Pod, spent: float | None) -> Meter:
+    def build_meter(self, pod: Pod, spent: float | None) -> Meter:
         """Return the meter of a pod as just read."""
         now = self.http.server_time()
         life = pod.lifecycle
@@ -559,7 +559,7 @@ class RunPodAccount:
             # believed.
             compute = pod.cost or None
             kind = MeterKind.COMPUTE_AND_STORAGE
-            storage, unpriced = known_sum(self.storage(pod, running=True))
+            storage, unpriced = sum_known_parts(self.list_storage(pod, running=True))
             per_hour = None if compute is None else compute + (storage or 0.0)
             doubt = DISKS_IN_PRICE if per_hour is not None and storage else None
             if life in (Lifecycle.STOPPED, Lifecycle.GONE):
@@ -567,10 +567,10 @@ class RunPodAccount:
         elif life is Lifecycle.STOPPED:
             # ``cost`` is 0.0 here, although the volume disk bills at twice its running rate.
             compute = 0.0
-            storage, unpriced = known_sum(self.storage(pod, running=False))
-            kind, per_hour = self._resting(pod, storage), storage
+            storage, unpriced = sum_known_parts(self.list_storage(pod, running=False))
+            kind, per_hour = self._choose_stopped_kind(pod, storage), storage
         elif life is Lifecycle.GONE:
-            return self.gone(pod, spent)
+            return self.build_gone_meter(pod, spent)
         else:
             compute = pod.cost or None
         source, since = f"RunPod REST v2 at {self.http.host}", pod.created
@@ -611,12 +611,12 @@ class RunPodAccount:
             started=pod.started,
         )
 
-    def gone(self, pod: Pod, spent: float | None) -> Meter:
+    def build_gone_meter(self, pod: Pod, spent: float | None) -> Meter:
         """Return the meter of a pod that no longer exists.
 
         A network volume outlives it and bills.
         """
-        storage, unpriced = known_sum(self._networks(pod))
+        storage, unpriced = sum_known_parts(self._list_networks(pod))
         source = f"RunPod REST v2 at {self.http.host}"
         kind = MeterKind.NONE if pod.networks == () else MeterKind.STORAGE_ONLY
         if pod.networks is None:
@@ -644,7 +644,7 @@ class RunPodAccount:
         )
 
     @staticmethod
-    def _resting(pod: Pod, storage: float | None) -> MeterKind:
+    def _choose_stopped_kind(pod: Pod, storage: float | None) -> MeterKind:
         """Return what a stopped pod bills; nothing only if the answer shows no remaining disk."""
         if pod.volume_gb == 0 and pod.networks == ():
             return MeterKind.NONE
@@ -655,11 +655,11 @@ class RunPodAccount:
         return MeterKind.STORAGE_ONLY
 
 
-def _utc(at: float) -> str:
+def _format_utc(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | None:
+def _sum_records(answer: HttpAnswer, instance: str, *, strict: bool = False) -> float | None:
     """Return the sum of a pod's records; None = unknown, or incomplete.
 
     Args:
@@ -667,11 +667,11 @@ def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | No
         instance: The pod.
         strict: The answer is about other pods as well.
     """
-    records = table(answer.data).get("records")
+    records = as_object(answer.data).get("records")
     if not isinstance(records, list) or names_next_page(answer):
         return None
     amounts = [
-        number(record.get("totalAmount"))
+        parse_number(record.get("totalAmount"))
         for record in records
         if isinstance(record, dict)
         and record.get("podId") in ((instance,) if strict else (instance, None))
@@ -683,7 +683,7 @@ def _total(answer: Answer, instance: str, *, strict: bool = False) -> float | No
     return None
 
 
-class Balance(msgspec.Struct, frozen=True):
+class AccountBalance(msgspec.Struct, frozen=True):
     """An account's money."""
 
     amount: float
@@ -692,16 +692,16 @@ class Balance(msgspec.Struct, frozen=True):
     """Hourly cost of all machines of the account."""
 
 
-async def read_balance(http: AccountHttp) -> Balance:
+async def read_balance(http: AccountHttp) -> AccountBalance:
     """Request the balance.
 
     Raises:
         ProviderError: among others, if the answer lacks it; GraphQL reports errors with status 200.
     """
-    data = (await http.ask("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
+    data = (await http.send_query("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
     found = data.get("data") if isinstance(data, dict) else None
     myself = found.get("myself") if isinstance(found, dict) else None
-    left = signed(myself.get("clientBalance")) if isinstance(myself, dict) else None
+    left = parse_signed(myself.get("clientBalance")) if isinstance(myself, dict) else None
     if left is None or not isinstance(myself, dict):
         raise BadAnswer("RunPod does not report the account's balance", console=http.console)
-    return Balance(amount=left, per_hour=signed(myself.get("currentSpendPerHr")))
+    return AccountBalance(amount=left, per_hour=parse_signed(myself.get("currentSpendPerHr")))

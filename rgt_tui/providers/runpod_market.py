@@ -15,15 +15,29 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from rgt_tui.model import Lifecycle, Meter, Offer, ProviderRef, RentPermit, Wish, steady
+from rgt_tui.model import (
+    Lifecycle,
+    Meter,
+    Offer,
+    ProviderRef,
+    RentalRequest,
+    RentPermit,
+    steady_time,
+)
 from rgt_tui.model.gpu_names import read_gpu_name, same_gpu
-from rgt_tui.providers.answers import array, number, read_single_page, table, text
+from rgt_tui.providers.answers import (
+    as_array,
+    as_object,
+    parse_number,
+    parse_text,
+    read_single_page,
+)
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,
     PermitRefused,
     ProviderError,
-    printable,
+    make_printable,
     use_rent_permit,
 )
 from rgt_tui.providers.http import AccountHttp
@@ -82,7 +96,7 @@ class GpuType(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[tuple[str, str], ...]
     """Data center → stock there."""
 
-    def is_wished(self, wish: Wish) -> bool:
+    def is_wished(self, wish: RentalRequest) -> bool:
         """Return whether it is the requested model."""
         names = (self.id, self.name)
         if any(read_gpu_name(name).is_slice for name in names):
@@ -114,14 +128,14 @@ class RunPodMarket:
         self._read = read
         self._pods = pods
 
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return what the catalogue has in stock for a wish; see `Market.offers`."""
         check_wish("RunPod", wish, currency="USD")
         if wish.spot:
             spot = await spot_catalogue(self._http, wish, CLOUDS)
             catalogues = {cloud: _gpu_types(rows, cloud) for cloud, rows in spot.items()}
         else:
-            catalogues = {cloud: await self._catalogue(wish, cloud) for cloud in CLOUDS}
+            catalogues = {cloud: await self._fetch_catalogue(wish, cloud) for cloud in CLOUDS}
         types = [gpu for gpus in catalogues.values() for gpu in gpus]
         if not any(gpu.is_wished(wish) for gpu in types):
             raise unknown_gpu("RunPod", wish, (gpu.id for gpu in types), self._http.console)
@@ -131,12 +145,12 @@ class RunPodMarket:
                 for cloud, gpus in catalogues.items()
                 for gpu in gpus
                 if gpu.is_wished(wish)
-                and (offer := _offer(wish, gpu, cloud, self._ref.kind)) is not None
+                and (offer := _build_offer(wish, gpu, cloud, self._ref.kind)) is not None
             ),
             wish,
         )
 
-    async def _catalogue(self, wish: Wish, cloud: str) -> tuple[GpuType, ...]:
+    async def _fetch_catalogue(self, wish: RentalRequest, cloud: str) -> tuple[GpuType, ...]:
         query = {
             "include": "AVAILABILITY",
             "product": "POD",
@@ -147,30 +161,35 @@ class RunPodMarket:
             query["minCudaVersion"] = IMAGE_CUDA
         answer = await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")
 
-        def odd(what: str) -> BadAnswer:
+        def undocumented_error(what: str) -> BadAnswer:
             return BadAnswer(f"RunPod sent {what}; it cannot be used", console=self._http.console)
 
         return _gpu_types(
-            read_single_page(answer, table(answer.data).get("gpus"), "GPUs", odd), cloud
+            read_single_page(
+                answer, as_object(answer.data).get("gpus"), "GPUs", undocumented_error
+            ),
+            cloud,
         )
 
-    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+    def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, including the public key, which is no secret."""
-        path, body = _request(offer, wish, token)
-        return printable(
+        path, body = _build_request(offer, wish, token)
+        return make_printable(
             f"POST {self._http.base_url}{path} {msgspec.json.encode(body).decode()}", 20_000
         )
 
-    async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
+    async def create_instance(
+        self, offer: Offer, wish: RentalRequest, token: str, permit: RentPermit
+    ) -> Instance:
         """Send the one call; see `Market.create`.
 
         Even after an error, the pod may have been made.
         """
         try:
-            path, body = _request(offer, wish, token)
+            path, body = _build_request(offer, wish, token)
         except ProviderError as error:
             raise PermitRefused(str(error)) from None
-        use_rent_permit(permit, offer, token, self._ref, steady())
+        use_rent_permit(permit, offer, token, self._ref, steady_time())
         if not offer.spot:
             return self._read((await self._http.send("POST", path, body)).data)
         made = await rent_spot(self._http, body)
@@ -182,7 +201,7 @@ class RunPodMarket:
                 id=made, name=token, meter=Meter(lifecycle=Lifecycle.STARTING, doubt=doubt)
             )
 
-    async def find(self, token: str) -> tuple[Instance, ...]:
+    async def find_by_token(self, token: str) -> tuple[Instance, ...]:
         """Return the pods whose name has the token; names need not be unique."""
         return tuple(pod for pod in await self._pods() if token in pod.name)
 
@@ -196,29 +215,29 @@ def _gpu_type(raw: object, cloud: str) -> GpuType | None:
     if (
         not isinstance(raw, dict)
         or not isinstance(raw.get("id"), str)
-        or raw["id"] != printable(raw["id"], 80)
+        or raw["id"] != make_printable(raw["id"], 80)
     ):
         return None
     prices, most, places = raw.get("price"), raw.get("maxCount"), raw.get("dataCenters")
     return GpuType(
         id=raw["id"],
-        name=printable(raw.get("name") or "", 80),
-        memory_gb=number(raw.get("memory")) or None,
+        name=make_printable(raw.get("name") or "", 80),
+        memory_gb=parse_number(raw.get("memory")) or None,
         # A price of 0 is not believed.
-        price=(number(prices.get(cloud)) or None) if isinstance(prices, dict) else None,
-        most=(number(most.get(cloud)) or 0.0)
+        price=(parse_number(prices.get(cloud)) or None) if isinstance(prices, dict) else None,
+        most=(parse_number(most.get(cloud)) or 0.0)
         if isinstance(most, dict) and raw.get(cloud) is True
         else 0.0,
-        stock=printable(raw.get("availability") or "NONE", 20),
+        stock=make_printable(raw.get("availability") or "NONE", 20),
         places=tuple(
-            (place["id"], printable(place.get("availability") or "NONE", 20))
+            (place["id"], make_printable(place.get("availability") or "NONE", 20))
             for place in (places if isinstance(places, list) else [])
             if isinstance(place, dict) and isinstance(place.get("id"), str)
         ),
     )
 
 
-def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
+def _build_offer(wish: RentalRequest, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
     """Return the offer of one type in one cloud; None = not in stock there now."""
     stock = gpu.stock if wish.region is None else dict(gpu.places).get(wish.region, "NONE")
     if stock == "NONE" or gpu.most < wish.gpu_count:
@@ -249,13 +268,13 @@ def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
     )
 
 
-def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, object]]:
+def _build_request(offer: Offer, wish: RentalRequest, token: str) -> tuple[str, dict[str, object]]:
     """Return path and body of the creation call.
 
     Raises:
         ProviderError: the offer is not from this market.
     """
-    body = _body(offer, wish, token)
+    body = _build_body(offer, wish, token)
     if not offer.spot:
         return "/v2/pods", body
     if offer.compute_per_hour is None:
@@ -263,7 +282,7 @@ def _request(offer: Offer, wish: Wish, token: str) -> tuple[str, dict[str, objec
     return SPOT_PATH, spot_request(body, offer.compute_per_hour / offer.gpu_count)
 
 
-def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
+def _build_body(offer: Offer, wish: RentalRequest, token: str) -> dict[str, object]:
     """Return the body of the creation call. Every field is explicit, as some defaults cost money.
 
     Raises:
@@ -271,7 +290,9 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
     """
     found = _OFFER.fullmatch(offer.id)
     if found is None:
-        raise ProviderError(f"{printable(offer.id, 80)!r} is not an offer from RunPod", sent=False)
+        raise ProviderError(
+            f"{make_printable(offer.id, 80)!r} is not an offer from RunPod", sent=False
+        )
     cloud, place, count, gpu = found.groups()
     wanted: dict[str, object] = {"id": gpu, "count": int(count)}
     if wish.image is None:
@@ -304,7 +325,7 @@ def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
 
 
 async def spot_catalogue(
-    http: AccountHttp, wish: Wish, clouds: tuple[str, ...]
+    http: AccountHttp, wish: RentalRequest, clouds: tuple[str, ...]
 ) -> dict[str, list[object]]:
     """Return cloud → spot entries in the form of REST v2's catalogue, with bids as prices.
 
@@ -322,17 +343,23 @@ async def spot_catalogue(
         for cloud in clouds
     )
     query = f"query {{ gpuTypes {{ id displayName memoryInGb {wanted} }} }}"
-    rows = (await _ask(http, {"query": query})).get("gpuTypes")
+    rows = (await _query_graphql(http, {"query": query})).get("gpuTypes")
     if not isinstance(rows, list):
         raise BadAnswer(
             "RunPod's answer has no 'gpuTypes'; it cannot be used", console=http.console
         )
-    return {cloud: [_entry(table(row), cloud, wish.gpu_count) for row in rows] for cloud in clouds}
+    return {
+        cloud: [_build_entry(as_object(row), cloud, wish.gpu_count) for row in rows]
+        for cloud in clouds
+    }
 
 
-def _entry(row: Mapping[str, Any], cloud: str, count: int) -> object:
-    price, key = table(row.get(cloud)), cloud.lower()
-    bid, stock = number(price.get("minimumBidPrice")), text(price.get("stockStatus"), 20)
+def _build_entry(row: Mapping[str, Any], cloud: str, count: int) -> object:
+    price, key = as_object(row.get(cloud)), cloud.lower()
+    bid, stock = (
+        parse_number(price.get("minimumBidPrice")),
+        parse_text(price.get("stockStatus"), 20),
+    )
     return {
         "id": row.get("id"),
         "name": row.get("displayName"),
@@ -373,7 +400,9 @@ async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
     Raises:
         ProviderError: the pod may still have been made: GraphQL answers errors with status 200.
     """
-    made = text(table((await _ask(http, request)).get("podRentInterruptable")).get("id"), 80)
+    made = parse_text(
+        as_object((await _query_graphql(http, request)).get("podRentInterruptable")).get("id"), 80
+    )
     if made is None:
         raise BadAnswer(
             "RunPod did not return the spot pod it created", console=http.console, status=200
@@ -381,14 +410,14 @@ async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
     return made
 
 
-async def _ask(http: AccountHttp, request: Mapping[str, object]) -> dict[str, Any]:
+async def _query_graphql(http: AccountHttp, request: Mapping[str, object]) -> dict[str, Any]:
     """Return the ``data`` of an answer.
 
     Raises:
         ProviderError: it has errors.
     """
-    answer = table((await http.send("POST", SPOT_PATH, request)).data)
-    if errors := array(answer.get("errors")):
-        why = printable(table(errors[0]).get("message") or "an error without words", 200)
+    answer = as_object((await http.send("POST", SPOT_PATH, request)).data)
+    if errors := as_array(answer.get("errors")):
+        why = make_printable(as_object(errors[0]).get("message") or "an error without words", 200)
         raise BadAnswer(f"RunPod's GraphQL API answered: {why}", console=http.console, status=200)
-    return table(answer.get("data"))
+    return as_object(answer.get("data"))

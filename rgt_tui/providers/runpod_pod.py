@@ -17,17 +17,17 @@ import msgspec
 from rgt_tui.model import Leftover, Lifecycle
 from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import (
-    Page,
+    ListPage,
     Parts,
-    array,
-    number,
+    as_array,
+    as_object,
+    parse_number,
+    parse_text,
+    parse_time,
     read_optional,
     read_pages,
-    table,
-    text,
-    when,
 )
-from rgt_tui.providers.control_plane import BadAnswer, printable
+from rgt_tui.providers.control_plane import BadAnswer, make_printable
 from rgt_tui.providers.http import AccountHttp
 
 ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -84,7 +84,7 @@ class Pod(msgspec.Struct, frozen=True):
         """The state in rgt's terms; a state unknown to rgt is ``unknown``, never an error."""
         return LIFECYCLES.get(self.status, Lifecycle.UNKNOWN)
 
-    def disks(self, *, running: bool) -> Parts:
+    def list_disks(self, *, running: bool) -> Parts:
         """Return the hourly cost of the pod's own disks by the profile, without network volumes.
 
         A disk that is free in that state is left out; one of unknown size has no price.
@@ -117,37 +117,41 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         raise BadAnswer(
             "a pod without an id in RunPod's answer; check the console", console=console
         )
-    volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
-    direct = table(table(raw.get("ssh")).get("direct"))
+    volume_gb, volume_path, networks = _parse_mounts(raw.get("mounts"))
+    direct = as_object(as_object(raw.get("ssh")).get("direct"))
     port = direct.get("port")
-    gpu, cluster = table(raw.get("gpu")), table(raw.get("cluster"))
+    gpu, cluster = as_object(raw.get("gpu")), as_object(raw.get("cluster"))
     count = gpu.get("count")
     return Pod(
         id=raw["id"],
-        name=printable(raw.get("name") or "", 120),
-        status=printable(raw.get("status") or "not said", 40),
-        actions=tuple(printable(a, 40) for a in array(raw.get("actions")) if isinstance(a, str)),
-        cost=number(raw.get("cost")),
-        container_gb=number(raw.get("disk")),
+        name=make_printable(raw.get("name") or "", 120),
+        status=make_printable(raw.get("status") or "not said", 40),
+        actions=tuple(
+            make_printable(a, 40) for a in as_array(raw.get("actions")) if isinstance(a, str)
+        ),
+        cost=parse_number(raw.get("cost")),
+        container_gb=parse_number(raw.get("disk")),
         volume_gb=volume_gb,
         volume_path=volume_path,
         networks=networks,
-        created=when(raw.get("createdAt")),
-        started=when(raw.get("startedAt")),
+        created=parse_time(raw.get("createdAt")),
+        started=parse_time(raw.get("startedAt")),
         locked=raw.get("locked") is True,
-        host=printable(direct["host"], 200) if isinstance(direct.get("host"), str) else None,
+        host=make_printable(direct["host"], 200) if isinstance(direct.get("host"), str) else None,
         port=port if isinstance(port, int) and 0 < port < 65536 else None,
-        user=printable(direct["username"], 60) if isinstance(direct.get("username"), str) else None,
-        gpu=printable(gpu["id"], 80) if isinstance(gpu.get("id"), str) else None,
+        user=make_printable(direct["username"], 60)
+        if isinstance(direct.get("username"), str)
+        else None,
+        gpu=make_printable(gpu["id"], 80) if isinstance(gpu.get("id"), str) else None,
         gpu_count=count if type(count) is int and count > 0 else None,
-        cluster=text(cluster.get("id"), 80),
-        region=printable(raw["dataCenterId"], 40)
+        cluster=parse_text(cluster.get("id"), 80),
+        region=make_printable(raw["dataCenterId"], 40)
         if isinstance(raw.get("dataCenterId"), str)
         else None,
     )
 
 
-def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | None]:
+def _parse_mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | None]:
     """Return the volume's size and path, and the network volumes; all unknown without mounts."""
     if not isinstance(raw, dict):
         return None, "/workspace", None
@@ -155,14 +159,14 @@ def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | 
     size: float | None = 0.0
     path = "/workspace"
     if volume is not None:
-        size = number(table(volume).get("size"))
-        path = printable(table(volume).get("path") or path, 200)
+        size = parse_number(as_object(volume).get("size"))
+        path = make_printable(as_object(volume).get("path") or path, 200)
     networks = tuple(
         NetworkMount(
-            volume=printable(item["volumeId"], 80),
-            path=printable(item.get("path") or "/workspace", 200),
+            volume=make_printable(item["volumeId"], 80),
+            path=make_printable(item.get("path") or "/workspace", 200),
         )
-        for item in array(raw.get("network"))
+        for item in as_array(raw.get("network"))
         if isinstance(item, dict) and isinstance(item.get("volumeId"), str)
     )
     return size, path, networks
@@ -201,20 +205,20 @@ async def read_list(http: AccountHttp, path: str, key: str, what: str) -> tuple[
         ProviderError: among others, if the list may be incomplete.
     """
 
-    async def read(cursor: str | None) -> Page:
+    async def read_page(cursor: str | None) -> ListPage:
         joint = "&" if "?" in path else "?"
         answer = await http.get(
             path if cursor is None else f"{path}{joint}cursor={quote(cursor, safe='')}"
         )
-        data = table(answer.data)
-        pages = table(data.get("pagination"))
+        data = as_object(answer.data)
+        pages = as_object(data.get("pagination"))
         following = pages.get("nextCursor")
         if not isinstance(following, str):
             is_last = following is None and pages.get("hasNextPage") in (None, False)
             following = None if is_last else ""
-        return Page(data.get(key), following, answer)
+        return ListPage(data.get(key), following, answer)
 
-    return await read_pages(read, what, lambda text: _odd(http, text))
+    return await read_pages(read_page, what, lambda text: _undocumented_error(http, text))
 
 
 async def list_leftovers(
@@ -229,46 +233,46 @@ async def list_leftovers(
     volumes = await read_list(http, "/v2/network-volumes", "networkVolumes", "network volumes")
     others, gaps = await read_optional(
         {
-            "serverless endpoints": partial(_endpoints, http),
-            "clusters": partial(_clusters, http, pods),
+            "serverless endpoints": partial(_list_endpoints, http),
+            "clusters": partial(_list_clusters, http, pods),
         }
     )
-    return (*(_volume(http, item, pods) for item in volumes), *others), gaps
+    return (*(_parse_volume(http, item, pods) for item in volumes), *others), gaps
 
 
-def _volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Leftover:
+def _parse_volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Leftover:
     """Return a network volume, which bills until deleted, whether mounted or not."""
-    item = table(raw)
-    volume, size = _id_of(http, item, "a network volume"), number(item.get("size"))
+    item = as_object(raw)
+    volume, size = _id_of(http, item, "a network volume"), parse_number(item.get("size"))
     return Leftover(
         what="volume",
         id=volume,
-        name=printable(item.get("name") or "", 80),
+        name=make_printable(item.get("name") or "", 80),
         per_hour=None if size is None else network_per_hour(size, str(item.get("type"))),
         size_gb=size,
-        region=printable(item.get("dataCenter") or "", 40) or None,
+        region=make_printable(item.get("dataCenter") or "", 40) or None,
         used_by=tuple(
             pod.id
             for pod in pods
             if pod.lifecycle is not Lifecycle.GONE
             and any(one.volume == volume for one in pod.networks or ())
         ),
-        how=f"DELETE {http.base_url}/v2/network-volumes/{printable(volume, 80)}",
+        how=f"DELETE {http.base_url}/v2/network-volumes/{make_printable(volume, 80)}",
     )
 
 
-async def _endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
+async def _list_endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
     """Return the serverless endpoints with current or permanent workers, billed by the second."""
     found = []
     for raw in await read_list(http, "/v2/serverless", "endpoints", "serverless endpoints"):
-        endpoint = table(raw)
+        endpoint = as_object(raw)
         id_ = _id_of(http, endpoint, "a serverless endpoint")
-        summary = table(
-            table((await http.get(f"/v2/serverless/{id_}/workers")).data).get("summary")
+        summary = as_object(
+            as_object((await http.get(f"/v2/serverless/{id_}/workers")).data).get("summary")
         )
-        counts = [number(summary.get(state)) for state in BILLED_WORKERS]
+        counts = [parse_number(summary.get(state)) for state in BILLED_WORKERS]
         known = [count for count in counts if count is not None]
-        least = number(table(endpoint.get("workers")).get("min"))
+        least = parse_number(as_object(endpoint.get("workers")).get("min"))
         if len(known) == len(counts) and sum(known) == 0 and least == 0:
             continue
         now = f"{sum(known):g}" if len(known) == len(counts) else "an unknown number of"
@@ -277,27 +281,27 @@ async def _endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
             Leftover(
                 what="endpoint",
                 id=id_,
-                name=f"{printable(endpoint.get('name') or '', 60)}: {now} workers now, always on: {kept}",
+                name=f"{make_printable(endpoint.get('name') or '', 60)}: {now} workers now, always on: {kept}",
                 how=f"DELETE {http.base_url}/v2/serverless/{id_}",
             )
         )
     return tuple(found)
 
 
-async def _clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Leftover, ...]:
+async def _list_clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Leftover, ...]:
     """Return the clusters: their pods are billed, and end only with the cluster."""
     found = []
     for raw in await read_list(http, "/v2/clusters", "clusters", "clusters"):
-        cluster = table(raw)
+        cluster = as_object(raw)
         id_ = _id_of(http, cluster, "a cluster")
-        size = number(table(cluster.get("compute")).get("podCount"))
+        size = parse_number(as_object(cluster.get("compute")).get("podCount"))
         count = "an unknown number of" if size is None else f"{size:g}"
         found.append(
             Leftover(
                 what="cluster",
                 id=id_,
-                name=f"{printable(cluster.get('name') or '', 60)}: {count} pods, deleted only with it",
-                region=printable(cluster.get("dataCenterId") or "", 40) or None,
+                name=f"{make_printable(cluster.get('name') or '', 60)}: {count} pods, deleted only with it",
+                region=make_printable(cluster.get("dataCenterId") or "", 40) or None,
                 used_by=tuple(pod.id for pod in pods if pod.cluster == id_),
                 how=f"DELETE {http.base_url}/v2/clusters/{id_}",
             )
@@ -308,9 +312,9 @@ async def _clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Leftover,
 def _id_of(http: AccountHttp, item: dict[str, Any], what: str) -> str:
     id_ = item.get("id")
     if not isinstance(id_, str) or not ID.fullmatch(id_):
-        raise _odd(http, f"{what} without an id")
+        raise _undocumented_error(http, f"{what} without an id")
     return id_
 
 
-def _odd(http: AccountHttp, what: str) -> BadAnswer:
+def _undocumented_error(http: AccountHttp, what: str) -> BadAnswer:
     return BadAnswer(f"RunPod sent {what}; it cannot be used", console=http.console)

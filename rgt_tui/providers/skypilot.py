@@ -22,19 +22,28 @@ from typing import ClassVar
 
 import msgspec
 
-from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, Verb, clean
-from rgt_tui.providers.answers import Proof, array, moment_of, number, port, table, text, whole
-from rgt_tui.providers.control_plane import (
-    BadAnswer,
-    Context,
-    NotFound,
-    Pause,
-    ProviderError,
-    Unreachable,
-    printable,
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, clean_text
+from rgt_tui.providers.answers import (
+    AnswerProof,
+    as_array,
+    as_object,
+    moment_of,
+    parse_count,
+    parse_number,
+    parse_port,
+    parse_text,
 )
-from rgt_tui.providers.http import AccountHttp, Answer, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, RentedAccount, state_of
+from rgt_tui.providers.control_plane import (
+    AccountContext,
+    BadAnswer,
+    NotFound,
+    ProviderError,
+    RequestPause,
+    Unreachable,
+    make_printable,
+)
+from rgt_tui.providers.http import AccountHttp, BodyError, HttpAnswer, open_http
+from rgt_tui.providers.rented import START, MachineCall, RentedAccount, RentedMachine, state_of
 
 VENDOR = "http://127.0.0.1:46580"
 """Address of the server that ``sky`` starts automatically."""
@@ -64,17 +73,20 @@ DISKS = (("the disks of the stopped cluster", None),)
 PRICE = (
     "from SkyPilot's cost report, at catalogue prices; the cloud may charge more, disks included"
 )
-REFUSALS: dict[int | str, Proof] = {
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    422: Proof.NOTHING,
-    429: Proof.NOTHING,
-    "ClusterDoesNotExist": Proof.ASK,
+REFUSALS: dict[int | str, AnswerProof] = {
+    401: AnswerProof.NOTHING,
+    403: AnswerProof.NOTHING,
+    422: AnswerProof.NOTHING,
+    429: AnswerProof.NOTHING,
+    "ClusterDoesNotExist": AnswerProof.ASK,
 }
 """A refused request was not queued; the codes are the error types of ended requests.
 https://docs.skypilot.co (API version 62, verified on server 0.14.1, 2026-11)
 """
-ANSWERS = {Verb.PARK: {**REFUSALS, "NotSupportedError": Proof.NOTHING}, Verb.DESTROY: REFUSALS}
+ANSWERS = {
+    BillingVerb.PARK: {**REFUSALS, "NotSupportedError": AnswerProof.NOTHING},
+    BillingVerb.DESTROY: REFUSALS,
+}
 """A stop that the cloud does not support fails before the cloud is contacted (sky/core.py of
 0.14.1).
 """
@@ -82,7 +94,7 @@ MEANS = {"NotSupportedError": 409, "ClusterDoesNotExist": 409}
 """Type of an error → the equivalent HTTP status; the server answers 500 to all."""
 
 
-def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> SkyPilotAccount:
     """Return the server that a cluster belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -91,37 +103,41 @@ def open_account(ref: ProviderRef, context: Context) -> SkyPilotAccount:
         console=ref.base_url or VENDOR,
         key_env=KEY_ENV,
         keyless=True,
-        wrong=wrong,
+        wrong=find_body_error,
     )
-    return SkyPilotAccount(ref, http, context.clock, identity(context), context.home)
+    return SkyPilotAccount(ref, http, context.clock, read_identity(context), context.home)
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body: ``{"detail": TEXT}``, or the failed request as ``detail``."""
     if not isinstance(data, dict) or "detail" not in data:
         return None
-    return failure_of(data["detail"]) or Wrong("", text(data["detail"], 200) or "an error")
+    return failure_of(data["detail"]) or BodyError(
+        "", parse_text(data["detail"], 200) or "an error"
+    )
 
 
-def failure_of(request: object) -> Wrong | None:
+def failure_of(request: object) -> BodyError | None:
     """Return the error of an ended request; None = it has none.
 
     Its field ``error`` is JSON in a string, even without an error: ``"null"``.
     """
-    error = table(request).get("error")
+    error = as_object(request).get("error")
     if isinstance(error, str):
         with contextlib.suppress(msgspec.DecodeError):
             error = msgspec.json.decode(error)
     if not error:
         return None
-    code = text(table(error).get("type"), 80) or ""
-    words = table(error).get("message", error)
-    return Wrong(
-        code, printable(clean(words), 300) if isinstance(words, str) else code, MEANS.get(code)
+    code = parse_text(as_object(error).get("type"), 80) or ""
+    words = as_object(error).get("message", error)
+    return BodyError(
+        code,
+        make_printable(clean_text(words), 300) if isinstance(words, str) else code,
+        MEANS.get(code),
     )
 
 
-def identity(context: Context) -> Mapping[str, str]:
+def read_identity(context: AccountContext) -> Mapping[str, str]:
     """Return the user's identity, which a server without logins reads from each request."""
     found = ""
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -129,11 +145,11 @@ def identity(context: Context) -> Mapping[str, str]:
     user = context.env.get("SKYPILOT_USER_ID", "") or found
     return {
         "SKYPILOT_USER_ID": user if USER_ID.fullmatch(user) else "",
-        "SKYPILOT_USER": context.env.get("USER", "") or _login(),
+        "SKYPILOT_USER": context.env.get("USER", "") or _find_login(),
     }
 
 
-def _login() -> str:
+def _find_login() -> str:
     with contextlib.suppress(OSError, KeyError, ImportError):
         return getpass.getuser()
     return "unknown"
@@ -144,8 +160,14 @@ class SkyPilotAccount(RentedAccount):
 
     platform: ClassVar[str] = "SkyPilot"
     api: ClassVar[str] = "API server"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "sky stop", Verb.DESTROY: "sky down"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "stop", Verb.DESTROY: "down"}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "sky stop",
+        BillingVerb.DESTROY: "sky down",
+    }
+    words: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "stop",
+        BillingVerb.DESTROY: "down",
+    }
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z](?:[\w.-]{0,118}[A-Za-z0-9])?")
 
     def __init__(
@@ -160,12 +182,14 @@ class SkyPilotAccount(RentedAccount):
         self._home = home
         self._user = dict(user)
         self._rates: dict[str, float] = {}
-        self._rates_pause = Pause()
+        self._rates_pause = RequestPause()
 
-    def _body(self, **fields: object) -> dict[str, object]:
+    def _build_body(self, **fields: object) -> dict[str, object]:
         return {**fields, "env_vars": self._user}
 
-    async def _ended(self, answer: Answer, path: str, silent_s: float) -> dict[str, object]:
+    async def _wait_for_end(
+        self, answer: HttpAnswer, path: str, silent_s: float
+    ) -> dict[str, object]:
         """Return a queued request after it has succeeded.
 
         Raises:
@@ -173,9 +197,9 @@ class SkyPilotAccount(RentedAccount):
         """
         queued = answer.headers.get("x-skypilot-request-id", "")
         if not re.fullmatch(r"[\w-]{1,80}", queued):
-            raise self.odd(f"no request id for {path}")
+            raise self.undocumented_error(f"no request id for {path}")
         try:
-            ended = table(
+            ended = as_object(
                 (await self.http.get(f"/api/get?request_id={queued}", silent_s=silent_s)).data
             )
         except NotFound:  # The request is unknown, which says nothing about the cluster.
@@ -184,44 +208,52 @@ class SkyPilotAccount(RentedAccount):
             ) from None
         failed = failure_of(ended)
         if ended.get("status") != "SUCCEEDED" or failed:
-            words = (failed.text if failed else "") or text(ended.get("status"), 40) or "no status"
+            words = (
+                (failed.text if failed else "")
+                or parse_text(ended.get("status"), 40)
+                or "no status"
+            )
             raise Unreachable(
                 f"SkyPilot's request {path} ended with {words}", console=self.http.console
             )
         return ended
 
-    async def _result(self, path: str, body: object) -> tuple[dict[str, object], object]:
+    async def _fetch_result(self, path: str, body: object) -> tuple[dict[str, object], object]:
         """Send a read-only request; return the ended request, and its return value.
 
         Raises:
             ProviderError: it failed, or its result could not be read.
         """
-        ended = await self._ended(await self.http.ask("POST", path, body), path, RESULT_S)
+        ended = await self._wait_for_end(
+            await self.http.send_query("POST", path, body), path, RESULT_S
+        )
         value = ended.get("return_value")
         try:
             return ended, msgspec.json.decode(value) if isinstance(value, str) else value
         except (msgspec.DecodeError, RecursionError):
-            raise self.odd(f"something that is not JSON for {path}") from None
+            raise self.undocumented_error(f"something that is not JSON for {path}") from None
 
-    async def confirm(self, what: str, answer: Answer) -> str:
+    async def confirm_answer(self, what: str, answer: HttpAnswer) -> str:
         """Wait for the result of a stop, down or start, which the server queues.
 
         Raises:
             ProviderError: the request has failed; after any other error it is still queued.
         """
-        said = self.judge(what, answer.data)
+        said = self.judge_answer(what, answer.data)
         try:
-            await self._ended(answer, what, ACTION_S)
+            await self._wait_for_end(answer, what, ACTION_S)
         except ProviderError as error:
             if error.code:
                 raise
             return f"{said}; its result is unknown ({error})"
         return "the request has succeeded"
 
-    async def _status(self, names: list[str] | None, *, force: bool) -> tuple[Machine, ...]:
+    async def _fetch_clusters(
+        self, names: list[str] | None, *, force: bool
+    ) -> tuple[RentedMachine, ...]:
         # All fields are sent: the server's defaults include other people's clusters, credentials
         # and the pickle. The summary lacks `status_updated_at`.
-        body = self._body(
+        body = self._build_body(
             cluster_names=names,
             refresh="FORCE" if force else "AUTO",
             all_users=False,
@@ -229,49 +261,58 @@ class SkyPilotAccount(RentedAccount):
             summary_response=not force,
             include_handle=False,
         )
-        request, found = await self._result("/status", body)
+        request, found = await self._fetch_result("/status", body)
         if not isinstance(found, list):
-            raise self.odd("something that is not a list of clusters")
-        begun = number(request.get("created_at")) or math.inf
-        return tuple(self.parse(raw, begun if force else None) for raw in found)
+            raise self.undocumented_error("something that is not a list of clusters")
+        begun = parse_number(request.get("created_at")) or math.inf
+        return tuple(self.parse_machine(raw, begun if force else None) for raw in found)
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Read one cluster, its status refreshed from the cloud."""
         found = next(
-            (one for one in await self._status([instance], force=True) if one.id == instance), None
+            (
+                one
+                for one in await self._fetch_clusters([instance], force=True)
+                if one.id == instance
+            ),
+            None,
         )
         if found is None:
             raise NotFound(
-                f"SkyPilot knows no cluster {printable(instance, 120)}", console=self.http.console
+                f"SkyPilot knows no cluster {make_printable(instance, 120)}",
+                console=self.http.console,
             )
         return found
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Read the user's own clusters; the list has no pages."""
         await self._learn_rates()
-        return await self._status(None, force=False)
+        return await self._fetch_clusters(None, force=False)
 
     async def _learn_rates(self) -> None:
         """Learn the hourly cost of each cluster from the cost report, rarely."""
-        if self._rates_pause.left(self.clock()):
+        if self._rates_pause.seconds_left(self.clock()):
             return
         self._rates_pause.begin(self.clock(), REPORT_AGE)
         with contextlib.suppress(ProviderError):
-            _, rows = await self._result("/cost_report", self._body(days=30))
-            for row in map(table, array(rows)):
+            _, rows = await self._fetch_result("/cost_report", self._build_body(days=30))
+            for row in map(as_object, as_array(rows)):
                 if not row.get("status"):
                     continue  # A terminated cluster; its name may be in use again.
-                cost, seconds = number(row.get("total_cost")), number(row.get("duration"))
+                cost, seconds = (
+                    parse_number(row.get("total_cost")),
+                    parse_number(row.get("duration")),
+                )
                 name = row.get("name")
                 if (
                     isinstance(name, str)
                     and cost
                     and seconds
-                    and (rate := number(cost / seconds * 3600.0))
+                    and (rate := parse_number(cost / seconds * 3600.0))
                 ):
                     self._rates[name] = rate
 
-    def parse(self, raw: object, refreshed_after: float | None = None) -> Machine:
+    def parse_machine(self, raw: object, refreshed_after: float | None = None) -> RentedMachine:
         """Parse one cluster.
 
         Args:
@@ -282,25 +323,25 @@ class SkyPilotAccount(RentedAccount):
         Raises:
             BadAnswer: it has no name; any other invalid field becomes None.
         """
-        box = table(raw)
-        name = self.known_id(box.get("name"), "a cluster without a name")
-        status = printable(box.get("status") or "not said", 40)
+        box = as_object(raw)
+        name = self.require_id(box.get("name"), "a cluster without a name")
+        status = make_printable(box.get("status") or "not said", 40)
         lifecycle, bills = state_of(STATES, box.get("status"))
         doubts = []
-        if refreshed_after is not None and (number(box.get("status_updated_at")) or 0) < int(
+        if refreshed_after is not None and (parse_number(box.get("status_updated_at")) or 0) < int(
             refreshed_after
         ):
             status = f"{status}, not confirmed by the cloud"
             doubts.append("SkyPilot could not reach the cloud: this is its last known status")
             if lifecycle is not Lifecycle.RUNNING:
                 lifecycle, bills = Lifecycle.UNKNOWN, MeterKind.UNKNOWN
-        gpu, count = accelerators(box.get("accelerators"))
-        nodes = whole(box.get("nodes")) or 1
+        gpu, count = parse_accelerators(box.get("accelerators"))
+        nodes = parse_count(box.get("nodes")) or 1
         rate = self._rates.get(name)
         if rate is not None:
             doubts.append(PRICE)
-        host, at, user = endpoint(self._home, name)
-        return Machine(
+        host, at, user = find_endpoint(self._home, name)
+        return RentedMachine(
             id=name,
             name=name,
             status=status,
@@ -317,23 +358,25 @@ class SkyPilotAccount(RentedAccount):
             user=user,
             gpu=gpu,
             gpu_count=None if count is None else count * nodes,
-            region=" ".join(filter(None, (text(box.get("cloud"), 40), text(box.get("region"), 60))))
+            region=" ".join(
+                filter(None, (parse_text(box.get("cloud"), 40), parse_text(box.get("region"), 60)))
+            )
             or None,
             # It changes with every launch, so it is not the creation time.
             started=moment_of(box.get("launched_at")) if lifecycle is Lifecycle.RUNNING else None,
             doubt="; ".join(doubts) or None,
         )
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call for a verb."""
         fields: dict[str, object] = {"cluster_name": instance}
-        if what == Verb.PARK:
-            return Call("POST", "/stop", self._body(**fields, purge=False))
-        if what == Verb.DESTROY:
-            return Call(
+        if what == BillingVerb.PARK:
+            return MachineCall("POST", "/stop", self._build_body(**fields, purge=False))
+        if what == BillingVerb.DESTROY:
+            return MachineCall(
                 "POST",
                 "/down",
-                self._body(**fields, purge=False, graceful=False, graceful_timeout=None),
+                self._build_body(**fields, purge=False, graceful=False, graceful_timeout=None),
             )
         if what == START:
             fields |= {
@@ -342,10 +385,10 @@ class SkyPilotAccount(RentedAccount):
                 "down": False,
                 "force": False,
             }
-            return Call("POST", "/start", self._body(**fields))
+            return MachineCall("POST", "/start", self._build_body(**fields))
         return None
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Require the empty answer, which means that the request is queued."""
         if data is not None:
             raise BadAnswer(
@@ -356,7 +399,7 @@ class SkyPilotAccount(RentedAccount):
         return "queued"
 
 
-def endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]:
+def find_endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]:
     """Return host, port and user of a cluster's first node from SkyPilot's local ssh files.
 
     The server reports none of them; each cluster has a file in ``~/.sky/generated/ssh`` (seen
@@ -374,11 +417,15 @@ def endpoint(home: Path, name: str) -> tuple[str | None, int | None, str | None]
             inside = name in value.split()
         elif inside:
             found.setdefault(word.lower(), value.strip())
-    host = text(found.get("hostname"), 200)
-    return host, (port(found.get("port") or 22) if host else None), text(found.get("user"), 60)
+    host = parse_text(found.get("hostname"), 200)
+    return (
+        host,
+        (parse_port(found.get("port") or 22) if host else None),
+        parse_text(found.get("user"), 60),
+    )
 
 
-def accelerators(value: object) -> tuple[str | None, int | None]:
+def parse_accelerators(value: object) -> tuple[str | None, int | None]:
     """Return type and number of ``{'A10': 1}``, given as text; None for anything else."""
     if isinstance(value, str):
         found = re.fullmatch(r"\{'([\w.+ -]{1,40})': (\d{1,3})(?:\.0)?\}", value)

@@ -13,12 +13,21 @@ from collections.abc import Callable
 
 import msgspec
 
-from rgt_tui.model import Leftover, Lifecycle, Meter, MeterKind, Permit, ProviderRef, Verb, steady
-from rgt_tui.providers.answers import Answers, Proof, moment_of
+from rgt_tui.model import (
+    BillingVerb,
+    Leftover,
+    Lifecycle,
+    Meter,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    steady_time,
+)
+from rgt_tui.providers.answers import AnswerProof, Answers, moment_of
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     BadAnswer,
-    Context,
     Instance,
     Market,
     NotFound,
@@ -26,7 +35,7 @@ from rgt_tui.providers.control_plane import (
     PermitRefused,
     ProviderError,
     Unreachable,
-    printable,
+    make_printable,
     use_permit,
 )
 
@@ -73,7 +82,7 @@ ENDED = frozenset(
 )  # fmt: skip
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class SqueueJob(msgspec.Struct, frozen=True, kw_only=True):
     """One line of squeue."""
 
     id: str
@@ -88,23 +97,25 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-ANSWERS: Answers = {Verb.PARK: {}, Verb.DESTROY: {"denied": Proof.NOTHING}}
+ANSWERS: Answers = {BillingVerb.PARK: {}, BillingVerb.DESTROY: {"denied": AnswerProof.NOTHING}}
 
 
-def open_account(ref: ProviderRef, context: Context) -> SlurmAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> SlurmAccount:
     """Return the cluster that a job belongs to; see `rgt_tui.providers.control_plane.Open`."""
     return SlurmAccount(
         ref, CommandLine(ref.via, context.env, timeout_s=3 * context.timeout_s), context.clock
     )
 
 
-class Slurm(OneMachine["SlurmAccount"]):
+class SlurmBox(OneMachine["SlurmAccount"]):
     """One job's control plane."""
 
     @property
     def console_url(self) -> str:
         """The command that shows the job, because there is no page."""
-        return self._account.line.written(("squeue", "-j", printable(self._instance, 80)))
+        return self._account.line.format_command(
+            ("squeue", "-j", make_printable(self._instance, 80))
+        )
 
     async def read(self, instance: str) -> Meter:
         """Read one job; see `Provider.read`."""
@@ -116,12 +127,12 @@ class Slurm(OneMachine["SlurmAccount"]):
             Instance(
                 id=job.id,
                 name=job.name,
-                meter=self._account.meter(job),
+                meter=self._account.build_meter(job),
                 gpu=job.gpu,
                 gpu_count=job.gpus,
                 region=job.partition or None,
             )
-            for job in await self._account.jobs()
+            for job in await self._account.list_jobs()
         )
 
     async def start(self) -> str:
@@ -130,16 +141,16 @@ class Slurm(OneMachine["SlurmAccount"]):
 
     async def stop(self, permit: Permit) -> str:
         """Refuse: a job cannot be parked."""
-        use_permit(permit, Verb.PARK, self.ref, steady())
+        use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         raise PermitRefused(
             "Slurm has no verb that parks a job: scancel ends it. Nothing was sent."
         )
 
     async def destroy(self, permit: Permit) -> str:
         """End the job; see `Provider.destroy`. Files on the cluster's file systems stay."""
-        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        use_permit(permit, BillingVerb.DESTROY, self.ref, steady_time())
         try:
-            _check(self._instance)
+            _check_id(self._instance)
         except BadAnswer as error:
             raise PermitRefused(str(error)) from None
         said = await self._account.line.run("scancel", self._instance)
@@ -152,29 +163,29 @@ class Slurm(OneMachine["SlurmAccount"]):
             )
         return "scancel printed nothing (it never confirms)"
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact command."""
-        if verb is Verb.PARK:
+        if verb is BillingVerb.PARK:
             return "nothing: Slurm has no verb that parks a job"
-        return self._account.line.written(("scancel", printable(instance, 80)))
+        return self._account.line.format_command(("scancel", make_printable(instance, 80)))
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         """Return Slurm's word."""
-        if verb is Verb.DESTROY:
+        if verb is BillingVerb.DESTROY:
             return "scancel"
         return "park (Slurm has none)"
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         """Return the word used in ``Meter.actions``."""
-        if verb is Verb.DESTROY:
+        if verb is BillingVerb.DESTROY:
             return "scancel"
         return "park"
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return nothing: Slurm knows nothing about file system quotas."""
         return ()
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         """Return nothing: Slurm does not report mounts."""
         return {}
 
@@ -188,19 +199,19 @@ class SlurmAccount:
     def __init__(self, ref: ProviderRef, line: CommandLine, clock: Callable[[], float]) -> None:
         self.ref, self.line = ref, line
         self._clock = clock
-        self._seen: dict[str, Job] = {}
+        self._seen: dict[str, SqueueJob] = {}
 
-    def box(self, instance: str) -> Slurm:
+    def open_control_plane(self, instance: str) -> SlurmBox:
         """Return the control plane of one job."""
-        return Slurm(self, instance)
+        return SlurmBox(self, instance)
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """Refuse: Slurm does not know what storage is billed."""
         raise ProviderError(
             "Slurm does not report storage prices; ask your cluster's administrators", sent=False
         )
 
-    def market(self) -> Market | None:
+    def open_market(self) -> Market | None:
         """Return None: jobs are submitted, not rented."""
         return None
 
@@ -210,24 +221,26 @@ class SlurmAccount:
     @property
     def source(self) -> str:
         """The source of the readings."""
-        return f"squeue on {self.line.where}"
+        return f"squeue on {self.line.location}"
 
-    async def jobs(self) -> tuple[Job, ...]:
+    async def list_jobs(self) -> tuple[SqueueJob, ...]:
         """Return the user's own unfinished jobs, one for each task of an array.
 
         Raises:
             ProviderError: among others, if a line has an unexpected format.
         """
-        return await self._squeue("--me")
+        return await self._run_squeue("--me")
 
-    async def _squeue(self, *which: str) -> tuple[Job, ...]:
+    async def _run_squeue(self, *which: str) -> tuple[SqueueJob, ...]:
         said = await self.line.run(
             *EPOCH, "squeue", "--noheader", "--array", *which, f"--format={chr(9).join(FIELDS)}"
         )
         if said.status:
             if "Invalid job id" in said.err:
-                raise NotFound(f"squeue on {self.line.where}: {said.err}")
-            raise Unreachable(f"squeue on {self.line.where} ended with {said.status}: {said.err}")
+                raise NotFound(f"squeue on {self.line.location}: {said.err}")
+            raise Unreachable(
+                f"squeue on {self.line.location} ended with {said.status}: {said.err}"
+            )
         jobs = tuple(parse_line(row) for row in said.out.splitlines() if row.strip())
         self._seen.update((job.id, job) for job in jobs)
         return jobs
@@ -235,9 +248,9 @@ class SlurmAccount:
     async def read(self, instance: str) -> Meter:
         """Read one job, including ended ones. Errors are returned as a meter with an error."""
         try:
-            _check(instance)
+            _check_id(instance)
             try:
-                jobs = await self._squeue(f"--jobs={instance}")
+                jobs = await self._run_squeue(f"--jobs={instance}")
             except NotFound:
                 jobs = ()
             own = [
@@ -246,23 +259,25 @@ class SlurmAccount:
                 if job.id == instance or job.id.startswith((f"{instance}_", f"{instance}+"))
             ]
             if own:
-                return self.meter(max(own, key=lambda job: job.state in HOLDS))
-            return await self._ended(instance)
+                return self.build_meter(max(own, key=lambda job: job.state in HOLDS))
+            return await self._read_ended(instance)
         except ProviderError as error:
             return Meter(at=self._clock(), source=self.source, error=str(error))
 
-    async def _ended(self, instance: str) -> Meter:
+    async def _read_ended(self, instance: str) -> Meter:
         """Return the meter of a job unknown to squeue, from Slurm's accounting if there is any."""
-        states = await self._accounted(instance)
+        states = await self._list_accounted_states(instance)
         words = ", ".join(sorted(set(states)))
         if states and all(state in ENDED for state in states):
-            return self._over(instance, f"sacct: {printable(words, 80)}", f"{self.source}, sacct")
+            return self._build_gone_meter(
+                instance, f"sacct: {make_printable(words, 80)}", f"{self.source}, sacct"
+            )
         if states:
             # The two disagree, so the state is unknown.
-            why = f"squeue does not know job {instance}, and sacct reports {printable(words, 80)}; try again"
+            why = f"squeue does not know job {instance}, and sacct reports {make_printable(words, 80)}; try again"
             return Meter(at=self._clock(), source=self.source, error=why)
         if instance in self._seen or any(name.startswith(f"{instance}_") for name in self._seen):
-            return self._over(instance, "no longer in squeue", self.source)
+            return self._build_gone_meter(instance, "no longer in squeue", self.source)
         # A wrong number or another cluster looks the same, so the meter is unknown, not off.
         return Meter(
             lifecycle=Lifecycle.GONE,
@@ -270,7 +285,7 @@ class SlurmAccount:
             source=f"{self.source}; no such job, never seen there",
         )
 
-    async def _accounted(self, instance: str) -> list[str]:
+    async def _list_accounted_states(self, instance: str) -> list[str]:
         """Return a job's states in Slurm's accounting; empty without accounting."""
         words = (
             "--noheader",
@@ -293,7 +308,7 @@ class SlurmAccount:
         # "CANCELLED by 1000" includes the user id.
         return [state.partition(" ")[0] for job, state in rows if re.split(r"[_+]", job)[0] == mine]
 
-    def _over(self, instance: str, words: str, source: str) -> Meter:
+    def _build_gone_meter(self, instance: str, words: str, source: str) -> Meter:
         return Meter(
             kind=MeterKind.NONE,
             lifecycle=Lifecycle.GONE,
@@ -304,7 +319,7 @@ class SlurmAccount:
             native_status=words,
         )
 
-    def meter(self, job: Job) -> Meter:
+    def build_meter(self, job: SqueueJob) -> Meter:
         """Return the meter of a job in squeue. Slurm reports no price."""
         life = HOLDS.get(job.state)
         kind = MeterKind.COMPUTE_AND_STORAGE if life is not None else MeterKind.UNKNOWN
@@ -317,7 +332,7 @@ class SlurmAccount:
             lifecycle=life or Lifecycle.UNKNOWN,
             at=self._clock(),
             source=self.source,
-            native_status=printable(job.state, 40),
+            native_status=make_printable(job.state, 40),
             actions=("scancel",) if job.state not in ENDED else (),
             names=(job.number,),
             created=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
@@ -326,15 +341,16 @@ class SlurmAccount:
         )
 
 
-def _check(instance: str) -> None:
+def _check_id(instance: str) -> None:
     if not _ID.fullmatch(instance):
         raise BadAnswer(
-            f"{printable(instance, 80)!r} is not a job of Slurm, such as 4711 or 4711_3; correct the instance in the "
+            f"{make_printable(instance, 80)!r} is not a job of Slurm, such as 4711 or 4711_3; "
+            "correct the instance in the "
             "fleet file"
         )
 
 
-def parse_line(row: str) -> Job:
+def parse_line(row: str) -> SqueueJob:
     """Parse one line of squeue in the format `FIELDS`.
 
     Raises:
@@ -346,26 +362,28 @@ def parse_line(row: str) -> Job:
         or not _ID.fullmatch(cells[0].partition("_[")[0])
         or not cells[0].isprintable()
     ):
-        raise BadAnswer(f"squeue printed a line that it does not document: {printable(row, 120)}")
+        raise BadAnswer(
+            f"squeue printed a line that it does not document: {make_printable(row, 120)}"
+        )
     ident, number, state, start, end, nodes, resources, partition, name = (
         cell.strip() for cell in cells
     )
-    gpu, each = _gpus(resources)
+    gpu, each = _parse_gpus(resources)
     count = int(nodes) if re.fullmatch(r"[0-9]{1,6}", nodes) else None
-    return Job(
+    return SqueueJob(
         id=ident,
         number=number,
         state=state.partition(" ")[0],
-        start=_moment(start),
-        end=_moment(end),
+        start=_parse_moment(start),
+        end=_parse_moment(end),
         gpus=None if each is None or count is None else each * count,
         gpu=gpu,
-        partition=printable(partition, 80),
-        name=printable(name, 120),
+        partition=make_printable(partition, 80),
+        name=make_printable(name, 120),
     )
 
 
-def _gpus(resources: str) -> tuple[str | None, int | None]:
+def _parse_gpus(resources: str) -> tuple[str | None, int | None]:
     """Return type and number of GPUs per node from e.g. ``gres/gpu:a100:2`` or ``gpu:2``.
 
     The number is 0 if there are no resources at all, and None if it is unknown.
@@ -379,7 +397,7 @@ def _gpus(resources: str) -> tuple[str | None, int | None]:
     return (kinds.pop() if len(kinds) == 1 else None), sum(int(number or 1) for _, number in found)
 
 
-def _moment(text: str) -> float | None:
+def _parse_moment(text: str) -> float | None:
     """Return Unix time; None if no time is planned yet (``N/A``)."""
     if re.fullmatch(r"[0-9]{1,12}", text):
         return moment_of(text)

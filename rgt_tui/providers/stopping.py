@@ -12,18 +12,18 @@ from types import MappingProxyType
 import msgspec
 
 from rgt_tui.model import (
+    BillingVerb,
     Lifecycle,
     Meter,
     MeterKind,
     Permit,
     ProviderRef,
+    StopMethod,
     StopPhase,
     StopProgress,
-    StopWay,
-    Verb,
-    steady,
+    steady_time,
 )
-from rgt_tui.providers.answers import Proof, proof
+from rgt_tui.providers.answers import AnswerProof, action_proof
 from rgt_tui.providers.control_plane import PermitRefused, Provider, ProviderError
 
 TIMEOUT_S = 180.0
@@ -41,7 +41,7 @@ async def carry_out(
     sleep: Callable[[float], Awaitable[None]],
     timeout_s: float = TIMEOUT_S,
     poll_s: float = POLL_S,
-    ticks: Callable[[], float] = steady,
+    ticks: Callable[[], float] = steady_time,
 ) -> AsyncIterator[StopProgress]:
     """Send the call that the permit allows, once, and poll until the provider confirms.
 
@@ -59,35 +59,39 @@ async def carry_out(
     """
     verb = permit.verb
 
-    def step(phase: StopPhase, text: str) -> StopProgress:
+    def build_progress(phase: StopPhase, text: str) -> StopProgress:
         return StopProgress(phase=phase, at=clock(), text=text)
 
     polls: int | None = None
     said = ""
     try:
-        said = await (provider.stop(permit) if verb is Verb.PARK else provider.destroy(permit))
+        said = await (
+            provider.stop(permit) if verb is BillingVerb.PARK else provider.destroy(permit)
+        )
     except (PermitRefused, ProviderError) as error:
-        said, proves = str(error), proof(provider.ref.kind, verb, error)
-        if proves is Proof.NOTHING:
-            yield step(StopPhase.FAILED, f"nothing was done: {said}")
+        said, proves = str(error), action_proof(provider.ref.kind, verb, error)
+        if proves is AnswerProof.NOTHING:
+            yield build_progress(StopPhase.FAILED, f"nothing was done: {said}")
             return
-        if proves is Proof.ASK:
+        if proves is AnswerProof.ASK:
             # "Already stopped" and "no such machine" count only if a reading agrees.
             polls = CONFLICT_POLLS
-            yield step(StopPhase.REQUESTED, f"{said}: reading the state from the provider")
+            yield build_progress(
+                StopPhase.REQUESTED, f"{said}: reading the state from the provider"
+            )
         else:
-            yield step(
+            yield build_progress(
                 StopPhase.REQUESTED,
                 f"sent, but not acknowledged ({said}): asking whether it was done",
             )
     # an unexpected error of an adapter: the call may have been sent nevertheless
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        yield step(
+        yield build_progress(
             StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
         )
     else:
-        yield step(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
+        yield build_progress(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
 
     confirmed = False
     meter, shown = Meter(), Meter()
@@ -101,36 +105,41 @@ async def carry_out(
                 at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt"
             )
         shown = meter if meter.error is None else shown
-        phase = came_of(verb, meter)
+        phase = judge_reading(verb, meter)
         if phase is StopPhase.FAILED:
-            yield step(phase, "the machine was destroyed, not parked: its disks are lost too")
+            yield build_progress(
+                phase, "the machine was destroyed, not parked: its disks are lost too"
+            )
             return
         if phase is not None and not confirmed:
             confirmed = True
-            yield step(
+            yield build_progress(
                 StopPhase.CONFIRMED, f"{meter.source}: {meter.native_status or meter.lifecycle}"
             )
         if phase is StopPhase.METER_OFF:
-            yield step(phase, what_is_off(provider, verb, permit.instance, meter))
+            yield build_progress(
+                phase, describe_remaining_bill(provider, verb, permit.instance, meter)
+            )
             return
         if polls is not None and not confirmed and meter.error is None:
             polls -= 1
             if polls <= 0:
-                yield step(
+                yield build_progress(
                     StopPhase.FAILED,
                     f"{said}; the provider reports {meter.native_status or 'nothing of it'}",
                 )
                 return
         if max(waited, ticks() - begun) >= timeout_s:
-            yield step(
-                StopPhase.UNCONFIRMED, _unconfirmed(provider, meter, shown, confirmed, timeout_s)
+            yield build_progress(
+                StopPhase.UNCONFIRMED,
+                _describe_last_state(provider, meter, shown, confirmed, timeout_s),
             )
             return
         await sleep(poll_s)
         waited += poll_s
 
 
-def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
+def judge_reading(verb: BillingVerb, meter: Meter) -> StopPhase | None:
     """Return what one reading proves about a verb that was sent; None = nothing yet.
 
     ``failed``: a machine that should be parked is gone. ``confirmed``: stopped or gone, but what
@@ -138,9 +147,9 @@ def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
     """
     if meter.error is not None:
         return None
-    if verb is Verb.PARK and meter.lifecycle is Lifecycle.GONE:
+    if verb is BillingVerb.PARK and meter.lifecycle is Lifecycle.GONE:
         return StopPhase.FAILED
-    if meter.lifecycle is not (Lifecycle.STOPPED if verb is Verb.PARK else Lifecycle.GONE):
+    if meter.lifecycle is not (Lifecycle.STOPPED if verb is BillingVerb.PARK else Lifecycle.GONE):
         return None
     off = meter.kind in (MeterKind.NONE, MeterKind.STORAGE_ONLY)
     if off:
@@ -148,17 +157,19 @@ def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
     return StopPhase.CONFIRMED
 
 
-def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> str:
+def describe_remaining_bill(
+    provider: Provider, verb: BillingVerb, instance: str, meter: Meter
+) -> str:
     """Return what still bills after the meter is off."""
     if meter.kind is MeterKind.NONE:
         return "compute off, no other charges found"
-    rest = "; ".join(provider.keeps_billing(verb, instance)) or "storage"
+    rest = "; ".join(provider.list_kept_charges(verb, instance)) or "storage"
     # If something else bills (a node under a pod), ending the machine alone saves nothing.
     head = "compute off" if meter.compute_per_hour == 0 or not meter.unpriced else "off"
     return f"{head}; keeps billing: {rest}"
 
 
-def _unconfirmed(
+def _describe_last_state(
     provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float
 ) -> str:
     """Return the last state that the provider reported, and the current error."""
@@ -178,7 +189,7 @@ def _unconfirmed(
 class OwnStop(msgspec.Struct, frozen=True, kw_only=True):
     """A platform's way for a machine to stop itself."""
 
-    way: StopWay
+    way: StopMethod
     """Its `url` is the vendor's own server."""
     what: str
     """Description, for the person who arms it."""
@@ -191,7 +202,7 @@ class OwnStop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SHUTDOWN = OwnStop(
-    way=StopWay(kind="command", command=("/usr/bin/shutdown",)),
+    way=StopMethod(kind="command", command=("/usr/bin/shutdown",)),
     what="the platform's own /usr/bin/shutdown",
     proof="the program and one of the platform's marks are there, and only root can change it",
     source="https://www.autodl.com/docs/instance_pro_api/ (2026-08)",
@@ -199,13 +210,13 @@ _SHUTDOWN = OwnStop(
 OWN_STOPS = MappingProxyType(
     {
         "runpod": OwnStop(
-            way=StopWay(kind="runpod", url="https://api.runpod.io"),
+            way=StopMethod(kind="runpod", url="https://api.runpod.io"),
             what="RUNPOD_API_KEY, the pod's own key, which RunPod puts into its environment",
             proof="a start of the running pod: RunPod checks the right to act, and refuses with 409",
             source="https://docs.runpod.io/runpodctl/overview (2026-06)",
         ),
         "vastai": OwnStop(
-            way=StopWay(kind="vastai", url="https://console.vast.ai"),
+            way=StopMethod(kind="vastai", url="https://console.vast.ai"),
             what="CONTAINER_API_KEY, the instance's own key, which vast.ai puts into its environment",
             proof="the running instance is set to running, which changes nothing",
             source="https://docs.vast.ai/guides/instances/docker-environment (2026-11)",

@@ -15,34 +15,40 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, urlencode
 
-from rgt_tui.model import Leftover, Lifecycle, MeterKind, ProviderRef, Verb
+from rgt_tui.model import BillingVerb, Leftover, Lifecycle, MeterKind, ProviderRef
 from rgt_tui.providers.answers import (
-    Page,
+    AnswerProof,
+    ListPage,
     Parts,
-    Proof,
-    array,
+    as_array,
+    as_object,
     moment_of,
-    number,
-    port,
+    parse_bool,
+    parse_count,
+    parse_number,
+    parse_port,
+    parse_signed,
+    parse_text,
     read_optional,
     read_pages,
     read_single_page,
-    said,
-    signed,
-    table,
-    text,
-    whole,
 )
 from rgt_tui.providers.control_plane import (
+    AccountContext,
     BadAnswer,
-    Context,
     NotFound,
-    Pause,
     ProviderError,
-    printable,
+    RequestPause,
+    make_printable,
 )
-from rgt_tui.providers.http import AccountHttp, Wrong, open_http
-from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+from rgt_tui.providers.http import AccountHttp, BodyError, open_http
+from rgt_tui.providers.rented import (
+    START,
+    AccountBalance,
+    MachineCall,
+    RentedAccount,
+    RentedMachine,
+)
 from rgt_tui.providers.vast_market import VastBids, VastMarket
 
 VENDOR = "https://console.vast.ai"
@@ -84,21 +90,21 @@ LOADING = "vast.ai's pages and its users disagree on whether compute is charged 
 """https://docs.vast.ai (show instances, billing reference, 2026-08)."""
 DEARER = "vast.ai may charge more for the disk of a stopped instance than its API says"
 """https://docs.vast.ai (billing reference, 2026-08)."""
-REFUSALS: dict[int | str, Proof] = {
-    "no_such_instance": Proof.ASK,
-    "auth_error": Proof.NOTHING,
-    401: Proof.NOTHING,
-    403: Proof.NOTHING,
-    404: Proof.ASK,
-    429: Proof.NOTHING,
+REFUSALS: dict[int | str, AnswerProof] = {
+    "no_such_instance": AnswerProof.ASK,
+    "auth_error": AnswerProof.NOTHING,
+    401: AnswerProof.NOTHING,
+    403: AnswerProof.NOTHING,
+    404: AnswerProof.ASK,
+    429: AnswerProof.NOTHING,
 }
 """Errors as ``{success: false, error, msg}``: https://docs.vast.ai/api-reference/introduction
 (verified 2026-08). An error code at status 200 that is missing here proves nothing.
 """
-ANSWERS = dict.fromkeys(Verb, REFUSALS)
+ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 
 
-def open_account(ref: ProviderRef, context: Context) -> VastAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> VastAccount:
     """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
@@ -107,7 +113,7 @@ def open_account(ref: ProviderRef, context: Context) -> VastAccount:
         console=CONSOLE,
         key_env=KEY_ENV,
         vendor_files=tuple((path, key_in) for path in KEY_FILES),
-        wrong=wrong,
+        wrong=find_body_error,
     )
     return VastAccount(ref, http, context.clock)
 
@@ -120,30 +126,36 @@ def key_in(path: Path) -> str:
         return ""
 
 
-def wrong(data: object) -> Wrong | None:
+def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body; a creation may still have made an instance (``new_contract``)."""
     if not isinstance(data, dict) or (data.get("success") is not False and not data.get("error")):
         return None
-    code = text(data.get("error"), 80) or ""
-    made = whole(data.get("new_contract"))
-    words = text(data.get("msg"), 200) or code or "success: false"
-    return Wrong(code, words, MEANS.get(code), "" if made is None else str(made))
+    code = parse_text(data.get("error"), 80) or ""
+    made = parse_count(data.get("new_contract"))
+    words = parse_text(data.get("msg"), 200) or code or "success: false"
+    return BodyError(code, words, MEANS.get(code), "" if made is None else str(made))
 
 
 class VastAccount(RentedAccount):
     """One account at vast.ai."""
 
     platform: ClassVar[str] = "vast.ai"
-    labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
-    words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "stop", Verb.DESTROY: "destroy"}
+    labels: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "Stop",
+        BillingVerb.DESTROY: "Destroy",
+    }
+    words: ClassVar[Mapping[BillingVerb, str]] = {
+        BillingVerb.PARK: "stop",
+        BillingVerb.DESTROY: "destroy",
+    }
     ids: ClassVar[re.Pattern[str]] = re.compile(r"[0-9]{1,18}")
     not_listed: ClassVar[tuple[str, ...]] = ("deposits for reserved instances",)
     gaps: ClassVar[Mapping[str, float]] = {
         "list": 1.0,
         "get": 2.0,
         START: 1.0,
-        Verb.PARK: 1.0,
-        Verb.DESTROY: 3.0,
+        BillingVerb.PARK: 1.0,
+        BillingVerb.DESTROY: 3.0,
         "charges": 1.0,
         "volumes": 5.5,
         "endpoints": 5.5,
@@ -154,35 +166,35 @@ class VastAccount(RentedAccount):
 
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         super().__init__(ref, http, clock)
-        self._market = VastMarket(self, self.pages)
+        self._market = VastMarket(self, self.fetch_pages)
         self.bidder = VastBids(self)
         self._volumes: dict[str, float | None] = {}
         self._volumes_of: dict[str, list[object]] = {}
         """Instance → its volumes, from the last answer that had them."""
-        self._volumes_pause = Pause()
+        self._volumes_pause = RequestPause()
 
-    async def fetch(self, instance: str) -> Machine:
+    async def fetch_machine(self, instance: str) -> RentedMachine:
         """Request one instance."""
-        await self.pace.turn("get")
+        await self.pace.wait_turn("get")
         data = (await self.http.get(f"/api/v0/instances/{instance}/?owner=me")).data
         if not isinstance(data, dict) or "instances" not in data:
-            raise self.odd("an answer without 'instances'")
+            raise self.undocumented_error("an answer without 'instances'")
         if data["instances"] is None:
             raise NotFound(
                 f"vast.ai has no instance {instance}", console=self.http.console, status=200
             )
-        box = table(data["instances"])
+        box = as_object(data["instances"])
         if not isinstance(box.get("volume_info"), list) and instance not in self._volumes_of:
             # The answer for one instance may lack its volumes; the list has them.
             with contextlib.suppress(ProviderError):
                 await self.fetch_all()
-        return self.parse(data["instances"])
+        return self.parse_machine(data["instances"])
 
-    async def fetch_all(self) -> tuple[Machine, ...]:
+    async def fetch_all(self) -> tuple[RentedMachine, ...]:
         """Request all instances, page by page; a missing page is an error."""
-        return await self.pages({})
+        return await self.fetch_pages({})
 
-    async def pages(self, filters: Mapping[str, object]) -> tuple[Machine, ...]:
+    async def fetch_pages(self, filters: Mapping[str, object]) -> tuple[RentedMachine, ...]:
         """Request all pages of the instances that match the given filters."""
         query: dict[str, object] = {"limit": PAGE}
         if filters:
@@ -190,12 +202,12 @@ class VastAccount(RentedAccount):
         # The total is documented to count the matches. If it counted the whole account, every
         # filtered list would look incomplete, and a new machine would not be found: so it is only
         # checked without filters.
-        found = await self._pages(
+        found = await self._fetch_pages(
             "list", "/api/v1/instances/", query, "instances", total=not filters
         )
-        return tuple(map(self.parse, found))
+        return tuple(map(self.parse_machine, found))
 
-    async def _pages(
+    async def _fetch_pages(
         self, kind: str, path: str, query: Mapping[str, object], key: str, *, total: bool = False
     ) -> tuple[object, ...]:
         """Return all pages of a list.
@@ -211,49 +223,49 @@ class VastAccount(RentedAccount):
             ProviderError: among others, if the list may be incomplete.
         """
 
-        async def read(cursor: str | None) -> Page:
+        async def read_page(cursor: str | None) -> ListPage:
             after = {} if cursor is None else {"after_token": cursor}
-            await self.pace.turn(kind)
+            await self.pace.wait_turn(kind)
             answer = await self.http.get(f"{path}?{urlencode({**query, **after}, quote_via=quote)}")
-            data = table(answer.data)
+            data = as_object(answer.data)
             following = data.get("next_token")
             if following is not None:
                 following = str(following) or None
-            count = number(data.get("total_instances")) if total else None
-            return Page(data.get(key), following, answer, count)
+            count = parse_number(data.get("total_instances")) if total else None
+            return ListPage(data.get(key), following, answer, count)
 
-        return await read_pages(read, key, self.odd)
+        return await read_pages(read_page, key, self.undocumented_error)
 
-    def parse(self, raw: object) -> Machine:
+    def parse_machine(self, raw: object) -> RentedMachine:
         """Parse one instance.
 
         Raises:
             BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
-        box = table(raw)
-        identifier = whole(box.get("id"))
+        box = as_object(raw)
+        identifier = parse_count(box.get("id"))
         if identifier is None:
-            raise self.odd("an instance without an id")
-        lifecycle, bills = _state(box)
+            raise self.undocumented_error("an instance without an id")
+        lifecycle, bills = _parse_state(box)
         disk = _disk_per_hour(box)
         rest: Parts = (("container disk", disk),)
         named = box.get("volume_info")
         if isinstance(named, list):
             self._volumes_of[str(identifier)] = named
-        volumes = self._attached(self._volumes_of.get(str(identifier)))
+        volumes = self._list_attached(self._volumes_of.get(str(identifier)))
         kept: Parts = volumes or ()
         unsure: Parts = (("a volume, if one is attached", None),) if volumes is None else ()
-        total, base = number(box.get("dph_total")), number(box.get("dph_base"))
+        total, base = parse_number(box.get("dph_total")), parse_number(box.get("dph_base"))
         if base is None and total is not None and bills is MeterKind.COMPUTE_AND_STORAGE:
             base = max(0.0, total - (disk or 0.0))
-        host, ssh_port = _ssh(box)
+        host, ssh_port = _find_ssh_endpoint(box)
         stopped = lifecycle is Lifecycle.STOPPED
-        spot = said(box.get("is_bid"))
+        spot = parse_bool(box.get("is_bid"))
         outbid = spot is True and stopped and box.get("intended_status") == "running"
-        return Machine(
+        return RentedMachine(
             id=str(identifier),
-            name=text(box.get("label")) or "",
-            status=f"outbid: {_words(box)}" if outbid else _words(box),
+            name=parse_text(box.get("label")) or "",
+            status=f"outbid: {_format_status(box)}" if outbid else _format_status(box),
             lifecycle=lifecycle,
             bills=bills,
             compute=base,
@@ -264,49 +276,53 @@ class VastAccount(RentedAccount):
             host=host,
             port=ssh_port,
             user="root",
-            gpu=text(box.get("gpu_name"), 60),
-            gpu_count=whole(box.get("num_gpus")),
-            region=text(box.get("geolocation"), 60),
+            gpu=parse_text(box.get("gpu_name"), 60),
+            gpu_count=parse_count(box.get("num_gpus")),
+            region=parse_text(box.get("geolocation"), 60),
             created=moment_of(box.get("start_date")),
             spot=spot,
-            least_bid=number(box.get("min_bid")),
+            least_bid=parse_number(box.get("min_bid")),
             outbid=outbid,
             ends_at=moment_of(box.get("end_date")),
             out_per_gb=_out_per_gb(box),
             doubt=DEARER if stopped else LOADING if box.get("actual_status") == "loading" else None,
         )
 
-    def _attached(self, raw: object) -> Parts | None:
+    def _list_attached(self, raw: object) -> Parts | None:
         """Return the attached volumes, with prices from their own list; None = not reported."""
         if not isinstance(raw, list):
             return None
-        names = [_named(whole(table(one).get("id"))) for one in raw]
+        names = [_volume_part_name(parse_count(as_object(one).get("id"))) for one in raw]
         return tuple((name, self._volumes.get(name)) for name in names)
 
-    async def learn_parts(self, machines: tuple[Machine, ...]) -> None:
+    async def learn_parts(self, machines: tuple[RentedMachine, ...]) -> None:
         """Learn the prices of the volumes, rarely."""
-        if not self._volumes_pause.left(self.clock()) and any(one.outlives for one in machines):
+        if not self._volumes_pause.seconds_left(self.clock()) and any(
+            one.outlives for one in machines
+        ):
             self._volumes_pause.begin(self.clock(), VOLUMES_AGE)
             with contextlib.suppress(ProviderError):
                 self._volumes = {
-                    _named(one.id): one.per_hour for one in await self._listed_volumes()
+                    _volume_part_name(one.id): one.per_hour for one in await self._listed_volumes()
                 }
-                self.reprice(self._volumes)
+                self.update_prices(self._volumes)
 
-    def tiers(self, machine: Machine) -> dict[str, str]:
+    def list_tiers(self, machine: RentedMachine) -> dict[str, str]:
         """Return the mount of the container's disk; the API does not report mounts of volumes."""
         return {"/": "container-disk"}
 
-    def call(self, what: str, instance: str) -> Call | None:
+    def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call for a verb."""
         path = f"/api/v0/instances/{instance}/"
-        if what == Verb.DESTROY:
-            return Call("DELETE", path, {})
-        return Call("PUT", path, {"state": "stopped" if what == Verb.PARK else "running"})
+        if what == BillingVerb.DESTROY:
+            return MachineCall("DELETE", path, {})
+        return MachineCall(
+            "PUT", path, {"state": "stopped" if what == BillingVerb.PARK else "running"}
+        )
 
-    def judge(self, what: str, data: object) -> str:
+    def judge_answer(self, what: str, data: object) -> str:
         """Require ``success: true``."""
-        if table(data).get("success") is not True:
+        if as_object(data).get("success") is not True:
             raise BadAnswer(
                 f"vast.ai did not confirm the request ({what}); read the state",
                 console=self.http.console,
@@ -314,77 +330,81 @@ class VastAccount(RentedAccount):
             )
         return "success"
 
-    async def read_purse(self) -> Purse | None:
+    async def read_purse(self) -> AccountBalance | None:
         """Request the balance: ``credit`` is prepaid, a negative ``balance`` is owed.
 
         The documentation shows the one, the OpenAPI file the other:
         https://docs.vast.ai/api-reference/accounts/show-user (2026-08).
         """
-        user = table((await self.http.get("/api/v0/users/current/")).data)
-        credit, balance = signed(user.get("credit")), signed(user.get("balance"))
+        user = as_object((await self.http.get("/api/v0/users/current/")).data)
+        credit, balance = parse_signed(user.get("credit")), parse_signed(user.get("balance"))
         if credit is None:
             if balance is None:
                 return None
-            return Purse(balance)
-        return Purse(credit + min(0.0, balance or 0.0))
+            return AccountBalance(balance)
+        return AccountBalance(credit + min(0.0, balance or 0.0))
 
-    async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
+    async def read_books(self, machines: tuple[RentedMachine, ...]) -> Mapping[str, float]:
         """Return the sum of each instance's charges since the oldest one was created."""
         begun = [one.created for one in machines if one.created is not None]
         days = {"gte": int(min(begun, default=self.clock())), "lte": int(self.clock())}
         filters = {"day": days, "type": {"in": ["instance"]}}
         query = {"limit": CHARGES_PAGE, "select_filters": json.dumps(filters)}
-        rows = await self._pages("charges", "/api/v0/charges/", query, "results")
+        rows = await self._fetch_pages("charges", "/api/v0/charges/", query, "results")
         sums: dict[str, float] = {}
         known = {one.id for one in machines}
-        for charge in map(table, rows):
+        for charge in map(as_object, rows):
             instance = str(charge.get("source")).removeprefix("instance-")
-            cost = signed(charge.get("amount"))
+            cost = parse_signed(charge.get("amount"))
             if instance in known:
                 if cost is None:
-                    raise self.odd("a charge without an amount")
+                    raise self.undocumented_error("a charge without an amount")
                 sums[instance] = sums.get(instance, 0.0) + cost
         return sums
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List the volumes, including network volumes: each is charged until deleted.
 
         https://docs.vast.ai/api-reference/volumes/list-volumes; the types: the vendor's client
         (vastai 1.9.1, 2026-11).
         """
         volumes = await self._listed_volumes()
-        endpoints, gaps = await read_optional({"endpoints": self._endpoints})
+        endpoints, gaps = await read_optional({"endpoints": self._list_endpoints})
         self.leftover_gaps = (*self.not_listed, *gaps)
         return (*volumes, *endpoints)
 
     async def _listed_volumes(self) -> list[Leftover]:
-        await self.pace.turn("volumes")
+        await self.pace.wait_turn("volumes")
         answer = await self.http.get("/api/v0/volumes/?owner=me&type=all_volume")
-        rows = read_single_page(answer, table(answer.data).get("volumes"), "volumes", self.odd)
-        return [self._leftover(raw) for raw in rows]
+        rows = read_single_page(
+            answer, as_object(answer.data).get("volumes"), "volumes", self.undocumented_error
+        )
+        return [self._parse_leftover(raw) for raw in rows]
 
-    async def _endpoints(self) -> list[Leftover]:
+    async def _list_endpoints(self) -> list[Leftover]:
         """List the serverless endpoints. Their workers are rented as long as the endpoint exists.
 
         https://docs.vast.ai/api-reference/serverless/show-endpoints (2026-08); an account without
         any gets a 400.
         """
-        await self.pace.turn("endpoints")
+        await self.pace.wait_turn("endpoints")
         try:
             answer = await self.http.get("/api/v0/endptjobs/")
         except BadAnswer as error:
             if error.status == 400 and error.code == "invalid_args":
                 return []
             raise
-        rows = read_single_page(answer, table(answer.data).get("results"), "endpoints", self.odd)
+        rows = read_single_page(
+            answer, as_object(answer.data).get("results"), "endpoints", self.undocumented_error
+        )
         found = []
-        for item in map(table, rows):
-            identifier = whole(item.get("id"))
+        for item in map(as_object, rows):
+            identifier = parse_count(item.get("id"))
             if identifier is None:
-                raise self.odd("an endpoint without an id")
+                raise self.undocumented_error("an endpoint without an id")
             name, state = (
-                text(item.get("endpoint_name"), 60) or "",
-                text(item.get("endpoint_state"), 20),
+                parse_text(item.get("endpoint_name"), 60) or "",
+                parse_text(item.get("endpoint_state"), 20),
             )
             endpoint = Leftover(
                 what="endpoint",
@@ -395,25 +415,28 @@ class VastAccount(RentedAccount):
             found.append(endpoint)
         return found
 
-    def _leftover(self, raw: object) -> Leftover:
-        item = table(raw)
-        identifier = whole(item.get("id"))
+    def _parse_leftover(self, raw: object) -> Leftover:
+        item = as_object(raw)
+        identifier = parse_count(item.get("id"))
         if identifier is None:
-            raise self.odd("a volume without an id")
-        used = (whole(table(one).get("id")) or whole(one) for one in array(item.get("instances")))
+            raise self.undocumented_error("a volume without an id")
+        used = (
+            parse_count(as_object(one).get("id")) or parse_count(one)
+            for one in as_array(item.get("instances"))
+        )
         return Leftover(
             what="volume",
             id=str(identifier),
-            name=text(item.get("label"), 80) or "",
-            per_hour=number(item.get("storage_total_cost")),
-            size_gb=number(item.get("disk_space")),
-            region=text(item.get("geolocation"), 60),
+            name=parse_text(item.get("label"), 80) or "",
+            per_hour=parse_number(item.get("storage_total_cost")),
+            size_gb=parse_number(item.get("disk_space")),
+            region=parse_text(item.get("geolocation"), 60),
             used_by=tuple(str(one) for one in used if one is not None),
             how=f"vastai delete volume {identifier}",
         )
 
 
-def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
+def _parse_state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
     """Return an instance's state, and what is charged.
 
     A container that has exited while the contract runs is not stopped: what is charged then is
@@ -434,11 +457,11 @@ def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
     return lifecycle, bills
 
 
-def _words(box: Mapping[str, object]) -> str:
+def _format_status(box: Mapping[str, object]) -> str:
     """Return the status, and the intended one if it differs."""
     actual = box.get("actual_status")
-    said = "created" if actual is None else printable(actual, 40)
-    intended = text(box.get("intended_status"), 40)
+    said = "created" if actual is None else make_printable(actual, 40)
+    intended = parse_text(box.get("intended_status"), 40)
     if intended is None or intended == said:
         return said
     return f"{said} (intended: {intended})"
@@ -446,10 +469,10 @@ def _words(box: Mapping[str, object]) -> str:
 
 def _disk_per_hour(box: Mapping[str, object]) -> float | None:
     """Return the hourly cost of the container's disk; ``storage_cost`` is per GB and month."""
-    told = number(box.get("storage_total_cost"))
+    told = parse_number(box.get("storage_total_cost"))
     if told is not None:
         return told
-    size, price = number(box.get("disk_space")), number(box.get("storage_cost"))
+    size, price = parse_number(box.get("disk_space")), parse_number(box.get("storage_cost"))
     if size is None or price is None:
         return None
     return size * price / MONTH_H
@@ -461,27 +484,29 @@ def _out_per_gb(box: Mapping[str, object]) -> float | None:
     The vendor's own client uses this field before it copies out of an instance:
     https://github.com/vast-ai/vast-python (verified 2026-11).
     """
-    told = number(box.get("internet_up_cost_per_tb"))
+    told = parse_number(box.get("internet_up_cost_per_tb"))
     if told is None:
         return None
     return told / 1000.0
 
 
-def _named(volume: object) -> str:
+def _volume_part_name(volume: object) -> str:
     """Return the name of a volume among the billed parts."""
     return f"volume {'?' if volume is None else volume}"
 
 
-def _ssh(box: Mapping[str, object]) -> tuple[str | None, int | None]:
+def _find_ssh_endpoint(box: Mapping[str, object]) -> tuple[str | None, int | None]:
     """Return host and port for SSH: direct, else the proxy (next port with Jupyter)."""
-    mapped = array(table(box.get("ports")).get("22/tcp"))
-    direct = port(table(mapped[0]).get("HostPort")) if mapped else None
-    address = text(box.get("public_ipaddr"), 200)
+    mapped = as_array(as_object(box.get("ports")).get("22/tcp"))
+    direct = parse_port(as_object(mapped[0]).get("HostPort")) if mapped else None
+    address = parse_text(box.get("public_ipaddr"), 200)
     if direct is not None and address is not None:
         return address, direct
-    host, proxy = text(box.get("ssh_host"), 200), port(box.get("ssh_port"))
+    host, proxy = parse_text(box.get("ssh_host"), 200), parse_port(box.get("ssh_port"))
     proxy = (
-        port((proxy or 0) + 1) if "jupyter" in str(box.get("image_runtype")) and proxy else proxy
+        parse_port((proxy or 0) + 1)
+        if "jupyter" in str(box.get("image_runtype")) and proxy
+        else proxy
     )
     if host is None or proxy is None:
         return (None, None)

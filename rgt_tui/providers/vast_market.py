@@ -10,20 +10,26 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 
-from rgt_tui.model import Bid, Offer, RentPermit, Wish, steady
+from rgt_tui.model import Bid, Offer, RentalRequest, RentPermit, steady_time
 from rgt_tui.model.gpu_names import GPUS, MEMORY_TOLERANCE, read_gpu_name, same_gpu
-from rgt_tui.providers.answers import known_sum, number, table, text, whole
+from rgt_tui.providers.answers import (
+    as_object,
+    parse_count,
+    parse_number,
+    parse_text,
+    sum_known_parts,
+)
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,
     ProviderError,
-    printable,
+    make_printable,
     use_rent_permit,
 )
-from rgt_tui.providers.rented import Call, Machine, RentedAccount
+from rgt_tui.providers.rented import MachineCall, RentedAccount, RentedMachine
 from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, unknown_gpu
 
-Pages = Callable[[Mapping[str, object]], Awaitable[tuple[Machine, ...]]]
+Pages = Callable[[Mapping[str, object]], Awaitable[tuple[RentedMachine, ...]]]
 IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"
 """Any image works: with an ``ssh`` runtype vast.ai starts its own sshd in it."""
 LIMIT = 64
@@ -51,35 +57,37 @@ class VastMarket(RentedMarket):
         super().__init__(account)
         self._pages = pages
 
-    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+    async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Request the offers of verified hosts that can be rented now."""
         check_wish("vast.ai", wish, currency="USD")
-        await self.account.pace.turn("offers")
-        data = (await self.account.http.ask("POST", "/api/v0/bundles/", search(wish))).data
-        items = table(data).get("offers")
+        await self.account.pace.wait_turn("offers")
+        data = (
+            await self.account.http.send_query("POST", "/api/v0/bundles/", build_search(wish))
+        ).data
+        items = as_object(data).get("offers")
         if not isinstance(items, list):
             raise BadAnswer(
                 "vast.ai's answer to a search has no 'offers'", console=self.account.http.console
             )
-        read = (self._offer(table(item), wish) for item in items)
-        found = [offer for offer in read if offer is not None and _fits(offer, wish)]
-        if not found and not _names(wish) and read_gpu_name(wish.gpu).words:
+        read = (self._build_offer(as_object(item), wish) for item in items)
+        found = [offer for offer in read if offer is not None and _matches_wish(offer, wish)]
+        if not found and not _list_gpu_names(wish) and read_gpu_name(wish.gpu).words:
             # The search compares whole names, so another spelling looks like nothing in stock.
             known = (name for row in GPUS for name in row.vast or (row.name,))
             raise unknown_gpu("vast.ai", wish, known, self.account.http.console)
         return in_order(found, wish)
 
-    def _offer(self, item: Mapping[str, object], wish: Wish) -> Offer | None:
+    def _build_offer(self, item: Mapping[str, object], wish: RentalRequest) -> Offer | None:
         """Parse one offer; None = it cannot be rented."""
-        ask, count = whole(item.get("id")), whole(item.get("num_gpus"))
-        gpu = text(item.get("gpu_name"), 60)
+        ask, count = parse_count(item.get("id")), parse_count(item.get("num_gpus"))
+        gpu = parse_text(item.get("gpu_name"), 60)
         if ask is None or count is None or gpu is None:
             return None
-        base, total = number(item.get("dph_base")), number(item.get("dph_total"))
+        base, total = parse_number(item.get("dph_base")), parse_number(item.get("dph_total"))
         storage = total - base if base is not None and total is not None and total >= base else None
         # 0 is not a price of compute, neither on demand nor as the minimum bid.
-        compute = (number(item.get("min_bid")) if wish.spot else base) or None
-        left, memory = number(item.get("duration")), number(item.get("gpu_ram"))
+        compute = (parse_number(item.get("min_bid")) if wish.spot else base) or None
+        left, memory = parse_number(item.get("duration")), parse_number(item.get("gpu_ram"))
         return Offer(
             kind=self.account.ref.kind,
             id=str(ask),
@@ -88,31 +96,33 @@ class VastMarket(RentedMarket):
             gpu_memory_gb=None if memory is None else memory / 1024,
             compute_per_hour=compute,
             storage_per_hour=storage,
-            in_per_gb=number(item.get("inet_down_cost")),
-            out_per_gb=number(item.get("inet_up_cost")),
+            in_per_gb=parse_number(item.get("inet_down_cost")),
+            out_per_gb=parse_number(item.get("inet_up_cost")),
             spot=wish.spot,
-            disk_gb=_disk(wish),
-            region=text(item.get("geolocation"), 60),
-            reliability=number(item.get("reliability")),
+            disk_gb=_choose_disk_gb(wish),
+            region=parse_text(item.get("geolocation"), 60),
+            reliability=parse_number(item.get("reliability")),
             ends_at=None if left is None else self.account.clock() + left,
             notes=NOTES[wish.spot],
         )
 
-    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
+    def build_creation_call(self, offer: Offer, wish: RentalRequest, token: str) -> MachineCall:
         """Return the call that accepts an ask."""
-        return Call("PUT", f"/api/v0/asks/{offer.id}/", taking(offer, wish, token))
+        return MachineCall(
+            "PUT", f"/api/v0/asks/{offer.id}/", build_creation_body(offer, wish, token)
+        )
 
-    def made(self, data: object) -> str | None:
+    def find_created_id(self, data: object) -> str | None:
         """Return the id of the contract."""
-        contract = whole(table(data).get("new_contract"))
-        if contract is not None and table(data).get("success") is True:
+        contract = parse_count(as_object(data).get("new_contract"))
+        if contract is not None and as_object(data).get("success") is True:
             return str(contract)
         return None
 
-    async def find(self, token: str) -> tuple[Instance, ...]:
+    async def find_by_token(self, token: str) -> tuple[Instance, ...]:
         """Find instances by their label."""
         machines = await self._pages({"label": {"eq": token}})
-        return tuple(self.account.listed(one) for one in machines if token in one.name)
+        return tuple(self.account.build_instance(one) for one in machines if token in one.name)
 
 
 NOTES = {
@@ -128,7 +138,7 @@ NOTES = {
 """Spot or not → notes for the person (https://docs.vast.ai, rental types and billing, 2026-08)."""
 
 
-def _fits(offer: Offer, wish: Wish) -> bool:
+def _matches_wish(offer: Offer, wish: RentalRequest) -> bool:
     return (
         same_gpu(wish.gpu, offer.gpu, offer.gpu_memory_gb)
         and offer.gpu_count == wish.gpu_count
@@ -136,7 +146,7 @@ def _fits(offer: Offer, wish: Wish) -> bool:
     )
 
 
-def search(wish: Wish) -> dict[str, object]:
+def build_search(wish: RentalRequest) -> dict[str, object]:
     """Return the body of a search.
 
     Every filter is explicit, because the vendor's defaults may change.
@@ -144,7 +154,7 @@ def search(wish: Wish) -> dict[str, object]:
     name = read_gpu_name(wish.gpu)
     wanted: dict[str, object] = {}
     if name.words:
-        wanted["gpu_name"] = {"in": _names(wish) or _spellings(wish)}
+        wanted["gpu_name"] = {"in": _list_gpu_names(wish) or _list_spellings(wish)}
     if name.memory_gb is not None:
         megabytes = name.memory_gb * 1024
         wanted["gpu_ram"] = {"gte": int(megabytes * (1 - MEMORY_TOLERANCE))}
@@ -158,16 +168,16 @@ def search(wish: Wish) -> dict[str, object]:
         "rentable": {"eq": True},
         **wanted,
         "num_gpus": {"eq": wish.gpu_count},
-        "disk_space": {"gte": _disk(wish)},
+        "disk_space": {"gte": _choose_disk_gb(wish)},
         "direct_port_count": {"gte": 1},
         "type": "bid" if wish.spot else "on-demand",
-        "allocated_storage": _disk(wish),
+        "allocated_storage": _choose_disk_gb(wish),
         "order": [["dph_total", "asc"]],
         "limit": LIMIT,
     }
 
 
-def _names(wish: Wish) -> list[str]:
+def _list_gpu_names(wish: RentalRequest) -> list[str]:
     """Return vast.ai's names of the requested model; empty = our table lacks it."""
     model = read_gpu_name(wish.gpu).model
     if model is None:
@@ -175,19 +185,19 @@ def _names(wish: Wish) -> list[str]:
     return list(model.vast or (model.name,))
 
 
-def _spellings(wish: Wish) -> list[str]:
+def _list_spellings(wish: RentalRequest) -> list[str]:
     """Return possible vast.ai spellings of a model that our table lacks."""
     model = wish.gpu.replace("_", " ").strip()
     models = dict.fromkeys((model, model.upper(), f"RTX {model}".upper()))
     return [f"{one}{form}" for one in models for form in FORMS]
 
 
-def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
+def build_creation_body(offer: Offer, wish: RentalRequest, token: str) -> dict[str, object]:
     """Return the body of the creation call."""
     body: dict[str, object] = {
         "client_id": "me",
         "image": wish.image or IMAGE,
-        "disk": _disk(wish),
+        "disk": _choose_disk_gb(wish),
         "label": token,
         "runtype": "ssh_direct",
         "target_state": "running",
@@ -209,7 +219,7 @@ def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
     return body
 
 
-def _disk(wish: Wish) -> int:
+def _choose_disk_gb(wish: RentalRequest) -> int:
     return max(LEAST_DISK_GB, wish.disk_gb)
 
 
@@ -231,8 +241,8 @@ class VastBids:
     async def read_bid(self, instance: str) -> Bid:
         """Read the current bid for an instance."""
         account = self._account
-        machine = await account.machine(instance)
-        storage, unpriced = known_sum(machine.storage)
+        machine = await account.read_machine(instance)
+        storage, unpriced = sum_known_parts(machine.storage)
         return Bid(
             kind=account.ref.kind,
             instance=instance,
@@ -249,8 +259,8 @@ class VastBids:
 
     def describe_bid(self, instance: str, price: float) -> str:
         """Return the exact call."""
-        call = self._call(instance, price)
-        return f"{call.method} {self._account.http.base_url}{printable(call.path)} {call.body}"
+        call = self._build_bid_call(instance, price)
+        return f"{call.method} {self._account.http.base_url}{make_printable(call.path)} {call.body}"
 
     async def change_bid(self, offer: Offer, token: str, permit: RentPermit) -> str:
         """Send the one call; see `Bidder.change_bid`."""
@@ -259,18 +269,18 @@ class VastBids:
         price = offer.compute_per_hour
         if price is None or not LIMITS[0] <= price <= LIMITS[1]:
             raise ProviderError(f"a bid of {price} is not possible; nothing was sent", sent=False)
-        await account.pace.turn("bid")
-        use_rent_permit(permit, offer, token, account.ref, steady())
-        call = self._call(offer.id, price)
+        await account.pace.wait_turn("bid")
+        use_rent_permit(permit, offer, token, account.ref, steady_time())
+        call = self._build_bid_call(offer.id, price)
         answer = await account.http.send(call.method, call.path, call.body)
-        return account.judge("bid", answer.data)
+        return account.judge_answer("bid", answer.data)
 
     def is_refused(self, error: ProviderError) -> bool:
         """Return whether an error proves that the bid is unchanged."""
         return not error.sent or error.status in REFUSED
 
     @staticmethod
-    def _call(instance: str, price: float) -> Call:
-        return Call(
+    def _build_bid_call(instance: str, price: float) -> MachineCall:
+        return MachineCall(
             "PUT", f"/api/v0/instances/bid_price/{instance}/", {"client_id": "me", "price": price}
         )

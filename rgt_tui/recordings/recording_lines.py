@@ -20,8 +20,8 @@ import msgspec
 
 from rgt_tui import __version__
 from rgt_tui.files import open_regular
-from rgt_tui.fleet import shifted
-from rgt_tui.model import BoxSpec, BoxState, Link, Meter
+from rgt_tui.fleet import shift_state
+from rgt_tui.model import BoxSpec, BoxState, LinkState, Meter
 
 FORMAT = 1
 LONGEST = 4 << 20
@@ -42,7 +42,7 @@ class DamagedLine(ValueError):
     """One line is invalid; the others are usable."""
 
 
-class Header(msgspec.Struct, frozen=True):
+class RecordingHeader(msgspec.Struct, frozen=True):
     """The first line."""
 
     recording: int
@@ -53,10 +53,10 @@ class Header(msgspec.Struct, frozen=True):
     boxes: tuple[BoxSpec, ...]
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+class StateChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change in a box's state without a frame."""
 
-    link: Link | None = None
+    link: LinkState | None = None
     reason: str = ""
     since: float = 0.0
     retry_at: float | None = None
@@ -69,7 +69,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     the new time."""
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordingEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Any further line: of one box at one time, with one of the three."""
 
     box: str
@@ -78,26 +78,28 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A frame as received."""
     raw: str | None = None
     """A line that was not JSON, base64."""
-    set: Change | None = None
+    set: StateChange | None = None
 
 
-_header = msgspec.json.Decoder(Header)
-_entry = msgspec.json.Decoder(Entry)
+_header = msgspec.json.Decoder(RecordingHeader)
+_entry = msgspec.json.Decoder(RecordingEntry)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
 
-def header(specs: Sequence[BoxSpec], started: float) -> bytes:
+def header_line(specs: Sequence[BoxSpec], started: float) -> bytes:
     """Return the first line: the boxes, without secrets and local paths."""
     return (
         _encode(
-            Header(FORMAT, __version__, started, tuple(spec.without_secrets() for spec in specs))
+            RecordingHeader(
+                FORMAT, __version__, started, tuple(spec.without_secrets() for spec in specs)
+            )
         )
         + b"\n"
     )
 
 
-def frame(box: str, at: float, line: bytes) -> bytes:
+def frame_line(box: str, at: float, line: bytes) -> bytes:
     """Return the recording's line for a received line."""
     prefix = b'{"box":' + _encode(box) + b',"at":' + _encode(at)
     try:
@@ -107,7 +109,7 @@ def frame(box: str, at: float, line: bytes) -> bytes:
     return prefix + b',"line":' + line.strip() + b"}\n"
 
 
-def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
+def change_line(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
     """Return the line for changes of a box without a frame; None = no such change.
 
     Args:
@@ -116,12 +118,12 @@ def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
         at: Client clock.
     """
     before = old or BoxState(spec=new.spec)
-    link = new.link is not Link.LIVE and (new.link, new.reason, new.retry_at) != (
+    link = new.link is not LinkState.LIVE and (new.link, new.reason, new.retry_at) != (
         before.link,
         before.reason,
         before.retry_at,
     )
-    found = Change(
+    found = StateChange(
         link=new.link if link else None,
         reason=new.reason if link else "",
         since=new.since if link else 0.0,
@@ -130,10 +132,10 @@ def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
         limited=new.limited if new.limited != before.limited else None,
         interval=new.interval if new.interval != before.interval else msgspec.UNSET,
     )
-    if found == Change():
+    if found == StateChange():
         return None
     when = new.since if link and before.link is not new.link else at
-    return _encode(Entry(box=new.spec.name, at=when, set=found)) + b"\n"
+    return _encode(RecordingEntry(box=new.spec.name, at=when, set=found)) + b"\n"
 
 
 def clock_set(box: str, at: float, moved: float) -> bytes:
@@ -144,10 +146,10 @@ def clock_set(box: str, at: float, moved: float) -> bytes:
         at: Client clock, the new time.
         moved: By how many seconds, positive = forward.
     """
-    return _encode(Entry(box=box, at=at, set=Change(moved=moved))) + b"\n"
+    return _encode(RecordingEntry(box=box, at=at, set=StateChange(moved=moved))) + b"\n"
 
 
-def read_header(line: bytes, name: str) -> Header:
+def read_header(line: bytes, name: str) -> RecordingHeader:
     """Decode the header.
 
     Args:
@@ -177,7 +179,7 @@ def read_header(line: bytes, name: str) -> Header:
     return found
 
 
-def read_entry(line: bytes) -> Entry:
+def read_entry(line: bytes) -> RecordingEntry:
     """Decode an entry.
 
     Raises:
@@ -194,7 +196,7 @@ def read_entry(line: bytes) -> Entry:
     return entry
 
 
-def wire_of(entry: Entry) -> bytes | None:
+def wire_of(entry: RecordingEntry) -> bytes | None:
     """Return the received line in an entry, byte for byte; None = it has none.
 
     Raises:
@@ -208,9 +210,9 @@ def wire_of(entry: Entry) -> bytes | None:
     return bytes(entry.line) or None
 
 
-def changed(state: BoxState, what: Change) -> BoxState:
+def apply_change(state: BoxState, what: StateChange) -> BoxState:
     """Return a box's state after a change without a frame."""
-    state = shifted(state, what.moved)
+    state = shift_state(state, what.moved)
     if what.link is not None:
         state = _replace(
             state, link=what.link, reason=what.reason, since=what.since, retry_at=what.retry_at
@@ -227,7 +229,7 @@ def changed(state: BoxState, what: Change) -> BoxState:
 # Reads a recording line by line, and reports the damaged lines.
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedLine(msgspec.Struct, frozen=True):
     """A line that could not be used."""
 
     line: int
@@ -256,13 +258,13 @@ class LinePlace(NamedTuple):
 class TimedEntry(NamedTuple):
     """An entry in the order of time."""
 
-    entry: Entry
+    entry: RecordingEntry
     moved: float
     """By how many seconds the clock was set just before. Every box has an entry for it, at the same
     time; only the first one counts."""
 
 
-Item = TimedEntry | Skipped
+Item = TimedEntry | SkippedLine
 _UNREADABLE = (OSError, EOFError, zlib.error)
 
 
@@ -280,7 +282,7 @@ class RecordingReader:
     def __init__(self, path: Path, start: LinePlace | None = None) -> None:
         self.path = path
         try:
-            self._file = _open(path)
+            self._file = _open_file(path)
             first = self._file.readline(LONGEST)
             if start is not None:
                 self._file.seek(start.offset)
@@ -288,7 +290,7 @@ class RecordingReader:
             raise RecordingError(
                 f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
             ) from error
-        self.header: Header = read_header(first, str(path))
+        self.header: RecordingHeader = read_header(first, str(path))
         self._names = frozenset(spec.name for spec in self.header.boxes)
         _, self._number, self._set_by, self._set_at = start or LinePlace(0, 1)
         self._end = self.header.started
@@ -308,16 +310,16 @@ class RecordingReader:
         """Return the next items, at most `count`; [] at the end."""
         found: list[Item] = []
         while len(found) < count and not self._over:
-            found += self._next()
+            found += self._next_items()
         return found
 
-    def _next(self) -> Iterator[Item]:
+    def _next_items(self) -> Iterator[Item]:
         self._number += 1
         try:
             line = self._file.readline(LONGEST)
         except _UNREADABLE as error:
             self._over = True
-            yield Skipped(self._number, f"the file ends in its middle ({error})", torn=True)
+            yield SkippedLine(self._number, f"the file ends in its middle ({error})", torn=True)
             return
         if not line:
             self._over = True
@@ -327,7 +329,7 @@ class RecordingReader:
                 self._skip_rest()
             except _UNREADABLE:
                 self._over = True
-            yield Skipped(self._number, f"it is longer than {LONGEST:,} bytes")
+            yield SkippedLine(self._number, f"it is longer than {LONGEST:,} bytes")
             return
         try:
             entry = read_entry(line)
@@ -339,9 +341,11 @@ class RecordingReader:
             yield self._timed(entry)
         except DamagedLine as error:
             torn = not line.endswith(b"\n")
-            yield Skipped(self._number, "the file ends in its middle" if torn else str(error), torn)
+            yield SkippedLine(
+                self._number, "the file ends in its middle" if torn else str(error), torn
+            )
 
-    def _timed(self, entry: Entry) -> TimedEntry:
+    def _timed(self, entry: RecordingEntry) -> TimedEntry:
         moved = 0.0
         if entry.set is not None and entry.set.moved and entry.at != self._set_at:
             moved, self._set_at, self._end = entry.set.moved, entry.at, entry.at
@@ -360,7 +364,7 @@ class RecordingReader:
         self._file.close()
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open_file(path: Path) -> IO[bytes]:
     with open_regular(path) as file:
         zipped = file.read(2) == GZIP
     if zipped:

@@ -67,7 +67,7 @@ class LineFile:
         except OSError as error:
             raise RecordFailed(f"{path} cannot be created: {error.strerror}") from error
 
-    def append(self, lines: bytes) -> None:
+    def append_lines(self, lines: bytes) -> None:
         """Append lines; afterwards either all of them are in the file, or none.
 
         Raises:
@@ -75,13 +75,13 @@ class LineFile:
         """
         begins = not self.written
         if self._gzip is None:
-            self._write(lines)
+            self._write_bytes(lines)
         else:
-            self._write(self._gzip.compress(lines) + self._gzip.flush(zlib.Z_SYNC_FLUSH))
+            self._write_bytes(self._gzip.compress(lines) + self._gzip.flush(zlib.Z_SYNC_FLUSH))
         if begins:
             self._on_begun(self.path)
 
-    def _write(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         end = -1
         try:
             end = os.fstat(self._fd).st_size
@@ -100,9 +100,9 @@ class LineFile:
                     OSError
                 ):  # an empty file would only block the next attempt
                     self.path.unlink()
-            raise self._ends(error) from error
+            raise self._build_failure(error) from error
 
-    def _ends(self, error: OSError) -> RecordFailed:
+    def _build_failure(self, error: OSError) -> RecordFailed:
         why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
         if not self.written:
             return RecordFailed(f"{self.path}: {why}; nothing was written")
@@ -119,16 +119,16 @@ class LineFile:
                 if (
                     self._gzip is not None and not self._broken
                 ):  # the gzip end requires a complete stream
-                    self._write(self._gzip.flush())
+                    self._write_bytes(self._gzip.flush())
                 os.fsync(self._fd)
             finally:
                 os.close(self._fd)
         except OSError as error:
-            raise self._ends(error) from error
+            raise self._build_failure(error) from error
 
 
-class Recorder:
-    """A `Tap` (`Recorder.tap`) and an `Observer`. A separate thread writes the file.
+class FleetRecorder:
+    """A `Tap` (`FleetRecorder.record_line`) and an `Observer`. A separate thread writes the file.
 
     Args:
         file: The output.
@@ -158,26 +158,26 @@ class Recorder:
         self._clock = clock
         self._times = connector.read_clocks(clock())
         self._last = started
-        self._put(recording_lines.header(specs, started))
-        self._thread = threading.Thread(target=self._run, name="rgt-record", daemon=True)
+        self._queue_line(recording_lines.header_line(specs, started))
+        self._thread = threading.Thread(target=self._run_writer, name="rgt-record", daemon=True)
         self._thread.start()
 
-    def tap(self, box: str, at: float, line: bytes) -> None:
+    def record_line(self, box: str, at: float, line: bytes) -> None:
         """Receive a raw line from a box."""
         self.frames[box] = self.frames.get(box, 0) + 1
         if abs(at - self._last) > connector.JUMP_SECONDS:
             self._look_at_clock()
         self._last = at
-        self._put(recording_lines.frame(box, at, line))
+        self._queue_line(recording_lines.frame_line(box, at, line))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Receive a state, to record changes without a frame."""
         self._look_at_clock()
         for _, new in changed:
-            line = recording_lines.change(self._known.get(new.spec.name), new, state.at)
+            line = recording_lines.change_line(self._known.get(new.spec.name), new, state.at)
             self._known[new.spec.name] = new
             if line is not None:
-                self._put(line)
+                self._queue_line(line)
 
     def _look_at_clock(self) -> None:
         """Record a clock change for every box, before any data with the new time."""
@@ -185,9 +185,9 @@ class Recorder:
         jump = connector.clock_jump(before, self._times)
         if jump is not None and jump.moved:
             for box in self.frames:
-                self._put(recording_lines.clock_set(box, self._times.wall, jump.moved))
+                self._queue_line(recording_lines.clock_set(box, self._times.wall, jump.moved))
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         """Do nothing: a replay computes the events again."""
 
     async def close(self) -> None:
@@ -198,27 +198,27 @@ class Recorder:
         self._lines.put(None)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         if self._thread.is_alive():
-            self._fail(f"the disk has not answered for {CLOSE_SECONDS:.0f} s")
+            self._set_failure(f"the disk has not answered for {CLOSE_SECONDS:.0f} s")
 
-    def _put(self, line: bytes) -> None:
+    def _queue_line(self, line: bytes) -> None:
         if self.failure is not None:
             return
         with self._lock:
             self._waiting += len(line)
             waiting = self._waiting
         if waiting > MOST_WAITING:
-            self._fail(f"the disk does not keep up, {waiting >> 20} MiB wait to be written")
+            self._set_failure(f"the disk does not keep up, {waiting >> 20} MiB wait to be written")
             self._lines.put(None)  # the data queued so far ends with a complete line
         else:
             self._lines.put(line)
 
-    def _fail(self, why: str) -> None:
+    def _set_failure(self, why: str) -> None:
         self.failure = self.failure or RecordFailed(
             f"{self._file.path} ends here: {why}. {REPLAYABLE}"
         )
         self.failed.set()
 
-    def _run(self) -> None:
+    def _run_writer(self) -> None:
         first: Exception | None = None
         for work in (self._take_all, self._file.close):
             try:
@@ -236,10 +236,10 @@ class Recorder:
             self._loop.call_soon_threadsafe(self.failed.set)
 
     def _take_all(self) -> None:
-        while self._take():
+        while self._write_batch():
             pass
 
-    def _take(self) -> bool:
+    def _write_batch(self) -> bool:
         """Wait for lines and write them; return False at the end."""
         lines: list[bytes] = []
         size = 0
@@ -255,7 +255,7 @@ class Recorder:
                 break
         if lines:
             data = b"".join(lines)
-            self._file.append(data)
+            self._file.append_lines(data)
             with self._lock:
                 self._waiting -= len(data)
         return line is not None

@@ -10,18 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rgt_tui.fleet import Alerting, Intake, Jump, Observer, RecordedFleet, profile_of
+from rgt_tui.fleet import (
+    ClockJump,
+    FleetAlerting,
+    FleetObserver,
+    FrameIntake,
+    RecordedFleet,
+    profile_of,
+)
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import BoxState, FleetState
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import (
     BATCH,
-    Entry,
     LinePlace,
+    RecordingEntry,
     RecordingError,
     RecordingReader,
-    Skipped,
+    SkippedLine,
 )
 from rgt_tui.ssh.channel import read_frame
 
@@ -54,7 +61,7 @@ class PlaybackClock:
         return self._speed
 
     @property
-    def held(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the clock is paused."""
         return self._held
 
@@ -73,27 +80,27 @@ class PlaybackClock:
         """
         if not speed > 0:
             raise ValueError("a speed must be above 0; hold the clock instead")
-        self._stay(self.now())
+        self._set_anchor(self.now())
         self._speed = speed
         self._changed.set()
 
-    def hold(self, held: bool) -> None:
+    def set_paused(self, held: bool) -> None:
         """Pause or resume the clock."""
-        self._stay(self.now())
+        self._set_anchor(self.now())
         self._held = held
         self._changed.set()
 
-    def jump(self, to: float) -> None:
+    def jump_to(self, to: float) -> None:
         """Change to another time at once."""
         self._ceiling = to
-        self._stay(to)
+        self._set_anchor(to)
 
-    async def reach(self, at: float) -> None:
+    async def wait_until(self, at: float) -> None:
         """Wait until the recording's time is `at`; return at once if that is past."""
         self._ceiling = max(self._ceiling, at)
         while self._held or self.now() < at:
             if not self._held and self._speed == FULL:
-                self._stay(at)
+                self._set_anchor(at)
                 return
             self._changed.clear()
             left = None if self._held else (at - self.now()) / self._speed
@@ -101,10 +108,10 @@ class PlaybackClock:
                 await asyncio.wait_for(self._changed.wait(), left)
             except TimeoutError:
                 if not self._held:
-                    self._stay(at)
+                    self._set_anchor(at)
                     return
 
-    def _stay(self, at: float) -> None:
+    def _set_anchor(self, at: float) -> None:
         self._anchor = (self._real(), at)
 
 
@@ -119,14 +126,14 @@ QUIET_SECONDS = 600.0
 class ReplayedBox:
     """One box of a recording: applies its entries to its state, like a session does with frames."""
 
-    def __init__(self, state: BoxState, intake: Intake) -> None:
+    def __init__(self, state: BoxState, intake: FrameIntake) -> None:
         self.state = state
         self.intake = intake
 
-    def take(self, entry: Entry) -> None:
+    def apply_entry(self, entry: RecordingEntry) -> None:
         """Apply an entry."""
         if entry.set is not None:
-            self.state = recording_lines.changed(self.state, entry.set)
+            self.state = recording_lines.apply_change(self.state, entry.set)
         line = recording_lines.wire_of(entry)
         if line is None:
             return
@@ -139,11 +146,11 @@ class ReplayedBox:
             )
             return
         try:
-            self.state = self.intake.take(self.state, frame, entry.at)
+            self.state = self.intake.apply_frame(self.state, frame, entry.at)
         except Exception:  # as in a session: it is left out and counted
             self.state = self.intake.give_up(self.state, frame)
 
-    def take_in(self, until: float) -> bool:
+    def apply_received(self, until: float) -> bool:
         """Return False: entries are applied one at a time, so no data is left."""
         return False
 
@@ -155,8 +162,8 @@ class ReplayKeyframe(NamedTuple):
     """Seconds since the beginning of the recording."""
     place: LinePlace
     state: FleetState
-    intakes: Mapping[str, Intake]
-    alerting: Alerting
+    intakes: Mapping[str, FrameIntake]
+    alerting: FleetAlerting
     skipped: int
     """Number of lines left out so far."""
 
@@ -185,12 +192,12 @@ class ReplayFleet(RecordedFleet):
         speed: float = 1.0,
         skip: float = 0.0,
         loop: bool = False,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[FleetObserver] = (),
     ) -> None:
         self.path = path
         self.over = asyncio.Event()
         """Set at the end; never while it loops."""
-        self.skipped: list[Skipped] = []
+        self.skipped: list[SkippedLine] = []
         """Lines that could not be used, in this round."""
         with contextlib.closing(RecordingReader(path)) as file:
             header, place = file.header, file.next_place
@@ -204,7 +211,7 @@ class ReplayFleet(RecordedFleet):
         self._shown_at = 0.0
         self._length: float | None = None
         boxes = tuple(BoxState(spec=spec, since=header.started) for spec in header.boxes)
-        intakes = {spec.name: Intake(spec, profile_of(spec)) for spec in header.boxes}
+        intakes = {spec.name: FrameIntake(spec, profile_of(spec)) for spec in header.boxes}
         state = FleetState(boxes=boxes, at=header.started)
         self._keyframes = [ReplayKeyframe(0.0, place, state, intakes, self._alerting, 0)]
         """In the order of the file; the first is its beginning."""
@@ -253,13 +260,13 @@ class ReplayFleet(RecordedFleet):
         return self._playback.speed
 
     @property
-    def held(self) -> bool:
+    def is_playback_paused(self) -> bool:
         """Whether the playback is paused."""
-        return self._playback.held
+        return self._playback.is_paused
 
-    def hold(self, held: bool) -> None:
+    def set_playback_paused(self, held: bool) -> None:
         """Pause or resume the playback."""
-        self._playback.hold(held)
+        self._playback.set_paused(held)
 
     def set_speed(self, speed: float) -> None:
         """Continue at another speed.
@@ -275,13 +282,13 @@ class ReplayFleet(RecordedFleet):
             self._playing.cancel()
         self.over.clear()
         self._restore(position)
-        self._begin({"playing the recording": self._play})
+        self._start_tasks({"playing the recording": self._play_recording})
         self._playing = self._tasks[-1]
 
     async def start(self) -> None:
         """Start the playback."""
         self.seek_to(self._first)
-        self._begin({"reading the recording ahead": self._read_ahead})
+        self._start_tasks({"reading the recording ahead": self._read_ahead})
 
     async def _read_ahead(self, at_once: int = 4096) -> None:
         """Find the length; then play the recording once out of sight, so that each seek is short."""
@@ -294,18 +301,18 @@ class ReplayFleet(RecordedFleet):
             if self.speed != FULL:
                 ahead = ReplayFleet(self.path, speed=FULL)
                 ahead._keyframes, ahead._pause = self._keyframes, SHOW_SECONDS / 5
-                await ahead._play()
+                await ahead._play_recording()
 
-    async def _play(self) -> None:
+    async def _play_recording(self) -> None:
         try:
-            await self._once()
+            await self._play_once()
             while self._loop:
                 await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not cause a busy loop
                 self._restore(self._first)
-                await self._once()
+                await self._play_once()
         except Exception as error:
-            self._publisher.fail("playing the recording", error)
-            self._finish()
+            self._publisher.publish_fault("playing the recording", error)
+            self._publish_last()
         self.over.set()
 
     def _restore(self, position: float) -> None:
@@ -314,16 +321,16 @@ class ReplayFleet(RecordedFleet):
         frame = next(each for each in reversed(self._keyframes) if each.position <= self._goal)
         del self.skipped[frame.skipped :]
         self._place, self._set_by = frame.place, frame.place.set_by
-        self._playback.jump(frame.state.at)
+        self._playback.jump_to(frame.state.at)
         before, self._boxes = self._boxes, {}
         for state in frame.state.boxes:
             name = state.spec.name
             box = self._boxes[name] = ReplayedBox(state, frame.intakes[name].make_copy())
             if name in before:
-                box.intake.take_readers(before[name].intake, state)
+                box.intake.adopt_log_readers(before[name].intake, state)
         # Alerts that began after the keyframe are dropped, so that their end is not reported.
         self._alerting = frame.alerting.make_copy(self._clock)
-        self._publisher.fill(self._boxes, look=0.0, alerting=self._alerting, state=frame.state)
+        self._publisher.set_boxes(self._boxes, look=0.0, alerting=self._alerting, state=frame.state)
 
     def _keep_frame(self, place: LinePlace, most: int = 128) -> None:
         """Add a keyframe, unless there is one here; of more than `most`, every second is dropped."""
@@ -344,21 +351,21 @@ class ReplayFleet(RecordedFleet):
             del self._keyframes[1::2]
             self._spacing = 2 * max(self._spacing, BATCH)
 
-    def _publish(self, now: float, *, show: bool = False) -> None:
+    def _publish_state(self, now: float, *, show: bool = False) -> None:
         """Publish; display it, unless a state was displayed just before."""
         show = show or time.monotonic() - self._shown_at >= SHOW_SECONDS
         if show:
             self._shown_at = time.monotonic()
-        self._publisher.publish(now, show=show)
+        self._publisher.publish_all(now, show=show)
 
-    def _finish(self) -> None:
+    def _publish_last(self) -> None:
         """Publish and display the last state, and faults raised by doing so."""
         faults = len(self.faults)
-        self._publish(self.now(), show=True)
+        self._publish_state(self.now(), show=True)
         if len(self.faults) > faults:
-            self._publish(self.now(), show=True)
+            self._publish_state(self.now(), show=True)
 
-    async def _once(self) -> None:
+    async def _play_once(self) -> None:
         reader = await asyncio.to_thread(RecordingReader, self.path, self._place)
         with contextlib.closing(reader) as file:
             await self._play_lines(file)
@@ -368,60 +375,64 @@ class ReplayFleet(RecordedFleet):
         dirty = False
         while items := await asyncio.to_thread(file.read):
             for item in items:
-                if isinstance(item, Skipped):
+                if isinstance(item, SkippedLine):
                     self._leave_out(item)
                     continue
                 entry, moved = item
                 later = bool(moved) or entry.at > group + PUBLISH_SECONDS
                 if dirty and (later or (entry.set is not None and entry.set.link is not None)):
-                    self._publish(last)  # a link that changes twice must be shown in between
+                    self._publish_state(last)  # a link that changes twice must be shown in between
                     dirty = False
                 if moved:
                     last = self._set_clock(entry, moved)
                 elif later:
-                    await self._reach(entry.at, group)
+                    await self._wait_until(entry.at, group)
                 if later:
                     group = entry.at
-                self._boxes[entry.box].take(entry)
-                self._publisher.touched(entry.box)
+                self._boxes[entry.box].apply_entry(entry)
+                self._publisher.mark_changed(entry.box)
                 last, dirty = max(last, entry.at), True
             if len(items) == BATCH:
-                self._publish(last)
+                self._publish_state(last)
                 self._keep_frame(file.next_place)
                 group, dirty = last, False
             await asyncio.sleep(self._pause)
-        self._playback.jump(max(last, self.now()))
-        self._finish()
+        self._playback.jump_to(max(last, self.now()))
+        self._publish_last()
 
-    def _set_clock(self, item: Entry, moved: float) -> float:
+    def _set_clock(self, item: RecordingEntry, moved: float) -> float:
         """Continue with the changed clock; return its time."""
         self._set_by += moved
-        self._playback.jump(item.at)
-        self._publisher.say(Jump(moved=moved).words, "warn", item.at)
+        self._playback.jump_to(item.at)
+        self._publisher.publish_message(ClockJump(moved=moved).event_text, "warn", item.at)
         return item.at
 
-    async def _reach(self, at: float, before: float) -> None:
+    async def _wait_until(self, at: float, before: float) -> None:
         """Let time pass up to `at`; the part up to the goal and long gaps pass at once."""
         goal = self.started + self._goal + self._set_by
-        self._playback.jump(max(self.now(), min(at, goal)))
+        self._playback.jump_to(max(self.now(), min(at, goal)))
         if at <= goal:
             return
-        if self._waits(at):
+        if self._will_wait(at):
             self._shown_at = time.monotonic()
-            self._publisher.show()
+            self._publisher.notify_subscribers()
         if at - before > QUIET_SECONDS:
-            self._publisher.say(f"nothing was recorded for {at - before:.0f} s", "warn", at)
-            self._playback.jump(at)
+            self._publisher.publish_message(
+                f"nothing was recorded for {at - before:.0f} s", "warn", at
+            )
+            self._playback.jump_to(at)
         else:
-            await self._playback.reach(at)
+            await self._playback.wait_until(at)
 
-    def _leave_out(self, item: Skipped) -> None:
+    def _leave_out(self, item: SkippedLine) -> None:
         self.skipped.append(item)
-        self._publisher.say(f"{self.path.name}: {item}", "warn")
+        self._publisher.publish_message(f"{self.path.name}: {item}", "warn")
 
-    def _waits(self, until: float) -> bool:
+    def _will_wait(self, until: float) -> bool:
         """Return whether nothing will be displayed for a while.
 
         Then the last state must be displayed now.
         """
-        return self._playback.held or (until - self.now()) / self._playback.speed > SHOW_SECONDS
+        return (
+            self._playback.is_paused or (until - self.now()) / self._playback.speed > SHOW_SECONDS
+        )

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 from rgt_tui.ssh import native_libraries
-from rgt_tui.ssh.ssh_config import NO_FILE, NO_SSH, expand, percent, scan, surroundings
+from rgt_tui.ssh.ssh_config import (
+    NO_FILE,
+    NO_SSH,
+    expand_path,
+    replace_tokens,
+    scan_config,
+    surroundings,
+)
 from rgt_tui.ssh.ssh_errors import (
     AuthFailed,
     BoxError,
@@ -24,7 +31,7 @@ from rgt_tui.ssh.ssh_errors import (
     ProbeFailed,
     Unreachable,
 )
-from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
+from rgt_tui.ssh.ssh_route import HostRequest, SshHost, check_host, check_user, resolve_host
 
 if TYPE_CHECKING:
     from rgt_tui.ssh.bundle import (
@@ -34,19 +41,38 @@ if TYPE_CHECKING:
         remote_root,
         trainer_root,
     )
-    from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, read_frame, watch
-    from rgt_tui.ssh.command_streams import BulkChannel, Passed, feed, open_bulk, pass_through
+    from rgt_tui.ssh.channel import (
+        NO_FILES,
+        BoxStream,
+        WatchChannel,
+        open_channel,
+        read_frame,
+        start_watch,
+    )
+    from rgt_tui.ssh.command_streams import (
+        BulkChannel,
+        StreamedResult,
+        feed_command,
+        open_bulk,
+        pass_through,
+    )
     from rgt_tui.ssh.connection import (
-        Elsewhere,
-        by_hand,
+        MovedAddress,
         config_blocks,
         connect,
-        hops,
-        watched_elsewhere,
-        where,
+        connection_label,
+        resolve_hops,
+        ssh_arguments,
+        watched_moved_address,
     )
-    from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, find_torch, push
-    from rgt_tui.ssh.known_hosts import Policy
+    from rgt_tui.ssh.deployment import (
+        DeployedAgent,
+        DeployedTrainer,
+        deploy_agent,
+        deploy_trainer,
+        find_torch,
+    )
+    from rgt_tui.ssh.known_hosts import HostKeyPolicy
     from rgt_tui.ssh.openssh_client import (
         BulkClient,
         NotCarried,
@@ -54,19 +80,26 @@ if TYPE_CHECKING:
         pinned_host_key,
         refuses_host,
     )
-    from rgt_tui.ssh.person import Answers, Deadline, Person, answered_by
-    from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
+    from rgt_tui.ssh.person import LoginAnswers, PausableDeadline, Person, answered_by
+    from rgt_tui.ssh.remote_cat import (
+        CatFailed,
+        FileBegins,
+        FileListed,
+        FileProgress,
+        list_matching_files,
+        stream_cat,
+    )
     from rgt_tui.ssh.remote_command import (
         NO_SFTP,
-        Done,
         LineSplitter,
-        decoded,
+        RemoteCommandResult,
+        connection_lost_error,
+        decode_answer,
+        extract_record,
         has_sftp,
-        lost,
-        record,
-        run,
+        run_command,
     )
-    from rgt_tui.ssh.sh_probe import Probe
+    from rgt_tui.ssh.sh_probe import ShellProbe
 
 __all__ = [
     "NO_FILE",
@@ -74,92 +107,94 @@ __all__ = [
     "NO_SFTP",
     "NO_SSH",
     "AgentBundle",
-    "Answers",
     "AuthFailed",
     "BoxError",
+    "BoxStream",
     "BulkChannel",
     "BulkClient",
     "CatFailed",
-    "Channel",
     "CommandFailed",
     "ConfigError",
-    "Deadline",
     "DeployFailed",
-    "Deployed",
-    "Done",
-    "Elsewhere",
+    "DeployedAgent",
+    "DeployedTrainer",
     "FileBegins",
     "FileListed",
-    "Host",
+    "FileProgress",
+    "HostKeyPolicy",
     "HostKeyRefused",
+    "HostRequest",
     "LineSplitter",
+    "LoginAnswers",
+    "MovedAddress",
     "NoCommands",
     "NoPython",
     "NotCarried",
-    "Passed",
+    "PausableDeadline",
     "Person",
-    "Place",
-    "Policy",
-    "Probe",
     "ProbeFailed",
-    "Pushed",
+    "RemoteCommandResult",
+    "ShellProbe",
+    "SshHost",
+    "StreamedResult",
     "Unreachable",
-    "Wanted",
-    "Watching",
+    "WatchChannel",
     "answered_by",
     "build_agent",
     "build_trainer",
     "bulk_client",
-    "by_hand",
-    "cat",
     "check_host",
     "check_user",
     "config_blocks",
     "connect",
-    "decoded",
-    "deploy",
-    "expand",
-    "feed",
+    "connection_label",
+    "connection_lost_error",
+    "decode_answer",
+    "deploy_agent",
+    "deploy_trainer",
+    "expand_path",
+    "extract_record",
+    "feed_command",
     "find_torch",
     "has_sftp",
-    "hops",
-    "listed",
-    "lost",
+    "list_matching_files",
     "open_bulk",
     "open_channel",
     "pass_through",
-    "percent",
     "pinned_host_key",
-    "push",
     "read_frame",
-    "record",
     "refuses_host",
     "remote_root",
-    "resolve",
-    "run",
-    "scan",
+    "replace_tokens",
+    "resolve_hops",
+    "resolve_host",
+    "run_command",
+    "scan_config",
+    "ssh_arguments",
+    "start_watch",
+    "stream_cat",
     "surroundings",
     "trainer_root",
-    "watch",
-    "watched_elsewhere",
-    "where",
+    "watched_moved_address",
 ]
 
-native_libraries.begin()
+native_libraries.install_hook()
 
 __getattr__ = imported_later(
     __name__,
     {
-        "channel": "NO_FILES Channel Watching open_channel read_frame watch",
-        "command_streams": "BulkChannel Passed feed open_bulk pass_through",
-        "connection": "Elsewhere by_hand config_blocks connect hops watched_elsewhere where",
+        "channel": "NO_FILES WatchChannel BoxStream open_channel read_frame start_watch",
+        "command_streams": "BulkChannel StreamedResult feed_command open_bulk pass_through",
+        "connection": "MovedAddress ssh_arguments config_blocks connect resolve_hops "
+        "watched_moved_address connection_label",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
-        "deployment": "Deployed Pushed deploy find_torch push",
-        "known_hosts": "Policy",
+        "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
+        "known_hosts": "HostKeyPolicy",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",
-        "person": "Answers Deadline Person answered_by",
-        "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
-        "remote_command": "NO_SFTP Done LineSplitter decoded has_sftp lost record run",
-        "sh_probe": "Probe",
+        "person": "LoginAnswers PausableDeadline Person answered_by",
+        "remote_cat": "CatFailed FileBegins FileListed FileProgress stream_cat list_matching_files",
+        "remote_command": "NO_SFTP RemoteCommandResult LineSplitter decode_answer has_sftp "
+        "connection_lost_error extract_record run_command",
+        "sh_probe": "ShellProbe",
     },
 )

@@ -22,13 +22,13 @@ MAIN = f'''"""Entry point of the packed agent."""
 
 from {PACKAGE} import bytecode
 
-bytecode.install(__loader__)
+bytecode.install_importer(__loader__)
 from {PACKAGE}.__main__ import main
 
 try:
     status = main()
 finally:
-    bytecode.save()
+    bytecode.save_compiled()
 raise SystemExit(status)
 '''
 
@@ -94,7 +94,7 @@ def agent_files(root: Path) -> dict[str, bytes]:
     return files
 
 
-def pack(files: dict[str, bytes]) -> bytes:
+def pack_zip(files: dict[str, bytes]) -> bytes:
     """Return a zip archive of `files`, independent of their order, of clocks and of permissions."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -113,7 +113,7 @@ def build_agent() -> AgentBundle:
     Raises:
         FileNotFoundError: the installation lacks the agent's source.
     """
-    return _bundle("rgt-box", agent_files(remote_root()))
+    return _build_bundle("rgt-box", agent_files(remote_root()))
 
 
 def trainer_files(root: Path) -> dict[str, bytes]:
@@ -131,10 +131,10 @@ def build_trainer() -> AgentBundle:
     Raises:
         FileNotFoundError: the installation lacks the trainer's source.
     """
-    return _bundle("rgt-train", trainer_files(trainer_root()))
+    return _build_bundle("rgt-train", trainer_files(trainer_root()))
 
 
-def _bundle(name: str, files: dict[str, bytes]) -> AgentBundle:
-    data = pack(files)
+def _build_bundle(name: str, files: dict[str, bytes]) -> AgentBundle:
+    data = pack_zip(files)
     digest = hashlib.sha256(data).hexdigest()
     return AgentBundle(data, digest, f"{name}-{digest[:16]}.pyz")

@@ -13,18 +13,18 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import (
-    Control,
+    ControlLine,
     Frame,
     Hello,
     LogLines,
     WatchConfig,
-    cleaned,
+    clean_decoded,
     is_plain_json,
 )
 from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.deployment import Deployed, deploy
-from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
-from rgt_tui.ssh.sh_probe import Probe, open_probe
+from rgt_tui.ssh.deployment import DeployedAgent, deploy_agent
+from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_session
+from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
 STDERR_BYTES = 4096
@@ -69,7 +69,7 @@ class PackedLines:
         self._told: dict[bytes, tuple[int, bytes]] = {}
         """Prefix → checksum and line; the checksum is the end of the line's stream."""
 
-    def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
+    def feed_data(self, data: bytes) -> tuple[bytes, bytes | None]:
         """Return decoded bytes, at most a line and `INFLATED_BYTES`, and what to feed next.
 
         None = nothing.
@@ -83,7 +83,7 @@ class PackedLines:
                 if len(data) < HEAD:
                     self._begun = data
                     return b"", None
-                self._stream = self._open(data)
+                self._stream = self._open_stream(data)
             found = self._stream.decompress(data, INFLATED_BYTES)
         except zlib.error as error:
             raise DamagedStream(str(error)) from error
@@ -103,7 +103,7 @@ class PackedLines:
             self._told[begins] = sum_, line
         return found, rest or None
 
-    def _open(self, data: bytes) -> zlib._Decompress:
+    def _open_stream(self, data: bytes) -> zlib._Decompress:
         """Begin a stream: its header has the checksum of the line that is its dictionary."""
         if not data[1] & DICTIONARY:
             return zlib.decompressobj(wbits=0)
@@ -136,7 +136,7 @@ def read_frame(line: bytes) -> Frame:
             raise ValueError("a number needs more than 64 bits") from error
     if is_plain_json(line):
         return frame
-    return cleaned(frame)
+    return clean_decoded(frame)
 
 
 def _is_no_json(error: ValueError | RecursionError) -> bool:
@@ -147,7 +147,7 @@ def _is_no_json(error: ValueError | RecursionError) -> bool:
     return malformed or isinstance(error, UnicodeDecodeError)
 
 
-class _Session(asyncssh.SSHClientSession[bytes]):
+class _FrameSession(asyncssh.SSHClientSession[bytes]):
     def __init__(
         self,
         on_frame: Callable[[Frame], None],
@@ -187,7 +187,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._waiting.insert(0, data)
         self._waiting_bytes += len(data)
         if self._on_waiting is None:
-            self.take_in(math.inf)
+            self.apply_received(math.inf)
             return
         if self._waiting_bytes > WAITING_BYTES and not self._paused and self._chan is not None:
             self._paused = True
@@ -195,7 +195,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         if len(self._waiting) == 1:
             self._on_waiting()
 
-    def take_in(self, until: float) -> bool:
+    def apply_received(self, until: float) -> bool:
         """Process waiting data line by line until a time (monotonic).
 
         Return whether some is left.
@@ -203,10 +203,10 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         bad = 0
         while self._cut or self._waiting:
             if self._cut:
-                bad += not self._take(self._cut.pop())
+                bad += not self._accept_line(self._cut.pop())
             else:
                 before = self._lines.oversized
-                self._cut = self._lines.feed(self._next())
+                self._cut = self._lines.split_lines(self._pop_data())
                 self._cut.reverse()
                 bad += self._lines.oversized - before
             if time.monotonic() > until:
@@ -218,13 +218,13 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self._chan.resume_reading()
         return bool(self._cut or self._waiting)
 
-    def _next(self) -> bytes:
+    def _pop_data(self) -> bytes:
         """Return as much waiting data as can be cut into lines at once."""
         data = self._waiting.pop()
         self._waiting_bytes -= len(data)
         if self._unpacker is not None:
             try:
-                found, rest = self._unpacker.feed(data)
+                found, rest = self._unpacker.feed_data(data)
             except DamagedStream as error:
                 self._give_up(str(error))
                 return b""
@@ -248,9 +248,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         if self._chan is not None:
             self._chan.close()
 
-    def _take(self, line: bytes) -> bool:
+    def _accept_line(self, line: bytes) -> bool:
         if not self._greeted:
-            line = record(line)
+            line = extract_record(line)
             if not line:
                 return True  # only output of start-up files: not a lost frame
         if self._on_line is not None:
@@ -282,20 +282,20 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self.ended.set_result(f"ssh: {exc}" if exc else "ssh: the connection was lost")
 
 
-class Channel:
-    """A running ``watch`` on a box."""
+class WatchChannel:
+    """A running ``start_watch`` on a box."""
 
-    def __init__(self, channel: asyncssh.SSHClientChannel[bytes], session: _Session) -> None:
+    def __init__(self, channel: asyncssh.SSHClientChannel[bytes], session: _FrameSession) -> None:
         self._channel = channel
         self._session = session
 
-    def send(self, control: Control) -> None:
+    def send(self, control: ControlLine) -> None:
         """Send a control line; ignored if the channel has just ended."""
         if not self._session.ended.done():
             with contextlib.suppress(OSError):  # it is closing, and will report why
                 self._channel.write(msgspec.json.encode(control) + b"\n")
 
-    def take_in(self, until: float = math.inf) -> bool:
+    def apply_received(self, until: float = math.inf) -> bool:
         """Decode and forward the data received since the last call.
 
         Only with `open_channel`'s `on_waiting`.
@@ -306,7 +306,7 @@ class Channel:
         Returns:
             True if data is left.
         """
-        return self._session.take_in(until)
+        return self._session.apply_received(until)
 
     async def wait(self) -> str:
         """Wait for the end; return its reason."""
@@ -330,8 +330,8 @@ async def open_channel(
     on_bad: Callable[[int], None],
     on_line: Callable[[bytes], None] | None = None,
     on_waiting: Callable[[], None] | None = None,
-) -> Channel:
-    """Start ``watch`` on the box and pass every frame to `on_frame`.
+) -> WatchChannel:
+    """Start ``start_watch`` on the box and pass every frame to `on_frame`.
 
     Args:
         connection: An open connection.
@@ -340,15 +340,15 @@ async def open_channel(
         on_frame: Called from the event loop, in order of arrival.
         on_bad: Called with the number of lines that were not frames.
         on_line: Called with every raw line, before `on_frame`.
-        on_waiting: Called when data has arrived; it is decoded only by `Channel.take_in`.
+        on_waiting: Called when data has arrived; it is decoded only by `WatchChannel.apply_received`.
             Processing the data of hundreds of boxes in batches costs a fraction of processing it on
             arrival.
     """
-    session = _Session(on_frame, on_bad, on_line, on_waiting)
+    session = _FrameSession(on_frame, on_bad, on_line, on_waiting)
     channel = await open_session(connection, lambda: session, command)
     with contextlib.suppress(OSError):  # if the agent has already ended, its status says why
         channel.write(msgspec.json.encode(config) + b"\n")
-    return Channel(channel, session)
+    return WatchChannel(channel, session)
 
 
 NO_HISTORY = (
@@ -358,16 +358,16 @@ NO_HISTORY = (
 NO_FILES = "no file transfer (SFTP, scp): push results to storage from the box, or use the direct TCP address"
 
 
-class Watching(msgspec.Struct, frozen=True):
+class BoxStream(msgspec.Struct, frozen=True):
     """A running stream of frames, and what does not work on this box."""
 
-    channel: Channel | Probe
+    channel: WatchChannel | ShellProbe
     limited: tuple[str, ...] = ()
-    deployed: Deployed | None = None
+    deployed: DeployedAgent | None = None
     """The agent; None if a plain shell is read."""
 
 
-async def watch(
+async def start_watch(
     connection: asyncssh.SSHClientConnection,
     bundle: AgentBundle,
     pythons: tuple[str, ...],
@@ -376,7 +376,7 @@ async def watch(
     on_bad: Callable[[int], None],
     on_line: Callable[[bytes], None] | None = None,
     on_waiting: Callable[[], None] | None = None,
-) -> Watching:
+) -> BoxStream:
     """Deploy the agent on the box and start it; if that fails, read the box with its shell.
 
     Args:
@@ -397,7 +397,7 @@ async def watch(
     terminal = False
     limited: tuple[str, ...]
     try:
-        deployed = await deploy(connection, bundle, pythons)
+        deployed = await deploy_agent(connection, bundle, pythons)
     except NoPython as error:
         limited = (f"{error}; {NO_HISTORY}",)
     except DeployFailed as error:
@@ -406,12 +406,12 @@ async def watch(
         terminal = True
         limited = (f"{error}: a terminal only (proxied SSH); {NO_HISTORY}", NO_FILES)
     else:
-        command = deployed.command("watch")
+        command = deployed.build_command("watch")
         channel = await open_channel(
             connection, command, config, on_frame, on_bad, on_line, on_waiting
         )
-        return Watching(channel, (deployed.note,) if deployed.note else (), deployed)
+        return BoxStream(channel, (deployed.note,) if deployed.note else (), deployed)
     probe = await open_probe(
         connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited
     )
-    return Watching(probe, limited)
+    return BoxStream(probe, limited)

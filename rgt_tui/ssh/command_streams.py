@@ -17,8 +17,14 @@ from collections.abc import AsyncIterator, Callable
 import asyncssh
 import msgspec
 
-from rgt_tui.model import clean
-from rgt_tui.ssh.remote_command import CommandSession, Done, lost, not_opened, open_session
+from rgt_tui.model import clean_text
+from rgt_tui.ssh.remote_command import (
+    CommandSession,
+    RemoteCommandResult,
+    channel_open_error,
+    connection_lost_error,
+    open_session,
+)
 from rgt_tui.ssh.ssh_errors import CommandFailed
 
 BLOCK = 64 << 10
@@ -31,7 +37,7 @@ SILENCE_S = 120.0
 """Seconds without any progress of the box after which it is given up."""
 
 
-class Passed(msgspec.Struct, frozen=True):
+class StreamedResult(msgspec.Struct, frozen=True):
     """The result of a command."""
 
     status: int | None
@@ -40,7 +46,7 @@ class Passed(msgspec.Struct, frozen=True):
     """Why its output could not be written here; the command was then disconnected."""
 
 
-class _Session(asyncssh.SSHClientSession[bytes]):
+class _StreamsSession(asyncssh.SSHClientSession[bytes]):
     def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.status: int | None = None
@@ -92,14 +98,14 @@ class _Session(asyncssh.SSHClientSession[bytes]):
                     left = left[os.write(descriptor, left) :]
             except OSError as error:
                 self.error = error
-            self._call(self._written, len(data))
-        self._call(self._end)
+            self._call_in_loop(self._count_written, len(data))
+        self._call_in_loop(self._finish_session)
 
-    def _call(self, function: Callable[..., None], *given: object) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *given: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter left
             self._loop.call_soon_threadsafe(function, *given)
 
-    def _written(self, count: int) -> None:
+    def _count_written(self, count: int) -> None:
         self._waiting -= count
         if self._channel is None:
             return
@@ -109,7 +115,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self._paused = False
             self._channel.resume_reading()
 
-    def _end(self) -> None:
+    def _finish_session(self) -> None:
         if self.ended.done():
             return
         if self._fault is not None and self.error is None:
@@ -129,11 +135,13 @@ def signal_number(name: str) -> int:
 
 
 def _send_all(
-    loop: asyncio.AbstractEventLoop, session: _Session, channel: asyncssh.SSHClientChannel[bytes]
+    loop: asyncio.AbstractEventLoop,
+    session: _StreamsSession,
+    channel: asyncssh.SSHClientChannel[bytes],
 ) -> None:
     """Send standard input until it ends; runs in its own thread."""
 
-    def send(data: bytes) -> None:
+    def send_piece(data: bytes) -> None:
         if not session.ended.done():
             # the command ended without reading it
             with contextlib.suppress(BrokenPipeError, OSError):
@@ -143,14 +151,14 @@ def _send_all(
         while not session.ended.done():
             session.may_send.wait()
             data = os.read(0, BLOCK)
-            loop.call_soon_threadsafe(send, data)
+            loop.call_soon_threadsafe(send_piece, data)
             if not data:
                 return
 
 
 async def pass_through(
     connection: asyncssh.SSHClientConnection, command: str, interrupted: asyncio.Event | None = None
-) -> Passed:
+) -> StreamedResult:
     """Run a command with this process's own standard streams.
 
     Args:
@@ -163,13 +171,13 @@ async def pass_through(
         NoCommands: the box runs no commands.
         Unreachable: the connection was lost; whether the command still runs there is unknown.
     """
-    session = _Session()
+    session = _StreamsSession()
     try:
         channel = await open_session(connection, lambda: session, command)
     except asyncssh.ChannelOpenError as error:
-        raise not_opened(connection, error, "to run commands") from error
+        raise channel_open_error(connection, error, "to run commands") from error
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     loop = asyncio.get_running_loop()
     threading.Thread(
         target=_send_all, args=(loop, session, channel), daemon=True, name="rgt-input"
@@ -180,15 +188,15 @@ async def pass_through(
     try:
         await asyncio.shield(session.ended)
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     finally:
         if asking is not None:
             asking.cancel()
         channel.abort()
     given_up = interrupted is not None and interrupted.is_set()
     if session.status is None and session.error is None and not given_up and connection.is_closed():
-        raise lost(connection)
-    return Passed(session.status, session.error)
+        raise connection_lost_error(connection)
+    return StreamedResult(session.status, session.error)
 
 
 GRACE_S = 1.0
@@ -198,7 +206,7 @@ because a server that has kept its privileges does not (``session_signal_req``).
 
 
 async def _interrupt(
-    interrupted: asyncio.Event, session: _Session, channel: asyncssh.SSHClientChannel[bytes]
+    interrupted: asyncio.Event, session: _StreamsSession, channel: asyncssh.SSHClientChannel[bytes]
 ) -> None:
     await interrupted.wait()
     with contextlib.suppress(asyncssh.Error, OSError):
@@ -215,7 +223,7 @@ async def _interrupt(
 # left.
 
 
-class _Bulk(CommandSession):
+class _BulkSession(CommandSession):
     def __init__(self, on_data: Callable[[bytes], None]) -> None:
         super().__init__()
         self.words = b""
@@ -242,13 +250,13 @@ class BulkChannel:
         self,
         connection: asyncssh.SSHClientConnection,
         channel: asyncssh.SSHClientChannel[bytes],
-        session: _Bulk,
+        session: _BulkSession,
     ) -> None:
         self._connection, self._channel, self._session = connection, channel, session
         self._paused = False
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether no more output will arrive, or a callback failed."""
         return self._session.ended.done()
 
@@ -258,28 +266,28 @@ class BulkChannel:
         return self._session.status
 
     @property
-    def words(self) -> str:
+    def last_error_line(self) -> str:
         """The last line of its standard error, printable."""
         lines = self._session.words.decode("utf-8", "replace").strip().splitlines()
         if lines:
-            return clean(lines[-1])
+            return clean_text(lines[-1])
         return ""
 
     def write(self, data: bytes) -> None:
         """Send to its standard input; ignored if it has ended."""
-        if data and not self.ended:
+        if data and not self.has_ended:
             with contextlib.suppress(BrokenPipeError, OSError):
                 self._channel.write(data)
 
-    def finish(self) -> None:
+    def close_input(self) -> None:
         """Close its standard input."""
-        if not self.ended:
+        if not self.has_ended:
             with contextlib.suppress(BrokenPipeError, OSError):
                 self._channel.write_eof()
 
     def pause(self) -> None:
         """Stop reading, except for data already in the window."""
-        if not self._paused and not self.ended:
+        if not self._paused and not self.has_ended:
             self._paused = True
             self._channel.pause_reading()
 
@@ -299,11 +307,11 @@ class BulkChannel:
         try:
             await asyncio.shield(self._session.ended)
         except (asyncssh.Error, OSError) as error:
-            raise lost(self._connection) from error
+            raise connection_lost_error(self._connection) from error
         if self._session.fault is not None:
             raise self._session.fault
         if self.status is None and self._connection.is_closed():
-            raise lost(self._connection)
+            raise connection_lost_error(self._connection)
 
     def close(self) -> None:
         """Disconnect."""
@@ -333,20 +341,20 @@ async def open_bulk(
         NoCommands: the box runs no commands, or no further one on this connection.
         Unreachable: the connection was lost.
     """
-    session = _Bulk(on_data)
+    session = _BulkSession(on_data)
     try:
         channel = await open_session(connection, lambda: session, command, window=window)
     except asyncssh.ChannelOpenError as error:
-        raise not_opened(connection, error, "to run commands") from error
+        raise channel_open_error(connection, error, "to run commands") from error
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     return BulkChannel(connection, channel, session)
 
 
 # Feeds a command on a box with bulk data, at the pace at which the box reads it.
 
 
-class _Feeding(CommandSession):
+class _FeedingSession(CommandSession):
     def __init__(self) -> None:
         super().__init__()
         self.takes = asyncio.Event()
@@ -370,14 +378,14 @@ class _Feeding(CommandSession):
         super().connection_lost(exc)
 
 
-async def feed(
+async def feed_command(
     connection: asyncssh.SSHClientConnection,
     command: str,
     pieces: AsyncIterator[bytes],
     *,
     name: str,
     silence: float = SILENCE_S,
-) -> Done:
+) -> RemoteCommandResult:
     """Run a command, feed it from an iterator, and wait for its end.
 
     Args:
@@ -393,13 +401,13 @@ async def feed(
         NoCommands: the box runs no commands.
         Unreachable: the connection was lost.
     """
-    session = _Feeding()
+    session = _FeedingSession()
     try:
         channel = await open_session(connection, lambda: session, command)
     except asyncssh.ChannelOpenError as error:
-        raise not_opened(connection, error, "to run commands") from error
+        raise channel_open_error(connection, error, "to run commands") from error
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     try:
         async for piece in pieces:
             async with asyncio.timeout(silence):
@@ -416,15 +424,15 @@ async def feed(
     except BrokenPipeError:
         pass  # it ended without reading everything: its status says why
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     finally:
         channel.abort()
         if session.ended.done() and not session.ended.cancelled():
             # marks the exception as retrieved, so that asyncio does not log it
             session.ended.exception()
     if session.status is None and connection.is_closed():
-        raise lost(connection)
+        raise connection_lost_error(connection)
     lines = bytes(session.words).decode(errors="replace").strip().splitlines()
-    return Done(
-        session.status, bytes(session.out), " ".join(clean(line) for line in lines[-5:])[:1000]
+    return RemoteCommandResult(
+        session.status, bytes(session.out), " ".join(clean_text(line) for line in lines[-5:])[:1000]
     )

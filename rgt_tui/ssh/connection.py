@@ -12,19 +12,26 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import BoxSpec
-from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, Opener, Step, keepalive
-from rgt_tui.ssh.known_hosts import Moved, Policy
-from rgt_tui.ssh.person import Person, default_ask
-from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
+from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, HopOpener, HopStep, keepalive
+from rgt_tui.ssh.known_hosts import HostKeyPolicy, MovedHost
+from rgt_tui.ssh.person import Person, default_prompt
+from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand_path, scan_config, surroundings
 from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable
-from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, place, route
+from rgt_tui.ssh.ssh_route import (
+    HostRequest,
+    SshHost,
+    check_host,
+    check_user,
+    host_and_port,
+    resolve_route,
+)
 
 
 def arguments(
     spec: BoxSpec,
     around: Surroundings,
-    hop: Host,
-    before: Sequence[Host],
+    hop: SshHost,
+    before: Sequence[SshHost],
     *,
     last: bool,
     moved: bool,
@@ -47,15 +54,18 @@ def arguments(
     if last and spec.identity is not None:
         words += ["-i", hop.identities[0], "-o", "IdentitiesOnly=yes"]
     if last and spec.known_hosts is not None:
-        words += ["-o", _option("UserKnownHostsFile", hop.user_known_hosts[0])]
+        words += ["-o", _format_option("UserKnownHostsFile", hop.user_known_hosts[0])]
     if before and (moved or not last):
-        words += ["-J", ",".join(f"{jump.user}@{place(jump.alias, jump.port)}" for jump in before)]
+        words += [
+            "-J",
+            ",".join(f"{jump.user}@{host_and_port(jump.alias, jump.port)}" for jump in before),
+        ]
     if hop.port != 22 or (last and spec.port is not None):
         words += ["-p", str(hop.port)]
     return (*words, f"{hop.user}@{hop.host if moved else hop.alias}")
 
 
-def _option(name: str, value: str) -> str:
+def _format_option(name: str, value: str) -> str:
     if " " in value:
         return f'{name}="{value}"'
     return f"{name}={value}"
@@ -69,7 +79,7 @@ memory.
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class MovedAddress(msgspec.Struct, frozen=True):
     """The current address of a box, if it differs from its description."""
 
     host: str
@@ -78,7 +88,7 @@ class Elsewhere(msgspec.Struct, frozen=True):
     """Source of the address."""
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether it is a valid address; a provider may return anything."""
         try:
             check_host(self.host)
@@ -87,12 +97,12 @@ class Elsewhere(msgspec.Struct, frozen=True):
         return 0 < self.port < 65536
 
 
-def hops(
+def resolve_hops(
     spec: BoxSpec,
     default_user: str | None = None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: MovedAddress | None = None,
     around: Surroundings | None = None,
-) -> tuple[Step, ...]:
+) -> tuple[HopStep, ...]:
     """Return the route to a box from ssh_config and its description.
 
     May run ``Match exec`` commands.
@@ -100,55 +110,55 @@ def hops(
     Raises:
         ConfigError: ssh_config or the description is wrong; the message names file and line, or the key.
     """
-    around = _around(spec) if around is None else around
+    around = _surroundings_of(spec) if around is None else around
     if spec.user is not None:
-        with _blamed(spec, "user"):
+        with _blame_fleet_key(spec, "user"):
             check_user(spec.user)
-    if spec.untrusted and spec.host not in scan(around).aliases:
+    if spec.untrusted and spec.host not in scan_config(around).aliases:
         raise ConfigError(
             f"{spec.name} is not connected: the fleet file is not trusted (rgt trust), and your "
             f"ssh_config has no Host {spec.host}"
         )
-    wanted = Wanted(spec.host, port=spec.port, user=spec.user, default_user=default_user)
-    *jumps, last = route(wanted, around)
+    wanted = HostRequest(spec.host, port=spec.port, user=spec.user, default_user=default_user)
+    *jumps, last = resolve_route(wanted, around)
     table = {"%": "%", "d": around.home}
     if spec.identity is not None:
-        with _blamed(spec, "identity"):
-            only = (expand(spec.identity, table, around.env),)
+        with _blame_fleet_key(spec, "identity"):
+            only = (expand_path(spec.identity, table, around.env),)
         last = replace(last, identities=only, identities_given=True, identities_only=True)
     if spec.known_hosts is not None:
-        with _blamed(spec, "known_hosts"):
-            file = (expand(spec.known_hosts, table, around.env),)
+        with _blame_fleet_key(spec, "known_hosts"):
+            file = (expand_path(spec.known_hosts, table, around.env),)
         last = replace(last, user_known_hosts=file, global_known_hosts=())
     moved = None
     if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
-        if not elsewhere.usable:
+        if not elsewhere.is_usable:
             raise ConfigError(
                 f"boxes.{spec.name}: {elsewhere.source} reports {elsewhere.host!r}, port {elsewhere.port}, "
                 "which is not an address"
             )
-        moved = Moved(elsewhere.source, last.known_as)
+        moved = MovedHost(elsewhere.source, last.known_as)
         last = replace(last, host=elsewhere.host.lower(), port=elsewhere.port, host_key_alias=None)
     steps = [
-        Step(
+        HopStep(
             hop,
-            f"jump host {_label(hop)}",
+            f"jump host {_hop_label(hop)}",
             arguments(spec, around, hop, jumps[:place], last=False, moved=False),
         )
         for place, hop in enumerate(jumps)
     ]
     by_hand = arguments(spec, around, last, jumps, last=True, moved=moved is not None)
-    return (*steps, Step(last, _label(last), by_hand, moved))
+    return (*steps, HopStep(last, _hop_label(last), by_hand, moved))
 
 
-def _around(spec: BoxSpec) -> Surroundings:
-    with _blamed(spec, "ssh_config"):
+def _surroundings_of(spec: BoxSpec) -> Surroundings:
+    with _blame_fleet_key(spec, "ssh_config"):
         # An untrusted fleet file must not name a file that runs commands.
         return surroundings(None if spec.untrusted else spec.ssh_config)
 
 
 @contextlib.contextmanager
-def _blamed(spec: BoxSpec, key: str) -> Iterator[None]:
+def _blame_fleet_key(spec: BoxSpec, key: str) -> Iterator[None]:
     """Add the wrong key of the fleet file to an error."""
     try:
         yield
@@ -156,19 +166,19 @@ def _blamed(spec: BoxSpec, key: str) -> Iterator[None]:
         raise ConfigError(f"boxes.{spec.name}.{key} in the fleet file: {error}") from error
 
 
-def _label(host: Host) -> str:
+def _hop_label(host: SshHost) -> str:
     if host.alias.lower() == host.host:
-        return host.where
-    return f"{host.alias} ({host.where})"
+        return host.user_host_port
+    return f"{host.alias} ({host.user_host_port})"
 
 
 async def connect(
     spec: BoxSpec,
     *,
     person: Person | None = None,
-    policy: Policy = Policy.ASK,
+    policy: HostKeyPolicy = HostKeyPolicy.ASK,
     default_user: str | None = None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: MovedAddress | None = None,
 ) -> asyncssh.SSHClientConnection:
     """Connect to a box.
 
@@ -186,15 +196,15 @@ async def connect(
         AuthFailed: a server refused the login.
         Unreachable: everything else; it distinguishes refused from timed out, and names the hop.
     """
-    around = _around(spec)
+    around = _surroundings_of(spec)
     # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
-        steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)
-    opener = Opener(person or Person(spec.name, default_ask()), policy, dict(around.env))
+        steps = await asyncio.to_thread(resolve_hops, spec, default_user, elsewhere, around)
+    opener = HopOpener(person or Person(spec.name, default_prompt()), policy, dict(around.env))
     connection: asyncssh.SSHClientConnection | None = None
     try:
         for step in steps:
-            connection, below = await opener.open(step, connection), connection
+            connection, below = await opener.open_hop(step, connection), connection
             connection.set_extra_info(
                 rgt_label=step.label, rgt_below=below, rgt_by_hand=step.by_hand
             )
@@ -208,7 +218,7 @@ async def connect(
     return connection
 
 
-def watched_elsewhere(connection: asyncssh.SSHClientConnection, seconds: float | None) -> None:
+def watched_moved_address(connection: asyncssh.SSHClientConnection, seconds: float | None) -> None:
     """Suspend SSH's own keepalive while something else detects a dead connection sooner.
 
     Its timer is reset for each packet, which is a measurable part of the cost of watching hundreds
@@ -226,13 +236,13 @@ def watched_elsewhere(connection: asyncssh.SSHClientConnection, seconds: float |
         connection.set_keepalive(0 if rests else interval)
 
 
-def by_hand(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:
+def ssh_arguments(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:
     """Return the arguments for ``ssh`` that lead to the same place as a connection."""
     words: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
     return words
 
 
-def where(connection: asyncssh.SSHClientConnection) -> str:
+def connection_label(connection: asyncssh.SSHClientConnection) -> str:
     """Return the name of a connection's far end: alias, user, host and port."""
     return str(connection.get_extra_info("rgt_label") or "the box")
 
@@ -240,7 +250,7 @@ def where(connection: asyncssh.SSHClientConnection) -> str:
 _ODD = re.compile(r'[\x00-\x1f\x7f"]')
 
 
-def config_blocks(name: str, steps: Sequence[Step]) -> str:
+def config_blocks(name: str, steps: Sequence[HopStep]) -> str:
     """Return an ssh_config block for a box and one for each jump host; all values are resolved.
 
     Args:
@@ -253,28 +263,35 @@ def config_blocks(name: str, steps: Sequence[Step]) -> str:
     names = [f"{name}-via-{index}" for index in range(1, len(steps))] + [name]
     blocks = []
     for index, (alias, step) in enumerate(zip(names, steps, strict=True)):
-        lines = [f"Host {alias}", *(f"    {key} {value}" for key, value in _said(step))]
+        lines = [
+            f"Host {alias}",
+            *(f"    {key} {value}" for key, value in _list_host_options(step)),
+        ]
         if index:
             lines.append(f"    ProxyJump {names[index - 1]}")
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(reversed(blocks))
 
 
-def _said(step: Step) -> list[tuple[str, str]]:
+def _list_host_options(step: HopStep) -> list[tuple[str, str]]:
     host = step.host
-    found = [("HostName", host.host), ("Port", str(host.port)), ("User", _word(host, host.user))]
+    found = [
+        ("HostName", host.host),
+        ("Port", str(host.port)),
+        ("User", _quoted_word(host, host.user)),
+    ]
     if host.identities_given:
-        found += [("IdentityFile", _path(host, path)) for path in host.identities]
-    found += [("CertificateFile", _path(host, path)) for path in host.certificates]
+        found += [("IdentityFile", _quoted_path(host, path)) for path in host.identities]
+    found += [("CertificateFile", _quoted_path(host, path)) for path in host.certificates]
     if host.identities_only:
         found.append(("IdentitiesOnly", "yes"))
     if host.proxy_command is not None:
-        found.append(("ProxyCommand", _line(host, host.proxy_command.replace("%", "%%"))))
+        found.append(("ProxyCommand", _checked_line(host, host.proxy_command.replace("%", "%%"))))
     known = step.moved.old if step.moved is not None else host.host_key_alias
     if known is not None:
-        found.append(("HostKeyAlias", _word(host, known)))
+        found.append(("HostKeyAlias", _quoted_word(host, known)))
     if host.user_known_hosts:
-        files = " ".join(_path(host, path) for path in host.user_known_hosts)
+        files = " ".join(_quoted_path(host, path) for path in host.user_known_hosts)
         found.append(("UserKnownHostsFile", files))
     if host.strict in ("yes", "accept-new"):
         found.append(("StrictHostKeyChecking", host.strict))
@@ -282,13 +299,13 @@ def _said(step: Step) -> list[tuple[str, str]]:
     return [*found, ("ServerAliveInterval", f"{max(1, round(interval))}")]
 
 
-def _line(host: Host, text: str) -> str:
+def _checked_line(host: SshHost, text: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise ConfigError(f"ssh_config, for {host.alias}: {text!r} cannot be written on one line")
     return text
 
 
-def _word(host: Host, text: str) -> str:
+def _quoted_word(host: SshHost, text: str) -> str:
     if _ODD.search(text):
         raise ConfigError(
             f"ssh_config, for {host.alias}: {text!r} has characters that ssh_config cannot contain"
@@ -298,7 +315,7 @@ def _word(host: Host, text: str) -> str:
     return text
 
 
-def _path(host: Host, text: str) -> str:
+def _quoted_path(host: SshHost, text: str) -> str:
     if "${" in text:
         raise ConfigError(f"ssh_config, for {host.alias}: {text!r} has characters that ssh expands")
-    return _word(host, text.replace("%", "%%"))
+    return _quoted_word(host, text.replace("%", "%%"))

@@ -14,9 +14,9 @@ import shlex
 import asyncssh
 import msgspec
 
-from rgt_tui.model import clean, exact
+from rgt_tui.model import clean_text, is_exact_path
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
-from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh.remote_command import run_command
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
 MOST_BYTES = 1 << 16
@@ -68,7 +68,7 @@ is skipped.
 """
 
 
-class Deployed(msgspec.Struct, frozen=True):
+class DeployedAgent(msgspec.Struct, frozen=True):
     """Where the agent is on a box."""
 
     python: str
@@ -78,7 +78,7 @@ class Deployed(msgspec.Struct, frozen=True):
     options: tuple[str, ...] = ()
     """Options of the Python."""
 
-    def command(self, *arguments: str) -> str:
+    def build_command(self, *arguments: str) -> str:
         """Return the shell command that runs the agent with these arguments."""
         return shlex.join([self.python, *self.options, self.path, *arguments])
 
@@ -89,17 +89,17 @@ def candidates(pythons: tuple[str, ...]) -> str:
 
 
 @functools.cache
-def _landing() -> str:
+def _landing_source() -> str:
     return (remote_root() / PACKAGE / "landing.py").read_text(encoding="utf-8")
 
 
-async def deploy(
+async def deploy_agent(
     connection: asyncssh.SSHClientConnection,
     bundle: AgentBundle,
     pythons: tuple[str, ...] = (),
     *,
     spare: bool = True,
-) -> Deployed:
+) -> DeployedAgent:
     """Make sure that the agent is on the box.
 
     Args:
@@ -119,19 +119,19 @@ async def deploy(
     script = _PROBE.format(
         candidates=candidates(pythons),
         new_enough=shlex.quote(_NEW_ENOUGH),
-        look=shlex.quote(_landing()),
+        look=shlex.quote(_landing_source()),
         filename=shlex.quote(words[0]),
         digest=words[1],
         spare=shlex.quote(words[2]),
     )
-    probe = await run(
+    probe = await run_command(
         connection, "sh -s", data=script.encode(), most_bytes=MOST_BYTES, name="the first look"
     )
     lines = probe.out.decode(errors="replace").splitlines()
     if _SHELL not in lines:
-        said = clean(next((line for line in lines if line.strip()), "") or probe.words)[:200]
+        said = clean_text(next((line for line in lines if line.strip()), "") or probe.words)[:200]
         raise NoCommands("the box runs no commands" + (f"; its output: {said}" if said else ""))
-    row = _row(probe.out)
+    row = _find_answer(probe.out)
     if row is None:
         named = "".join(f"{python}, " for python in pythons)
         raise NoPython(
@@ -140,20 +140,22 @@ async def deploy(
     python, path, said = row
     exists, _, why = said.partition(" ")
     if exists == "1":
-        return Deployed(python, path, _note(path, "", why), ALONE)
-    writer = _landing().encode()
+        return DeployedAgent(python, path, _describe_fallback(path, "", why), ALONE)
+    writer = _landing_source().encode()
     command = shlex.join([python, "-I", "-S", "-c", _READ, str(len(writer)), "write", *words])
-    written = await run(connection, command, data=writer + bundle.data, name="writing the agent")
-    row = _row(written.out)
+    written = await run_command(
+        connection, command, data=writer + bundle.data, name="writing the agent"
+    )
+    row = _find_answer(written.out)
     if written.status != 0 or row is None:
         raise DeployFailed(
             f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}"
         )
     path, why, kind = row
-    return Deployed(python, path, _note(path, kind, why), ALONE)
+    return DeployedAgent(python, path, _describe_fallback(path, kind, why), ALONE)
 
 
-def _note(path: str, kind: str, why: str) -> str:
+def _describe_fallback(path: str, kind: str, why: str) -> str:
     if not why:
         return ""
     what = (
@@ -164,7 +166,7 @@ def _note(path: str, kind: str, why: str) -> str:
     return f"{what} could not be written to the home directory ({why}); fix that and press retry"
 
 
-def _row(out: bytes) -> tuple[str, str, str] | None:
+def _find_answer(out: bytes) -> tuple[str, str, str] | None:
     """Return the answer of the box; None if there is none.
 
     Raises:
@@ -182,8 +184,8 @@ def _row(out: bytes) -> tuple[str, str, str] | None:
         return None
     _, *values = found
     for word in values:
-        if clean(word) != word:
-            shown = clean(word)[:200]
+        if clean_text(word) != word:
+            shown = clean_text(word)[:200]
             raise DeployFailed(
                 f"the box names a path with characters that cannot be shown, and rgt does not use it: {shown}"
             )
@@ -214,7 +216,7 @@ sys.exit(0 if new else 1)
 """The first new enough version ends the search: there may be dozens of interpreters."""
 
 
-class Pushed(msgspec.Struct, frozen=True):
+class DeployedTrainer(msgspec.Struct, frozen=True):
     """The trainer on a box."""
 
     box: str
@@ -231,7 +233,7 @@ class Pushed(msgspec.Struct, frozen=True):
     """Prefix for launching a custom training loop that imports ``rgt_train``."""
 
     @property
-    def problem(self) -> str | None:
+    def training_problem(self) -> str | None:
         """Why it cannot train there, as text."""
         if self.torch is None:
             return "no Python there has torch; install torch >= 2.4, or set `python` for this box"
@@ -240,12 +242,12 @@ class Pushed(msgspec.Struct, frozen=True):
         return None
 
 
-async def push(
+async def deploy_trainer(
     connection: asyncssh.SSHClientConnection,
     box: str,
     bundle: AgentBundle,
     pythons: tuple[str, ...] = (),
-) -> Pushed:
+) -> DeployedTrainer:
     """Make sure that the trainer is on the box. An existing file is not written again.
 
     Args:
@@ -257,9 +259,9 @@ async def push(
     Raises:
         BoxError: no Python, no room, or no shell; the message contains the box's own.
     """
-    deployed = await deploy(connection, bundle, pythons, spare=False)
+    deployed = await deploy_agent(connection, bundle, pythons, spare=False)
     python, torch = await find_torch(connection, pythons, deployed.python)
-    return Pushed(
+    return DeployedTrainer(
         box=box,
         path=deployed.path,
         sha256=bundle.digest,
@@ -296,7 +298,7 @@ async def find_torch(
     Raises:
         BoxError: the box did not answer.
     """
-    probe = await run(
+    probe = await run_command(
         connection,
         "sh -s",
         data=_TORCH_PROBE.format(
@@ -320,7 +322,9 @@ def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
         if line.startswith("RGT\t") and len(parts := line.split("\t")) == 3
     ]
     having = [
-        (python, clean(torch)) for _, python, torch in rows if torch.strip() and exact(python)
+        (python, clean_text(torch))
+        for _, python, torch in rows
+        if torch.strip() and is_exact_path(python)
     ]
     for python, torch in having:
         if version_of(torch) >= OLDEST_TORCH:

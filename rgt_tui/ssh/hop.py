@@ -30,23 +30,23 @@ from asyncssh.public_key import (
     get_public_key_algs,
 )
 
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 from rgt_tui.profiles import how_many
 from rgt_tui.ssh.known_hosts import (
-    Entry,
-    Known,
-    Moved,
-    Offered,
-    Policy,
-    bare_keys,
-    judge,
-    lookup,
+    HostKeyPolicy,
+    KnownHostLine,
+    KnownLines,
+    MovedHost,
+    OfferedKey,
+    judge_host_key,
+    keys_without_port,
+    lines_of_host,
     revocation_list,
 )
 from rgt_tui.ssh.login import Login
-from rgt_tui.ssh.person import Deadline, Person
+from rgt_tui.ssh.person import PausableDeadline, Person
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
-from rgt_tui.ssh.ssh_route import Host
+from rgt_tui.ssh.ssh_route import SshHost
 
 CIPHERS_FIRST = "^aes128-gcm@openssh.com"
 KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"
@@ -55,25 +55,25 @@ ENDING = "proxy-command-ends"
 """Name of the task that ends a ProxyCommand."""
 
 
-def chosen(host: Host) -> dict[str, Any]:
+def algorithm_options(host: SshHost) -> dict[str, Any]:
     """Return asyncssh's options for ciphers, key exchange, MACs and compression.
 
     Raises:
         ConfigError: ssh_config names only algorithms that asyncssh does not know.
     """
     found: dict[str, Any] = {
-        "encryption_algs": _said("Ciphers", host.ciphers, get_encryption_algs(), host)
+        "encryption_algs": _known_algorithms("Ciphers", host.ciphers, get_encryption_algs(), host)
         or CIPHERS_FIRST,
-        "kex_algs": _said("KexAlgorithms", host.kex, get_kex_algs(), host) or KEX_FIRST,
+        "kex_algs": _known_algorithms("KexAlgorithms", host.kex, get_kex_algs(), host) or KEX_FIRST,
     }
-    if macs := _said("MACs", host.macs, get_mac_algs(), host):
+    if macs := _known_algorithms("MACs", host.macs, get_mac_algs(), host):
         found["mac_algs"] = macs
     if host.compression:
         found["compression_algs"] = ["zlib@openssh.com", "zlib", "none"]
     return found
 
 
-def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool) -> list[str]:
+def host_keys(host: SshHost, trusted: Sequence[asyncssh.SSHKey], authorities: bool) -> list[str]:
     """Return the host key algorithms. Those of known keys come first, so that the server shows one.
 
     Raises:
@@ -85,7 +85,7 @@ def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool)
     # A certificate without a known authority could not be verified, so none is requested.
     certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
     possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
-    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [
+    said = _known_algorithms("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [
         *certificates,
         *plain,
     ]
@@ -93,8 +93,8 @@ def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool)
     return list(dict.fromkeys([*signed, *[name for name in known if name in said], *said]))
 
 
-def _said(
-    option: str, value: str | None, possible: Sequence[bytes], host: Host
+def _known_algorithms(
+    option: str, value: str | None, possible: Sequence[bytes], host: SshHost
 ) -> list[str] | None:
     """Return a list from ssh_config without names unknown to asyncssh; None = not set."""
     if value is None:
@@ -108,16 +108,16 @@ def _said(
     return kept
 
 
-class Step(msgspec.Struct, frozen=True):
+class HopStep(msgspec.Struct, frozen=True):
     """One hop, with the data for its messages."""
 
-    host: Host
+    host: SshHost
     label: str
     """Its name in messages: ``root@1.2.3.4:40022``, or ``jump host gate (me@gate.example.org:22)``.
     """
     by_hand: tuple[str, ...]
     """The arguments for ``ssh`` that lead there."""
-    moved: Moved | None = None
+    moved: MovedHost | None = None
 
 
 _NEXT: tuple[tuple[type[BaseException], str], ...] = (
@@ -144,7 +144,7 @@ _NEXT: tuple[tuple[type[BaseException], str], ...] = (
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
 
 
-def advice(error: BaseException, *, reached: bool) -> str:
+def failure_advice(error: BaseException, *, reached: bool) -> str:
     """Return what to do after a failed connection or login; empty if there is no advice.
 
     Args:
@@ -160,7 +160,7 @@ def advice(error: BaseException, *, reached: bool) -> str:
     return next((words for kind, words in _NEXT if isinstance(error, kind)), "")
 
 
-def reason(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) -> str:
+def failure_reason_text(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) -> str:
     """Return the reason of a failure in a few words.
 
     Args:
@@ -169,7 +169,7 @@ def reason(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) ->
         reached: The server answered before that.
     """
     if isinstance(error, asyncssh.Error):
-        return clean(str(error.reason))
+        return clean_text(str(error.reason))
     if isinstance(error, TimeoutError):
         return f"{'the login took longer than' if reached else 'no answer within'} {seconds:g} s"
     if isinstance(error, ConnectionRefusedError):
@@ -177,10 +177,10 @@ def reason(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) ->
     return error.strerror or str(error)
 
 
-async def failure(
-    step: Step,
+async def unreachable_message(
+    step: HopStep,
     tunnel: asyncssh.SSHClientConnection | None,
-    proxy: Proxy | None,
+    proxy: ProxyProcess | None,
     reason: str,
     advice: str,
 ) -> str:
@@ -197,7 +197,7 @@ async def failure(
     return f"ssh: {step.label}: {through}{reason}" + (f"; {advice}" if advice else "")
 
 
-def refusal(step: Step, login: Login) -> str:
+def refused_login_message(step: HopStep, login: Login) -> str:
     """Return the message for a refused login: accepted methods, what was tried, what to do."""
     methods = ", ".join(login.methods) or "no method that rgt has"
     tried = login.keyring.tried
@@ -219,10 +219,10 @@ def refusal(step: Step, login: Login) -> str:
         said.append(
             "put your public key on the box (or its provider's console), or name the right `identity`"
         )
-    return clean("; ".join(said))
+    return clean_text("; ".join(said))
 
 
-def too_many(step: Step, login: Login) -> str:
+def too_many(step: HopStep, login: Login) -> str:
     """Return the message for a server that refused further keys."""
     tried = len(login.keyring.tried)
     return (
@@ -238,7 +238,7 @@ KEEPALIVE_MISSES = 3
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
-class Opener:
+class HopOpener:
     """Opens hops for one box.
 
     Args:
@@ -247,13 +247,13 @@ class Opener:
         env: The environment, for a ProxyCommand's shell.
     """
 
-    def __init__(self, person: Person, policy: Policy, env: dict[str, str]) -> None:
+    def __init__(self, person: Person, policy: HostKeyPolicy, env: dict[str, str]) -> None:
         self._person = person
         self._policy = policy
         self._env = env
 
-    async def open(
-        self, step: Step, tunnel: asyncssh.SSHClientConnection | None
+    async def open_hop(
+        self, step: HopStep, tunnel: asyncssh.SSHClientConnection | None
     ) -> asyncssh.SSHClientConnection:
         """Log in; the tunnel is closed with the connection, and on failure.
 
@@ -267,74 +267,78 @@ class Opener:
             if step.host.batch
             else self._person
         )
-        pinned: Offered | None = None
+        pinned: OfferedKey | None = None
         again = True
         while True:
-            known = self._known(step, pinned)
-            login = Login(step.host, person, Deadline(_connect_seconds(step.host)), LOGIN_SECONDS)
+            known = self._find_known_keys(step, pinned)
+            login = Login(
+                step.host, person, PausableDeadline(_connect_seconds(step.host)), LOGIN_SECONDS
+            )
             try:
-                return await self._attempt(step, tunnel, login, known)
+                return await self._attempt_login(step, tunnel, login, known)
             except asyncssh.HostKeyNotVerifiable as error:
-                pinned = await self._unknown(step, login, known, pinned, person, str(error.reason))
+                pinned = await self._accept_unknown_key(
+                    step, login, known, pinned, person, str(error.reason)
+                )
             except Unreachable as error:
                 # If the server timed out while a person was answering, retry once with the answer.
-                late = await login.patience.outlived()
-                if late and login.declined:
-                    raise AuthFailed(refusal(step, login)) from error
-                if not again or not login.patience.asked or login.declined:
+                late = await login.patience.wait_for_answer()
+                if late and login.was_declined:
+                    raise AuthFailed(refused_login_message(step, login)) from error
+                if not again or not login.patience.asked or login.was_declined:
                     raise
                 again = False
             finally:
-                login.patience.drop()
+                login.patience.cancel_prompt()
 
-    def _known(self, step: Step, pinned: Offered | None) -> Known:
+    def _find_known_keys(self, step: HopStep, pinned: OfferedKey | None) -> KnownLines:
         host = step.host
-        known = lookup(host, (step.moved.old,) if step.moved else ())
+        known = lines_of_host(host, (step.moved.old,) if step.moved else ())
         known = msgspec.structs.replace(
             known, revoked=known.revoked + revocation_list(host.revoked_host_keys)
         )
         if pinned is not None:
             # Only the accepted key is trusted: the server must show the same one again.
-            entry = Entry("accepted by you", 0, host.known_as, pinned.type, pinned.key)
+            entry = KnownHostLine("accepted by you", 0, host.known_as, pinned.type, pinned.key)
             return msgspec.structs.replace(known, keys=(entry,))
         if known.keys:
             return known
-        accepted = self._person.answers.accepted(host.known_as)
+        accepted = self._person.answers.accepted_keys(host.known_as)
         kept = tuple(
-            Entry("accepted by you", 0, host.known_as, kind, key) for kind, key in accepted
+            KnownHostLine("accepted by you", 0, host.known_as, kind, key) for kind, key in accepted
         )
         return msgspec.structs.replace(known, keys=kept)
 
-    async def _unknown(
+    async def _accept_unknown_key(
         self,
-        step: Step,
+        step: HopStep,
         login: Login,
-        known: Known,
-        pinned: Offered | None,
+        known: KnownLines,
+        pinned: OfferedKey | None,
         person: Person,
         reason: str,
-    ) -> Offered:
+    ) -> OfferedKey:
         """Return the key that is trusted in the next attempt."""
         if login.offered is None:
-            at = ", ".join(entry.at for entry in (*known.revoked, *known.authorities))
+            at = ", ".join(entry.location for entry in (*known.revoked, *known.authorities))
             raise HostKeyRefused(
-                f"ssh: {step.label}: the host key is not trusted: {clean(reason)}"
+                f"ssh: {step.label}: the host key is not trusted: {clean_text(reason)}"
                 + (f" (see {at})" if at else "")
             )
         kind, key, *_ = login.offered.export_public_key().decode().split()
-        offered = Offered(kind, key)
+        offered = OfferedKey(kind, key)
         if pinned is not None:
             raise HostKeyRefused(
                 f"ssh: {step.label}: it showed another host key than before your answer; someone "
                 "may be intercepting the connection"
             )
-        if any((entry.type, entry.key) == (kind, key) for entry in bare_keys(step.host)):
+        if any((entry.type, entry.key) == (kind, key) for entry in keys_without_port(step.host)):
             return offered
         title = f"new host key of {step.label}"
-        async with person.idle(title), person.answers.lock("host-key", step.host.known_as):
-            fresh = self._known(step, None)
+        async with person.idle(title), person.answers.prompt_lock("host-key", step.host.known_as):
+            fresh = self._find_known_keys(step, None)
             if not any((entry.type, entry.key) == (kind, key) for entry in fresh.keys):
-                await judge(
+                await judge_host_key(
                     step.host,
                     step.label,
                     offered,
@@ -346,38 +350,42 @@ class Opener:
                 )
         return offered
 
-    async def _attempt(
-        self, step: Step, tunnel: asyncssh.SSHClientConnection | None, login: Login, known: Known
+    async def _attempt_login(
+        self,
+        step: HopStep,
+        tunnel: asyncssh.SSHClientConnection | None,
+        login: Login,
+        known: KnownLines,
     ) -> asyncssh.SSHClientConnection:
         host = step.host
-        proxy: Proxy | None = None
+        proxy: ProxyProcess | None = None
         try:
             if tunnel is None and host.proxy_command is not None:
                 proxy = await open_proxy(host.proxy_command, self._env)
             async with login.deadline:
                 connection = await asyncssh.connect(
-                    **_options(host, login, known), **_way(tunnel, proxy)
+                    **_connect_options(host, login, known), **_carrier_options(tunnel, proxy)
                 )
             carrier = proxy if proxy is not None else tunnel
             if carrier is not None:
                 connection.set_tunnel(carrier)
             connection.set_extra_info(rgt_host=host, rgt_login=login)
-            lighten(connection)
+            free_login_data(connection)
             proxy = None
             return connection
         except asyncssh.HostKeyNotVerifiable:
             raise
         except asyncssh.PermissionDenied as error:
-            login.refused()
-            raise AuthFailed(refusal(step, login)) from error
+            login.drop_refused_password()
+            raise AuthFailed(refused_login_message(step, login)) from error
         except (asyncssh.Error, OSError) as error:
             if isinstance(error, asyncssh.Error) and "authentication failures" in str(error.reason):
-                login.refused()
+                login.drop_refused_password()
                 raise AuthFailed(too_many(step, login)) from error
             seconds = LOGIN_SECONDS if login.reached else _connect_seconds(host)
-            why = reason(error, seconds, reached=login.reached)
-            hint = advice(error, reached=login.reached)
-            raise Unreachable(await failure(step, tunnel, proxy, why, hint)) from error
+            why = failure_reason_text(error, seconds, reached=login.reached)
+            hint = failure_advice(error, reached=login.reached)
+            raise Unreachable(await unreachable_message(step, tunnel, proxy, why, hint)) from error
         except BoxError:
             raise
         except ValueError as error:
@@ -392,7 +400,7 @@ _ALIKE: dict[tuple[bytes, ...], list[bytes]] = {}
 """Interned lists of algorithms, shared by all connections with equal ones."""
 
 
-def lighten(connection: asyncssh.SSHClientConnection) -> None:
+def free_login_data(connection: asyncssh.SSHClientConnection) -> None:
     """Free data that only the login needed, and share what is equal for most boxes.
 
     asyncssh keeps 7 KiB for the lifetime of each connection, and hundreds of boxes are watched:
@@ -420,9 +428,9 @@ def lighten(connection: asyncssh.SSHClientConnection) -> None:
         setattr(options, "kwargs", {})  # noqa: B010
 
 
-def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
+def _connect_options(host: SshHost, login: Login, known: KnownLines) -> dict[str, Any]:
     trusted, authorities, revoked = (
-        _keys(e) for e in (known.keys, known.authorities, known.revoked)
+        _import_keys(e) for e in (known.keys, known.authorities, known.revoked)
     )
     return {
         "config": None,
@@ -449,11 +457,11 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
         **keepalive(host),
         "login_timeout": 0,
         "connect_timeout": None,
-        **chosen(host),
+        **algorithm_options(host),
     }
 
 
-def keepalive(host: Host) -> dict[str, float]:
+def keepalive(host: SshHost) -> dict[str, float]:
     """Return asyncssh's keepalive options.
 
     Values that never detect a dead link count as not set.
@@ -465,7 +473,9 @@ def keepalive(host: Host) -> dict[str, float]:
     }
 
 
-def _way(tunnel: asyncssh.SSHClientConnection | None, proxy: Proxy | None) -> dict[str, Any]:
+def _carrier_options(
+    tunnel: asyncssh.SSHClientConnection | None, proxy: ProxyProcess | None
+) -> dict[str, Any]:
     if proxy is not None:
         return {"sock": proxy.socket}
     if tunnel is not None:
@@ -473,7 +483,7 @@ def _way(tunnel: asyncssh.SSHClientConnection | None, proxy: Proxy | None) -> di
     return {"tunnel": None}
 
 
-def _keys(entries: tuple[Entry, ...]) -> list[asyncssh.SSHKey]:
+def _import_keys(entries: tuple[KnownHostLine, ...]) -> list[asyncssh.SSHKey]:
     keys = []
     for entry in entries:
         with contextlib.suppress(asyncssh.KeyImportError, ValueError):
@@ -481,24 +491,24 @@ def _keys(entries: tuple[Entry, ...]) -> list[asyncssh.SSHKey]:
     return keys
 
 
-def _connect_seconds(host: Host) -> float:
+def _connect_seconds(host: SshHost) -> float:
     return host.connect_timeout or CONNECT_SECONDS
 
 
 # ProxyCommand: a program whose stdin and stdout are the connection. Its stderr is not shown.
 
 
-class Proxy:
+class ProxyProcess:
     """A running ProxyCommand. asyncssh closes it with the connection that it carries."""
 
     def __init__(self, process: asyncio.subprocess.Process, near: socket.socket) -> None:
         self.socket = near
         self._process = process
         self._words = b""
-        self._listening = asyncio.create_task(self._listen())
+        self._listening = asyncio.create_task(self._collect_errors())
         self._closing: asyncio.Task[None] | None = None
 
-    async def _listen(self) -> None:
+    async def _collect_errors(self) -> None:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(KEPT_BYTES):
             self._words = (self._words + data)[-KEPT_BYTES:]
@@ -509,7 +519,7 @@ class Proxy:
             await asyncio.wait_for(asyncio.shield(self._process.wait()), 0.5)
             await asyncio.wait_for(asyncio.shield(self._listening), 0.5)
         lines = self._words.decode(errors="replace").strip().splitlines()
-        said = clean(lines[-1])[:300] if lines else ""
+        said = clean_text(lines[-1])[:300] if lines else ""
         status = self._process.returncode
         ended = "" if status is None else f"it ended with {status}"
         return ": ".join(part for part in (ended, said) if part)
@@ -518,9 +528,9 @@ class Proxy:
         """End it, and the processes that it started."""
         self.socket.close()
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._end(), name=ENDING)
+            self._closing = asyncio.get_running_loop().create_task(self._end_process(), name=ENDING)
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         if self._process.returncode is None:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
@@ -537,7 +547,7 @@ class Proxy:
             await self._closing
 
 
-async def open_proxy(command: str, env: Mapping[str, str]) -> Proxy:
+async def open_proxy(command: str, env: Mapping[str, str]) -> ProxyProcess:
     """Start a ProxyCommand with the user's shell, as OpenSSH does.
 
     Raises:
@@ -562,4 +572,4 @@ async def open_proxy(command: str, env: Mapping[str, str]) -> Proxy:
     finally:
         far.close()
     near.setblocking(False)
-    return Proxy(process, near)
+    return ProxyProcess(process, near)

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import take
+from rgt_tui.files import lock_file
 from rgt_tui.model import QuestionKind
 from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.ssh_errors import HostKeyRefused
-from rgt_tui.ssh.ssh_route import Host
+from rgt_tui.ssh.ssh_route import SshHost
 
 _CHARS = " .o+=*BOX@%&#/^SE"
 _WIDTH, _HEIGHT = 17, 9
@@ -35,16 +35,16 @@ _BITS = {
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     parts = {"*": ".*", "?": "."}
     # Several stars in a row mean one; more would only slow down matching of a long name.
     text = re.sub(r"\*+", "*", pattern)
     return re.compile("".join(parts.get(char) or re.escape(char) for char in text), re.DOTALL)
 
 
-def matches(pattern: str, text: str) -> bool:
+def matches_pattern(pattern: str, text: str) -> bool:
     """Return whether one pattern matches the whole text."""
-    return _compiled(pattern).fullmatch(text) is not None
+    return _compile_pattern(pattern).fullmatch(text) is not None
 
 
 def any_of(patterns: Iterable[str], text: str) -> bool:
@@ -52,10 +52,10 @@ def any_of(patterns: Iterable[str], text: str) -> bool:
     found = False
     for pattern in patterns:
         if pattern.startswith("!"):
-            if matches(pattern[1:], text):
+            if matches_pattern(pattern[1:], text):
                 return False
         else:
-            found = found or matches(pattern, text)
+            found = found or matches_pattern(pattern, text)
     return found
 
 
@@ -67,7 +67,7 @@ def in_list(patterns: str, text: str) -> bool:
 CA, REVOKED = "cert-authority", "revoked"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class KnownHostLine(msgspec.Struct, frozen=True):
     """One line with a key."""
 
     path: str
@@ -81,23 +81,23 @@ class Entry(msgspec.Struct, frozen=True):
     marker: str = ""
 
     @property
-    def at(self) -> str:
+    def location(self) -> str:
         """``file:line``."""
         return f"{self.path}:{self.line}"
 
     @property
-    def blob(self) -> bytes:
+    def key_blob(self) -> bytes:
         """The key in wire format."""
         return base64.b64decode(self.key)
 
-    def about(self, name: str) -> bool:
+    def is_about(self, name: str) -> bool:
         """Return whether the line is about a server; `name` is ``host`` or ``[host]:port``."""
         if self.hosts.startswith("|1|"):
-            return _hashed(self.hosts, name.lower())
+            return _matches_hashed(self.hosts, name.lower())
         return in_list(self.hosts, name)
 
 
-def parse(path: str, text: str) -> tuple[Entry, ...]:
+def parse_known_hosts(path: str, text: str) -> tuple[KnownHostLine, ...]:
     """Parse a file. Invalid lines are skipped, as in OpenSSH."""
     entries = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -109,7 +109,7 @@ def parse(path: str, text: str) -> tuple[Entry, ...]:
             continue
         hosts, kind, key = words[:3]
         if _type_of(key) == kind:
-            entries.append(Entry(path, number, hosts, kind, key, marker))
+            entries.append(KnownHostLine(path, number, hosts, kind, key, marker))
     return tuple(entries)
 
 
@@ -125,7 +125,7 @@ def _type_of(key: str) -> str:
     return ""
 
 
-def _hashed(hosts: str, name: str) -> bool:
+def _matches_hashed(hosts: str, name: str) -> bool:
     try:
         _, _, salt, digest = hosts.split("|")
         expected = base64.b64decode(digest, validate=True)
@@ -144,25 +144,25 @@ def hash_name(name: str) -> str:
     return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownLines(msgspec.Struct, frozen=True):
     """The lines about a server, by kind."""
 
-    keys: tuple[Entry, ...] = ()
-    authorities: tuple[Entry, ...] = ()
-    revoked: tuple[Entry, ...] = ()
+    keys: tuple[KnownHostLine, ...] = ()
+    authorities: tuple[KnownHostLine, ...] = ()
+    revoked: tuple[KnownHostLine, ...] = ()
 
-    def same_type(self, kind: str) -> tuple[Entry, ...]:
+    def same_type(self, kind: str) -> tuple[KnownHostLine, ...]:
         """Return the known keys of a type."""
         return tuple(entry for entry in self.keys if entry.type == kind)
 
 
-class Book:
+class KnownHostsFile:
     """The lines of one file. Full names are indexed, because a fleet makes hundreds of look-ups."""
 
-    def __init__(self, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, entries: tuple[KnownHostLine, ...]) -> None:
         self.entries = entries
-        self._named: dict[str, list[Entry]] = {}
-        self._other: list[Entry] = []
+        self._named: dict[str, list[KnownHostLine]] = {}
+        self._other: list[KnownHostLine] = []
         """Lines with patterns or hashed names."""
         for entry in entries:
             if any(char in entry.hosts for char in "*?!|"):
@@ -171,15 +171,15 @@ class Book:
                 for name in entry.hosts.lower().split(","):
                     self._named.setdefault(name, []).append(entry)
 
-    def about(self, names: Sequence[str]) -> list[Entry]:
+    def find_lines(self, names: Sequence[str]) -> list[KnownHostLine]:
         """Return the lines about a server that has these names, in file order."""
-        found = [entry for entry in self._other if any(entry.about(name) for name in names)]
+        found = [entry for entry in self._other if any(entry.is_about(name) for name in names)]
         for name in names:
             found += self._named.get(name.lower(), ())
         return sorted({entry.line: entry for entry in found}.values(), key=lambda entry: entry.line)
 
 
-def books(paths: Sequence[str]) -> list[Book]:
+def read_files(paths: Sequence[str]) -> list[KnownHostsFile]:
     """Read files, cached until they change; a missing file has no lines.
 
     Raises:
@@ -189,7 +189,7 @@ def books(paths: Sequence[str]) -> list[Book]:
     for path in dict.fromkeys(paths):
         try:
             status = Path(path).stat()
-            found.append(_book(path, (status.st_ino, status.st_size, status.st_mtime_ns)))
+            found.append(_read_cached(path, (status.st_ino, status.st_size, status.st_mtime_ns)))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -200,29 +200,31 @@ def books(paths: Sequence[str]) -> list[Book]:
 
 
 @functools.lru_cache(maxsize=16)
-def _book(path: str, _stamp: tuple[int, int, int]) -> Book:
-    return Book(parse(path, Path(path).read_text(encoding="utf-8", errors="replace")))
+def _read_cached(path: str, _stamp: tuple[int, int, int]) -> KnownHostsFile:
+    return KnownHostsFile(
+        parse_known_hosts(path, Path(path).read_text(encoding="utf-8", errors="replace"))
+    )
 
 
-def about(paths: Sequence[str], names: Sequence[str]) -> Known:
+def lines_about(paths: Sequence[str], names: Sequence[str]) -> KnownLines:
     """Return the lines of files about a server that has these names.
 
     Raises:
         HostKeyRefused: a file cannot be read.
     """
-    found = [entry for book in books(paths) for entry in book.about(names)]
-    return Known(
+    found = [entry for book in read_files(paths) for entry in book.find_lines(names)]
+    return KnownLines(
         keys=tuple(entry for entry in found if not entry.marker),
         authorities=tuple(entry for entry in found if entry.marker == CA),
         revoked=tuple(entry for entry in found if entry.marker == REVOKED),
     )
 
 
-def lookup(host: Host, also: Sequence[str] = ()) -> Known:
+def lines_of_host(host: SshHost, also: Sequence[str] = ()) -> KnownLines:
     """Return what the files of a host say about it.
 
     As in OpenSSH, a server on another port than 22 may also be known by its bare name, if no line
-    names the port: there only a matching key counts, so `judge` reports no changed key because of
+    names the port: there only a matching key counts, so `judge_host_key` reports no changed key because of
     such a line.
 
     Args:
@@ -233,34 +235,34 @@ def lookup(host: Host, also: Sequence[str] = ()) -> Known:
         HostKeyRefused: a file cannot be read.
     """
     paths = (*host.user_known_hosts, *host.global_known_hosts)
-    known = about(paths, (host.known_as, *also))
+    known = lines_about(paths, (host.known_as, *also))
     if host.host_key_alias is not None or host.port == 22:
         return known
-    bare = about(paths, (host.host,))
-    return Known(
+    bare = lines_about(paths, (host.host,))
+    return KnownLines(
         keys=known.keys,
         authorities=tuple(dict.fromkeys(known.authorities + bare.authorities)),
         revoked=tuple(dict.fromkeys(known.revoked + bare.revoked)),
     )
 
 
-def bare_keys(host: Host) -> tuple[Entry, ...]:
+def keys_without_port(host: SshHost) -> tuple[KnownHostLine, ...]:
     """Return the keys known by the host's name alone, for a host on another port than 22."""
     if host.host_key_alias is not None or host.port == 22:
         return ()
-    return about((*host.user_known_hosts, *host.global_known_hosts), (host.host,)).keys
+    return lines_about((*host.user_known_hosts, *host.global_known_hosts), (host.host,)).keys
 
 
-def elsewhere(host: Host, kind: str, key: str) -> tuple[Entry, ...]:
+def find_same_key(host: SshHost, kind: str, key: str) -> tuple[KnownHostLine, ...]:
     """Return the lines that have this very key under any name."""
-    found = books((*host.user_known_hosts, *host.global_known_hosts))
+    found = read_files((*host.user_known_hosts, *host.global_known_hosts))
     entries = (entry for book in found for entry in book.entries)
     return tuple(
         entry for entry in entries if not entry.marker and (entry.type, entry.key) == (kind, key)
     )
 
 
-def revocation_list(path: str | None) -> tuple[Entry, ...]:
+def revocation_list(path: str | None) -> tuple[KnownHostLine, ...]:
     """Read the file of RevokedHostKeys: one public key per line.
 
     Raises:
@@ -281,14 +283,14 @@ def revocation_list(path: str | None) -> tuple[Entry, ...]:
             "public key a line for this host"
         )
     lines = (f"* {line.strip()}" for line in data.decode("utf-8", "replace").split("\n"))
-    return parse(path, "\n".join(lines))
+    return parse_known_hosts(path, "\n".join(lines))
 
 
 LOCK_SECONDS = 10.0
 NOWHERE = ("/dev/null", "none", "")
 
 
-def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -> Entry:
+def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -> KnownHostLine:
     """Add the key of `name` to a file, unless it has that line already. It may wait for the lock.
 
     Call it in a thread. The file is locked against other rgt processes and appended to in one call,
@@ -310,15 +312,15 @@ def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -
     except OSError as error:
         raise _unwritten(path, error) from error
     try:
-        take(handle, LOCK_SECONDS)
+        lock_file(handle, LOCK_SECONDS)
         text = Path(path).read_text(encoding="utf-8", errors="replace")
-        for entry in parse(path, text):
-            if entry.marker or entry.type != kind or not entry.about(name):
+        for entry in parse_known_hosts(path, text):
+            if entry.marker or entry.type != kind or not entry.is_about(name):
                 continue
             if entry.key == key:
                 return entry
             raise HostKeyRefused(
-                f"ssh: {entry.at} now has another {kind} key of {name}; rgt did not connect"
+                f"ssh: {entry.location} now has another {kind} key of {name}; rgt did not connect"
             )
         gap = "" if not text or text.endswith("\n") else "\n"
         shown = hash_name(name) if hashed else name
@@ -330,7 +332,7 @@ def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -
         raise _unwritten(path, error) from error
     finally:
         os.close(handle)
-    return Entry(path, (text + gap).count("\n") + 1, shown, kind, key)
+    return KnownHostLine(path, (text + gap).count("\n") + 1, shown, kind, key)
 
 
 def _unwritten(path: str, error: OSError) -> HostKeyRefused:
@@ -358,7 +360,7 @@ def key_bits(kind: str, blob: bytes) -> int:
     return int.from_bytes(rest[4 : 4 + int.from_bytes(rest[:4], "big")], "big").bit_length()
 
 
-def art(blob: bytes, label: str) -> tuple[str, ...]:
+def randomart(blob: bytes, label: str) -> tuple[str, ...]:
     """Return OpenSSH's randomart of a key (the drunken bishop), easier to compare by eye."""
     field = [[0] * _HEIGHT for _ in range(_WIDTH)]
     x, y = _WIDTH // 2, _HEIGHT // 2
@@ -373,16 +375,20 @@ def art(blob: bytes, label: str) -> tuple[str, ...]:
     rows = (
         "".join(_CHARS[field[column][row]] for column in range(_WIDTH)) for row in range(_HEIGHT)
     )
-    return (_edge(f"[{label}]"), *(f"|{row}|" for row in rows), _edge("[SHA256]"))
+    return (
+        _randomart_edge(f"[{label}]"),
+        *(f"|{row}|" for row in rows),
+        _randomart_edge("[SHA256]"),
+    )
 
 
-def _edge(label: str) -> str:
+def _randomart_edge(label: str) -> str:
     label = label[:_WIDTH]
     left = (_WIDTH - len(label)) // 2
     return "+" + "-" * left + label + "-" * (_WIDTH - left - len(label)) + "+"
 
 
-class Policy(enum.StrEnum):
+class HostKeyPolicy(enum.StrEnum):
     """How to treat an unknown host key."""
 
     ASK = "ask"
@@ -392,20 +398,20 @@ class Policy(enum.StrEnum):
     REFUSE = "refuse"
 
 
-def effective(asked: Policy, strict: str) -> Policy:
+def effective(asked: HostKeyPolicy, strict: str) -> HostKeyPolicy:
     """Combine rgt's own policy with StrictHostKeyChecking of ssh_config.
 
     ``yes`` refuses; ``accept-new`` accepts; ``no`` is treated as ``ask``: rgt never continues
     unverified.
     """
-    if strict == "yes" or asked is Policy.REFUSE:
-        return Policy.REFUSE
-    if strict == "accept-new" or asked is Policy.ACCEPT_NEW:
-        return Policy.ACCEPT_NEW
+    if strict == "yes" or asked is HostKeyPolicy.REFUSE:
+        return HostKeyPolicy.REFUSE
+    if strict == "accept-new" or asked is HostKeyPolicy.ACCEPT_NEW:
+        return HostKeyPolicy.ACCEPT_NEW
     return asked
 
 
-class Offered(msgspec.Struct, frozen=True):
+class OfferedKey(msgspec.Struct, frozen=True):
     """The key that a server showed."""
 
     type: str
@@ -413,12 +419,12 @@ class Offered(msgspec.Struct, frozen=True):
     """base64."""
 
     @property
-    def blob(self) -> bytes:
+    def key_blob(self) -> bytes:
         """The key in wire format."""
         return base64.b64decode(self.key)
 
 
-class Moved(msgspec.Struct, frozen=True):
+class MovedHost(msgspec.Struct, frozen=True):
     """The provider reports a new address of the box."""
 
     source: str
@@ -427,15 +433,15 @@ class Moved(msgspec.Struct, frozen=True):
     """The name under which the box was known before."""
 
 
-async def judge(
-    host: Host,
+async def judge_host_key(
+    host: SshHost,
     label: str,
-    offered: Offered,
-    known: Known,
+    offered: OfferedKey,
+    known: KnownLines,
     person: Person,
-    policy: Policy,
+    policy: HostKeyPolicy,
     by_hand: tuple[str, ...],
-    moved: Moved | None = None,
+    moved: MovedHost | None = None,
 ) -> None:
     """Return if the key may be trusted from now on; it has then been recorded.
 
@@ -452,38 +458,38 @@ async def judge(
     Raises:
         HostKeyRefused: it has changed, was not accepted, or it cannot be recorded.
     """
-    shown = f"{offered.type} {fingerprint(offered.blob)}"
+    shown = f"{offered.type} {fingerprint(offered.key_blob)}"
     changed = known.same_type(offered.type)
     if changed:
-        raise HostKeyRefused(_changed(host, label, shown, changed))
+        raise HostKeyRefused(_changed_key_message(host, label, shown, changed))
     rule = effective(policy, host.strict)
-    others = ", ".join(f"{entry.type} at {entry.at}" for entry in known.keys)
-    if rule is Policy.REFUSE or (rule is Policy.ACCEPT_NEW and others):
+    others = ", ".join(f"{entry.type} at {entry.location}" for entry in known.keys)
+    if rule is HostKeyPolicy.REFUSE or (rule is HostKeyPolicy.ACCEPT_NEW and others):
         if others:
             why = f"its {offered.type} key is unknown; known keys of this server: {others}"
         else:
             why = "its key is unknown, and unknown keys are refused"
         raise HostKeyRefused(
-            f"ssh: {label}: {why} (shown: {shown}); {_how(host, known.keys, by_hand, person.box)}"
+            f"ssh: {label}: {why} (shown: {shown}); {_describe_acceptance(host, known.keys, by_hand, person.box)}"
         )
-    if rule is Policy.ASK and not await _accepted(
+    if rule is HostKeyPolicy.ASK and not await _ask_to_accept(
         host, label, offered, shown, others, person, moved
     ):
         raise HostKeyRefused(
             f"ssh: {label}: its host key is unknown and was not accepted (shown: {shown}); "
-            + _how(host, known.keys, by_hand, person.box)
+            + _describe_acceptance(host, known.keys, by_hand, person.box)
         )
-    path = file_of(host)
+    path = file_for_new_keys(host)
     if path is None:
-        person.answers.accept(host.known_as, offered.type, offered.key)
+        person.answers.keep_accepted_key(host.known_as, offered.type, offered.key)
     else:
         # In a thread: another program may hold the file's lock.
         await asyncio.to_thread(
-            append, path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts
+            append_key, path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts
         )
 
 
-def file_of(host: Host) -> str | None:
+def file_for_new_keys(host: SshHost) -> str | None:
     """Return the known_hosts file for new keys; None = there is none."""
     first = next(iter(host.user_known_hosts), "")
     if first in NOWHERE:
@@ -491,54 +497,64 @@ def file_of(host: Host) -> str | None:
     return first
 
 
-async def _accepted(
-    host: Host,
+async def _ask_to_accept(
+    host: SshHost,
     label: str,
-    offered: Offered,
+    offered: OfferedKey,
     shown: str,
     others: str,
     person: Person,
-    moved: Moved | None,
+    moved: MovedHost | None,
 ) -> bool:
-    path = file_of(host)
+    path = file_for_new_keys(host)
     lines = [f"{label} shows an unknown host key:", shown]
     if moved is not None:
         lines.append(f"{moved.source} reports that the box has moved here from {moved.old}")
     if others:
         lines.append(f"CAUTION: this server is known with another type of key: {others}")
-    same = elsewhere(host, offered.type, offered.key)
+    same = find_same_key(host, offered.type, offered.key)
     if same:
-        lines.append("the very same key is known at " + ", ".join(entry.at for entry in same[:3]))
+        lines.append(
+            "the very same key is known at " + ", ".join(entry.location for entry in same[:3])
+        )
     lines.append(
         f"yes writes it to {path} as {host.known_as}"
         if path is not None
         else "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
     )
-    lines += art(offered.blob, _caption(offered))
-    answer = await person.ask(QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines))
+    lines += randomart(offered.key_blob, _key_caption(offered))
+    answer = await person.prompt_person(
+        QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines)
+    )
     return answer is not None and answer.strip().lower() == "yes"
 
 
-def _caption(offered: Offered) -> str:
+def _key_caption(offered: OfferedKey) -> str:
     name = (
         "ECDSA" if offered.type.startswith("ecdsa-") else offered.type.removeprefix("ssh-").upper()
     )
-    bits = key_bits(offered.type, offered.blob)
+    bits = key_bits(offered.type, offered.key_blob)
     if bits:
         return f"{name} {bits}"
     return name
 
 
-def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:
-    lines = "; ".join(f"{entry.at} has {entry.type} {fingerprint(entry.blob)}" for entry in known)
+def _changed_key_message(
+    host: SshHost, label: str, shown: str, known: tuple[KnownHostLine, ...]
+) -> str:
+    lines = "; ".join(
+        f"{entry.location} has {entry.type} {fingerprint(entry.key_blob)}" for entry in known
+    )
     return (
         f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Someone may be "
         "intercepting the connection, or the machine was reinstalled: ask the provider, and only if it was, forget the "
-        "old key: " + _forget(host, known)
+        "old key: " + _forget_command(host, known)
     )
 
 
-def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...], box: str) -> str:
+def _describe_acceptance(
+    host: SshHost, others: tuple[KnownHostLine, ...], by_hand: tuple[str, ...], box: str
+) -> str:
     """Return how the key can be accepted under the rules for this server."""
     strict = host.strict if host.strict == "yes" or (host.strict == "accept-new" and others) else ""
     options = ["-o", "StrictHostKeyChecking=ask"] if strict else []
@@ -546,7 +562,9 @@ def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...], box: s
     by_ssh = f"by `{shlex.join(('ssh', *options, *by_hand))}`"
     if others:
         # ssh treats a server known by another kind of key as one whose key has changed.
-        by_ssh = f"forget the other key ({_forget(host, others)}) and accept this one {by_ssh}"
+        by_ssh = (
+            f"forget the other key ({_forget_command(host, others)}) and accept this one {by_ssh}"
+        )
     if strict:
         closed = f"StrictHostKeyChecking is {strict}"
     elif host.batch:
@@ -565,7 +583,7 @@ def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...], box: s
 _COMPARE = "compare it with what the provider shows"
 
 
-def _forget(host: Host, known: tuple[Entry, ...]) -> str:
+def _forget_command(host: SshHost, known: tuple[KnownHostLine, ...]) -> str:
     return " ".join(
         f"`ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(path)}`"
         for path in dict.fromkeys(entry.path for entry in known)

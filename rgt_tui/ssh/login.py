@@ -20,8 +20,8 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import QuestionKind
-from rgt_tui.ssh.person import Deadline, Patience, Person
-from rgt_tui.ssh.ssh_route import Host
+from rgt_tui.ssh.person import PausableDeadline, Person, PromptWaiter
+from rgt_tui.ssh.ssh_route import SshHost
 
 _PASSWORD = re.compile(r"pass ?(word|code|phrase)", re.IGNORECASE)
 _ONCE = re.compile(r"one.?time|otp|token|verif|2fa|factor|duo", re.IGNORECASE)
@@ -46,7 +46,7 @@ class UsedKey(NamedTuple):
     """Its file; None = the agent has it."""
 
     @classmethod
-    def of(cls, pair: asyncssh.SSHKeyPair, path: str | None) -> UsedKey:
+    def from_pair(cls, pair: asyncssh.SSHKeyPair, path: str | None) -> UsedKey:
         """Return the part of a pair that is kept."""
         public = pair.public_data
         kind = public[4 : 4 + int.from_bytes(public[:4], "big")].decode("ascii", "replace")
@@ -67,11 +67,11 @@ class Login(asyncssh.SSHClient):
     """
 
     def __init__(
-        self, host: Host, person: Person, deadline: Deadline, login_seconds: float
+        self, host: SshHost, person: Person, deadline: PausableDeadline, login_seconds: float
     ) -> None:
         self.offered: asyncssh.SSHKey | None = None
         self.reached = False
-        self.patience = Patience(deadline, login_seconds)
+        self.patience = PromptWaiter(deadline, login_seconds)
         self.keyring = Keyring(host, person, self.patience)
         self.unanswered: list[str] = []
         self.used: UsedKey | None = None
@@ -95,7 +95,7 @@ class Login(asyncssh.SSHClient):
         """Record that the server was reached: from now on the login timeout applies."""
         self._connection = conn
         self.reached = True
-        self.deadline.extend(self._seconds)
+        self.deadline.extend_by(self._seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the connection to the agent."""
@@ -120,25 +120,25 @@ class Login(asyncssh.SSHClient):
 
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
         """Return the next key."""
-        self._methods()
+        self._remember_methods()
         if self._keys is None:
-            self._keys = self.keyring.keys()
+            self._keys = self.keyring.iterate_keys()
         pair = await anext(self._keys, None)
-        self.used = None if pair is None else UsedKey.of(pair, self.keyring.offered)
+        self.used = None if pair is None else UsedKey.from_pair(pair, self.keyring.offered)
         return pair
 
     async def password_auth_requested(self) -> str | None:
         """Return the password, remembered or entered."""
-        self._methods()
+        self._remember_methods()
         self.used = None
-        return await self._password(f"password of {self._host.where}", ())
+        return await self._choose_password(f"password of {self._host.user_host_port}", ())
 
     def kbdint_auth_requested(self) -> str | None:
         """Offer to answer challenges while some arrive.
 
         An offer without any counts as a failure.
         """
-        self._methods()
+        self._remember_methods()
         self.used = None
         if self._challenges == self._answerable or self._challenges >= MOST_CHALLENGES:
             return None
@@ -155,69 +155,73 @@ class Login(asyncssh.SSHClient):
         answers = []
         words = tuple(part for part in (name, *instructions.splitlines()) if part.strip())
         for prompt, echo in prompts:
-            title = f"{prompt.strip().rstrip(':') or 'answer'} of {self._host.where}"
+            title = f"{prompt.strip().rstrip(':') or 'answer'} of {self._host.user_host_port}"
             if not echo and _PASSWORD.search(prompt) and not _ONCE.search(prompt):
-                answer = await self._password(title, words)
+                answer = await self._choose_password(title, words)
             else:
                 kind = QuestionKind.TEXT if echo else QuestionKind.SECRET
-                answer = await self._ask(kind, title, words)
+                answer = await self._prompt_with_patience(kind, title, words)
             if answer is None:
                 return None
             answers.append(answer)
         return answers
 
-    def refused(self) -> None:
+    def drop_refused_password(self) -> None:
         """Drop the password, because the server refused the login."""
         if self._given is not None:
-            self._person.answers.drop_password(self._host.where, self._given)
+            self._person.answers.drop_password(self._host.user_host_port, self._given)
 
-    async def _password(self, title: str, words: tuple[str, ...]) -> str | None:
+    async def _choose_password(self, title: str, words: tuple[str, ...]) -> str | None:
         """Return a password that was not refused in this login.
 
         A person is prompted for it once.
         """
-        where, answers = self._host.where, self._person.answers
+        where, answers = self._host.user_host_port, self._person.answers
         if self._given is not None:
             answers.drop_password(where, self._given)
-        known = answers.password(where)
+        known = answers.find_password(where)
         if known is None or known == self._given:
             if self._fresh:
                 return None
-            known = await self.patience.wait(self._new_password(title, words))
+            known = await self.patience.wait_for_prompt(self._new_password(title, words))
         self._given = known
         return known
 
     async def _new_password(self, title: str, words: tuple[str, ...]) -> str | None:
         """Return a password entered for another box meanwhile, or prompt for one and keep it."""
-        where, answers = self._host.where, self._person.answers
-        async with self._person.idle(title), answers.lock("password", where):
-            known = answers.password(where)
+        where, answers = self._host.user_host_port, self._person.answers
+        async with self._person.idle(title), answers.prompt_lock("password", where):
+            known = answers.find_password(where)
             if known is None or known == self._given:
                 self._fresh = True
-                known = await self._put(QuestionKind.SECRET, title, words)
+                known = await self._put_prompt(QuestionKind.SECRET, title, words)
                 if known is not None:
                     answers.keep_password(where, known)
             return known
 
-    async def _ask(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
-        # Not `Patience.wait`: a one-time answer is useless after the connection is lost.
-        with self.patience.thinking():
+    async def _prompt_with_patience(
+        self, kind: QuestionKind, title: str, words: tuple[str, ...]
+    ) -> str | None:
+        # Not `PromptWaiter.wait_for_prompt`: a one-time answer is useless after the connection is lost.
+        with self.patience.while_thinking():
             async with self._person.idle(title):
-                return await self._put(kind, title, words)
+                return await self._put_prompt(kind, title, words)
 
     @property
-    def declined(self) -> bool:
+    def was_declined(self) -> bool:
         """Whether the person declined or was absent: another attempt would only prompt again."""
         return bool(self.unanswered or self.keyring.locked)
 
-    async def _put(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
+    async def _put_prompt(
+        self, kind: QuestionKind, title: str, words: tuple[str, ...]
+    ) -> str | None:
         lines = (*self._banner, *words, "kept in memory until rgt ends, never written")
-        answer = await self._person.ask(kind, title, lines)
+        answer = await self._person.prompt_person(kind, title, lines)
         if answer is None:
             self.unanswered.append(title)
         return answer
 
-    def _methods(self) -> None:
+    def _remember_methods(self) -> None:
         if self._connection is not None:
             self.methods = self.methods or tuple(self._connection.get_server_auth_methods())
 
@@ -259,10 +263,10 @@ def public_part(text: bytes) -> asyncssh.SSHKey | None:
             return None
         rest = data[len(_MAGIC) :]
         for _ in range(3):  # cipher, key derivation, its options
-            _, rest = _string(rest)
+            _, rest = _split_string(rest)
         count, rest = int.from_bytes(rest[:4], "big"), rest[4:]
-        blob, _ = _string(rest)
-        kind, _ = _string(blob)
+        blob, _ = _split_string(rest)
+        kind, _ = _split_string(blob)
         if count != 1:
             return None
         return asyncssh.import_public_key(kind + b" " + base64.b64encode(blob))
@@ -270,14 +274,14 @@ def public_part(text: bytes) -> asyncssh.SSHKey | None:
         return None
 
 
-def _string(data: bytes) -> tuple[bytes, bytes]:
+def _split_string(data: bytes) -> tuple[bytes, bytes]:
     size = int.from_bytes(data[:4], "big")
     if len(data) < 4 + size:
         raise ValueError("cut off")
     return data[4 : 4 + size], data[4 + size :]
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedIdentity(msgspec.Struct, frozen=True):
     """The content of one identity file."""
 
     key: asyncssh.SSHKey | None = None
@@ -292,12 +296,14 @@ class Loaded(msgspec.Struct, frozen=True):
     missing: bool = False
 
 
-def load(path: str) -> Loaded:
+def load_identity(path: str) -> LoadedIdentity:
     """Read an identity file and the ``.pub`` and ``-cert.pub`` next to it."""
-    return _load(path, _stamp(path), _stamp(f"{path}.pub"), _stamp(f"{path}-cert.pub"))
+    return _load_cached(
+        path, _file_stamp(path), _file_stamp(f"{path}.pub"), _file_stamp(f"{path}-cert.pub")
+    )
 
 
-def _stamp(path: str) -> tuple[int, int, int, int] | None:
+def _file_stamp(path: str) -> tuple[int, int, int, int] | None:
     try:
         status = os.stat(path)  # noqa: PTH116 (one call, no object)
     except OSError:
@@ -306,7 +312,7 @@ def _stamp(path: str) -> tuple[int, int, int, int] | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _load(path: str, *_stamps: object) -> Loaded:
+def _load_cached(path: str, *_stamps: object) -> LoadedIdentity:
     public = read_public(f"{path}.pub")
     certificate = read_certificate(f"{path}-cert.pub")
     try:
@@ -314,11 +320,11 @@ def _load(path: str, *_stamps: object) -> Loaded:
         status = os.stat(path)  # noqa: PTH116
     except FileNotFoundError:
         # Only the public half exists: the agent may have the private one.
-        return Loaded(public=public, certificate=certificate, missing=True)
+        return LoadedIdentity(public=public, certificate=certificate, missing=True)
     except OSError as error:
-        return Loaded(public=public, problem=f"{path}: {error.strerror}", missing=True)
+        return LoadedIdentity(public=public, problem=f"{path}: {error.strerror}", missing=True)
     if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.getuid() and b"PRIVATE" in text:
-        return Loaded(
+        return LoadedIdentity(
             public=public,
             certificate=certificate,
             problem=f"{path}: others may read it, so rgt does not use it; chmod 600 {shlex.quote(path)}",
@@ -326,14 +332,18 @@ def _load(path: str, *_stamps: object) -> Loaded:
     try:
         key = asyncssh.import_private_key(text)
     except asyncssh.KeyEncryptionError:
-        return Loaded(public=public or public_part(text), certificate=certificate, sealed=True)
+        return LoadedIdentity(
+            public=public or public_part(text), certificate=certificate, sealed=True
+        )
     except (asyncssh.KeyImportError, ValueError) as error:
         if "assphrase" in str(error):
-            return Loaded(public=public or public_part(text), certificate=certificate, sealed=True)
+            return LoadedIdentity(
+                public=public or public_part(text), certificate=certificate, sealed=True
+            )
         public = public or read_public(path)
         problem = None if public is not None else f"{path}: {error}"
-        return Loaded(public=public, certificate=certificate, problem=problem)
-    return Loaded(key=key, public=key.convert_to_public(), certificate=certificate)
+        return LoadedIdentity(public=public, certificate=certificate, problem=problem)
+    return LoadedIdentity(key=key, public=key.convert_to_public(), certificate=certificate)
 
 
 def read_public(path: str) -> asyncssh.SSHKey | None:
@@ -371,7 +381,7 @@ class Keyring:
         offered: The file of the last offered key; None = the agent has it.
     """
 
-    def __init__(self, host: Host, person: Person, patience: Patience) -> None:
+    def __init__(self, host: SshHost, person: Person, patience: PromptWaiter) -> None:
         self.locked: list[str] = []
         self.notes: list[str] = []
         self.tried: list[str] = []
@@ -382,9 +392,9 @@ class Keyring:
         self._agent: asyncssh.SSHAgentClient | None = None
         self._refused: set[str] = set()
 
-    async def keys(self) -> AsyncIterator[asyncssh.SSHKeyPair]:
+    async def iterate_keys(self) -> AsyncIterator[asyncssh.SSHKeyPair]:
         """Yield the keys: agent keys that a file names, other agent keys, then keys from files."""
-        files = [(path, load(path)) for path in self._host.identities]
+        files = [(path, load_identity(path)) for path in self._host.identities]
         named = {loaded.public.public_data for _, loaded in files if loaded.public is not None}
         certificates = [
             cert
@@ -394,24 +404,24 @@ class Keyring:
         certificates += [
             loaded.certificate for _, loaded in files if loaded.certificate is not None
         ]
-        held = await self._held()
-        wanted = [pair for pair in held if _bare(pair) in named]
+        held = await self._agent_keys()
+        wanted = [pair for pair in held if _bare_public_key(pair) in named]
         if not self._host.identities_only:
-            wanted += [pair for pair in held if _bare(pair) not in named]
+            wanted += [pair for pair in held if _bare_public_key(pair) not in named]
         offered = set()
         for pair in wanted:
-            offered.add(_bare(pair))
-            for found in _with(pair, certificates):
+            offered.add(_bare_public_key(pair))
+            for found in _with_certificates(pair, certificates):
                 self.offered = None
-                yield self._offer(
+                yield self._note_tried(
                     found, f"agent: {pair.get_comment(errors='replace') or pair.get_algorithm()}"
                 )
         for path, loaded in files:
             if loaded.public is not None and loaded.public.public_data in offered:
                 continue
-            for found in _with(await self._own(path, loaded), certificates):
+            for found in _with_certificates(await self._key_of_file(path, loaded), certificates):
                 self.offered = path
-                yield self._offer(found, path)
+                yield self._note_tried(found, path)
 
     def close(self) -> None:
         """Close the connection to the agent."""
@@ -419,7 +429,7 @@ class Keyring:
             self._agent.close()
             self._agent = None
 
-    def _offer(self, pair: asyncssh.SSHKeyPair, name: str) -> asyncssh.SSHKeyPair:
+    def _note_tried(self, pair: asyncssh.SSHKeyPair, name: str) -> asyncssh.SSHKeyPair:
         shown = f"{name} (certificate)" if pair.has_cert else name
         if shown not in self.tried:
             self.tried.append(shown)
@@ -431,7 +441,7 @@ class Keyring:
             self.notes.append(f"{path}: no certificate could be read")
         return found
 
-    async def _held(self) -> list[asyncssh.SSHKeyPair]:
+    async def _agent_keys(self) -> list[asyncssh.SSHKeyPair]:
         if self._host.agent is None:
             return []
         try:
@@ -448,39 +458,39 @@ class Keyring:
             self.notes.append(f"the SSH agent at {self._host.agent} does not answer ({error})")
             return []
 
-    async def _own(self, path: str, loaded: Loaded) -> asyncssh.SSHKeyPair | None:
+    async def _key_of_file(self, path: str, loaded: LoadedIdentity) -> asyncssh.SSHKeyPair | None:
         if loaded.problem is not None:
             self.notes.append(loaded.problem)
         if loaded.missing and self._host.identities_given and loaded.public is None:
             self.notes.append(f"{path}: no such key file")
-        key = loaded.key if loaded.key is not None else self._person.answers.key(path)
+        key = loaded.key if loaded.key is not None else self._person.answers.find_unlocked_key(path)
         if key is None and loaded.sealed and loaded.public is not None:
-            return SealedKey(loaded.public, path, self._unlock)
+            return SealedKey(loaded.public, path, self._unlock_once)
         if key is None and loaded.sealed:
             # An old format: even the public half is unknown without the passphrase.
             with contextlib.suppress(ValueError):
-                key = await self._unlock(path)
+                key = await self._unlock_once(path)
         if key is None:
             return None
         return asyncssh.load_keypairs([key])[0]
 
-    async def _unlock(self, path: str) -> asyncssh.SSHKey:
+    async def _unlock_once(self, path: str) -> asyncssh.SSHKey:
         if path in self._refused:
             raise ValueError("asked already")
-        return await self._patience.wait(self._unlocked(path))
+        return await self._patience.wait_for_prompt(self._prompt_passphrase(path))
 
-    async def _unlocked(self, path: str) -> asyncssh.SSHKey:
+    async def _prompt_passphrase(self, path: str) -> asyncssh.SSHKey:
         answers = self._person.answers
         title = f"passphrase of {path}"
-        async with self._person.idle(title), answers.lock("key", path):
-            known = answers.key(path)
+        async with self._person.idle(title), answers.prompt_lock("key", path):
+            known = answers.find_unlocked_key(path)
             if known is not None:
                 return known
             lines = (
-                f"to log in at {self._host.where}",
+                f"to log in at {self._host.user_host_port}",
                 "kept in memory until rgt ends, never written",
             )
-            phrase = await self._person.ask(QuestionKind.SECRET, title, lines)
+            phrase = await self._person.prompt_person(QuestionKind.SECRET, title, lines)
             if phrase is None:
                 self._refused.add(path)
                 self.locked.append(path)
@@ -498,7 +508,7 @@ class Keyring:
             return key
 
 
-def _bare(pair: asyncssh.SSHKeyPair) -> bytes:
+def _bare_public_key(pair: asyncssh.SSHKeyPair) -> bytes:
     """Return the public key of a pair, without the certificate that an agent may have added."""
     if not pair.algorithm.endswith(b"-cert-v01@openssh.com"):
         return pair.public_data
@@ -509,7 +519,7 @@ def _bare(pair: asyncssh.SSHKeyPair) -> bytes:
         return pair.public_data
 
 
-def _with(
+def _with_certificates(
     pair: asyncssh.SSHKeyPair | None, certificates: list[asyncssh.SSHCertificate]
 ) -> list[asyncssh.SSHKeyPair]:
     """Return a key with each of its certificates, then the key alone."""

@@ -47,18 +47,18 @@ def may_be_there(name: str, cache: str = LOADERS_CACHE) -> bool:
 
 
 @contextmanager
-def told_quickly() -> Iterator[None]:
+def fast_library_search() -> Iterator[None]:
     """Make `find_library` fail fast for missing libraries, only for asyncssh's names."""
     import ctypes.util  # not needed before the first frame of the dashboard
 
     find = ctypes.util.find_library
 
-    def quick(name: str) -> str | None:
+    def find_known_library(name: str) -> str | None:
         if name in ASKED and not may_be_there(name):
             return None
         return find(name)
 
-    ctypes.util.find_library = quick
+    ctypes.util.find_library = find_known_library
     try:
         yield
     finally:
@@ -78,7 +78,7 @@ class ImportsAsyncssh:
         load = found.loader.exec_module
 
         def load_quickly(module: ModuleType) -> None:
-            with told_quickly():
+            with fast_library_search():
                 load(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
@@ -87,7 +87,7 @@ class ImportsAsyncssh:
         return found
 
 
-def begin() -> None:
+def install_hook() -> None:
     """Install the hook, only on Linux, where the search is slow."""
     if sys.platform == "linux" and "asyncssh" not in sys.modules:
         sys.meta_path.insert(0, ImportsAsyncssh())

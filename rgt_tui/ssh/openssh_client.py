@@ -24,10 +24,10 @@ from pathlib import Path
 
 import asyncssh
 
-from rgt_tui.files import publish
+from rgt_tui.files import replace_file
 from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
-from rgt_tui.ssh.login import Login, load
-from rgt_tui.ssh.ssh_route import Host
+from rgt_tui.ssh.login import Login, load_identity
+from rgt_tui.ssh.ssh_route import SshHost
 
 PIPE_BYTES = 1 << 20
 """Size of its output pipe: it continues while received data is written."""
@@ -66,7 +66,7 @@ class BulkClient:
     def __init__(self, words: tuple[str, ...], folder: tempfile.TemporaryDirectory[str]) -> None:
         self._words, self._folder = words, folder
 
-    def start(self, command: str) -> subprocess.Popen[bytes]:
+    def start_command(self, command: str) -> subprocess.Popen[bytes]:
         """Start a command for the login shell of the box; it blocks briefly.
 
         Raises:
@@ -122,7 +122,7 @@ def bulk_client(
         raise NotCarried("there is no ssh program on this machine")
     host, login = connection.get_extra_info("rgt_host"), connection.get_extra_info("rgt_login")
     peer = connection.get_extra_info("peername")
-    if not isinstance(host, Host) or not isinstance(login, Login) or not isinstance(peer, tuple):
+    if not isinstance(host, SshHost) or not isinstance(login, Login) or not isinstance(peer, tuple):
         raise NotCarried("how the login was done is not known")
     if connection.get_extra_info("rgt_below") is not None or host.proxy_command is not None:
         raise NotCarried("the way there leads through another host or program")
@@ -132,11 +132,11 @@ def bulk_client(
     remove_left_folders()
     folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
     try:
-        identity = _identity(login, Path(folder.name))
+        identity = _find_identity(login, Path(folder.name))
         line = f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n"
         known = Path(folder.name) / "known_hosts"
         known.write_text(line, encoding="ascii")
-        words = _words(program, host, peer, key, identity, known)
+        words = _ssh_arguments(program, host, peer, key, identity, known)
     except BaseException:
         folder.cleanup()
         raise
@@ -182,9 +182,9 @@ def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tup
     key = connection.get_server_host_key()
     if key is None:
         raise NotCarried("the host key is not known")
-    name = _quoted(file)
+    name = _quote_path(file)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    publish(file, f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n".encode())
+    replace_file(file, f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n".encode())
     said = (
         "StrictHostKeyChecking=yes", f"HostKeyAlias={ALIAS}", f"UserKnownHostsFile={name}",
         "GlobalKnownHostsFile=/dev/null", "UpdateHostKeys=no", "CheckHostIP=no",
@@ -192,9 +192,9 @@ def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tup
     return tuple(word for option in said for word in ("-o", option))
 
 
-def _words(
+def _ssh_arguments(
     program: str,
-    host: Host,
+    host: SshHost,
     peer: tuple[str, int],
     key: asyncssh.SSHKey,
     identity: str,
@@ -205,8 +205,8 @@ def _words(
     options = [
         *PINNED,
         f"HostKeyAlgorithms={','.join(algorithms)}",
-        f"UserKnownHostsFile={_quoted(known)}",
-        f"IdentityAgent={_quoted(Path(host.agent)) if host.agent else 'none'}",
+        f"UserKnownHostsFile={_quote_path(known)}",
+        f"IdentityAgent={_quote_path(Path(host.agent)) if host.agent else 'none'}",
         f"Ciphers={host.ciphers or CIPHERS_FIRST}",
         f"KexAlgorithms={host.kex or KEX_FIRST}",
         *([f"MACs={host.macs}"] if host.macs else []),
@@ -223,7 +223,7 @@ def _words(
     )  # fmt: skip
 
 
-def _identity(login: Login, folder: Path) -> str:
+def _find_identity(login: Login, folder: Path) -> str:
     """Return the file that identifies the key that the server accepted."""
     key = login.used
     if key is None:
@@ -236,14 +236,14 @@ def _identity(login: Login, folder: Path) -> str:
         public = folder / "identity.pub"
         public.write_text(f"{key.type} {base64.b64encode(key.public).decode()}\n", encoding="ascii")
         return str(public)
-    if load(key.path).key is None:
+    if load_identity(key.path).key is None:
         raise NotCarried("the key has a passphrase and is in no SSH agent")
     if not _PLAIN.fullmatch(key.path):
         raise NotCarried("the name of the key's file has characters that ssh expands")
     return key.path
 
 
-def _quoted(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     text = str(path)
     if not _PLAIN.fullmatch(text):
         raise NotCarried(f"{text} has characters that ssh expands")

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 import asyncssh
 
-from rgt_tui.model import Ask, Question, QuestionKind, clean
+from rgt_tui.model import Ask, BoxQuestion, QuestionKind, clean_text
 
 
-class Deadline:
+class PausableDeadline:
     """An `asyncio.timeout` that other tasks can move, paused while a person is prompted."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._timeout: asyncio.Timeout | None = None
         self._open = 0
-        self._entered: Token[tuple[Deadline, ...]] | None = None
+        self._entered: Token[tuple[PausableDeadline, ...]] | None = None
 
-    async def __aenter__(self) -> Deadline:
+    async def __aenter__(self) -> PausableDeadline:
         self._timeout = asyncio.timeout(self.seconds)
         await self._timeout.__aenter__()
         self._entered = _deadlines.set((*_deadlines.get(), self))
@@ -43,16 +43,16 @@ class Deadline:
         await timeout.__aexit__(kind, error, trace)
 
     @property
-    def runs(self) -> bool:
+    def will_expire(self) -> bool:
         """Whether it will expire."""
         return self._timeout is not None and self._timeout.when() is not None
 
-    def stop(self) -> None:
+    def remove_limit(self) -> None:
         """Remove the limit: the part that had one is done."""
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(None)
 
-    def extend(self, seconds: float) -> None:
+    def extend_by(self, seconds: float) -> None:
         """Let it expire this many seconds from now."""
         if self._timeout is not None and not self._timeout.expired() and not self._open:
             self._timeout.reschedule(asyncio.get_running_loop().time() + seconds)
@@ -67,17 +67,17 @@ class Deadline:
             yield
         finally:
             self._open -= 1
-            self.extend(seconds)
+            self.extend_by(seconds)
 
 
-_deadlines: ContextVar[tuple[Deadline, ...]] = ContextVar("deadlines", default=())
+_deadlines: ContextVar[tuple[PausableDeadline, ...]] = ContextVar("deadlines", default=())
 """The time limits of the current task: of a command and of its login."""
 _default_ask: ContextVar[Ask | None] = ContextVar("default_ask", default=None)
 
 
 @contextlib.contextmanager
 def answered_by(ask: Ask) -> Iterator[None]:
-    """Let `ask` answer prompts of all connections opened inside without an explicit person.
+    """Let `prompt_person` answer prompts of all connections opened inside without an explicit person.
 
     A command on a terminal sets it once, instead of passing it through each function that connects.
     """
@@ -88,7 +88,7 @@ def answered_by(ask: Ask) -> Iterator[None]:
         _default_ask.reset(token)
 
 
-def default_ask() -> Ask | None:
+def default_prompt() -> Ask | None:
     """Return what `answered_by` has set; None = nobody answers."""
     return _default_ask.get()
 
@@ -96,7 +96,7 @@ def default_ask() -> Ask | None:
 T = TypeVar("T")
 
 
-class Patience:
+class PromptWaiter:
     """Waits for a person during one login.
 
     Args:
@@ -109,31 +109,31 @@ class Patience:
 
     __slots__ = ("_deadline", "_question", "_seconds", "asked")
 
-    def __init__(self, deadline: Deadline, seconds: float) -> None:
+    def __init__(self, deadline: PausableDeadline, seconds: float) -> None:
         self.asked = False
         self._deadline = deadline
         self._seconds = seconds
         self._question: asyncio.Task[Any] | None = None
 
     @contextlib.contextmanager
-    def thinking(self) -> Iterator[None]:
+    def while_thinking(self) -> Iterator[None]:
         """A context entered while a person thinks."""
         self.asked = True
         with self._deadline.open_end(self._seconds):
             yield
 
-    async def wait(self, asking: Coroutine[Any, Any, T]) -> T:
+    async def wait_for_prompt(self, asking: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine that prompts a person and stores the answer.
 
         A server that disconnects meanwhile cancels the caller. The prompt remains open; see
-        `outlived`.
+        `wait_for_answer`.
         """
         question = asyncio.ensure_future(asking)
         self._question = question
-        with self.thinking():
+        with self.while_thinking():
             return await asyncio.shield(question)
 
-    async def outlived(self) -> bool:
+    async def wait_for_answer(self) -> bool:
         """Wait for the answer of a prompt that outlived its connection.
 
         Return whether there was one.
@@ -143,7 +143,7 @@ class Patience:
         await asyncio.wait([self._question])
         return True
 
-    def drop(self) -> None:
+    def cancel_prompt(self) -> None:
         """Cancel a prompt that is no longer needed."""
         if self._question is not None:
             self._question.cancel()
@@ -154,7 +154,7 @@ Subject = tuple[str, str]
 """What an answer is about: a kind, and a name within it."""
 
 
-class Answers:
+class LoginAnswers:
     """Passwords, unlocked keys and accepted host keys. One object may serve a whole fleet.
 
     Answers are kept in memory: a reconnect needs no person, and a hundred boxes behind one jump
@@ -170,11 +170,11 @@ class Answers:
     def __repr__(self) -> str:
         return "Answers(…)"
 
-    def lock(self, kind: str, name: str) -> asyncio.Lock:
+    def prompt_lock(self, kind: str, name: str) -> asyncio.Lock:
         """Return the lock to hold while prompting about a subject."""
         return self._locks.setdefault((kind, name), asyncio.Lock())
 
-    def password(self, where: str) -> str | None:
+    def find_password(self, where: str) -> str | None:
         """Return the password of ``user@host:port``, if one was entered."""
         return self._passwords.get(where)
 
@@ -187,7 +187,7 @@ class Answers:
         if password is None or self._passwords.get(where) == password:
             self._passwords.pop(where, None)
 
-    def key(self, path: str) -> asyncssh.SSHKey | None:
+    def find_unlocked_key(self, path: str) -> asyncssh.SSHKey | None:
         """Return an encrypted key that has been unlocked."""
         return self._keys.get(path)
 
@@ -195,11 +195,11 @@ class Answers:
         """Keep an unlocked key."""
         self._keys[path] = key
 
-    def accepted(self, name: str) -> frozenset[tuple[str, str]]:
+    def accepted_keys(self, name: str) -> frozenset[tuple[str, str]]:
         """Return the accepted host keys (type, base64) of a server that has no file for them."""
         return frozenset(self._accepted.get(name, ()))
 
-    def accept(self, name: str, kind: str, key: str) -> None:
+    def keep_accepted_key(self, name: str, kind: str, key: str) -> None:
         """Keep an accepted host key."""
         self._accepted.setdefault(name, set()).add((kind, key))
 
@@ -232,25 +232,27 @@ class Person:
         self,
         box: str,
         ask: Ask | None = None,
-        answers: Answers | None = None,
+        answers: LoginAnswers | None = None,
         idle: Idle | None = None,
     ) -> None:
         self.box = box
-        self.answers = Answers() if answers is None else answers
+        self.answers = LoginAnswers() if answers is None else answers
         self.idle: Idle = _at_once if idle is None or ask is None else idle
         self._ask = ask
 
     @property
-    def there(self) -> bool:
+    def is_present(self) -> bool:
         """Whether there is a person to answer."""
         return self._ask is not None
 
-    async def ask(self, kind: QuestionKind, title: str, lines: tuple[str, ...] = ()) -> str | None:
+    async def prompt_person(
+        self, kind: QuestionKind, title: str, lines: tuple[str, ...] = ()
+    ) -> str | None:
         """Prompt and wait; None = refused, or there is nobody."""
         if self._ask is None:
             return None
-        said = tuple(clean(line)[:LONGEST_LINE] for line in lines[:MOST_LINES])
-        question = Question(0, self.box, kind, clean(title)[:LONGEST_LINE], said)
+        said = tuple(clean_text(line)[:LONGEST_LINE] for line in lines[:MOST_LINES])
+        question = BoxQuestion(0, self.box, kind, clean_text(title)[:LONGEST_LINE], said)
         with contextlib.ExitStack() as waiting:
             for deadline in _deadlines.get():
                 waiting.enter_context(deadline.open_end(deadline.seconds))

@@ -1,4 +1,4 @@
-"""The agent's ``cat`` verb: the exact bytes of a file on a box, in pieces, in bounded memory.
+"""The agent's ``stream_cat`` verb: the exact bytes of a file on a box, in pieces, in bounded memory.
 
 asyncssh's own reader reopens the window by more than was consumed whenever reading pauses between
 two deliveries, and then buffers hundreds of megabytes of a fast sender. Here reading pauses late
@@ -15,9 +15,15 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.model import clean
-from rgt_tui.ssh.deployment import Deployed
-from rgt_tui.ssh.remote_command import lost, not_opened, open_session, record, run
+from rgt_tui.model import clean_text
+from rgt_tui.ssh.deployment import DeployedAgent
+from rgt_tui.ssh.remote_command import (
+    channel_open_error,
+    connection_lost_error,
+    extract_record,
+    open_session,
+    run_command,
+)
 from rgt_tui.ssh.ssh_errors import BoxError, Unreachable
 
 WINDOW = 256 << 10
@@ -27,7 +33,7 @@ STDERR_BYTES = 4096
 LONGEST_LINE = 64 << 10
 
 
-class Pipe(asyncssh.SSHClientSession[bytes]):
+class OutputPipe(asyncssh.SSHClientSession[bytes]):
     """A session whose output can be awaited.
 
     Attributes:
@@ -75,9 +81,9 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
             EOFError: no more data will arrive.
             asyncssh.Error: the connection was lost.
         """
-        await self._more(0)
+        await self._wait_for_more(0)
         data = bytes(memoryview(self._data)[:most])
-        self._drop(len(data))
+        self._drop_bytes(len(data))
         return data
 
     async def readline(self) -> bytes:
@@ -92,19 +98,19 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
             searched = len(self._data)
             if searched > LONGEST_LINE:
                 raise EOFError("a line without an end")
-            await self._more(searched)
+            await self._wait_for_more(searched)
         line = bytes(memoryview(self._data)[: end + 1])
-        self._drop(len(line))
+        self._drop_bytes(len(line))
         return line
 
-    async def _more(self, than: int) -> None:
+    async def _wait_for_more(self, than: int) -> None:
         while len(self._data) <= than:
             if self._ended:
                 raise self._error or EOFError("the command ended")
             self._news.clear()
             await self._news.wait()
 
-    def _drop(self, count: int) -> None:
+    def _drop_bytes(self, count: int) -> None:
         del self._data[:count]
         if self._paused and len(self._data) <= LOW and self._chan is not None:
             self._paused = False
@@ -113,13 +119,13 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
 
 async def open_pipe(
     connection: asyncssh.SSHClientConnection, command: str
-) -> tuple[asyncssh.SSHClientChannel[bytes], Pipe]:
+) -> tuple[asyncssh.SSHClientChannel[bytes], OutputPipe]:
     """Start a command on a box; its standard input stays open until the channel is closed.
 
     Raises:
         asyncssh.Error: it cannot be started.
     """
-    pipe = Pipe()
+    pipe = OutputPipe()
     channel = await open_session(connection, lambda: pipe, command, window=WINDOW)
     return channel, pipe
 
@@ -157,22 +163,22 @@ class FileListed(msgspec.Struct, frozen=True):
     mtime: float
 
 
-class _Data(msgspec.Struct, frozen=True, tag_field="t", tag="data"):
+class _DataRecord(msgspec.Struct, frozen=True, tag_field="t", tag="data"):
     n: int
 
 
-class _Error(msgspec.Struct, frozen=True, tag_field="t", tag="error"):
+class _ErrorRecord(msgspec.Struct, frozen=True, tag_field="t", tag="error"):
     text: str
 
 
-class _End(msgspec.Struct, frozen=True, tag_field="t", tag="end"):
+class _EndRecord(msgspec.Struct, frozen=True, tag_field="t", tag="end"):
     pass
 
 
-_decode = msgspec.json.Decoder(FileBegins | _Data | _Error | _End).decode
+_decode = msgspec.json.Decoder(FileBegins | _DataRecord | _ErrorRecord | _EndRecord).decode
 
 
-class Place:
+class FileProgress:
     """The position up to which a file has been received; it survives the connection.
 
     Attributes:
@@ -185,18 +191,18 @@ class Place:
         self.offset = 0
         self._before = b""
 
-    def begin(self, file: FileBegins) -> None:
+    def begin_file(self, file: FileBegins) -> None:
         """Switch to a file; one that is merely resumed keeps the received bytes."""
         if (file.why, file.start) != ("resumed", self.offset):
             self._before = b""
         self.inode, self.offset = file.inode, file.start
 
-    def advance(self, data: bytes) -> None:
+    def add_piece(self, data: bytes) -> None:
         """Count a piece as received."""
         self.offset += len(data)
         self._before = (self._before + data)[-KEPT:]
 
-    def cursor(self) -> str | None:
+    def resume_cursor(self) -> str | None:
         """Return the cursor for resuming; None before the first piece."""
         if self.inode is None:
             return None
@@ -204,9 +210,9 @@ class Place:
         return f"{self.inode}:{self.offset}:{len(self._before)}:{digest}"
 
 
-async def cat(
+async def stream_cat(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     *words: str,
     silence: float | None = None,
 ) -> AsyncIterator[FileBegins | bytes]:
@@ -224,13 +230,13 @@ async def cat(
         Unreachable: the connection was lost, or nothing arrived for `silence` seconds.
         EOFError: it ended without an end record.
     """
-    command = deployed.command("cat", *words)
+    command = deployed.build_command("cat", *words)
     try:
-        channel, pipe = await _soon(open_pipe(connection, command), silence)
+        channel, pipe = await _await_within(open_pipe(connection, command), silence)
     except asyncssh.ChannelOpenError as error:
-        raise not_opened(connection, error, "to run commands") from error
+        raise channel_open_error(connection, error, "to run commands") from error
     try:
-        said = await _first(pipe, silence)
+        said = await _read_first_record(pipe, silence)
         while True:
             try:
                 found = _decode(said)
@@ -238,45 +244,47 @@ async def cat(
                 raise CatFailed(
                     f"the agent sent something that is not a record: {error}"
                 ) from error
-            if isinstance(found, _End):
+            if isinstance(found, _EndRecord):
                 return
-            if isinstance(found, _Error):
-                raise CatFailed(clean(found.text))
+            if isinstance(found, _ErrorRecord):
+                raise CatFailed(clean_text(found.text))
             if isinstance(found, FileBegins):
                 yield found
             else:
-                async for data in _received(pipe, found.n, silence):
+                async for data in _iterate_pieces(pipe, found.n, silence):
                     yield data
-            said = await _soon(pipe.readline(), silence)
+            said = await _await_within(pipe.readline(), silence)
     except EOFError as error:
         last = pipe.words.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise EOFError(f"the agent ended: {last}" if last else "the connection ended") from error
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     finally:
         channel.close()
 
 
-async def _first(pipe: Pipe, silence: float | None) -> bytes:
+async def _read_first_record(pipe: OutputPipe, silence: float | None) -> bytes:
     """Return the first record, after the output of the login shell's start-up files."""
     for _ in range(MOST_GREETINGS):
-        line = record(await _soon(pipe.readline(), silence))
+        line = extract_record(await _await_within(pipe.readline(), silence))
         if line:
             return line
     raise CatFailed("the login shell on the box prints endlessly, so the agent cannot start")
 
 
-async def _received(pipe: Pipe, left: int, silence: float | None) -> AsyncIterator[bytes]:
+async def _iterate_pieces(
+    pipe: OutputPipe, left: int, silence: float | None
+) -> AsyncIterator[bytes]:
     """Yield a piece as it arrives: on a slow, unstable connection every received byte counts."""
     if not 0 < left <= LONGEST_PIECE:
         raise CatFailed(f"the agent announced a piece of {left} bytes")
     while left:
-        data = await _soon(pipe.read(min(left, AT_ONCE)), silence)
+        data = await _await_within(pipe.read(min(left, AT_ONCE)), silence)
         left -= len(data)
         yield data
 
 
-async def _soon(coming: Awaitable[T], silence: float | None) -> T:
+async def _await_within(coming: Awaitable[T], silence: float | None) -> T:
     late = asyncio.timeout(silence)
     try:
         async with late:
@@ -290,8 +298,8 @@ async def _soon(coming: Awaitable[T], silence: float | None) -> T:
         ) from None
 
 
-async def listed(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, patterns: tuple[str, ...]
+async def list_matching_files(
+    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, patterns: tuple[str, ...]
 ) -> tuple[FileListed, ...]:
     """Return the existing files of these paths and globs, the most recently written first.
 
@@ -302,8 +310,10 @@ async def listed(
         Unreachable: the connection was lost.
     """
     words = [word for pattern in patterns for word in ("--list", pattern)]
-    done = await run(connection, deployed.command("cat", *words), name="listing the files")
-    lines = [line for raw in done.out.splitlines() if (line := record(raw))]
+    done = await run_command(
+        connection, deployed.build_command("cat", *words), name="listing the files"
+    )
+    lines = [line for raw in done.out.splitlines() if (line := extract_record(raw))]
     try:
         return tuple(msgspec.json.decode(line, type=FileListed) for line in lines)
     except (msgspec.DecodeError, RecursionError) as error:

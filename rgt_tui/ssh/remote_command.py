@@ -11,7 +11,7 @@ import asyncssh
 import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
-from rgt_tui.model import MAX_FRAME_BYTES, clean, cleaned
+from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
 from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, NoCommands, Unreachable
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _BEGINS = b'{"'
 
 
-def record(line: bytes) -> bytes:
+def extract_record(line: bytes) -> bytes:
     """Return the JSON object at the end of a line; empty if there is none.
 
     Output of a login shell's start-up files precedes a command's own, often in its first line: a
@@ -31,7 +31,7 @@ def record(line: bytes) -> bytes:
     return b""
 
 
-def decoded(line: bytes, kind: type[T], what: str) -> T:
+def decode_answer(line: bytes, kind: type[T], what: str) -> T:
     """Return a line printed by an agent verb, with cleaned texts except those of type `Exact`.
 
     Args:
@@ -43,7 +43,7 @@ def decoded(line: bytes, kind: type[T], what: str) -> T:
         CommandFailed: it cannot be used.
     """
     try:
-        return cleaned(msgspec.json.decode(line, type=kind))
+        return clean_decoded(msgspec.json.decode(line, type=kind))
     except (msgspec.DecodeError, RecursionError) as error:
         raise CommandFailed(f"{what} cannot be used: {error}") from error
 
@@ -60,7 +60,7 @@ class LineSplitter:
         self._rest = bytearray()
         self._skipping = False
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def split_lines(self, data: bytes) -> list[bytes]:
         """Return the lines that `data` completes, without line feeds.
 
         An incomplete line is only buffered.
@@ -118,20 +118,20 @@ async def open_session(
         options: More options for `asyncssh.SSHClientConnection.create_session`.
 
     Raises:
-        asyncssh.ChannelOpenError: it is refused; `not_opened` explains it.
+        asyncssh.ChannelOpenError: it is refused; `channel_open_error` explains it.
         asyncssh.Error: it cannot be started.
     """
     for wait in FREED:
         try:
-            return await _open(connection, make, command, options)
+            return await _open_channel(connection, make, command, options)
         except asyncssh.ChannelOpenError as error:
             if not no_further(connection, error):
                 raise
         await asyncio.sleep(wait)
-    return await _open(connection, make, command, options)
+    return await _open_channel(connection, make, command, options)
 
 
-async def _open(
+async def _open_channel(
     connection: asyncssh.SSHClientConnection,
     make: Make,
     command: str | None,
@@ -145,10 +145,12 @@ async def _open(
 def no_further(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError) -> bool:
     """Return whether only this session is refused: others were granted on the same connection."""
     granted = connection.get_extra_info("rgt_had_session") is True
-    return granted and error.code == OPEN_CONNECT_FAILED and not _gone(connection, error)
+    return (
+        granted and error.code == OPEN_CONNECT_FAILED and not _is_connection_gone(connection, error)
+    )
 
 
-def not_opened(
+def channel_open_error(
     connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError, what: str
 ) -> BoxError:
     """Return the error for a channel that was not opened.
@@ -158,30 +160,32 @@ def not_opened(
         error: asyncssh's error, the same for a box that refuses and for a lost connection.
         what: What the box would refuse: ``to run commands``.
     """
-    if _gone(connection, error):
-        return lost(connection)
+    if _is_connection_gone(connection, error):
+        return connection_lost_error(connection)
     if error.code == OPEN_RESOURCE_SHORTAGE:
         return Unreachable(
-            f"ssh: {_label(connection)} is out of resources: {clean(str(error.reason))}"
+            f"ssh: {_connection_label(connection)} is out of resources: {clean_text(str(error.reason))}"
         )
     if no_further(connection, error):
         return NoCommands(
-            f"the box allows no more sessions on this connection ({clean(str(error.reason))}): "
+            f"the box allows no more sessions on this connection ({clean_text(str(error.reason))}): "
             "its sshd may be at its limit; raise MaxSessions in its sshd_config"
         )
-    return NoCommands(f"the box refuses {what}: {clean(str(error.reason))}")
+    return NoCommands(f"the box refuses {what}: {clean_text(str(error.reason))}")
 
 
-def _gone(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError) -> bool:
+def _is_connection_gone(
+    connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError
+) -> bool:
     return (error.code == OPEN_CONNECT_FAILED and error.reason == _CLOSED) or connection.is_closed()
 
 
-def lost(connection: asyncssh.SSHClientConnection) -> Unreachable:
+def connection_lost_error(connection: asyncssh.SSHClientConnection) -> Unreachable:
     """Return the error for a connection that was lost."""
-    return Unreachable(f"ssh: {_label(connection)}: the connection was lost")
+    return Unreachable(f"ssh: {_connection_label(connection)}: the connection was lost")
 
 
-def _label(connection: asyncssh.SSHClientConnection) -> str:
+def _connection_label(connection: asyncssh.SSHClientConnection) -> str:
     return str(connection.get_extra_info("rgt_label") or "the box")
 
 
@@ -189,7 +193,7 @@ SECONDS = 30.0
 MOST_BYTES = 4 << 20
 
 
-class Done(msgspec.Struct, frozen=True):
+class RemoteCommandResult(msgspec.Struct, frozen=True):
     """The result of a command."""
 
     status: int | None
@@ -245,7 +249,7 @@ class _Collector(CommandSession):
         super().connection_lost(None if self.overflow else exc)
 
 
-async def run(
+async def run_command(
     connection: asyncssh.SSHClientConnection,
     command: str,
     *,
@@ -253,7 +257,7 @@ async def run(
     seconds: float = SECONDS,
     most_bytes: int = MOST_BYTES,
     name: str = "a command",
-) -> Done:
+) -> RemoteCommandResult:
     """Run a command and wait for its end.
 
     Args:
@@ -275,9 +279,9 @@ async def run(
             try:
                 channel = await open_session(connection, lambda: collector, command)
             except asyncssh.ChannelOpenError as error:
-                raise not_opened(connection, error, "to run commands") from error
+                raise channel_open_error(connection, error, "to run commands") from error
             except (asyncssh.Error, OSError) as error:
-                raise lost(connection) from error
+                raise connection_lost_error(connection) from error
             try:
                 channel.write(data)
                 channel.write_eof()
@@ -286,21 +290,21 @@ async def run(
             try:
                 await asyncio.shield(collector.ended)
             except (asyncssh.Error, OSError) as error:
-                raise lost(connection) from error
+                raise connection_lost_error(connection) from error
             finally:
                 channel.abort()
     except TimeoutError:
         raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
     if collector.status is None and connection.is_closed():
         # A server that disconnects cleanly raises nothing; the output is then incomplete.
-        raise lost(connection)
+        raise connection_lost_error(connection)
     if collector.overflow:
         raise CommandFailed(
             f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off"
         )
     lines = bytes(collector.err).decode(errors="replace").strip().splitlines()
-    words = " ".join(clean(line) for line in lines[-5:])[:1000]
-    return Done(collector.status, bytes(collector.out), words)
+    words = " ".join(clean_text(line) for line in lines[-5:])[:1000]
+    return RemoteCommandResult(collector.status, bytes(collector.out), words)
 
 
 SFTP_SECONDS = 15.0
@@ -321,17 +325,17 @@ async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
     except TimeoutError:
         return None
     except asyncssh.ChannelOpenError as error:
-        refusal = not_opened(connection, error, "SFTP")
+        refusal = channel_open_error(connection, error, "SFTP")
         if isinstance(refusal, Unreachable):
             raise refusal from error
         if no_further(connection, error):
             return None
         return False
     except (asyncssh.ConnectionLost, asyncssh.DisconnectError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     except (asyncssh.Error, OSError) as error:
         if connection.is_closed():
-            raise lost(connection) from error
+            raise connection_lost_error(connection) from error
         return False
     client.exit()
     with contextlib.suppress(TimeoutError):

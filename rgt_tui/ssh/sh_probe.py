@@ -20,34 +20,45 @@ import msgspec
 from rgt_tui.model import (
     DEFAULT_PATTERN,
     PROTOCOL_VERSION,
-    Control,
+    ControlLine,
     Frame,
     Hello,
     Pong,
     SampleCursor,
     WatchConfig,
-    clean,
-    cleaned,
+    clean_decoded,
+    clean_text,
 )
-from rgt_tui.ssh.remote_command import LineSplitter, lost, not_opened, open_session
-from rgt_tui.ssh.sh_sample import GPU_COLUMNS, Greeting, greeting, programs, sample
+from rgt_tui.ssh.remote_command import (
+    LineSplitter,
+    channel_open_error,
+    connection_lost_error,
+    open_session,
+)
+from rgt_tui.ssh.sh_sample import (
+    GPU_COLUMNS,
+    ProbeGreeting,
+    parse_greeting,
+    parse_sample,
+    program_pattern,
+)
 from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed
 
 _POLYNOMIAL = 0x04C11DB7
 
 
-def _row(byte: int) -> int:
+def _crc_table_row(byte: int) -> int:
     value = byte << 24
     for _ in range(8):
         value = (value << 1) ^ (_POLYNOMIAL if value & 0x80000000 else 0)
     return value & 0xFFFFFFFF
 
 
-_TABLE = tuple(_row(byte) for byte in range(256))
+_TABLE = tuple(_crc_table_row(byte) for byte in range(256))
 
 
-def cksum(data: bytes) -> int:
-    """Return the CRC that ``cksum`` prints for `data`."""
+def cksum_of(data: bytes) -> int:
+    """Return the CRC that ``cksum_of`` prints for `data`."""
     value, size = 0, len(data)
     tail = bytearray()
     while size:
@@ -79,7 +90,7 @@ MOST_LINE = 1 << 16
 WORDS = 20
 
 
-class Shell(asyncssh.SSHClientSession[bytes]):
+class ProbeShell(asyncssh.SSHClientSession[bytes]):
     """The running shell. Lines that arrive before the script runs are kept for messages.
 
     Attributes:
@@ -94,7 +105,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         self.said: list[str] = []
         self._on_line: Callable[[str], None] | None = None
         self._early: list[str] | None = None
-        """Output of the script before `listen`; None = it does not run yet."""
+        """Output of the script before `set_listener`; None = it does not run yet."""
         self._marks: asyncio.Queue[str] = asyncio.Queue()
         self._lines = LineSplitter(MOST_LINE)
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
@@ -106,7 +117,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Split into lines; markers go to the code that starts the script."""
-        for raw in self._lines.feed(data):
+        for raw in self._lines.split_lines(data):
             line = raw.decode(errors="replace").rstrip("\r")
             mark = line.rpartition("\r")[2]
             if mark in (READY, ACK, RUN, DAMAGED):
@@ -118,9 +129,9 @@ class Shell(asyncssh.SSHClientSession[bytes]):
             elif self._early is not None:
                 self._early.append(line)
             elif line.strip() and len(self.said) < WORDS:
-                self.said.append(clean(line)[:200])
+                self.said.append(clean_text(line)[:200])
 
-    def listen(self, on_line: Callable[[str], None]) -> None:
+    def set_listener(self, on_line: Callable[[str], None]) -> None:
         """Pass every line of the script to `on_line`, from its first."""
         self._on_line = on_line
         early, self._early = self._early or [], []
@@ -152,7 +163,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         if self._channel is not None:
             self._channel.abort()
 
-    async def mark(self, seconds: float) -> str | None:
+    async def wait_for_marker(self, seconds: float) -> str | None:
         """Wait for the next marker; None = it did not arrive in time, or the shell ended."""
         got = asyncio.ensure_future(self._marks.get())
         try:
@@ -165,7 +176,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         finally:
             got.cancel()
 
-    def words(self) -> str:
+    def shell_message(self) -> str:
         """Return what the box printed instead of running the script."""
         said = [line for line in self.said if "RGT" not in line]
         if said:
@@ -177,12 +188,12 @@ class Shell(asyncssh.SSHClientSession[bytes]):
 
 async def open_shell(
     connection: asyncssh.SSHClientConnection, script: str, *, terminal: bool
-) -> Shell:
+) -> ProbeShell:
     """Start a script on a box.
 
     Args:
         connection: An open connection.
-        script: For ``sh``; it may read what `Shell.write` sends.
+        script: For ``sh``; it may read what `ProbeShell.write` sends.
         terminal: Type it into a terminal, on a box that runs no commands.
 
     Raises:
@@ -190,7 +201,7 @@ async def open_shell(
         Unreachable: the connection was lost.
         ProbeFailed: the script did not arrive intact.
     """
-    shell = Shell()
+    shell = ProbeShell()
     try:
         if terminal:
             await open_session(
@@ -199,18 +210,18 @@ async def open_shell(
         else:
             await open_session(connection, lambda: shell, START)
     except asyncssh.ChannelOpenError as error:
-        raise not_opened(
+        raise channel_open_error(
             connection, error, "a terminal" if terminal else "to run commands"
         ) from error
     except (asyncssh.Error, OSError) as error:
-        raise lost(connection) from error
+        raise connection_lost_error(connection) from error
     try:
-        await _started(shell, terminal)
-        await _sent(shell, script)
+        await _start_script(shell, terminal)
+        await _send_script(shell, script)
     except (NoCommands, ProbeFailed) as error:
         shell.close()
         if connection.is_closed() and shell.status is None:
-            raise lost(connection) from error
+            raise connection_lost_error(connection) from error
         raise
     except BaseException:
         shell.close()
@@ -218,19 +229,19 @@ async def open_shell(
     return shell
 
 
-async def _started(shell: Shell, terminal: bool) -> None:
+async def _start_script(shell: ProbeShell, terminal: bool) -> None:
     for _ in range(TRIES if terminal else 1):
         if terminal:
             shell.write(f" {START}\n")
-        mark = await shell.mark(STEP_SECONDS / TRIES if terminal else STEP_SECONDS)
+        mark = await shell.wait_for_marker(STEP_SECONDS / TRIES if terminal else STEP_SECONDS)
         if mark == READY:
             return
         if shell.ended.done():
             break
-    raise NoCommands(f"the box offers no shell; its output: {shell.words()}")
+    raise NoCommands(f"the box offers no shell; its output: {shell.shell_message()}")
 
 
-async def _sent(shell: Shell, script: str) -> None:
+async def _send_script(shell: ProbeShell, script: str) -> None:
     shell.write("RGT-BEGIN\n")
     batch = ""
     for line in script.splitlines():
@@ -238,20 +249,22 @@ async def _sent(shell: Shell, script: str) -> None:
         if len(batch) > BATCH_BYTES:
             shell.write(f"{batch}RGT-ACK\n")
             batch = ""
-            await _expect(shell, ACK)
+            await _expect_marker(shell, ACK)
     text = "".join(f"{line}\n" for line in script.splitlines())
-    shell.write(f"{batch}RGT-END {cksum(text.encode())} {len(text.encode())}\n")
-    await _expect(shell, RUN)
+    shell.write(f"{batch}RGT-END {cksum_of(text.encode())} {len(text.encode())}\n")
+    await _expect_marker(shell, RUN)
 
 
-async def _expect(shell: Shell, wanted: str) -> None:
-    mark = await shell.mark(STEP_SECONDS)
+async def _expect_marker(shell: ProbeShell, wanted: str) -> None:
+    mark = await shell.wait_for_marker(STEP_SECONDS)
     while mark == READY:  # the start line was typed twice
-        mark = await shell.mark(STEP_SECONDS)
+        mark = await shell.wait_for_marker(STEP_SECONDS)
     if mark == DAMAGED:
         raise ProbeFailed("the script for a box without the agent arrived damaged; connect again")
     if mark != wanted:
-        raise ProbeFailed(f"the shell on the box stopped answering; its output: {shell.words()}")
+        raise ProbeFailed(
+            f"the shell on the box stopped answering; its output: {shell.shell_message()}"
+        )
 
 
 AGENT = "sh"
@@ -262,10 +275,12 @@ ANSWER_SECONDS = 30.0
 MOST_LINES = 2000
 
 
-def script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str:
+def build_script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str:
     """Return the shell script; `pattern` recognises a training, as in `WatchConfig`."""
     disks = "; ".join(f"r_disk {place} {shlex.quote(mount)}" for place, mount in enumerate(mounts))
-    head = f"r_columns={','.join(GPU_COLUMNS)}\nr_programs={shlex.quote(programs(pattern))}\n"
+    head = (
+        f"r_columns={','.join(GPU_COLUMNS)}\nr_programs={shlex.quote(program_pattern(pattern))}\n"
+    )
     head += f"r_disks() {{ {disks}; }}\n"
     body = files("rgt_tui.ssh").joinpath("sh_probe.sh").read_text(encoding="utf-8")
     lines = (line.strip() for line in body.splitlines())
@@ -278,12 +293,12 @@ def wanted_mounts(config: WatchConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["/", *named]))
 
 
-class Probe:
+class ShellProbe:
     """A running probe, with the interface of the agent's channel."""
 
     def __init__(
         self,
-        shell: Shell,
+        shell: ProbeShell,
         config: WatchConfig,
         on_frame: Callable[[Frame], None],
         on_bad: Callable[[int], None],
@@ -296,24 +311,24 @@ class Probe:
         self._after = config.samples_after
         self._on_frame, self._on_bad, self._on_line = on_frame, on_bad, on_line
         self._limited = limited
-        self._greeting: asyncio.Future[Greeting] = asyncio.get_running_loop().create_future()
+        self._greeting: asyncio.Future[ProbeGreeting] = asyncio.get_running_loop().create_future()
         self._reading: list[str] | None = None
         self._answered = asyncio.Event()
         self._kick = asyncio.Event()
         self._seq = 0
         self._boot = ""
         self._at: float | None = None
-        self._task = asyncio.create_task(self._run(), name="probe")
+        self._task = asyncio.create_task(self._run_probe(), name="probe")
         shell.ended.add_done_callback(lambda _: self._task.cancel())
-        shell.listen(self._line)
+        shell.set_listener(self._accept_line)
 
-    def send(self, control: Control) -> None:
+    def send(self, control: ControlLine) -> None:
         """Change the interval or answer a ping; other controls need the agent and are ignored."""
         if control.op == "interval" and control.seconds is not None:
             self._interval = max(FASTEST, control.seconds)
             self._kick.set()
         elif control.op == "ping" and self._at is not None:
-            self._frame(Pong(id=control.id or 0, at=self._at))
+            self._deliver_frame(Pong(id=control.id or 0, at=self._at))
 
     async def wait(self) -> str:
         """Wait for the end; return its reason."""
@@ -330,11 +345,11 @@ class Probe:
         self._task.cancel()
         self._shell.close()
 
-    async def _run(self) -> None:
+    async def _run_probe(self) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 hello = await asyncio.shield(self._greeting)
-            self._begin(hello)
+            self._begin_numbering(hello)
             while True:
                 self._kick.clear()
                 self._answered.clear()
@@ -351,40 +366,42 @@ class Probe:
                 f"the shell on the box has not answered for {ANSWER_SECONDS:g} s; a disk or driver may hang"
             ) from None
 
-    def _begin(self, hello: Greeting) -> None:
+    def _begin_numbering(self, hello: ProbeGreeting) -> None:
         self._boot = hello.boot
         after = self._after
         self._seq = after.seq if isinstance(after, SampleCursor) and after.boot == hello.boot else 0
 
-    def _line(self, line: str) -> None:
+    def _accept_line(self, line: str) -> None:
         if not self._greeting.done():
             with contextlib.suppress(ValueError):
-                self._greeting.set_result(greeting(line))
+                self._greeting.set_result(parse_greeting(line))
         elif line.startswith("RGT { "):
             self._reading = [line]
         elif line.startswith("RGT } ") and self._reading is not None:
             reading, self._reading = self._reading, None
             if line.split()[-1] == str(self._seq):
-                self._finish(reading)
+                self._finish_reading(reading)
         elif self._reading is not None and len(self._reading) < MOST_LINES:
             self._reading.append(line)
 
-    def _finish(self, reading: list[str]) -> None:
+    def _finish_reading(self, reading: list[str]) -> None:
         hello = self._greeting.result()
         try:
-            found = sample(reading, self._boot, self._seq, hello.cores, self._mounts, self._pattern)
+            found = parse_sample(
+                reading, self._boot, self._seq, hello.cores, self._mounts, self._pattern
+            )
         except (ValueError, msgspec.ValidationError):
             self._on_bad(1)
         else:
             if self._at is None:
-                self._frame(self._hello(hello, found.at, bool(found.gpus)))
+                self._deliver_frame(self._build_hello(hello, found.at, bool(found.gpus)))
             first, self._at = self._at is None, found.at
-            self._frame(found)
+            self._deliver_frame(found)
             if first:
-                self._frame(Pong(id=0, at=found.at, looked=True))
+                self._deliver_frame(Pong(id=0, at=found.at, looked=True))
         self._answered.set()
 
-    def _hello(self, hello: Greeting, at: float, gpus: bool) -> Hello:
+    def _build_hello(self, hello: ProbeGreeting, at: float, gpus: bool) -> Hello:
         return Hello(
             proto=PROTOCOL_VERSION,
             agent=AGENT,
@@ -398,8 +415,8 @@ class Probe:
             limited=self._limited,
         )
 
-    def _frame(self, frame: Frame) -> None:
-        frame = cleaned(frame)
+    def _deliver_frame(self, frame: Frame) -> None:
+        frame = clean_decoded(frame)
         if self._on_line is not None:
             self._on_line(msgspec.json.encode(frame))
         self._on_frame(frame)
@@ -414,7 +431,7 @@ async def open_probe(
     *,
     terminal: bool,
     limited: tuple[str, ...] = (),
-) -> Probe:
+) -> ShellProbe:
     """Read a box with a shell; the arguments are those of `rgt_tui.ssh.channel.open_channel`.
 
     Args:
@@ -431,6 +448,6 @@ async def open_probe(
         ProbeFailed: the script did not arrive.
     """
     shell = await open_shell(
-        connection, script(wanted_mounts(config), config.pattern), terminal=terminal
+        connection, build_script(wanted_mounts(config), config.pattern), terminal=terminal
     )
-    return Probe(shell, config, on_frame, on_bad, on_line, limited)
+    return ShellProbe(shell, config, on_frame, on_bad, on_line, limited)

@@ -13,7 +13,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rgt_tui.model import DEFAULT_PATTERN, Cpu, Disk, Gpu, Memory, Proc, Sample, Session
+from rgt_tui.model import (
+    DEFAULT_PATTERN,
+    CpuReading,
+    DetachedSessions,
+    DiskReading,
+    GpuReading,
+    MemoryReading,
+    Sample,
+    TrainingProcess,
+)
 
 COARSE = (
     "python|pypy|torchrun|accelerate|deepspeed|axolotl|autotrain|composer|horovodrun|litgpt|llamafactory|nnUNet|"
@@ -45,7 +54,7 @@ _NEVER = re.compile(r"(?:^|/)(?:tensorboard|jupyter|ipykernel|rgt-box)")
 _VALUED = frozenset("WX")
 
 
-def programs(pattern: str) -> str:
+def program_pattern(pattern: str) -> str:
     """Return the ``grep -E`` expression with which the box selects command lines."""
     # A custom pattern is a Python regex: the box sends every command line, and it is applied here.
     if pattern == DEFAULT_PATTERN:
@@ -53,7 +62,9 @@ def programs(pattern: str) -> str:
     return "."
 
 
-def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tuple[Proc, ...], str]:
+def processes(
+    said: dict[str, list[str]], pattern: str, at: float
+) -> tuple[tuple[TrainingProcess, ...], str]:
     """Return the training processes, and why others may be missing.
 
     Args:
@@ -67,7 +78,7 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
         return (), NO_PROC
     boot, ticks, page = numbers
     own = None if pattern == DEFAULT_PATTERN else re.compile(pattern)
-    found: dict[int, tuple[int, str, Proc]] = {}
+    found: dict[int, tuple[int, str, TrainingProcess]] = {}
     for row in said.get("p", []):
         words = row.split(" ", 6)
         if len(words) < 7 or not all(
@@ -76,13 +87,13 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
             continue
         pid, parent, start, threads, pages = (int(words[place]) for place in (0, 1, 3, 4, 5))
         command = words[6].split()
-        if pid in found or not _trains(command, own):
+        if pid in found or not _is_training(command, own):
             continue  # a command line of several lines arrives as several rows
         started = boot + start / ticks
-        proc = Proc(
+        proc = TrainingProcess(
             pid=pid,
             started=round(started, 2),
-            cmd=shown(command),
+            cmd=shortened_command(command),
             rss=pages * page,
             threads=threads,
             state=words[2][:1] or None,
@@ -98,7 +109,7 @@ def processes(said: dict[str, list[str]], pattern: str, at: float) -> tuple[tupl
     return tuple(rows[:MOST]), HIDDEN if "hidden" in head[3:] else BY_NAME
 
 
-def _trains(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
+def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
     if not words:
         return False
     program = words[0].rpartition("/")[2].lstrip("-").rstrip(":")
@@ -110,29 +121,29 @@ def _trains(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
         return True
     if not _PYTHON.fullmatch(program):
         return _TRAINS.search(program) is not None
-    rest = words[_script(words) :]
+    rest = words[_script_index(words) :]
     name = rest[0].rpartition("/")[2].removesuffix(".py") if rest else ""
     return bool(_TRAINS.search(name) or _STARTER.fullmatch(name)) or not _SUBCOMMAND.isdisjoint(
         rest[1:5]
     )
 
 
-def shown(words: Sequence[str]) -> str:
+def shortened_command(words: Sequence[str]) -> str:
     """Return a command line up to its script: later arguments may contain a secret."""
-    end = _script(words) + 1 if _PYTHON.fullmatch(words[0].rpartition("/")[2]) else 1
+    end = _script_index(words) + 1 if _PYTHON.fullmatch(words[0].rpartition("/")[2]) else 1
     text = " ".join(words[:end])
     return text[:LONGEST] + (" …" if len(words) > end else "")
 
 
-def _script(words: Sequence[str]) -> int:
+def _script_index(words: Sequence[str]) -> int:
     """Return the index of the script or module after ``python``.
 
     The last index if there is none.
     """
-    return next(_scripts(words), len(words) - 1)
+    return next(_script_indices(words), len(words) - 1)
 
 
-def _scripts(words: Sequence[str]) -> Iterator[int]:
+def _script_indices(words: Sequence[str]) -> Iterator[int]:
     skip = False
     for place, word in enumerate(words[1:], 1):
         if skip:
@@ -158,7 +169,7 @@ _DF = re.compile(r"\s(\d+|-)\s+(\d+|-)\s+(-?\d+|-)\s+(?:\d+%|-)\s+/")
 """Size, used and free of one row of ``df -P``; the names around them may contain blanks."""
 
 
-class Greeting(msgspec.Struct, frozen=True):
+class ProbeGreeting(msgspec.Struct, frozen=True):
     """The probe's first line."""
 
     boot: str
@@ -167,7 +178,7 @@ class Greeting(msgspec.Struct, frozen=True):
     pid: int
 
 
-def greeting(line: str) -> Greeting:
+def parse_greeting(line: str) -> ProbeGreeting:
     """Parse ``RGT hello …``.
 
     Raises:
@@ -177,12 +188,15 @@ def greeting(line: str) -> Greeting:
     if len(words) < 6 or words[:2] != ["RGT", "hello"]:
         raise ValueError("the probe does not greet")
     boot = re.sub(r"[^0-9A-Za-z-]", "", words[2])[:64]
-    return Greeting(
-        f"sh-{boot or 'unknown'}", _whole(words[3]), words[4][:253], _whole(words[5]) or 0
+    return ProbeGreeting(
+        f"sh-{boot or 'unknown'}",
+        _parse_integer(words[3]),
+        words[4][:253],
+        _parse_integer(words[5]) or 0,
     )
 
 
-def sample(
+def parse_sample(
     lines: Sequence[str],
     boot: str,
     seq: int,
@@ -208,7 +222,7 @@ def sample(
     for row in rows:
         said.setdefault(row[0], []).append(row[1] if len(row) > 1 else "")
     start = " ".join(said.get("{", [])).split()
-    at = _whole(start[1]) if len(start) == 2 else None
+    at = _parse_integer(start[1]) if len(start) == 2 else None
     if at is None:
         raise ValueError("a reading without a time")
     procs, unseen = processes(said, pattern, float(at))
@@ -216,22 +230,22 @@ def sample(
         boot=boot,
         seq=seq,
         at=float(at),
-        gpus=_gpus(said),
-        mem=_memory(said),
-        cpu=_cpu(said, cores),
-        disks=_disks(said, mounts),
+        gpus=_parse_gpus(said),
+        mem=_parse_memory(said),
+        cpu=_parse_cpu(said, cores),
+        disks=_parse_disks(said, mounts),
         procs=procs,
         unseen=unseen,
-        session=Session(uptime_s=_real(_first(said, "u"))),
+        session=DetachedSessions(uptime_s=_parse_float(_first_value(said, "u"))),
     )
 
 
-def _memory(said: dict[str, list[str]]) -> Memory:
-    total, free, swap, swap_free = _numbers(_first(said, "h"), 4)
-    levels = [row for text in said.get("m", []) if (row := _numbers(text, 8))[1] is not None]
+def _parse_memory(said: dict[str, list[str]]) -> MemoryReading:
+    total, free, swap, swap_free = _parse_numbers(_first_value(said, "h"), 4)
+    levels = [row for text in said.get("m", []) if (row := _parse_numbers(text, 8))[1] is not None]
     # The kernel kills at the tightest limit; the own level is the first.
-    level = min(levels, key=lambda row: _limit(row[2]) or NO_LIMIT, default=None)
-    found = Memory(
+    level = min(levels, key=lambda row: _parse_limit(row[2]) or NO_LIMIT, default=None)
+    found = MemoryReading(
         host_total=None if total is None else total * 1024,
         host_used=None if total is None or free is None else (total - free) * 1024,
         host_swap_total=None if not swap else swap * 1024,
@@ -244,48 +258,48 @@ def _memory(said: dict[str, list[str]]) -> Memory:
         found,
         cgroup=version,
         used=used,
-        limit=_limit(most),
+        limit=_parse_limit(most),
         peak=peak,
         cache=cache,
         oom_kills=kills,
         swap_used=swapped,
-        swap_limit=_limit(most_swap),
+        swap_limit=_parse_limit(most_swap),
     )
 
 
-def _cpu(said: dict[str, list[str]], cores: int | None) -> Cpu:
+def _parse_cpu(said: dict[str, list[str]], cores: int | None) -> CpuReading:
     quotas = []
     for text in said.get("q", []):
-        quota, period = _numbers(text, 2)
+        quota, period = _parse_numbers(text, 2)
         if quota and period and quota > 0:
             quotas.append(round(quota / period, 3))
     quota_cores = min(quotas, default=None)
     granted = [value for value in (quota_cores, cores) if value]
-    return Cpu(
+    return CpuReading(
         quota=quota_cores,
         cores=cores,
-        load1=_real(_first(said, "l")),
+        load1=_parse_float(_first_value(said, "l")),
         usable=min(granted) if granted else None,
     )
 
 
-def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...]:
+def _parse_disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[DiskReading, ...]:
     sizes, inodes, errors = (_by_place(said.get(key, [])) for key in ("db", "di", "de"))
     found = []
     for place, mount in enumerate(mounts):
         if place in errors or place not in sizes:
-            found.append(Disk(mount=mount, error=errors.get(place, "not read")[:200]))
+            found.append(DiskReading(mount=mount, error=errors.get(place, "not read")[:200]))
             continue
         kind, _, rest = sizes[place].partition(" ")
         flag, _, row = rest.partition(" ")
-        total, used, free = _df(row)
-        nodes, nodes_used, _ = _df(inodes.get(place, ""))
+        total, used, free = _parse_df(row)
+        nodes, nodes_used, _ = _parse_df(inodes.get(place, ""))
         found.append(
-            Disk(
+            DiskReading(
                 mount=mount,
-                bytes_total=_bytes(total, 1024),
-                bytes_used=_bytes(used, 1024),
-                bytes_free=_bytes(free, 1024),
+                bytes_total=_scale_to_bytes(total, 1024),
+                bytes_used=_scale_to_bytes(used, 1024),
+                bytes_free=_scale_to_bytes(free, 1024),
                 inodes_total=nodes or None,
                 inodes_used=nodes_used if nodes else None,
                 read_only=flag == "ro",
@@ -295,26 +309,26 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
     return tuple(found)
 
 
-def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
-    found: list[Gpu] = []
+def _parse_gpus(said: dict[str, list[str]]) -> tuple[GpuReading, ...]:
+    found: list[GpuReading] = []
     odd: list[tuple[int | None, str]] = []
     for text in said.get("g", [])[:64]:
         cells = [cell.strip() for cell in text.split(",")]
         numbered = re.fullmatch(r"\d{1,3}", cells[0]) is not None
         if len(cells) != len(GPU_COLUMNS) or not numbered:
             if len(cells) > 1 or _LOST.search(text):  # else a remark between the rows
-                odd.append((int(cells[0]) if numbered else None, _odd(text)))
+                odd.append((int(cells[0]) if numbered else None, _odd_row_error(text)))
             continue
         util, used, total, temp, power, most_power, clock, most_clock = (
-            _real(cell) for cell in cells[2:10]
+            _parse_float(cell) for cell in cells[2:10]
         )
         found.append(
-            Gpu(
+            GpuReading(
                 index=int(cells[0]),
                 name=cells[1][:80],
                 util=util,
-                vram_used=_bytes(used, MIB),
-                vram_total=_bytes(total, MIB),
+                vram_used=_scale_to_bytes(used, MIB),
+                vram_total=_scale_to_bytes(total, MIB),
                 temp_c=temp,
                 power_w=power,
                 power_limit_w=most_power,
@@ -327,13 +341,15 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
         free = next(
             place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found)
         )
-        found.append(Gpu(index=free if index is None else index, name="nvidia-smi", error=error))
+        found.append(
+            GpuReading(index=free if index is None else index, name="nvidia-smi", error=error)
+        )
     if not found and "ge" in said:
-        return (Gpu(index=0, name="nvidia-smi", error=said["ge"][0][:200]),)
+        return (GpuReading(index=0, name="nvidia-smi", error=said["ge"][0][:200]),)
     return tuple(found)
 
 
-def _odd(row: str) -> str:
+def _odd_row_error(row: str) -> str:
     return f"nvidia-smi prints a row that is not its {len(GPU_COLUMNS)} columns: {row[:150]}"
 
 
@@ -346,30 +362,30 @@ def _by_place(rows: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def _df(row: str) -> tuple[int | None, int | None, int | None]:
+def _parse_df(row: str) -> tuple[int | None, int | None, int | None]:
     found = _DF.search(f" {row}")
     if found is None:
         return None, None, None
-    total, used, free = (_whole(text) for text in found.groups())
+    total, used, free = (_parse_integer(text) for text in found.groups())
     return total, used, free
 
 
-def _first(said: dict[str, list[str]], key: str) -> str:
+def _first_value(said: dict[str, list[str]], key: str) -> str:
     return said.get(key, [""])[0]
 
 
-def _numbers(text: str, count: int) -> list[int | None]:
+def _parse_numbers(text: str, count: int) -> list[int | None]:
     words = text.split()[:count]
-    return [_whole(word) for word in words] + [None] * (count - len(words))
+    return [_parse_integer(word) for word in words] + [None] * (count - len(words))
 
 
-def _whole(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     if re.fullmatch(r"-?\d{1,19}", text):
         return int(text)
     return None
 
 
-def _real(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     try:
         number = float(text)
     except ValueError:
@@ -379,13 +395,13 @@ def _real(text: str) -> float | None:
     return None
 
 
-def _limit(number: int | None) -> int | None:
+def _parse_limit(number: int | None) -> int | None:
     if number is None or number >= NO_LIMIT:
         return None
     return number
 
 
-def _bytes(number: float | None, unit: int) -> int | None:
+def _scale_to_bytes(number: float | None, unit: int) -> int | None:
     if number is None:
         return None
     return int(number * unit)

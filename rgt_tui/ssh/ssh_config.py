@@ -1,8 +1,8 @@
-"""Reads a host's ssh_config settings with ``ssh -G``, so that they mean the same as for ``ssh``.
+"""Reads a host's ssh_config settings with ``ssh -G``, so that they mean the same as for ``ssh_folder``.
 
 ``ssh -G`` does not tell whether a user or the default keys were named, so it reads a file of ours
 that includes the user's: ours adds the platform's user at the end, where the first value counts,
-and a key name that nobody has. Without an installed ``ssh``, asyncssh reads the files.
+and a key name that nobody has. Without an installed ``ssh_folder``, asyncssh reads the files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import open_named
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 from rgt_tui.ssh.ssh_errors import ConfigError
 
 SYSTEM = Path("/etc/ssh")
@@ -61,7 +61,7 @@ ANYBODY, ANY_PORT, ANY_USER = "rgt-any-host", "64999", "rgt-any-user"
 """Placeholders for all hosts that no line of the files distinguishes: they share one query."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class ConfigSource(msgspec.Struct, frozen=True):
     """One file to start from."""
 
     path: Path
@@ -75,13 +75,13 @@ class Source(msgspec.Struct, frozen=True):
 class Surroundings(msgspec.Struct, frozen=True):
     """The ssh_config files, and the environment in which they are read."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[ConfigSource, ...]
     home: str
     local_user: str
     env: Mapping[str, str]
 
     @property
-    def ssh(self) -> Path:
+    def ssh_folder(self) -> Path:
         """The directory of the user's own files."""
         return Path(self.home) / ".ssh"
 
@@ -100,20 +100,20 @@ def surroundings(
     home = env.get("HOME") or str(Path.home())
     ssh = Path(home) / ".ssh"
     if ssh_config is None:
-        sources: tuple[Source, ...] = (
-            Source(ssh / "config", ssh, private=True),
-            Source(SYSTEM / "ssh_config", SYSTEM),
+        sources: tuple[ConfigSource, ...] = (
+            ConfigSource(ssh / "config", ssh, private=True),
+            ConfigSource(SYSTEM / "ssh_config", SYSTEM),
         )
     elif ssh_config == NO_FILE:
         sources = ()
     else:
-        file = Path(expand(ssh_config, {"%": "%", "d": home}, env)).absolute()
-        sources = (Source(file, ssh, must_exist=True),)
-    return Surroundings(sources, home, env.get("LOGNAME") or env.get("USER") or _user(), env)
+        file = Path(expand_path(ssh_config, {"%": "%", "d": home}, env)).absolute()
+        sources = (ConfigSource(file, ssh, must_exist=True),)
+    return Surroundings(sources, home, env.get("LOGNAME") or env.get("USER") or _login_user(), env)
 
 
 @functools.cache
-def _user() -> str:
+def _login_user() -> str:
     """Return the process's user from the user database.
 
     Cached, as it may be queried over a network.
@@ -121,7 +121,7 @@ def _user() -> str:
     return getpass.getuser()
 
 
-class Scan(msgspec.Struct, frozen=True):
+class ConfigScan(msgspec.Struct, frozen=True):
     """The names in the files, regardless of which apply to which host."""
 
     aliases: tuple[str, ...]
@@ -135,16 +135,16 @@ class Scan(msgspec.Struct, frozen=True):
     """Something other than a ``Host`` line may distinguish two hosts."""
 
 
-def scan(around: Surroundings) -> Scan:
+def scan_config(around: Surroundings) -> ConfigScan:
     """Scan the files and their includes; aliases are the names of ``Host`` lines without wildcards.
 
     Raises:
         ConfigError: a named file is missing, a file cannot be read, or others could write to it.
     """
-    return _Scanner(around).scan()
+    return _ConfigScanner(around).scan()
 
 
-class _Scanner:
+class _ConfigScanner:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._aliases: dict[str, None] = {}
@@ -154,10 +154,10 @@ class _Scanner:
         self._patterns: dict[str, None] = {}
         self._telling_apart = False
 
-    def scan(self) -> Scan:
+    def scan(self) -> ConfigScan:
         for source in self._around.sources:
-            self._file(source, source.path, 0)
-        return Scan(
+            self._scan_file(source, source.path, 0)
+        return ConfigScan(
             tuple(self._aliases),
             tuple(self._stamps),
             self._changing,
@@ -166,10 +166,10 @@ class _Scanner:
             self._telling_apart,
         )
 
-    def _file(self, source: Source, path: Path, depth: int) -> None:
+    def _scan_file(self, source: ConfigSource, path: Path, depth: int) -> None:
         try:
             status = path.stat()
-            lines, changing, telling_apart = _lines(
+            lines, changing, telling_apart = _naming_lines(
                 path, status.st_ino, status.st_mtime_ns, status.st_size
             )
         except FileNotFoundError:
@@ -193,26 +193,28 @@ class _Scanner:
                 self._aliases.update((word, None) for word in words if not set(word) & set("*?!"))
                 self._patterns.update(dict.fromkeys(words))
             elif depth < DEEPEST:  # deeper includes are reported by ssh itself
-                for included in self._included(source, words, f"{path}:{number}"):
-                    self._file(source, included, depth + 1)
+                for included in self._iterate_includes(source, words, f"{path}:{number}"):
+                    self._scan_file(source, included, depth + 1)
 
-    def _included(self, source: Source, patterns: tuple[str, ...], at: str) -> Iterator[Path]:
+    def _iterate_includes(
+        self, source: ConfigSource, patterns: tuple[str, ...], at: str
+    ) -> Iterator[Path]:
         around = self._around
         for pattern in patterns:
             try:
-                expanded = expand(pattern, {"%": "%", "d": around.home}, around.env)
+                expanded = expand_path(pattern, {"%": "%", "d": around.home}, around.env)
             except ValueError as error:
                 raise ConfigError(f"{at}: include: {error}") from error
-            if source.base != around.ssh and not Path(expanded).is_absolute():
+            if source.base != around.ssh_folder and not Path(expanded).is_absolute():
                 self._notes.append(f"{at}: a relative Include is looked for in ~/.ssh")
             yield from (Path(found) for found in sorted(glob.glob(str(source.base / expanded))))  # noqa: PTH207
 
 
 @functools.lru_cache(maxsize=64)
-def _lines(
+def _naming_lines(
     path: Path, *_stamp: object
 ) -> tuple[tuple[tuple[int, str, tuple[str, ...]], ...], bool, bool]:
-    """Return number, keyword and words of ``Host`` and ``Include`` lines, and `Scan`'s two flags.
+    """Return number, keyword and words of ``Host`` and ``Include`` lines, and `ConfigScan`'s two flags.
 
     Raises:
         ConfigError: a quote is not closed.
@@ -231,14 +233,14 @@ def _lines(
     return tuple(lines), _CHANGING.search(text) is not None, _TELLING_APART.search(text) is not None
 
 
-def ask(
+def query_settings(
     host: str, options: tuple[str, ...], default_user: str | None, around: Surroundings
 ) -> Answer:
     """Return the ssh_config settings of a host; empty if there is no file. May run ``Match exec``.
 
     Args:
         host: As the person wrote it.
-        options: For ``ssh``: ``-p`` and ``-l``.
+        options: For ``ssh_folder``: ``-p`` and ``-l``.
         default_user: Used if no file names a user.
         around: The files.
 
@@ -247,7 +249,7 @@ def ask(
     """
     if not around.sources:
         return {}
-    found = scan(around)
+    found = scan_config(around)
     if host.startswith("-"):  # it must not be parsed as an option of ssh
         raise ConfigError(f"{host!r} is not a valid host name")
     lines = [f'Include "{glob.escape(str(source.path))}"' for source in around.sources]
@@ -259,32 +261,34 @@ def ask(
     text = "\n".join(lines) + "\n"
     try:
         if found.changing:
-            answer = _ask(host, options, text, around.env)
+            answer = _query_ssh(host, options, text, around.env)
         else:
             path = around.env.get("PATH", os.defpath)
-            common = _common(host, options, text, path, found)
-            answer = common or _recalled(host, options, text, path, found.stamps)
+            common = _shared_answer(host, options, text, path, found)
+            answer = common or _query_ssh_cached(host, options, text, path, found.stamps)
     except (FileNotFoundError, PermissionError):
         answer = _read_by_asyncssh(host, options, default_user, around)
     return {**answer, NOTES: (*answer.get(NOTES, ()), *found.notes)}
 
 
-def _ask(host: str, options: tuple[str, ...], text: str, env: Mapping[str, str]) -> Answer:
-    usual = defaults()
+def _query_ssh(host: str, options: tuple[str, ...], text: str, env: Mapping[str, str]) -> Answer:
+    usual = default_settings()
     with tempfile.NamedTemporaryFile("w", prefix="rgt-ssh-", errors="surrogateescape") as file:
         file.write(text)
         file.flush()
-        answer = _run(("-F", file.name, *options), host, env)
+        answer = _run_ssh_g(("-F", file.name, *options), host, env)
     return {key: value for key, value in answer.items() if value != usual.get(key) or key in ALWAYS}
 
 
 @functools.lru_cache(maxsize=1024)
-def _recalled(host: str, options: tuple[str, ...], text: str, path: str, _stamps: object) -> Answer:
-    return _ask(host, options, text, {"PATH": path})
+def _query_ssh_cached(
+    host: str, options: tuple[str, ...], text: str, path: str, _stamps: object
+) -> Answer:
+    return _query_ssh(host, options, text, {"PATH": path})
 
 
-def _common(
-    host: str, options: tuple[str, ...], text: str, path: str, found: Scan
+def _shared_answer(
+    host: str, options: tuple[str, ...], text: str, path: str, found: ConfigScan
 ) -> Answer | None:
     """Return the shared answer for hosts that no line distinguishes, adapted to this one.
 
@@ -295,9 +299,9 @@ def _common(
         None if a line may apply to this host only, or its name, port or user could be part of
         another value.
     """
-    if found.telling_apart or not _PLAIN.fullmatch(host) or _fits(host, found.patterns):
+    if found.telling_apart or not _PLAIN.fullmatch(host) or _may_apply(host, found.patterns):
         return None
-    if _fits(ANYBODY, found.patterns):
+    if _may_apply(ANYBODY, found.patterns):
         return None
     given = dict(zip(options[::2], options[1::2], strict=True))
     if given.keys() - {"-p", "-l"}:
@@ -305,7 +309,7 @@ def _common(
     anyone = {"-p": ANY_PORT, "-l": ANY_USER}
     asked = tuple(word for name in options[::2] for word in (name, anyone[name]))
     try:
-        answer = _recalled(ANYBODY, asked, text, path, found.stamps)
+        answer = _query_ssh_cached(ANYBODY, asked, text, path, found.stamps)
     except ConfigError:
         return None  # repeated by the caller, with the name of the host
     if "proxyjump" in answer:
@@ -325,7 +329,7 @@ def _common(
     return mine
 
 
-def _fits(host: str, patterns: tuple[str, ...]) -> bool:
+def _may_apply(host: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a ``Host`` line may apply to `host` specifically; errs on the side of True."""
     words = (pattern.lower() for pattern in patterns if pattern != "*")
     return any(
@@ -334,20 +338,20 @@ def _fits(host: str, patterns: tuple[str, ...]) -> bool:
 
 
 @functools.cache
-def defaults() -> Answer:
+def default_settings() -> Answer:
     """Return the output of ``ssh -G`` without any configuration.
 
     Raises:
-        FileNotFoundError: there is no ``ssh``, or it lacks ``-G`` (before OpenSSH 6.8, and
+        FileNotFoundError: there is no ``ssh_folder``, or it lacks ``-G`` (before OpenSSH 6.8, and
             dropbear's).
     """
     try:
-        return _run(("-F", NO_FILE), "localhost", os.environ)
+        return _run_ssh_g(("-F", NO_FILE), "localhost", os.environ)
     except ConfigError as error:
         raise FileNotFoundError(str(error)) from error
 
 
-def _run(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> Answer:
+def _run_ssh_g(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> Answer:
     process = subprocess.Popen(
         ["ssh", "-T", *options, "-G", "--", host],
         stdin=subprocess.DEVNULL,
@@ -367,7 +371,9 @@ def _run(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> Answer:
             f"ssh_config, for {host}: ssh -G did not end within {SECONDS:g} s; a command of Match exec may hang"
         ) from None
     if process.returncode != 0:
-        words = [clean(line) for line in err.splitlines() if line and "terminating, " not in line]
+        words = [
+            clean_text(line) for line in err.splitlines() if line and "terminating, " not in line
+        ]
         said = "; ".join(words[:3]) or "ssh -G failed"
         raise ConfigError(
             f"ssh_config, for {host}: {said}" + (OF_ITS_OWN if "jumphost loop" in said else "")
@@ -409,21 +415,21 @@ _TOKEN = re.compile(r"%(.?)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
-def percent(text: str, table: Mapping[str, str]) -> str:
+def replace_tokens(text: str, table: Mapping[str, str]) -> str:
     """Replace ``%h`` and similar tokens.
 
     Raises:
         ValueError: a token is unknown.
     """
 
-    def value(found: re.Match[str]) -> str:
+    def token_value(found: re.Match[str]) -> str:
         if found[1] not in table:
             raise ValueError(
                 f"the token {found[0]!r} is not supported here (write a literal % as %%)"
             )
         return table[found[1]]
 
-    return _TOKEN.sub(value, text)
+    return _TOKEN.sub(token_value, text)
 
 
 def environment(text: str, env: Mapping[str, str]) -> str:
@@ -433,21 +439,21 @@ def environment(text: str, env: Mapping[str, str]) -> str:
         ValueError: a variable is not set.
     """
 
-    def value(found: re.Match[str]) -> str:
+    def variable_value(found: re.Match[str]) -> str:
         if found[1] not in env:
             raise ValueError(f"the environment variable {found[1]} is not set")
         return env[found[1]]
 
-    return _VARIABLE.sub(value, text)
+    return _VARIABLE.sub(variable_value, text)
 
 
-def expand(text: str, table: Mapping[str, str], env: Mapping[str, str]) -> str:
+def expand_path(text: str, table: Mapping[str, str], env: Mapping[str, str]) -> str:
     """Return the path that a value means: tokens, variables and ``~`` expanded.
 
     Raises:
         ValueError: a token or variable is unknown.
     """
-    expanded = environment(percent(text, table), env)
+    expanded = environment(replace_tokens(text, table), env)
     if expanded == "~" or expanded.startswith("~/"):
         return table["d"] + expanded[1:]
     # The system resolves another user's home, ~name/….

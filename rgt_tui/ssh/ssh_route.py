@@ -19,10 +19,10 @@ from rgt_tui.ssh.ssh_config import (
     SYSTEM,
     Answer,
     Surroundings,
-    ask,
     environment,
-    expand,
-    percent,
+    expand_path,
+    query_settings,
+    replace_tokens,
 )
 from rgt_tui.ssh.ssh_errors import ConfigError
 
@@ -35,7 +35,7 @@ NOT_HONOURED = (
 """Options that may affect the login and that rgt ignores; see docs/ssh.md."""
 
 
-class Jump(msgspec.Struct, frozen=True):
+class JumpHost(msgspec.Struct, frozen=True):
     """One element of ProxyJump."""
 
     host: str
@@ -43,7 +43,7 @@ class Jump(msgspec.Struct, frozen=True):
     port: int | None = None
 
 
-class Host(msgspec.Struct, frozen=True):
+class SshHost(msgspec.Struct, frozen=True):
     """How to reach one SSH server: one hop of a route. Paths are expanded, times are in seconds."""
 
     alias: str
@@ -58,7 +58,7 @@ class Host(msgspec.Struct, frozen=True):
     identities_only: bool = False
     agent: str | None = None
     """Socket of the SSH agent; None = use no agent."""
-    jumps: tuple[Jump, ...] = ()
+    jumps: tuple[JumpHost, ...] = ()
     proxy_command: str | None = None
     alive_interval: float | None = None
     """None or 0 = not set."""
@@ -70,7 +70,7 @@ class Host(msgspec.Struct, frozen=True):
     host_key_alias: str | None = None
     hash_known_hosts: bool = False
     strict: str = "ask"
-    """``yes``, ``no``, ``ask`` or ``accept-new``; for rgt's meaning see `rgt_tui.ssh.known_hosts`.
+    """``yes``, ``no``, ``query_settings`` or ``accept-new``; for rgt's meaning see `rgt_tui.ssh.known_hosts`.
     """
     revoked_host_keys: str | None = None
     batch: bool = False
@@ -90,9 +90,9 @@ class Host(msgspec.Struct, frozen=True):
     """How rgt deviates from ssh for this host."""
 
     @property
-    def where(self) -> str:
+    def user_host_port(self) -> str:
         """``user@host:port``, as in messages."""
-        return f"{self.user}@{place(self.host, self.port)}"
+        return f"{self.user}@{host_and_port(self.host, self.port)}"
 
     @property
     def known_as(self) -> str:
@@ -100,7 +100,7 @@ class Host(msgspec.Struct, frozen=True):
         return known_name(self.host, self.port, self.host_key_alias)
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class HostRequest(msgspec.Struct, frozen=True):
     """The requested host. Explicit values override every file, as on ssh's command line."""
 
     host: str
@@ -132,7 +132,7 @@ def check_user(user: str) -> None:
         raise ValueError(f"{user!r} is not a valid user name")
 
 
-def place(host: str, port: int) -> str:
+def host_and_port(host: str, port: int) -> str:
     """Return ``host:port``, with brackets around an IPv6 address."""
     if ":" in host:
         return f"[{host}]:{port}"
@@ -140,7 +140,7 @@ def place(host: str, port: int) -> str:
 
 
 def known_name(host: str, port: int, alias: str | None = None) -> str:
-    """Return a server's name in known_hosts: ``host``, ``[host]:port``, or its alias."""
+    """Return a server's name in known_hosts: ``read_host``, ``[host]:port``, or its alias."""
     if alias is not None:
         return alias
     if port == 22:
@@ -153,16 +153,16 @@ _JUMP = re.compile(
 )
 
 
-def parse_jumps(text: str) -> tuple[Jump, ...]:
+def parse_jumps(text: str) -> tuple[JumpHost, ...]:
     """Parse ``[user@]host[:port]`` or ``ssh://…``, comma-separated.
 
     Raises:
         ValueError: an element is wrong.
     """
-    return tuple(_jump(part.strip()) for part in text.split(","))
+    return tuple(_parse_jump(part.strip()) for part in text.split(","))
 
 
-def _jump(text: str) -> Jump:
+def _parse_jump(text: str) -> JumpHost:
     found = _JUMP.fullmatch(text)
     host = (found["literal"] or found["host"]) if found is not None else ""
     if found is None or text.startswith("-") or host.startswith("-"):
@@ -170,10 +170,10 @@ def _jump(text: str) -> Jump:
     port = int(found["port"]) if found["port"] else None
     if port is not None and not 0 < port < 65536:
         raise ValueError(f"ProxyJump: {port} is not a valid port")
-    return Jump(host, found["user"], port)
+    return JumpHost(host, found["user"], port)
 
 
-def route(wanted: Wanted, around: Surroundings) -> tuple[Host, ...]:
+def resolve_route(wanted: HostRequest, around: Surroundings) -> tuple[SshHost, ...]:
     """Return the hops, the box last. May run ``Match exec`` commands: call it in a thread.
 
     A chain ``ProxyJump a,b`` works like ``ssh -J a,b``: `a` is reached as its own entry says
@@ -183,11 +183,13 @@ def route(wanted: Wanted, around: Surroundings) -> tuple[Host, ...]:
     Raises:
         ConfigError: a file is wrong, or the chain is circular.
     """
-    return _route(wanted, around, ())
+    return _resolve_route(wanted, around, ())
 
 
-def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tuple[Host, ...]:
-    host = resolve(wanted, around)
+def _resolve_route(
+    wanted: HostRequest, around: Surroundings, above: tuple[SshHost, ...]
+) -> tuple[SshHost, ...]:
+    host = resolve_host(wanted, around)
     if any(
         (host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above
     ):
@@ -196,12 +198,12 @@ def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tup
     if not host.jumps:
         return (host,)
     first, *others = host.jumps
-    hops = _route(Wanted(first.host, first.port, first.user), around, (*above, host))
-    through = (Wanted(jump.host, jump.port, jump.user, proxied=True) for jump in others)
-    return (*hops, *(resolve(hop, around) for hop in through), host)
+    hops = _resolve_route(HostRequest(first.host, first.port, first.user), around, (*above, host))
+    through = (HostRequest(jump.host, jump.port, jump.user, proxied=True) for jump in others)
+    return (*hops, *(resolve_host(hop, around) for hop in through), host)
 
 
-def resolve(wanted: Wanted, around: Surroundings) -> Host:
+def resolve_host(wanted: HostRequest, around: Surroundings) -> SshHost:
     """Resolve how to reach a host. May run ``Match exec`` commands: call it in a thread.
 
     Raises:
@@ -212,29 +214,29 @@ def resolve(wanted: Wanted, around: Surroundings) -> Host:
         *(("-l", wanted.user) if wanted.user is not None else ()),
     )
     try:
-        return _Reading(
-            wanted, ask(wanted.host, options, wanted.default_user, around), around
-        ).host()
+        return _SettingsReader(
+            wanted, query_settings(wanted.host, options, wanted.default_user, around), around
+        ).read_host()
     except ValueError as error:
         raise ConfigError(f"ssh_config, for {wanted.host}: {error}") from error
 
 
-class _Reading:
-    """Converts one answer of ``ssh -G`` to a `Host`."""
+class _SettingsReader:
+    """Converts one answer of ``ssh -G`` to a `SshHost`."""
 
-    def __init__(self, wanted: Wanted, answer: Answer, around: Surroundings) -> None:
+    def __init__(self, wanted: HostRequest, answer: Answer, around: Surroundings) -> None:
         self._wanted, self._answer, self._around = wanted, answer, around
         alias = wanted.host
-        self._name = self._one("hostname") or (alias if "%" in alias else alias.lower())
-        self._port = int(self._one("port") or wanted.port or 22)
-        user = self._one("user") or wanted.user or wanted.default_user or around.local_user
+        self._name = self._first_value("hostname") or (alias if "%" in alias else alias.lower())
+        self._port = int(self._first_value("port") or wanted.port or 22)
+        user = self._first_value("user") or wanted.user or wanted.default_user or around.local_user
         self._user = environment(user, around.env)
-        self._key_alias = self._one("hostkeyalias").lower() or None
-        jump = self._one("proxyjump")
+        self._key_alias = self._first_value("hostkeyalias").lower() or None
+        jump = self._first_value("proxyjump")
         self._jump = "" if jump.lower() == NO_FILE else jump
-        self._table = self._tokens()
+        self._table = self._token_table()
 
-    def host(self) -> Host:
+    def read_host(self) -> SshHost:
         try:
             check_host(self._name)
         except ValueError as error:
@@ -245,92 +247,104 @@ class _Reading:
         check_user(self._user)
         around, wanted = self._around, self._wanted
         named = [path for path in self._answer.get("identityfile", ()) if path != NO_KEY]
-        identities = named or [str(around.ssh / name) for name in DEFAULT_IDENTITIES]
-        command, revoked = self._one("proxycommand"), self._one("revokedhostkeys")
-        timeout = self._one("connecttimeout")
-        strict = self._one("stricthostkeychecking")
-        return Host(
+        identities = named or [str(around.ssh_folder / name) for name in DEFAULT_IDENTITIES]
+        command, revoked = self._first_value("proxycommand"), self._first_value("revokedhostkeys")
+        timeout = self._first_value("connecttimeout")
+        strict = self._first_value("stricthostkeychecking")
+        return SshHost(
             alias=wanted.host,
             host=self._name,
             port=self._port,
             user=self._user,
-            identities=self._paths(identities),
+            identities=self._expand_paths(identities),
             identities_given=bool(named),
-            certificates=self._paths(self._answer.get("certificatefile", ())),
-            identities_only=self._yes("identitiesonly"),
-            agent=self._agent(self._one("identityagent")),
-            jumps=parse_jumps(percent(self._jump, self._table))
+            certificates=self._expand_paths(self._answer.get("certificatefile", ())),
+            identities_only=self._is_yes("identitiesonly"),
+            agent=self._agent_path(self._first_value("identityagent")),
+            jumps=parse_jumps(replace_tokens(self._jump, self._table))
             if self._jump and not wanted.proxied
             else (),
-            proxy_command=percent(command, self._table)
-            if _named(command) and not wanted.proxied
+            proxy_command=replace_tokens(command, self._table)
+            if _is_named(command) and not wanted.proxied
             else None,
-            alive_interval=float(self._one("serveraliveinterval") or 0) or None,
-            alive_count=int(self._one("serveralivecountmax") or 3),
-            connect_timeout=float(timeout) if _named(timeout) else None,
-            user_known_hosts=self._known("userknownhostsfile", around.ssh, "known_hosts"),
-            global_known_hosts=self._known("globalknownhostsfile", SYSTEM, "ssh_known_hosts"),
+            alive_interval=float(self._first_value("serveraliveinterval") or 0) or None,
+            alive_count=int(self._first_value("serveralivecountmax") or 3),
+            connect_timeout=float(timeout) if _is_named(timeout) else None,
+            user_known_hosts=self._known_hosts_paths(
+                "userknownhostsfile", around.ssh_folder, "known_hosts"
+            ),
+            global_known_hosts=self._known_hosts_paths(
+                "globalknownhostsfile", SYSTEM, "ssh_known_hosts"
+            ),
             host_key_alias=self._key_alias,
-            hash_known_hosts=self._yes("hashknownhosts"),
+            hash_known_hosts=self._is_yes("hashknownhosts"),
             strict={"true": "yes", "false": "no", "off": "no"}.get(strict, strict) or "ask",
-            revoked_host_keys=expand(revoked, self._table, around.env) if _named(revoked) else None,
-            batch=self._yes("batchmode"),
-            public_key_auth=self._one("pubkeyauthentication") not in ("no", "false"),
-            password_auth=self._yes("passwordauthentication", otherwise=True),
-            kbdint_auth=self._yes("kbdinteractiveauthentication", otherwise=True),
-            preferred_auth=tuple(filter(None, self._one("preferredauthentications").split(","))),
-            ciphers=self._one("ciphers") or None,
-            macs=self._one("macs") or None,
-            kex=self._one("kexalgorithms") or None,
-            host_key_algorithms=self._one("hostkeyalgorithms") or None,
-            family=self._one("addressfamily") or "any",
-            bind_address=self._one("bindaddress") or None,
-            compression=self._yes("compression"),
-            notes=self._notes(),
+            revoked_host_keys=expand_path(revoked, self._table, around.env)
+            if _is_named(revoked)
+            else None,
+            batch=self._is_yes("batchmode"),
+            public_key_auth=self._first_value("pubkeyauthentication") not in ("no", "false"),
+            password_auth=self._is_yes("passwordauthentication", otherwise=True),
+            kbdint_auth=self._is_yes("kbdinteractiveauthentication", otherwise=True),
+            preferred_auth=tuple(
+                filter(None, self._first_value("preferredauthentications").split(","))
+            ),
+            ciphers=self._first_value("ciphers") or None,
+            macs=self._first_value("macs") or None,
+            kex=self._first_value("kexalgorithms") or None,
+            host_key_algorithms=self._first_value("hostkeyalgorithms") or None,
+            family=self._first_value("addressfamily") or "any",
+            bind_address=self._first_value("bindaddress") or None,
+            compression=self._is_yes("compression"),
+            notes=self._list_notes(),
         )
 
-    def _one(self, key: str) -> str:
+    def _first_value(self, key: str) -> str:
         return self._answer.get(key, ("",))[0]
 
-    def _yes(self, key: str, *, otherwise: bool = False) -> bool:
-        value = self._one(key)
+    def _is_yes(self, key: str, *, otherwise: bool = False) -> bool:
+        value = self._first_value(key)
         if value:
             return value in ("yes", "true")
         return otherwise
 
-    def _paths(self, values: Sequence[str]) -> tuple[str, ...]:
+    def _expand_paths(self, values: Sequence[str]) -> tuple[str, ...]:
         return tuple(
-            expand(value, self._table, self._around.env) for value in values if _named(value)
+            expand_path(value, self._table, self._around.env)
+            for value in values
+            if _is_named(value)
         )
 
-    def _known(self, key: str, folder: Path, name: str) -> tuple[str, ...]:
+    def _known_hosts_paths(self, key: str, folder: Path, name: str) -> tuple[str, ...]:
         values = self._answer.get(key)
         if values is None:
             return (str(folder / name), str(folder / f"{name}2"))
         # ssh separates the files with blanks, without quotes: a new path starts a new file.
         parts = re.split(r" (?=[/~])", values[0]) if len(values) == 1 else values
         # ssh has expanded their tokens; a % is literal.
-        return tuple(re.sub("^~(?=/)", self._around.home, part) for part in parts if _named(part))
+        return tuple(
+            re.sub("^~(?=/)", self._around.home, part) for part in parts if _is_named(part)
+        )
 
-    def _agent(self, value: str) -> str | None:
+    def _agent_path(self, value: str) -> str | None:
         env = self._around.env
         if value in ("", "SSH_AUTH_SOCK"):
             return env.get("SSH_AUTH_SOCK") or None
-        if not _named(value):
+        if not _is_named(value):
             return None
         if value.startswith("$") and not value.startswith("${"):
             return env.get(value[1:]) or None
-        return expand(value, self._table, env)
+        return expand_path(value, self._table, env)
 
-    def _notes(self) -> tuple[str, ...]:
+    def _list_notes(self) -> tuple[str, ...]:
         said = [
             f"{key} {value} of ssh_config is not supported by rgt"
             for key in NOT_HONOURED
-            if (value := self._one(key)) not in ("", "no", "none", "false")
+            if (value := self._first_value(key)) not in ("", "no", "none", "false")
         ]
         return (*self._answer.get(NOTES, ()), *said)
 
-    def _tokens(self) -> Mapping[str, str]:
+    def _token_table(self) -> Mapping[str, str]:
         local, around = socket.gethostname(), self._around
         digest = hashlib.sha1(f"{local}{self._name}{self._port}{self._user}{self._jump}".encode())
         return {
@@ -350,5 +364,5 @@ class _Reading:
         }
 
 
-def _named(value: str) -> bool:
+def _is_named(value: str) -> bool:
     return value.lower() not in ("", NO_FILE)

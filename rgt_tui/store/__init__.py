@@ -2,12 +2,12 @@
 
 from rgt_tui.store.database import HistoryError
 from rgt_tui.store.happenings import MOST_EVENTS, OWN
-from rgt_tui.store.history import History, history_path
-from rgt_tui.store.history_file import FLEET, Batch, HistoryFile, Told
-from rgt_tui.store.minute_means import Mean, Means
+from rgt_tui.store.history import FleetHistory, history_path
+from rgt_tui.store.history_file import FLEET, Batch, BoxWrites, HistoryFile
+from rgt_tui.store.minute_means import MinuteMeans, SlotMean
 from rgt_tui.store.moments import NEAR_SECONDS
-from rgt_tui.store.person_ticks import TicksError, say_tick, ticks_of, ticks_path, with_ticks
-from rgt_tui.store.spending import Cost, Metering, ProviderSum
+from rgt_tui.store.person_ticks import TicksError, save_tick, ticks_of, ticks_path, with_ticks
+from rgt_tui.store.spending import CostMetering, ObservedCost, ProviderSum
 
 __all__ = [
     "FLEET",
@@ -15,18 +15,18 @@ __all__ = [
     "NEAR_SECONDS",
     "OWN",
     "Batch",
-    "Cost",
-    "History",
+    "BoxWrites",
+    "CostMetering",
+    "FleetHistory",
     "HistoryError",
     "HistoryFile",
-    "Mean",
-    "Means",
-    "Metering",
+    "MinuteMeans",
+    "ObservedCost",
     "ProviderSum",
+    "SlotMean",
     "TicksError",
-    "Told",
     "history_path",
-    "say_tick",
+    "save_tick",
     "ticks_of",
     "ticks_path",
     "with_ticks",

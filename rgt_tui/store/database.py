@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.files import take
+from rgt_tui.files import lock_file
 from rgt_tui.model import BoxSpec
 from rgt_tui.store import happenings, moments, spending
 
@@ -56,15 +56,15 @@ class HistoryError(Exception):
     """The history cannot be used now. rgt runs without it and reports that."""
 
 
-class Refused(HistoryError):
+class HistoryRefused(HistoryError):
     """The file is not touched: it belongs to a newer rgt, or is not a history."""
 
 
-class Trouble(HistoryError):
+class HistoryUnavailable(HistoryError):
     """A temporary failure (disk full, read-only, locked); it is tried again."""
 
 
-class Damaged(HistoryError):
+class HistoryDamaged(HistoryError):
     """The file's content is invalid. It is moved away and replaced by its backup."""
 
 
@@ -95,15 +95,15 @@ _VALUES = (
 )
 
 
-def judged(error: sqlite3.Error | OSError, path: object) -> HistoryError:
+def convert_error(error: sqlite3.Error | OSError, path: object) -> HistoryError:
     """Convert an error of SQLite or the system to the matching exception for the file at `path`."""
     if isinstance(error, OSError):
-        return Trouble(f"{path}: {error.strerror or error}")
+        return HistoryUnavailable(f"{path}: {error.strerror or error}")
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _PASSING:
-        return Trouble(f"{path}: {error}")
+        return HistoryUnavailable(f"{path}: {error}")
     # Our statements match our tables: on any other error, the tables are not the ones we created.
-    return Damaged(f"{path}: {error}")
+    return HistoryDamaged(f"{path}: {error}")
 
 
 def is_unfit(error: Exception) -> bool:
@@ -122,7 +122,7 @@ def is_unfit(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked_history(path: Path) -> Iterator[None]:
     """Hold the lock under which a history is created, replaced or backed up.
 
     Raises:
@@ -134,15 +134,17 @@ def locked(path: Path) -> Iterator[None]:
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
-            take(fd, BUSY_SECONDS)
+            lock_file(fd, BUSY_SECONDS)
         except TimeoutError:
-            raise Trouble(f"another rgt has held {lock} for {BUSY_SECONDS:.0f} s") from None
+            raise HistoryUnavailable(
+                f"another rgt has held {lock} for {BUSY_SECONDS:.0f} s"
+            ) from None
         yield
     finally:
         os.close(fd)
 
 
-class Writers:
+class BoxWriters:
     """Decides which boxes this process writes.
 
     There is one lock per box, which the kernel releases when the process ends.
@@ -156,7 +158,7 @@ class Writers:
         self._fd: int | None = None
         self._mine: set[str] = set()
 
-    def take(self, place: str) -> bool:
+    def acquire_box(self, place: str) -> bool:
         """Become or stay the writer of a box; return False while another process is.
 
         Raises:
@@ -197,29 +199,29 @@ def connect(path: Path) -> sqlite3.Connection:
         Damaged: it is not a valid database.
     """
     try:
-        with locked(path):
+        with locked_history(path):
             # SQLite copies the permissions of this file to -wal and -shm.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            con = _opened(path)
+            con = _open_connection(path)
             try:
-                version = _version(con, path)
+                version = _read_version(con, path)
                 if 0 < version < VERSION:
                     con.close()
-                    _move(path, path.with_name(f"{path.name}.version-{version}"))
-                    con, version = _opened(path), 0
+                    _move_database(path, path.with_name(f"{path.name}.version-{version}"))
+                    con, version = _open_connection(path), 0
                 if not version:
-                    _make(con)
-                _settings(con, path)
-                check(con, path)
+                    _create_tables(con)
+                _apply_settings(con, path)
+                check_integrity(con, path)
             except BaseException:
                 con.close()
                 raise
             return con
     except (sqlite3.Error, OSError) as error:
-        raise judged(error, path) from error
+        raise convert_error(error, path) from error
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_connection(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
         timeout=BUSY_SECONDS,
@@ -229,24 +231,24 @@ def _opened(path: Path) -> sqlite3.Connection:
     )
 
 
-def _version(con: sqlite3.Connection, path: Path) -> int:
+def _read_version(con: sqlite3.Connection, path: Path) -> int:
     """Return the version of the file; 0 = it is empty."""
-    if pragma(con, "page_count") == 0:
+    if read_pragma(con, "page_count") == 0:
         if path.stat().st_size:
-            raise Damaged(f"{path} is cut off: too short for a database")
+            raise HistoryDamaged(f"{path} is cut off: too short for a database")
         return 0
-    if pragma(con, "application_id") != APPLICATION_ID:
-        raise Refused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
-    version = pragma(con, "user_version")
+    if read_pragma(con, "application_id") != APPLICATION_ID:
+        raise HistoryRefused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
+    version = read_pragma(con, "user_version")
     if version > VERSION:
-        raise Refused(
+        raise HistoryRefused(
             f"{path} was written by a newer rgt (version {version}, this one knows {VERSION}); "
             "it is left as it is. Update rgt, or name another file by RGT_HISTORY"
         )
     return version
 
 
-def _settings(con: sqlite3.Connection, path: Path) -> None:
+def _apply_settings(con: sqlite3.Connection, path: Path) -> None:
     con.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(path) else 'WAL'}")
     con.execute("PRAGMA synchronous = NORMAL")
     con.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
@@ -254,7 +256,7 @@ def _settings(con: sqlite3.Connection, path: Path) -> None:
     con.execute("PRAGMA cache_size = -4096")
 
 
-def _make(con: sqlite3.Connection) -> None:
+def _create_tables(con: sqlite3.Connection) -> None:
     con.execute("PRAGMA auto_vacuum = INCREMENTAL")
     con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     with transaction(con):
@@ -294,7 +296,7 @@ def savepoint(con: sqlite3.Connection) -> Iterator[None]:
     con.execute("RELEASE part")
 
 
-def check(con: sqlite3.Connection, path: Path) -> None:
+def check_integrity(con: sqlite3.Connection, path: Path) -> None:
     """Have SQLite check the structure of the entire file.
 
     Raises:
@@ -303,10 +305,10 @@ def check(con: sqlite3.Connection, path: Path) -> None:
     """
     found = [str(row[0]) for row in con.execute("PRAGMA quick_check(1)")]
     if found != ["ok"]:
-        raise Damaged(f"{path}: {'; '.join(found)[:200]}")
+        raise HistoryDamaged(f"{path}: {'; '.join(found)[:200]}")
 
 
-def pragma(con: sqlite3.Connection, name: str) -> int:
+def read_pragma(con: sqlite3.Connection, name: str) -> int:
     """Return the value of an SQLite pragma."""
     return int(con.execute(f"PRAGMA {name}").fetchone()[0])
 
@@ -349,16 +351,16 @@ def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
     backup = backup_of(path)
     if _is_fresh(backup, now):
         return False
-    with locked(path):
+    with locked_history(path):
         if _is_fresh(backup, now):
             return False
-        check(con, path)
+        check_integrity(con, path)
         new = backup.with_name(backup.name + ".new")
         new.unlink(missing_ok=True)
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             con.execute("VACUUM INTO ?", (str(new),))
-            _durable(new, now)
+            _sync_with_mtime(new, now)
             new.rename(backup)
         finally:
             new.unlink(missing_ok=True)
@@ -377,7 +379,7 @@ def _is_fresh(backup: Path, now: float) -> bool:
         return False
 
 
-class Restored(NamedTuple):
+class RestoreResult(NamedTuple):
     """The result of restoring a damaged history."""
 
     aside: Path
@@ -386,7 +388,7 @@ class Restored(NamedTuple):
     """When the backup used was made; None = no backup, so a new history begins."""
 
 
-def restore(path: Path, inode: int | None, now: float) -> Restored | None:
+def restore_backup(path: Path, inode: int | None, now: float) -> RestoreResult | None:
     """Move a damaged history away and replace it by its backup.
 
     None = another process has already done so.
@@ -400,7 +402,7 @@ def restore(path: Path, inode: int | None, now: float) -> Restored | None:
         HistoryError: it cannot be done now.
     """
     try:
-        with locked(path):
+        with locked_history(path):
             if inode is not None and inode_of(path) != inode:
                 return None
             stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(now))
@@ -414,8 +416,8 @@ def restore(path: Path, inode: int | None, now: float) -> Restored | None:
             if at is not None:
                 shutil.copyfile(backup, new)
                 new.chmod(0o600)
-                _durable(new, at)
-            _move(path, aside)
+                _sync_with_mtime(new, at)
+            _move_database(path, aside)
             if at is not None:
                 new.rename(path)
         con = connect(path)
@@ -425,26 +427,26 @@ def restore(path: Path, inode: int | None, now: float) -> Restored | None:
         finally:
             con.close()
         _drop_old_damaged(path)
-        return Restored(aside, at)
+        return RestoreResult(aside, at)
     except (OSError, sqlite3.Error) as error:
-        raise judged(error, path) from error
+        raise convert_error(error, path) from error
 
 
 def _is_sound(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        con = _opened(path)
+        con = _open_connection(path)
         try:
-            check(con, path)
-            return _version(con, path) > 0
+            check_integrity(con, path)
+            return _read_version(con, path) > 0
         finally:
             con.close()
     except (sqlite3.Error, HistoryError):
         return False
 
 
-def _durable(path: Path, at: float) -> None:
+def _sync_with_mtime(path: Path, at: float) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.utime(fd, (at, at))
@@ -453,7 +455,7 @@ def _durable(path: Path, at: float) -> None:
         os.close(fd)
 
 
-def _move(path: Path, target: Path) -> None:
+def _move_database(path: Path, target: Path) -> None:
     # Move the file first: SQLite deletes a -wal file that it finds next to a new, empty file.
     path.rename(target)
     for tail in ("-wal", "-shm"):

@@ -6,7 +6,7 @@ import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 
-from rgt_tui.model import FleetEvent, Happening, Happenings, Wanted
+from rgt_tui.model import EventFilter, FleetEvent, Happening, Happenings
 
 MOST_EVENTS = 20_000
 PAGE = 200
@@ -17,7 +17,7 @@ TABLE = """CREATE TABLE happened (n INTEGER PRIMARY KEY, at REAL NOT NULL, box I
     text TEXT NOT NULL, level TEXT NOT NULL, about TEXT NOT NULL, UNIQUE (at, box, text))"""
 
 
-def write(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
+def write_event(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
     """Write an event, unless it is stored already."""
     con.execute(
         "INSERT OR IGNORE INTO happened (at, box, text, level, about) VALUES (?, ?, ?, ?, ?)",
@@ -25,18 +25,18 @@ def write(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
     )
 
 
-def page(
+def read_event_page(
     con: sqlite3.Connection,
     names: Mapping[int, str],
-    wanted: Wanted,
+    wanted: EventFilter,
     before: int | None,
     count: int = PAGE,
 ) -> Happenings:
     """Return the last `count` matching events numbered below `before`; None = no upper bound."""
     found: list[Happening] = []
     older = False
-    for row in _each(con, names, wanted, before):
-        if fits(row, wanted):
+    for row in _iterate_events(con, names, wanted, before):
+        if matches_filter(row, wanted):
             if len(found) == count:
                 older = True
                 break
@@ -48,7 +48,7 @@ def page(
     return Happenings(tuple(reversed(found)), older, int(kept))
 
 
-def fits(row: Happening, wanted: Wanted) -> bool:
+def matches_filter(row: Happening, wanted: EventFilter) -> bool:
     """Return whether an event matches a filter."""
     if wanted.box is not None and row.box != wanted.box:
         return False
@@ -62,8 +62,8 @@ def fits(row: Happening, wanted: Wanted) -> bool:
     return not term or term in row.text.casefold() or term in row.box.casefold()
 
 
-def _each(
-    con: sqlite3.Connection, names: Mapping[int, str], wanted: Wanted, before: int | None
+def _iterate_events(
+    con: sqlite3.Connection, names: Mapping[int, str], wanted: EventFilter, before: int | None
 ) -> Iterator[Happening]:
     """Yield the events of the filter's time range, newest first."""
     marks = ", ".join("?" * len(names))
@@ -80,7 +80,7 @@ def _each(
         yield Happening(n, at, names[box], text, level, about)
 
 
-def trim(con: sqlite3.Connection) -> None:
+def trim_events(con: sqlite3.Connection) -> None:
     """Delete the oldest events above the limit."""
     con.execute(
         "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n DESC LIMIT 1 OFFSET ?)",

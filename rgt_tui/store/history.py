@@ -18,19 +18,19 @@ from rgt_tui.files import state_directory
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
+    EventFilter,
     FleetEvent,
+    FleetMoment,
+    FleetSpend,
     Happenings,
-    Moment,
-    Night,
-    Spend,
+    NightFacts,
     Timeline,
-    Wanted,
     time_of_day,
 )
-from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
+from rgt_tui.store.database import HistoryDamaged, HistoryError, HistoryRefused, HistoryUnavailable
 from rgt_tui.store.happenings import OWN
-from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, joined
-from rgt_tui.store.look_back import LookBack
+from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, merge_batches
+from rgt_tui.store.look_back import HistoryReader
 
 CLOSE_SECONDS = 5.0
 RETRY_SECONDS = 30.0
@@ -56,7 +56,7 @@ def history_path(env: Mapping[str, str], named: str | None = None) -> Path | Non
     return state_directory(env) / "history.db"
 
 
-class History:
+class FleetHistory:
     """One SQLite file, written by a thread of its own. It is opened at first use.
 
     Args:
@@ -80,7 +80,7 @@ class History:
         spend_seconds: float = SPEND_SECONDS,
     ) -> None:
         self.path = path
-        self.spend: Spend | None = None
+        self.spend: FleetSpend | None = None
         """Costs since local midnight, as of a few seconds ago; None = not known yet."""
         self._clock = clock
         self._file = HistoryFile(path, clock=clock, max_bytes=max_bytes, fleet=fleet)
@@ -101,55 +101,59 @@ class History:
         self._no_backup = ""
         self._over = False
 
-    def adopt(self, specs: Sequence[BoxSpec]) -> None:
+    def adopt_boxes(self, specs: Sequence[BoxSpec]) -> None:
         """Set the boxes of the fleet; data about others is not stored."""
-        self._ask(lambda file: file.adopt(specs))
+        self._query_file(lambda file: file.adopt_boxes(specs))
 
-    def put(self, batch: Batch) -> None:
+    def put_batch(self, batch: Batch) -> None:
         """Write a batch as soon as possible. While a disk hangs, batches are merged, not queued."""
         with self._lock:
             waiting = bool(self._inbox)
-            self._inbox = joined((self._inbox, batch))
+            self._inbox = merge_batches((self._inbox, batch))
         if not waiting:
-            self._do(self._write)
+            self._queue_job(self._write_pending)
 
-    async def recall(self, specs: Sequence[BoxSpec]) -> dict[str, BoxState]:
+    async def recall_states(self, specs: Sequence[BoxSpec]) -> dict[str, BoxState]:
         """Adopt boxes and return their saved states.
 
         Raises:
-            HistoryError: the file cannot be read; `news` reports it as well.
+            HistoryError: the file cannot be read; `take_events` reports it as well.
         """
 
-        def question(file: HistoryFile) -> dict[str, BoxState]:
-            file.adopt(specs)
-            return file.recall()
+        def adopt_and_recall(file: HistoryFile) -> dict[str, BoxState]:
+            file.adopt_boxes(specs)
+            return file.recall_states()
 
-        return await asyncio.wrap_future(self._ask(question))
+        return await asyncio.wrap_future(self._query_file(adopt_and_recall))
 
     # Methods of `rgt_tui.fleet.fleet_source.Chronicle`; each raises HistoryError if the file cannot
     # be read.
 
-    async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+    async def read_event_page(
+        self, wanted: EventFilter, before: int | None, count: int
+    ) -> Happenings:
         """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
-        return await self._back(lambda past: past.happened(wanted, before, count))
+        return await self._look_back(lambda past: past.read_event_page(wanted, before, count))
 
-    async def night(self, since: float, until: float, box: str | None) -> Night:
+    async def read_night(self, since: float, until: float, box: str | None) -> NightFacts:
         """Return the facts of a time span, of one box or of all."""
-        return await self._back(lambda past: past.night(since, until, box))
+        return await self._look_back(lambda past: past.read_night(since, until, box))
 
-    async def timeline(self) -> Timeline:
+    async def read_timeline(self) -> Timeline:
         """Return all recorded moments."""
-        return await self._back(lambda past: past.timeline())
+        return await self._look_back(lambda past: past.read_timeline())
 
-    async def moment(self, n: int, at: float, full: frozenset[str]) -> Moment:
+    async def read_moment(self, n: int, at: float, full: frozenset[str]) -> FleetMoment:
         """Return the state of the fleet at a moment."""
-        return await self._back(lambda past: past.moment(n, at, full))
+        return await self._look_back(lambda past: past.read_moment(n, at, full))
 
-    async def _back(self, question: Callable[[LookBack], T]) -> T:
-        self._do(self._write)  # pending data must be included
-        return await asyncio.wrap_future(self._ask(lambda file: file.look_back(question)))
+    async def _look_back(self, question: Callable[[HistoryReader], T]) -> T:
+        self._queue_job(self._write_pending)  # pending data must be included
+        return await asyncio.wrap_future(
+            self._query_file(lambda file: file.query_history(question))
+        )
 
-    def news(self) -> tuple[FleetEvent, ...]:
+    def take_events(self) -> tuple[FleetEvent, ...]:
         """Return messages about the history, each once."""
         with self._lock:
             said, self._said = tuple(self._said), []
@@ -165,29 +169,29 @@ class History:
             self._jobs.put(None)
             await asyncio.to_thread(thread.join, CLOSE_SECONDS)
 
-    def _ask(self, question: Callable[[HistoryFile], T]) -> Future[T]:
+    def _query_file(self, question: Callable[[HistoryFile], T]) -> Future[T]:
         answer: Future[T] = Future()
 
-        def job() -> None:
+        def run_question() -> None:
             if not answer.set_running_or_notify_cancel():
                 return
             try:
-                answer.set_result(self._guarded(lambda: question(self._file)))
+                answer.set_result(self._run_with_restore(lambda: question(self._file)))
             except BaseException as error:
                 answer.set_exception(error)
 
-        self._do(job)
+        self._queue_job(run_question)
         return answer
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _queue_job(self, job: Callable[[], None]) -> None:
         self._jobs.put(job)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rgt-history", daemon=True)
+            self._thread = threading.Thread(target=self._run_jobs, name="rgt-history", daemon=True)
             self._thread.start()
 
     # Runs in the thread.
 
-    def _run(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
@@ -195,39 +199,39 @@ class History:
                 pass  # already reported
             # An error in our code must not end the thread and fill the queue.
             except Exception as error:
-                self._complain(f"history: {type(error).__name__}: {error}")
+                self._report_trouble(f"history: {type(error).__name__}: {error}")
         self._retry_at = 0.0
         try:
-            self._write()
+            self._write_pending()
         finally:
             self._file.close()
 
-    def _write(self) -> None:
+    def _write_pending(self) -> None:
         with self._lock:
             inbox, self._inbox = self._inbox, {}
         if self._over:
             return
-        self._pending = joined((self._pending, inbox))
+        self._pending = merge_batches((self._pending, inbox))
         if time.monotonic() < self._retry_at:
             return
         try:
-            self._commit()
+            self._commit_pending()
             if self._trouble:
                 self._trouble = ""
-                self._say("the history is being kept again", "info")
-            no_backup = self._guarded(self._file.upkeep) or ""
+                self._add_message("the history is being kept again", "info")
+            no_backup = self._run_with_restore(self._file.run_upkeep) or ""
             if no_backup and no_backup != self._no_backup:
-                self._say(no_backup, "warn")
+                self._add_message(no_backup, "warn")
             self._no_backup = no_backup or self._no_backup
             if time.monotonic() >= self._spend_at:
                 self._spend_at = time.monotonic() + self._spend_seconds
-                self.spend = self._guarded(self._file.spend)
+                self.spend = self._run_with_restore(self._file.read_spend)
         except HistoryError:
             pass  # already reported; pending data is tried again
 
-    def _commit(self) -> None:
+    def _commit_pending(self) -> None:
         try:
-            left_out = self._guarded(lambda: self._file.commit(self._pending))
+            left_out = self._run_with_restore(lambda: self._file.commit_batch(self._pending))
         except HistoryError:
             raise
         except Exception:
@@ -237,31 +241,31 @@ class History:
         for each in left_out:
             if (each.box, each.part) not in self._left_out:
                 self._left_out.add((each.box, each.part))
-                self._say(
+                self._add_message(
                     f"{each.box}: its {each.part} cannot be stored in the history and are left out: {each.why}",
                     "warn",
                 )
 
-    def _guarded(self, work: Callable[[], T]) -> T:
+    def _run_with_restore(self, work: Callable[[], T]) -> T:
         """Do some work on the file. If it is damaged, restore the backup and try once more."""
         try:
             try:
                 return work()
-            except Damaged as error:
-                self._restore(error)
+            except HistoryDamaged as error:
+                self._restore_backup(error)
                 return work()
-        except Refused as error:
+        except HistoryRefused as error:
             self._over = True
             self._pending = {}
-            self._complain(str(error))
+            self._report_trouble(str(error))
             raise
-        except (Trouble, Damaged) as error:
+        except (HistoryUnavailable, HistoryDamaged) as error:
             self._retry_at = time.monotonic() + self._retry_seconds
-            self._complain(f"no history is kept for now: {error}")
+            self._report_trouble(f"no history is kept for now: {error}")
             raise
 
-    def _restore(self, error: Damaged) -> None:
-        restored = self._file.restore()
+    def _restore_backup(self, error: HistoryDamaged) -> None:
+        restored = self._file.restore_backup()
         if restored is None:
             return
         now = self._clock()
@@ -273,17 +277,17 @@ class History:
                 f"the backup from {time_of_day(restored.backup_at, now)} took its place; the {hours:.1f} h since "
                 "then are lost, so what they cost is a lower bound"
             )
-        self._say(
+        self._add_message(
             f"the history was damaged ({error}); it is in {restored.aside.name}; {what}", "warn"
         )
 
-    def _say(self, text: str, level: str) -> None:
+    def _add_message(self, text: str, level: str) -> None:
         with self._lock:
             self._said.append(
                 FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN)
             )
 
-    def _complain(self, text: str) -> None:
+    def _report_trouble(self, text: str) -> None:
         if text != self._trouble:
             self._trouble = text
-            self._say(text, "warn")
+            self._add_message(text, "warn")

@@ -12,13 +12,28 @@ from typing import TypeVar
 
 import msgspec
 
-from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Past, Spend, keep_named
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    FleetEvent,
+    FleetSpend,
+    FleetState,
+    ReducedHistory,
+    keep_named,
+)
 from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, spending
-from rgt_tui.store.database import Damaged, HistoryError, Writers, judged, pragma, transaction
-from rgt_tui.store.look_back import LookBack
-from rgt_tui.store.minute_means import Mean
-from rgt_tui.store.saved_curves import Kept
-from rgt_tui.store.spending import Cost, ProviderSum
+from rgt_tui.store.database import (
+    BoxWriters,
+    HistoryDamaged,
+    HistoryError,
+    convert_error,
+    read_pragma,
+    transaction,
+)
+from rgt_tui.store.look_back import HistoryReader
+from rgt_tui.store.minute_means import SlotMean
+from rgt_tui.store.saved_curves import KnownRun
+from rgt_tui.store.spending import ObservedCost, ProviderSum
 
 MAX_BYTES = 256 << 20
 LOW_WATER = 0.9
@@ -46,39 +61,39 @@ table."""
 T = TypeVar("T")
 
 
-class Told(msgspec.Struct, frozen=True):
+class BoxWrites(msgspec.Struct, frozen=True):
     """Data to write about one box; immutable, so that another thread may read it."""
 
     runs: BoxState | None = None
     """Newest state, if its runs must be saved."""
-    means: tuple[Mean, ...] = ()
-    costs: tuple[Cost, ...] = ()
+    means: tuple[SlotMean, ...] = ()
+    costs: tuple[ObservedCost, ...] = ()
     sums: tuple[ProviderSum, ...] = ()
     events: tuple[FleetEvent, ...] = ()
     """Under `FLEET`: events of all boxes, in order of arrival."""
     moments: tuple[FleetState, ...] = ()
     """Under `FLEET`: states of all boxes at some times."""
-    recorded: tuple[Past, ...] = ()
+    recorded: tuple[ReducedHistory, ...] = ()
     """History of unwatched time from the box's own recorder."""
 
 
-Batch = Mapping[str, Told]
+Batch = Mapping[str, BoxWrites]
 """Data of a few seconds of a fleet, by box."""
 
 
-def joined(batches: Iterable[Batch]) -> Batch:
+def merge_batches(batches: Iterable[Batch]) -> Batch:
     """Merge batches in their order; of several states of a box, the newest is kept."""
-    found: dict[str, Told] = {}
+    found: dict[str, BoxWrites] = {}
     for batch in batches:
         for box, new in batch.items():
             old = found.get(box)
             if old is None:
                 found[box] = new
             else:
-                found[box] = Told(
+                found[box] = BoxWrites(
                     runs=new.runs or old.runs,
                     means=(*old.means, *new.means)[-MOST_ROWS:],
-                    costs=spending.joined((*old.costs, *new.costs)),
+                    costs=spending.merge_costs((*old.costs, *new.costs)),
                     sums=(*old.sums, *new.sums)[-MOST_ROWS:],
                     events=(*old.events, *new.events)[-MOST_ROWS:],
                     moments=(*old.moments, *new.moments)[-MOST_MOMENTS:],
@@ -87,7 +102,7 @@ def joined(batches: Iterable[Batch]) -> Batch:
     return found
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class UnstoredPart(msgspec.Struct, frozen=True):
     """Data of a box that cannot be stored; the file itself is fine."""
 
     box: str
@@ -121,39 +136,39 @@ class HistoryFile:
         self._inode: int | None = None
         self._specs: dict[str, BoxSpec] = {}
         self._numbers: dict[str, int] = {}
-        self._runs: dict[tuple[str, str], Kept] = {}
+        self._runs: dict[tuple[str, str], KnownRun] = {}
         """For boxes written by this process: its knowledge of their runs in the file."""
-        self._writers = Writers(path)
+        self._writers = BoxWriters(path)
         self._recording = moments.Recording()
         self._upkeep_at = float("-inf")
 
-    def adopt(self, specs: Sequence[BoxSpec]) -> None:
+    def adopt_boxes(self, specs: Sequence[BoxSpec]) -> None:
         """Set the boxes of the fleet."""
         self._specs.update((spec.name, spec) for spec in specs)
 
-    def recall(self) -> dict[str, BoxState]:
+    def recall_states(self) -> dict[str, BoxState]:
         """Return the saved states of the adopted boxes.
 
         Raises:
             HistoryError: the file cannot be read.
         """
         found = {}
-        with self._used() as con:
+        with self._use_connection() as con:
             now = self._clock()
             for name, spec in self._specs.items():
                 box = database.box_number(con, spec)
-                state = None if box is None else self._recalled(con, box, spec, now)
+                state = None if box is None else self._recall_state(con, box, spec, now)
                 if state is not None:
                     found[name] = state
         return found
 
-    def _recalled(
+    def _recall_state(
         self, con: sqlite3.Connection, box: int, spec: BoxSpec, now: float
     ) -> BoxState | None:
-        mine = self._writes(spec)
-        runs = saved_curves.recall(con, box)
-        past = minute_means.past(con, box, now)
-        state = moments.recall(con, box, spec, now)
+        mine = self._is_writer(spec)
+        runs = saved_curves.recall_runs(con, box)
+        past = minute_means.read_last_day(con, box, now)
+        state = moments.recall_state(con, box, spec, now)
         if state is None and not runs and not past.at:
             return None
         if mine:
@@ -165,10 +180,10 @@ class HistoryFile:
         )
         return keep_named(whole)
 
-    def _writes(self, spec: BoxSpec) -> bool:
-        return self._writers.take(database.box_identity(spec))
+    def _is_writer(self, spec: BoxSpec) -> bool:
+        return self._writers.acquire_box(database.box_identity(spec))
 
-    def commit(self, batch: Batch) -> tuple[LeftOut, ...]:
+    def commit_batch(self, batch: Batch) -> tuple[UnstoredPart, ...]:
         """Write a batch in one transaction, for adopted boxes not written by another process.
 
         Returns:
@@ -177,44 +192,44 @@ class HistoryFile:
         Raises:
             HistoryError: nothing was written.
         """
-        left_out: list[LeftOut] = []
-        with self._used() as con:
+        left_out: list[UnstoredPart] = []
+        with self._use_connection() as con:
             now = self._clock()
-            runs: dict[tuple[str, str], Kept] = {}
+            runs: dict[tuple[str, str], KnownRun] = {}
             numbers = dict(self._numbers)
             try:
                 with transaction(con):
                     writing = [
-                        (name, spec) for name, spec in self._specs.items() if self._writes(spec)
+                        (name, spec) for name, spec in self._specs.items() if self._is_writer(spec)
                     ]
                     for name, spec in writing:
                         if name not in numbers:
                             numbers[name] = database.number_box(con, self._fleet, spec)
                         told = batch.get(name)
                         if told is not None:
-                            parts = self._parts(con, numbers[name], told, runs, now)
-                            left_out += self._written(con, name, parts)
+                            parts = self._iterate_parts(con, numbers[name], told, runs, now)
+                            left_out += self._write_parts(con, name, parts)
                     written = {name: numbers[name] for name, _ in writing}
-                    whole = batch.get(FLEET, Told())
+                    whole = batch.get(FLEET, BoxWrites())
                     for event in whole.events:  # of all boxes, in order of arrival
                         if not event.box and written:
                             written[""] = database.number_fleet(con, self._fleet)
                         if event.box in written:
-                            write = partial(happenings.write, con, written[event.box], event)
-                            left_out += self._written(con, event.box, [("events", write)])
+                            write = partial(happenings.write_event, con, written[event.box], event)
+                            left_out += self._write_parts(con, event.box, [("events", write)])
                     written.pop("", None)
                     for state in whole.moments if written else ():
                         left_out += self._remembered(con, written, state)
             except BaseException:
-                self._recording.forget()
+                self._recording.reset_bases()
                 raise
             self._numbers.update(numbers)
             self._runs.update(runs)
         return tuple(left_out)
 
-    def _written(
+    def _write_parts(
         self, con: sqlite3.Connection, box: str, parts: Iterable[tuple[str, Callable[[], None]]]
-    ) -> Iterator[LeftOut]:
+    ) -> Iterator[UnstoredPart]:
         """Write the parts of a box; yield those that cannot be stored."""
         for part, write in parts:
             try:
@@ -223,43 +238,48 @@ class HistoryFile:
             except Exception as error:
                 if not database.is_unfit(error):
                     raise
-                yield LeftOut(box, part, f"{type(error).__name__}: {error}"[:200])
+                yield UnstoredPart(box, part, f"{type(error).__name__}: {error}"[:200])
 
     def _remembered(
         self, con: sqlite3.Connection, numbers: Mapping[str, int], state: FleetState
-    ) -> Iterator[LeftOut]:
+    ) -> Iterator[UnstoredPart]:
         """Write the states of the boxes at a moment."""
         n = moments.write_tick(con, self._fleet, state)
         for box in state.boxes:
             name = box.spec.name
             if name in numbers:
-                write = partial(self._recording.write, con, numbers[name], n, state.at, box)
-                found = list(self._written(con, name, [("moment", write)]))
+                write = partial(
+                    self._recording.write_snapshot, con, numbers[name], n, state.at, box
+                )
+                found = list(self._write_parts(con, name, [("moment", write)]))
                 if found:
-                    self._recording.forget()
+                    self._recording.reset_bases()
                 yield from found
 
-    def _parts(
+    def _iterate_parts(
         self,
         con: sqlite3.Connection,
         box: int,
-        told: Told,
-        runs: dict[tuple[str, str], Kept],
+        told: BoxWrites,
+        runs: dict[tuple[str, str], KnownRun],
         now: float,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield the parts to write for a box; each can fail separately."""
         if told.means:
-            yield "readings", partial(_each, minute_means.write, con, box, told.means)
+            yield "readings", partial(_write_each, minute_means.write_mean, con, box, told.means)
         if told.costs:
-            yield "costs", partial(_each, spending.add, con, box, told.costs)
+            yield "costs", partial(_write_each, spending.add_cost, con, box, told.costs)
         if told.sums:
-            yield "provider's sums", partial(_each, spending.take_sum, con, box, told.sums)
+            yield (
+                "provider's sums",
+                partial(_write_each, spending.apply_provider_sum, con, box, told.sums),
+            )
         if told.events:
-            yield "events", partial(_each, happenings.write, con, box, told.events)
+            yield "events", partial(_write_each, happenings.write_event, con, box, told.events)
         if told.recorded:
             yield (
                 "recorder's summary",
-                partial(_each, moments.write_recorded, con, box, told.recorded),
+                partial(_write_each, moments.write_recorded, con, box, told.recorded),
             )
         if told.runs is not None:
             yield "runs", partial(self._save_runs, con, box, told.runs, runs, now)
@@ -269,22 +289,22 @@ class HistoryFile:
         con: sqlite3.Connection,
         box: int,
         state: BoxState,
-        runs: dict[tuple[str, str], Kept],
+        runs: dict[tuple[str, str], KnownRun],
         now: float,
     ) -> None:
         for run in state.runs:
             key = (state.spec.name, run.name)
             known = self._runs.get(key)
             if known is None or known.run is not run:
-                runs[key] = saved_curves.save(con, box, run, known, now)
+                runs[key] = saved_curves.save_run(con, box, run, known, now)
 
-    def spend(self) -> Spend:
+    def read_spend(self) -> FleetSpend:
         """Return the fleet's costs, including former boxes of the same names.
 
         Raises:
             HistoryError: the file cannot be read.
         """
-        with self._used() as con:
+        with self._use_connection() as con:
             numbers = {
                 n
                 for name in self._specs
@@ -295,23 +315,23 @@ class HistoryFile:
                 for n in (database.box_number(con, s) for s in self._specs.values())
                 if n is not None
             }
-            return spending.spent(con, sorted(numbers), self._clock())
+            return spending.read_spend(con, sorted(numbers), self._clock())
 
-    def look_back(self, question: Callable[[LookBack], T]) -> T:
+    def query_history(self, question: Callable[[HistoryReader], T]) -> T:
         """Run a query on the fleet's history, including former boxes of the same names.
 
         Raises:
             HistoryError: the file cannot be read.
         """
-        with self._used() as con:
+        with self._use_connection() as con:
             names = database.boxes_of_fleet(con, self._fleet)
             for name, spec in self._specs.items():
                 box = database.box_number(con, spec)
                 if box is not None:
                     names[box] = name
-            return question(LookBack(con, self._fleet, names, self._specs))
+            return question(HistoryReader(con, self._fleet, names, self._specs))
 
-    def upkeep(self, *, force: bool = False) -> str | None:
+    def run_upkeep(self, *, force: bool = False) -> str | None:
         """Delete excess rows and write the daily backup; every few minutes, or now with `force`.
 
         Returns:
@@ -324,25 +344,25 @@ class HistoryFile:
         if 0 <= now - self._upkeep_at < UPKEEP_SECONDS and not force:
             return None
         self._upkeep_at = now
-        with self._used() as con:
+        with self._use_connection() as con:
             with transaction(con):
-                happenings.trim(con)
-                if moments.thin(con):
-                    self._recording.forget()
-            self._make_room(con)
+                happenings.trim_events(con)
+                if moments.thin_snapshots(con):
+                    self._recording.reset_bases()
+            self._delete_until_within_limit(con)
             try:
                 database.back_up(con, self.path, now)
             except (sqlite3.Error, OSError) as error:
-                trouble = judged(error, database.backup_of(self.path))
-                if isinstance(trouble, Damaged):
+                trouble = convert_error(error, database.backup_of(self.path))
+                if isinstance(trouble, HistoryDamaged):
                     raise
                 return f"no backup of the history could be written: {trouble}"
         return None
 
-    def _make_room(self, con: sqlite3.Connection) -> None:
+    def _delete_until_within_limit(self, con: sqlite3.Connection) -> None:
         """Delete the oldest rows until the file is below its maximum size."""
-        if used(con) > self._max_bytes:
-            while used(con) > LOW_WATER * self._max_bytes:
+        if count_used_bytes(con) > self._max_bytes:
+            while count_used_bytes(con) > LOW_WATER * self._max_bytes:
                 with transaction(con):
                     gone = moments.thin_oldest(con)
                     gone += sum(con.execute(each.format(slice=SLICE)).rowcount for each in _OLDEST)
@@ -350,11 +370,11 @@ class HistoryFile:
                     break
             # Some runs may be deleted, so what this process knows of them is invalid.
             self._runs.clear()
-            self._recording.forget()
-        if pragma(con, "freelist_count"):
+            self._recording.reset_bases()
+        if read_pragma(con, "freelist_count"):
             con.execute("PRAGMA incremental_vacuum(2000)").fetchall()
 
-    def restore(self) -> database.Restored | None:
+    def restore_backup(self) -> database.RestoreResult | None:
         """Replace the damaged file by its backup; return the result.
 
         None = another rgt has already done so.
@@ -364,24 +384,24 @@ class HistoryFile:
         """
         inode = self._inode
         self.close()
-        return database.restore(self.path, inode, self._clock())
+        return database.restore_backup(self.path, inode, self._clock())
 
     @contextlib.contextmanager
-    def _used(self) -> Iterator[sqlite3.Connection]:
+    def _use_connection(self) -> Iterator[sqlite3.Connection]:
         """Open the file that is now at the path, and convert SQLite's errors."""
         try:
-            con = self._opened()
+            con = self._current_connection()
             yield con
             if database.inode_of(self.path) != self._inode:
                 # Another process has replaced the file meanwhile: the data went to the old one.
                 self.close()
-                raise judged(OSError("it was replaced while it was written"), self.path)
+                raise convert_error(OSError("it was replaced while it was written"), self.path)
         except HistoryError:
             raise
         except (sqlite3.Error, OSError) as error:
-            raise judged(error, self.path) from error
+            raise convert_error(error, self.path) from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _current_connection(self) -> sqlite3.Connection:
         if self._con is not None and database.inode_of(self.path) != self._inode:
             self.close()
         if self._con is None:
@@ -395,14 +415,14 @@ class HistoryFile:
         con, self._con = self._con, None
         self._numbers.clear()
         self._runs.clear()
-        self._recording.forget()
+        self._recording.reset_bases()
         if con is not None:
             with contextlib.suppress(sqlite3.Error):
                 con.close()
         self._writers.release()
 
 
-def _each(
+def _write_each(
     write: Callable[[sqlite3.Connection, int, T], None],
     con: sqlite3.Connection,
     box: int,
@@ -412,6 +432,8 @@ def _each(
         write(con, box, item)
 
 
-def used(con: sqlite3.Connection) -> int:
+def count_used_bytes(con: sqlite3.Connection) -> int:
     """Return the bytes in use in the file."""
-    return (pragma(con, "page_count") - pragma(con, "freelist_count")) * pragma(con, "page_size")
+    return (read_pragma(con, "page_count") - read_pragma(con, "freelist_count")) * read_pragma(
+        con, "page_size"
+    )

@@ -10,17 +10,17 @@ import msgspec
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
+    CostTally,
+    EventFilter,
     FleetEvent,
+    FleetMoment,
     Happenings,
-    Link,
-    Moment,
-    Night,
-    Past,
+    LinkState,
+    NightFacts,
+    ReducedHistory,
     RunState,
     Series,
-    Tally,
     Timeline,
-    Wanted,
 )
 from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, spending
 
@@ -32,7 +32,7 @@ DAMAGED = "not kept: what was written of this minute is damaged"
 _replace = msgspec.structs.replace
 
 
-class LookBack:
+class HistoryReader:
     """Answers queries about the history; valid only while the file is in use.
 
     Args:
@@ -54,19 +54,19 @@ class LookBack:
         self._names = names
         self._specs = specs
 
-    def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+    def read_event_page(self, wanted: EventFilter, before: int | None, count: int) -> Happenings:
         """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
         whole = database.fleet_number(self._con, self._fleet)
         names = self._names if whole is None else {**self._names, whole: ""}
-        return happenings.page(self._con, names, wanted, before, count)
+        return happenings.read_event_page(self._con, names, wanted, before, count)
 
-    def timeline(self) -> Timeline:
+    def read_timeline(self) -> Timeline:
         """Return all recorded moments."""
-        return moments.timeline(self._con, self._fleet)
+        return moments.read_timeline(self._con, self._fleet)
 
-    def night(self, since: float, until: float, box: str | None) -> Night:
+    def read_night(self, since: float, until: float, box: str | None) -> NightFacts:
         """Return the facts of a time span, of one box or of all."""
-        line = self.timeline()
+        line = self.read_timeline()
         numbers = [number for number, name in self._names.items() if box in (None, name)]
         first = last = None
         for n, at in zip(line.ns, line.ats, strict=True):
@@ -74,25 +74,25 @@ class LookBack:
                 first = (n, at)
             if at <= until:
                 last = n
-        before: Mapping[str, Tally] = {}
-        after: Mapping[str, Tally] = {}
+        before: Mapping[str, CostTally] = {}
+        after: Mapping[str, CostTally] = {}
         if first is not None and last is not None:
             before = moments.tallies_at(self._con, numbers, first[0])
             after = moments.tallies_at(self._con, numbers, last)
-        return Night(
+        return NightFacts(
             since=since,
             until=until,
-            happened=self.happened(
-                Wanted(box=box, since=since, until=until), None, happenings.MOST_EVENTS
+            happened=self.read_event_page(
+                EventFilter(box=box, since=since, until=until), None, happenings.MOST_EVENTS
             ).rows,
             counted_from=None if first is None else first[1],
             before=tuple(before.values()),
             after=tuple(after.values()),
             at_least=spending.is_bounded(self._con, numbers, since, until),
-            rests=moments.rests(line.ats, since, until),
+            rests=moments.unwatched_spans(line.ats, since, until),
         )
 
-    def moment(self, n: int, at: float, full: Collection[str]) -> Moment:
+    def read_moment(self, n: int, at: float, full: Collection[str]) -> FleetMoment:
         """Return the state of the fleet at a moment.
 
         Args:
@@ -104,15 +104,15 @@ class LookBack:
         kept_at = at if tick is None else tick[0]
         watched = tick is not None and at - kept_at <= moments.NEAR_SECONDS
         boxes: list[BoxState] = []
-        recorded: dict[str, Past] = {}
-        for name, spec, numbers in self._boxes():
-            state = self._box(name, spec, numbers, n, at, full) if watched else None
+        recorded: dict[str, ReducedHistory] = {}
+        for name, spec, numbers in self._list_boxes():
+            state = self._read_box_state(name, spec, numbers, n, at, full) if watched else None
             if state is None:
                 if spec is None:
                     continue
                 why = DAMAGED if watched and self._is_damaged(numbers, n, at) else UNWATCHED
                 state = BoxState(
-                    spec=spec, link=Link.NOT_KEPT, reason=why, since=at, alerts_kept=True
+                    spec=spec, link=LinkState.NOT_KEPT, reason=why, since=at, alerts_kept=True
                 )
             told = [
                 past
@@ -125,8 +125,8 @@ class LookBack:
                 state = self._with_past(state, numbers, at)
             boxes.append(state)
         body = moments.TickBody() if tick is None or not watched else tick[1]
-        events = self.happened(Wanted(until=at), None, EVENTS).rows
-        return Moment(
+        events = self.read_event_page(EventFilter(until=at), None, EVENTS).rows
+        return FleetMoment(
             at=at,
             boxes=tuple(boxes),
             recorded=recorded,
@@ -138,7 +138,7 @@ class LookBack:
             ),
         )
 
-    def _boxes(self) -> list[tuple[str, BoxSpec | None, list[int]]]:
+    def _list_boxes(self) -> list[tuple[str, BoxSpec | None, list[int]]]:
         """Return the present boxes, then former ones: name, description, numbers."""
         names = dict.fromkeys((*self._specs, *self._names.values()))
         return [
@@ -150,7 +150,7 @@ class LookBack:
             for name in names
         ]
 
-    def _box(
+    def _read_box_state(
         self,
         name: str,
         spec: BoxSpec | None,
@@ -188,7 +188,7 @@ class LookBack:
             for number in numbers
         )
 
-    def _with_curves(self, number: int, run: RunState, saved: moments.Saved) -> RunState:
+    def _with_curves(self, number: int, run: RunState, saved: moments.BoxSnapshot) -> RunState:
         """Return a run with its curves up to that moment."""
         places = {(place.run, place.metric): place for place in saved.curves}
         series = {}
@@ -210,7 +210,7 @@ class LookBack:
 
     def _with_past(self, state: BoxState, numbers: list[int], at: float) -> BoxState:
         for number in numbers:
-            past = minute_means.past(self._con, number, at).until(at)
+            past = minute_means.read_last_day(self._con, number, at).until(at)
             if past.at:
                 return _replace(state, past=past)
         return state

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from rgt_tui.model import BoxState, Past, Sample
-from rgt_tui.profiles import byte_pct, card_figures, inode_pct, memory_pct, percent
+from rgt_tui.model import BoxState, ReducedHistory, Sample
+from rgt_tui.profiles import byte_pct, card_figures, compute_percent, inode_pct, memory_pct
 
 WIDTH = 60
 COARSE = 480
@@ -35,7 +35,7 @@ LATEST = 1e11
 """Epoch seconds (year 5138): samples of a later time, or before 1970, are ignored."""
 
 
-class Mean(msgspec.Struct, frozen=True):
+class SlotMean(msgspec.Struct, frozen=True):
     """Means of one box over one time slot."""
 
     box: str
@@ -48,18 +48,18 @@ class Mean(msgspec.Struct, frozen=True):
     width: int = WIDTH
 
 
-def readings(sample: Sample) -> Iterator[tuple[str, float]]:
+def iterate_percentages(sample: Sample) -> Iterator[tuple[str, float]]:
     """Yield the recorded percentages of a sample, by name."""
-    for name, value in _shares(sample):
+    for name, value in _iterate_shares(sample):
         if 0.0 <= value <= MOST_PERCENT:  # also excludes NaN
             yield name, float(value)
 
 
-def _shares(sample: Sample) -> Iterator[tuple[str, float]]:
+def _iterate_shares(sample: Sample) -> Iterator[tuple[str, float]]:
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
     if utils:
         yield "util", sum(utils) / len(utils)
-    vram = percent(
+    vram = compute_percent(
         sum(g.vram_used or 0 for g in sample.gpus), sum(g.vram_total or 0 for g in sample.gpus)
     )
     if vram is not None:
@@ -76,7 +76,7 @@ def _shares(sample: Sample) -> Iterator[tuple[str, float]]:
                 yield f"{what}:{disk.mount}", share
 
 
-class _Sum:
+class _SlotSum:
     __slots__ = ("counts", "sums", "total")
 
     def __init__(self) -> None:
@@ -85,27 +85,27 @@ class _Sum:
         self.counts: dict[str, int] = {}
 
 
-class Means:
+class MinuteMeans:
     """Adds up samples per box and minute."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, int], _Sum] = {}
+        self._open: dict[tuple[str, int], _SlotSum] = {}
 
-    def take(self, box: BoxState) -> None:
+    def add_sample(self, box: BoxState) -> None:
         """Count the newest sample of a box; impossible values are left out."""
         if box.sample is None or box.sample_at is None or not 0.0 <= box.sample_at < LATEST:
             return
-        found = dict(readings(box.sample))
+        found = dict(iterate_percentages(box.sample))
         key = (box.spec.name, int(box.sample_at // WIDTH))
         each = self._open.get(key)
         if each is None:
-            each = self._open[key] = _Sum()
+            each = self._open[key] = _SlotSum()
         each.total += 1
         for name, value in found.items():
             each.sums[name] = each.sums.get(name, 0.0) + value
             each.counts[name] = each.counts.get(name, 0) + 1
 
-    def closed(self, now: float | None) -> tuple[Mean, ...]:
+    def take_finished(self, now: float | None) -> tuple[SlotMean, ...]:
         """Return the finished minutes, each once; `now` = None returns all."""
         over = [
             key for key in self._open if now is None or (key[1] + 1) * WIDTH + LATE_SECONDS <= now
@@ -116,7 +116,7 @@ class Means:
         for key in over:
             each = self._open.pop(key)
             values = {name: total / each.counts[name] for name, total in each.sums.items()}
-            found.append(Mean(key[0], key[1], each.total, values))
+            found.append(SlotMean(key[0], key[1], each.total, values))
         return tuple(found)
 
 
@@ -128,48 +128,48 @@ Key = tuple[int, int, int]
 """Box, width, number of the chunk."""
 
 
-class _Body(msgspec.Struct, frozen=True, array_like=True):
+class _ChunkBody(msgspec.Struct, frozen=True, array_like=True):
     """A chunk as it is stored: shares in tenths of a percent."""
 
     slots: dict[int, tuple[int, dict[str, int]]]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Body).decode
+_decode = msgspec.msgpack.Decoder(_ChunkBody).decode
 
 
-def write(con: sqlite3.Connection, box: int, mean: Mean) -> None:
+def write_mean(con: sqlite3.Connection, box: int, mean: SlotMean) -> None:
     """Write a minute and its coarse slot.
 
     If the minute is stored already, the version with more samples is kept.
     """
     key = (box, mean.width, mean.slot // CHUNK)
-    fine = load(con, key)
+    fine = load_chunk(con, key)
     old = fine.get(mean.slot % CHUNK)
     if old is not None and old[0] >= mean.count:
         return
     fine[mean.slot % CHUNK] = (mean.count, mean.values)
-    save(con, key, fine)
+    save_chunk(con, key, fine)
     slot, minutes = mean.slot * WIDTH // COARSE, COARSE // WIDTH
     first = slot * minutes % CHUNK
-    coarse = load(con, (box, COARSE, slot // CHUNK))
-    coarse[slot % CHUNK] = _mean(
+    coarse = load_chunk(con, (box, COARSE, slot // CHUNK))
+    coarse[slot % CHUNK] = _weighted_mean(
         fine[each] for each in range(first, first + minutes) if each in fine
     )
-    save(con, (box, COARSE, slot // CHUNK), coarse)
+    save_chunk(con, (box, COARSE, slot // CHUNK), coarse)
 
 
-def load(con: sqlite3.Connection, key: Key) -> Chunk:
+def load_chunk(con: sqlite3.Connection, key: Key) -> Chunk:
     """Return a chunk; empty if it is missing or unreadable."""
     row = con.execute(
         "SELECT body FROM samples WHERE box = ? AND width = ? AND chunk = ?", key
     ).fetchone()
     if row is None:
         return {}
-    return _unpacked(row[0])
+    return _unpack_chunk(row[0])
 
 
-def _unpacked(body: bytes) -> Chunk:
+def _unpack_chunk(body: bytes) -> Chunk:
     try:
         slots = _decode(zlib.decompress(body)).slots
     except (zlib.error, msgspec.DecodeError):
@@ -180,9 +180,9 @@ def _unpacked(body: bytes) -> Chunk:
     }
 
 
-def save(con: sqlite3.Connection, key: Key, chunk: Chunk) -> None:
+def save_chunk(con: sqlite3.Connection, key: Key, chunk: Chunk) -> None:
     """Write a chunk; adding a new one deletes the oldest above the limit."""
-    body = _Body(
+    body = _ChunkBody(
         {
             slot: (
                 count,
@@ -202,7 +202,9 @@ def save(con: sqlite3.Connection, key: Key, chunk: Chunk) -> None:
     )
 
 
-def _mean(parts: Iterable[tuple[int, Mapping[str, float]]]) -> tuple[int, dict[str, float]]:
+def _weighted_mean(
+    parts: Iterable[tuple[int, Mapping[str, float]]],
+) -> tuple[int, dict[str, float]]:
     total = 0
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
@@ -214,7 +216,7 @@ def _mean(parts: Iterable[tuple[int, Mapping[str, float]]]) -> tuple[int, dict[s
     return total, {name: value / max(1, counts[name]) for name, value in sums.items()}
 
 
-def past(con: sqlite3.Connection, box: int, now: float) -> Past:
+def read_last_day(con: sqlite3.Connection, box: int, now: float) -> ReducedHistory:
     """Return a box's last day in coarse slots."""
     first, last = int((now - PAST_SECONDS) // COARSE), int(now // COARSE)
     slots: dict[int, Mapping[str, float]] = {}
@@ -222,11 +224,11 @@ def past(con: sqlite3.Connection, box: int, now: float) -> Past:
         "SELECT chunk, body FROM samples WHERE box = ? AND width = ? AND chunk BETWEEN ? AND ?",
         (box, COARSE, first // CHUNK, last // CHUNK),
     ):
-        for slot, (_, values) in _unpacked(body).items():
+        for slot, (_, values) in _unpack_chunk(body).items():
             if first <= chunk * CHUNK + slot <= last:
                 slots[chunk * CHUNK + slot] = values
-    listed = sorted({name for values in slots.values() for name in values}, key=_order)
-    return Past(
+    listed = sorted({name for values in slots.values() for name in values}, key=_name_order)
+    return ReducedHistory(
         names=tuple(listed),
         at=tuple(float((slot + 1) * COARSE) for slot in sorted(slots)),
         values=tuple(tuple(slots[slot].get(name) for name in listed) for slot in sorted(slots)),
@@ -234,6 +236,6 @@ def past(con: sqlite3.Connection, box: int, now: float) -> Past:
     )
 
 
-def _order(name: str) -> tuple[int, str]:
+def _name_order(name: str) -> tuple[int, str]:
     known = ("util", "vram", "cgroup")
     return (known.index(name) if name in known else len(known), name)

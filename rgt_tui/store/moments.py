@@ -20,17 +20,17 @@ from rgt_tui.model import (
     Alert,
     BoxSpec,
     BoxState,
+    CostTally,
+    FleetSpend,
     FleetState,
-    Link,
+    LinkState,
     LogView,
-    Past,
-    Rest,
-    Rings,
+    ReceivedTimes,
+    ReducedHistory,
+    RowSparklines,
     RunState,
-    Seen,
-    Spend,
-    Tally,
     Timeline,
+    UnwatchedSpan,
     time_of_day,
 )
 
@@ -95,46 +95,46 @@ class CurvePlace(msgspec.Struct, frozen=True, array_like=True):
     """How often its steps had gone back by then, as after a resume."""
 
 
-class Saved(msgspec.Struct, frozen=True):
+class BoxSnapshot(msgspec.Struct, frozen=True):
     """The body of a row of ``moments``."""
 
     state: BoxState
     logs: tuple[LogPart, ...] = ()
     curves: tuple[CurvePlace, ...] = ()
-    tallies: tuple[Tally, ...] = ()
+    tallies: tuple[CostTally, ...] = ()
 
 
-class _Logs(msgspec.Struct, frozen=True):
+class _SnapshotLogs(msgspec.Struct, frozen=True):
     logs: tuple[LogPart, ...] = ()
 
 
 class TickBody(msgspec.Struct, frozen=True):
     """The body of a row of ``ticks``: data that belongs to no single box."""
 
-    spend: Spend | None = None
+    spend: FleetSpend | None = None
     alerts: tuple[Alert, ...] = ()
     accounts: tuple[AccountBill, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_state = msgspec.msgpack.Decoder(Saved)
-_logs = msgspec.msgpack.Decoder(_Logs)
+_state = msgspec.msgpack.Decoder(BoxSnapshot)
+_logs = msgspec.msgpack.Decoder(_SnapshotLogs)
 _tick = msgspec.msgpack.Decoder(TickBody)
-_past = msgspec.msgpack.Decoder(Past)
+_past = msgspec.msgpack.Decoder(ReducedHistory)
 
 
 # Writing.
 
 
-def bare(state: BoxState) -> BoxState:
+def storable_state(state: BoxState) -> BoxState:
     """Return the parts of a state that a snapshot stores.
 
     It has no curves, lines or full rings, and nothing about this computer.
     """
-    rings = Rings(
-        gpu_util=_whole(state.rings.gpu_util),
-        vram_pct=_whole(state.rings.vram_pct),
-        cgroup_pct=_whole(state.rings.cgroup_pct),
+    rings = RowSparklines(
+        gpu_util=_round_percents(state.rings.gpu_util),
+        vram_pct=_round_percents(state.rings.vram_pct),
+        cgroup_pct=_round_percents(state.rings.cgroup_pct),
     )
     return _replace(
         state,
@@ -143,13 +143,13 @@ def bare(state: BoxState) -> BoxState:
         runs=tuple(_replace(run, series={}, cursors={}) for run in state.runs),
         logs=(),
         events=state.events[-EVENTS:],
-        past=Past(),
-        recent=Past(),
-        seen=Seen(),
+        past=ReducedHistory(),
+        recent=ReducedHistory(),
+        seen=ReceivedTimes(),
     )
 
 
-def _whole(ring: Sequence[float | None]) -> tuple[float | None, ...]:
+def _round_percents(ring: Sequence[float | None]) -> tuple[float | None, ...]:
     """Return the newest values in whole percent; impossible values stay as they are."""
     return tuple(
         None
@@ -161,7 +161,7 @@ def _whole(ring: Sequence[float | None]) -> tuple[float | None, ...]:
     )
 
 
-class _Base:
+class _SnapshotBase:
     __slots__ = ("body", "count", "number")
 
     def __init__(self, number: int, body: bytes) -> None:
@@ -174,17 +174,19 @@ class Recording:
     """Writes the snapshots of boxes; tracks which parts are in the file already."""
 
     def __init__(self) -> None:
-        self._bases: dict[int, _Base] = {}
+        self._bases: dict[int, _SnapshotBase] = {}
         self._totals: dict[int, dict[str, int]] = {}
         self._backs: dict[tuple[int, str, str], tuple[list[int], int, int]] = {}
 
-    def forget(self) -> None:
+    def reset_bases(self) -> None:
         """Start over: the data written so far is gone, or may be."""
         self._bases.clear()
         self._totals.clear()
         self._backs.clear()
 
-    def write(self, con: sqlite3.Connection, box: int, n: int, at: float, state: BoxState) -> None:
+    def write_snapshot(
+        self, con: sqlite3.Connection, box: int, n: int, at: float, state: BoxState
+    ) -> None:
         """Write the state of a box.
 
         Args:
@@ -198,22 +200,29 @@ class Recording:
             ValueError: it is too large to be stored.
         """
         totals: dict[str, int] = {}
-        logs = tuple(self._part(box, view, totals) for view in _newest(state.logs))
-        tallies = tuple(tally(con, [box]))
-        body = _encode(Saved(bare(state), logs, tuple(self._places(box, state.runs)), tallies))
+        logs = tuple(self._build_log_part(box, view, totals) for view in _newest_logs(state.logs))
+        tallies = tuple(iterate_tallies(con, [box]))
+        body = _encode(
+            BoxSnapshot(
+                storable_state(state),
+                logs,
+                tuple(self._iterate_curve_places(box, state.runs)),
+                tallies,
+            )
+        )
         if len(body) > MOST_BYTES:
             raise ValueError(
                 f"a snapshot of {len(body):,} bytes is more than the {MOST_BYTES:,} that are kept"
             )
-        base = self._base(con, box, n, body)
+        base = self._choose_base(con, box, n, body)
         con.execute(
             "INSERT OR REPLACE INTO moments VALUES (?, ?, ?, ?, ?)",
-            (box, n, at, base.number, packed(body, base.body)),
+            (box, n, at, base.number, pack_snapshot(body, base.body)),
         )
         base.count += 1
         self._totals[box] = totals
 
-    def _base(self, con: sqlite3.Connection, box: int, n: int, body: bytes) -> _Base:
+    def _choose_base(self, con: sqlite3.Connection, box: int, n: int, body: bytes) -> _SnapshotBase:
         base = self._bases.get(box)
         if base is not None and base.count < ON_A_BASE:
             there = con.execute(
@@ -221,7 +230,7 @@ class Recording:
             ).fetchone()
             if there is not None:
                 return base
-        base = self._bases[box] = _Base(n, body)
+        base = self._bases[box] = _SnapshotBase(n, body)
         whole = zlib.compress(body, 6)
         con.executemany(
             "INSERT OR REPLACE INTO bases VALUES (?, ?, ?, ?)",
@@ -229,7 +238,7 @@ class Recording:
         )
         return base
 
-    def _part(self, box: int, view: LogView, totals: dict[str, int]) -> LogPart:
+    def _build_log_part(self, box: int, view: LogView, totals: dict[str, int]) -> LogPart:
         total = view.dropped + len(view.lines)
         known = self._totals.get(box, {}).get(view.path, 0)
         new = total - known if total >= known else len(view.lines)
@@ -238,10 +247,10 @@ class Recording:
         lines = view.lines[-min(new + (known > 0), LINES) :]
         return LogPart(view.path, total, view.at, tuple(line[:LONGEST_LINE] for line in lines))
 
-    def _places(self, box: int, runs: Iterable[RunState]) -> Iterator[CurvePlace]:
+    def _iterate_curve_places(self, box: int, runs: Iterable[RunState]) -> Iterator[CurvePlace]:
         for run in runs:
             for metric, series in run.series.items():
-                xs, _, count = series.columns()
+                xs, _, count = series.backing_columns()
                 if not count:
                     continue
                 key = (box, run.name, metric)
@@ -253,7 +262,7 @@ class Recording:
                 yield CurvePlace(run.name, metric, xs[count - 1], backs)
 
 
-def _newest(logs: Sequence[LogView]) -> list[LogView]:
+def _newest_logs(logs: Sequence[LogView]) -> list[LogView]:
     kept = sorted(logs, key=lambda view: -(view.at or 0.0))[:LOGS]
     return [view for view in logs if view in kept]
 
@@ -268,7 +277,7 @@ def write_tick(con: sqlite3.Connection, fleet: str, state: FleetState) -> int:
     return int(con.execute("SELECT last_insert_rowid()").fetchone()[0])
 
 
-def write_recorded(con: sqlite3.Connection, box: int, past: Past) -> None:
+def write_recorded(con: sqlite3.Connection, box: int, past: ReducedHistory) -> None:
     """Write a box's own recording of unwatched time; above the limit, the oldest is deleted."""
     body = zlib.compress(_encode(past), 6)
     con.execute(
@@ -282,7 +291,7 @@ def write_recorded(con: sqlite3.Connection, box: int, past: Past) -> None:
     )
 
 
-def tally(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[Tally]:
+def iterate_tallies(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[CostTally]:
     """Yield the total costs of boxes, by currency."""
     marks = ", ".join("?" * len(boxes))
     for row in con.execute(
@@ -291,16 +300,16 @@ def tally(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[Tally]:
              SELECT currency, amount, 0.0, amount FROM estimates WHERE box IN ({marks})) GROUP BY currency""",
         (*boxes, *boxes),
     ):
-        yield Tally(*row)
+        yield CostTally(*row)
 
 
-def packed(body: bytes, base: bytes) -> bytes:
+def pack_snapshot(body: bytes, base: bytes) -> bytes:
     """Return a snapshot compressed with its base as dictionary."""
     deflate = zlib.compressobj(6, zdict=base[-WINDOW:])
     return deflate.compress(body) + deflate.flush()
 
 
-def unpacked(body: bytes, base: bytes) -> bytes:
+def unpack_snapshot(body: bytes, base: bytes) -> bytes:
     """Return a decompressed snapshot.
 
     Raises:
@@ -316,14 +325,14 @@ def unpacked(body: bytes, base: bytes) -> bytes:
 # Reading.
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredState(msgspec.Struct, frozen=True):
     """The state of a box as stored in the file."""
 
     at: float
-    saved: Saved
+    saved: BoxSnapshot
 
 
-def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
+def state_at(con: sqlite3.Connection, box: int, n: int) -> StoredState | None:
     """Return the last snapshot of a box up to a moment; None = missing or damaged."""
     row = con.execute(
         "SELECT at, base, body FROM moments WHERE box = ? AND n <= ? ORDER BY n DESC LIMIT 1",
@@ -335,12 +344,12 @@ def state_at(con: sqlite3.Connection, box: int, n: int) -> Kept | None:
     try:
         if body is None:
             return None
-        return Kept(row[0], _state.decode(body))
+        return StoredState(row[0], _state.decode(body))
     except msgspec.MsgspecError:
         return None
 
 
-def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
+def recall_state(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
     """Return the last readable values of a box, saved by an earlier rgt; None = no values.
 
     Args:
@@ -360,7 +369,7 @@ def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxS
     at = max(read_at, default=last.remembered_at or kept.at)
     return BoxState(
         spec=spec,
-        link=Link.CONNECTING,
+        link=LinkState.CONNECTING,
         reason=f"not connected yet; values of {time_of_day(at, now)} by an earlier rgt",
         since=now,
         sample=last.sample,
@@ -389,7 +398,7 @@ def _whole_body(
                     (box, base, copy),
                 ).fetchone()
                 bases[base, copy] = zlib.decompress(stored)
-            return unpacked(body, bases[base, copy])
+            return unpack_snapshot(body, bases[base, copy])
         except (zlib.error, TypeError):
             continue
     return None
@@ -397,7 +406,7 @@ def _whole_body(
 
 def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
     """Return the logs of a box at a moment; missing lines are replaced by their number."""
-    gathered: dict[str, _Gathered] = {}
+    gathered: dict[str, _LogReassembly] = {}
     order: list[str] = []
     bases: dict[tuple[int, int], bytes] = {}
     rows = con.execute(
@@ -411,7 +420,7 @@ def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
             parts = ()
         if first == 0:
             order = [part.path for part in parts]
-            gathered = {part.path: _Gathered(part) for part in parts}
+            gathered = {part.path: _LogReassembly(part) for part in parts}
             continue
         open_ones = [each for each in gathered.values() if not each.whole]
         if not open_ones:
@@ -419,11 +428,11 @@ def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
         by_path = {part.path: part for part in parts}
         for each in open_ones:
             if each.path in by_path:
-                each.before(by_path[each.path])
-    return tuple(gathered[path].view() for path in order)
+                each.add_earlier(by_path[each.path])
+    return tuple(gathered[path].build_view() for path in order)
 
 
-class _Gathered:
+class _LogReassembly:
     """Reassembles the lines of a log, going back in time."""
 
     def __init__(self, newest: LogPart) -> None:
@@ -437,7 +446,7 @@ class _Gathered:
         self._count = len(newest.lines)
         self.whole = self._first <= 0
 
-    def before(self, part: LogPart) -> None:
+    def add_earlier(self, part: LogPart) -> None:
         """Add the lines of an earlier snapshot."""
         if part.total > self._total:  # it was another log then
             self.whole = True
@@ -454,7 +463,7 @@ class _Gathered:
         self._first = min(self._first, part.total) - len(lines)
         self.whole = self._first <= 0 or self._count >= SHOWN_LINES
 
-    def view(self) -> LogView:
+    def build_view(self) -> LogView:
         """Return the log."""
         lines = tuple(line for part in reversed(self._parts) for line in part)
         return LogView(
@@ -473,7 +482,7 @@ def tick_at(con: sqlite3.Connection, n: int) -> tuple[float, TickBody] | None:
         return row[0], TickBody()
 
 
-def timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
+def read_timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
     """Return all moments of a fleet, in the order in which they were stored."""
     ns, ats = array("q"), array("d")
     for n, at in con.execute("SELECT n, at FROM ticks WHERE fleet = ? ORDER BY n", (fleet,)):
@@ -482,27 +491,27 @@ def timeline(con: sqlite3.Connection, fleet: str) -> Timeline:
     return Timeline(ns, ats)
 
 
-def rests(ats: Iterable[float], since: float, until: float) -> tuple[Rest, ...]:
+def unwatched_spans(ats: Iterable[float], since: float, until: float) -> tuple[UnwatchedSpan, ...]:
     """Return the unwatched spans between two times, derived from the stored moments."""
-    found: list[Rest] = []
+    found: list[UnwatchedSpan] = []
     last = since
     for at in sorted(at for at in ats if since - NEAR_SECONDS <= at <= until):
         if at - last > NEAR_SECONDS:
-            found.append(Rest(last, at))
+            found.append(UnwatchedSpan(last, at))
         last = max(last, at)
     if until - last > NEAR_SECONDS:
-        found.append(Rest(last, until))
+        found.append(UnwatchedSpan(last, until))
     return tuple(found)
 
 
-def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[str, Tally]:
+def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[str, CostTally]:
     """Return the total costs of boxes up to a moment, by currency."""
-    sums: dict[str, Tally] = {}
+    sums: dict[str, CostTally] = {}
     for box in boxes:
         kept = state_at(con, box, n)
         for each in () if kept is None else kept.saved.tallies:
-            old = sums.get(each.currency, Tally(each.currency, 0.0, 0.0))
-            sums[each.currency] = Tally(
+            old = sums.get(each.currency, CostTally(each.currency, 0.0, 0.0))
+            sums[each.currency] = CostTally(
                 each.currency,
                 old.billed + each.billed,
                 old.idle + each.idle,
@@ -511,7 +520,9 @@ def tallies_at(con: sqlite3.Connection, boxes: Iterable[int], n: int) -> dict[st
     return sums
 
 
-def recorded_by(con: sqlite3.Connection, box: int, since: float, until: float) -> tuple[Past, ...]:
+def recorded_by(
+    con: sqlite3.Connection, box: int, since: float, until: float
+) -> tuple[ReducedHistory, ...]:
     """Return the history of a time span from a box's own recorder."""
     found = []
     for (body,) in con.execute(
@@ -536,7 +547,7 @@ def bytes_kept(con: sqlite3.Connection) -> int:
     )
 
 
-def thin(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
+def thin_snapshots(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
     """Keep the snapshots within their limits in days and bytes; return whether any was deleted.
 
     Above the limit in bytes, every second moment of the oldest quarter is deleted, repeatedly, so

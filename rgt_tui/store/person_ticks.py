@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, clean
+from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, clean_text
 from rgt_tui.store.database import box_identity
 
 VERSION = 1
@@ -32,7 +32,7 @@ class TicksError(Exception):
     """The file cannot be used or written; the message includes its path and what to do."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _TickFile(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     version: int = VERSION
@@ -44,7 +44,7 @@ def ticks_path(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "ticks.json"
 
 
-def say_tick(
+def save_tick(
     spec: BoxSpec, check: str, tick: PersonTick, env: Mapping[str, str] = os.environ
 ) -> None:
     """Store a person's tick of a check. Blocks on disk.
@@ -56,16 +56,16 @@ def say_tick(
     made = PersonTick(
         ticked=tick.ticked,
         at=tick.at,
-        by=clean(tick.by).strip()[:LONGEST_NAME],
-        note=clean(tick.note).strip()[:LONGEST_NOTE],
+        by=clean_text(tick.by).strip()[:LONGEST_NAME],
+        note=clean_text(tick.note).strip()[:LONGEST_NOTE],
     )
     try:
-        with alone(path):
-            kept = _read(path)
+        with locked_file(path):
+            kept = _read_file(path)
             of_box = kept.boxes.get(box_identity(spec), {})
             said = (*of_box.get(check, ()), made)[-MOST_WORDS:]
             boxes = {**kept.boxes, box_identity(spec): {**of_box, check: said}}
-            publish(path, msgspec.json.encode(_Kept(boxes=boxes)))
+            replace_file(path, msgspec.json.encode(_TickFile(boxes=boxes)))
     except OSError as error:
         raise TicksError(f"{path}: {error.strerror or error}; nothing was ticked") from error
 
@@ -87,16 +87,16 @@ def ticks_of(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> Ticks:
 
 
 @functools.lru_cache(maxsize=4)
-def _remembered(path: Path, changed: int, length: int) -> _Kept:
-    return _read(path)
+def _remembered(path: Path, changed: int, length: int) -> _TickFile:
+    return _read_file(path)
 
 
-def _read(path: Path) -> _Kept:
+def _read_file(path: Path) -> _TickFile:
     try:
         with path.open("rb") as file:
-            kept = msgspec.json.decode(file.read(MOST_BYTES), type=_Kept)
+            kept = msgspec.json.decode(file.read(MOST_BYTES), type=_TickFile)
     except FileNotFoundError:
-        return _Kept()
+        return _TickFile()
     except OSError as error:
         raise TicksError(f"{path}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -113,10 +113,10 @@ def with_ticks(results: Iterable[CheckResult], ticks: Ticks) -> tuple[CheckResul
 
     A check that the readings disprove stays failed, even if it is ticked.
     """
-    return tuple(_said(result, ticks.get(result.id, ())) for result in results)
+    return tuple(_apply_ticks(result, ticks.get(result.id, ())) for result in results)
 
 
-def _said(result: CheckResult, said: tuple[PersonTick, ...]) -> CheckResult:
+def _apply_ticks(result: CheckResult, said: tuple[PersonTick, ...]) -> CheckResult:
     if result.status is not CheckStatus.PERSON or not said:
         return result
     last = said[-1]

@@ -2,7 +2,7 @@
 
 A run's figures, its curves and the cursors of its sources are written in one transaction, so that a
 later rgt sends the box cursors that match the displayed curves. The process tracks where the points
-of its growing series are stored (`Held`), and so writes only new ones.
+of its growing series are stored (`StoredSeries`), and so writes only new ones.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.model import Cursor, Resume, RunState, Series
-from rgt_tui.store.database import Damaged
+from rgt_tui.model import FileCursor, RunResume, RunState, Series
+from rgt_tui.store.database import HistoryDamaged
 
 RECALLED = 64
 """Number of runs of a box that are loaded, the newest."""
@@ -27,7 +27,7 @@ EXACT = 8192
 THINNED = 4096
 CHUNK = 512
 """Points in a full chunk."""
-FROM_THE_START = Cursor(inode=0, offset=1 << 60)
+FROM_THE_START = FileCursor(inode=0, offset=1 << 60)
 """A cursor that matches no file: the box sends this source from the beginning, which replaces the
 displayed curve."""
 _LOSS = "loss"
@@ -41,7 +41,7 @@ Key = tuple[int, str, str]
 # Runs.
 
 
-class Held(msgspec.Struct, frozen=True):
+class StoredSeries(msgspec.Struct, frozen=True):
     """How a series in memory is stored in the file.
 
     Its first `base` points are stored as the first `stored` ones (fewer if thinned), in the first
@@ -57,39 +57,41 @@ class Held(msgspec.Struct, frozen=True):
     chunk: int = 0
 
     @property
-    def points(self) -> int:
+    def point_count(self) -> int:
         """Number of points of the curve in the file."""
         return self.stored + self.count - self.base
 
-    def place(self, index: int) -> int:
+    def stored_position(self, index: int) -> int:
         """Return the position in the file of the point at `index` of the series."""
         if index >= self.base:
             return self.stored + index - self.base
         return self.stored
 
 
-class Saved(msgspec.Struct, frozen=True):
+class RunBody(msgspec.Struct, frozen=True):
     """The body of a row of ``runs``."""
 
     run: RunState
     """Without its series."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KnownRun(msgspec.Struct, frozen=True):
     """This process's knowledge of a run in the file."""
 
     run: RunState
-    held: Mapping[str, Held] = {}
-    resumes: tuple[Resume, ...] = ()
+    held: Mapping[str, StoredSeries] = {}
+    resumes: tuple[RunResume, ...] = ()
     marks: tuple[int, ...] = ()
     """Position in the stored loss curve of the first point after each of `resumes`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Saved).decode
+_decode = msgspec.msgpack.Decoder(RunBody).decode
 
 
-def save(con: sqlite3.Connection, box: int, run: RunState, kept: Kept | None, now: float) -> Kept:
+def save_run(
+    con: sqlite3.Connection, box: int, run: RunState, kept: KnownRun | None, now: float
+) -> KnownRun:
     """Write a run; return the updated knowledge of it.
 
     Args:
@@ -100,49 +102,51 @@ def save(con: sqlite3.Connection, box: int, run: RunState, kept: Kept | None, no
         now: Client clock.
     """
     there = con.execute("SELECT 1 FROM runs WHERE box = ? AND run = ?", (box, run.name)).fetchone()
-    known = kept if kept is not None and there is not None else Kept(RunState(name=run.name))
-    same = _same(known.resumes, run.resumes)
-    held: dict[str, Held] = {}
+    known = kept if kept is not None and there is not None else KnownRun(RunState(name=run.name))
+    same = _count_same(known.resumes, run.resumes)
+    held: dict[str, StoredSeries] = {}
     marks = known.marks[:same]
     for metric, series in run.series.items():
         old = known.held.get(metric)
         is_loss = metric == _LOSS
-        before = _placed(run, same, marks, old, series) if is_loss else ()
-        held[metric], after = write(con, (box, run.name, metric), series, old, before)
+        before = _stored_positions(run, same, marks, old, series) if is_loss else ()
+        held[metric], after = write_curve(con, (box, run.name, metric), series, old, before)
         marks = tuple(after) if is_loss else marks
     places = ", ".join("?" * len(run.series))
     con.execute(
         f"DELETE FROM curves WHERE box = ? AND run = ? AND metric NOT IN ({places})",
         (box, run.name, *run.series),
     )
-    bare = _bare(run, marks if _LOSS in held else tuple(resume.index for resume in run.resumes))
+    bare = _strip_series(
+        run, marks if _LOSS in held else tuple(resume.index for resume in run.resumes)
+    )
     con.execute(
         "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)",
-        (box, run.name, now, _encode(Saved(bare))),
+        (box, run.name, now, _encode(RunBody(bare))),
     )
-    return Kept(run, held, run.resumes if _LOSS in held else (), marks)
+    return KnownRun(run, held, run.resumes if _LOSS in held else (), marks)
 
 
-def _same(old: tuple[Resume, ...], new: tuple[Resume, ...]) -> int:
+def _count_same(old: tuple[RunResume, ...], new: tuple[RunResume, ...]) -> int:
     count = 0
     while count < min(len(old), len(new)) and old[count] == new[count]:
         count += 1
     return count
 
 
-def _placed(
-    run: RunState, same: int, marks: tuple[int, ...], held: Held | None, series: Series
+def _stored_positions(
+    run: RunState, same: int, marks: tuple[int, ...], held: StoredSeries | None, series: Series
 ) -> tuple[int, ...]:
     """Return the stored positions of the resumes: known ones as tracked, new ones from memory."""
     if held is None:
         return tuple(resume.index for resume in run.resumes)
-    xs, ys, count = series.columns()
-    if common(held, xs, ys, count) < held.base:  # it will be rewritten from its start
+    xs, ys, count = series.backing_columns()
+    if count_unchanged(held, xs, ys, count) < held.base:  # it will be rewritten from its start
         return tuple(resume.index for resume in run.resumes)
-    return (*marks, *(held.place(resume.index) for resume in run.resumes[same:]))
+    return (*marks, *(held.stored_position(resume.index) for resume in run.resumes[same:]))
 
 
-def _bare(run: RunState, marks: tuple[int, ...]) -> RunState:
+def _strip_series(run: RunState, marks: tuple[int, ...]) -> RunState:
     resumes = tuple(
         msgspec.structs.replace(resume, index=mark)
         for resume, mark in zip(run.resumes, marks, strict=True)
@@ -156,7 +160,7 @@ def _bare(run: RunState, marks: tuple[int, ...]) -> RunState:
     return msgspec.structs.replace(run, series={}, resumes=resumes, cursors=cursors)
 
 
-def recall(con: sqlite3.Connection, box: int) -> tuple[Kept, ...]:
+def recall_runs(con: sqlite3.Connection, box: int) -> tuple[KnownRun, ...]:
     """Return the newest runs of a box with their curves, oldest first.
 
     Raises:
@@ -165,23 +169,23 @@ def recall(con: sqlite3.Connection, box: int) -> tuple[Kept, ...]:
     rows = con.execute(
         "SELECT run, body FROM runs WHERE box = ? ORDER BY at DESC LIMIT ?", (box, RECALLED)
     ).fetchall()
-    return tuple(_recalled(con, box, name, body) for name, body in reversed(rows))
+    return tuple(_recall_run(con, box, name, body) for name, body in reversed(rows))
 
 
-def _recalled(con: sqlite3.Connection, box: int, name: str, body: bytes) -> Kept:
+def _recall_run(con: sqlite3.Connection, box: int, name: str, body: bytes) -> KnownRun:
     try:
         saved = _decode(body)
     except msgspec.MsgspecError as error:
-        raise Damaged(f"run {name!r} cannot be read: {error}") from error
-    held: dict[str, Held] = {}
+        raise HistoryDamaged(f"run {name!r} cannot be read: {error}") from error
+    held: dict[str, StoredSeries] = {}
     for (metric,) in con.execute(
         "SELECT DISTINCT metric FROM curves WHERE box = ? AND run = ?", (box, name)
     ).fetchall():
-        held[metric] = _taken_up(con, (box, name, metric))
+        held[metric] = _load_curve(con, (box, name, metric))
     series = {metric: Series(each.xs, each.ys) for metric, each in held.items()}
     # It may have ended meanwhile.
     run = msgspec.structs.replace(saved.run, series=series, alive=None)
-    return Kept(run, held, run.resumes, tuple(resume.index for resume in run.resumes))
+    return KnownRun(run, held, run.resumes, tuple(resume.index for resume in run.resumes))
 
 
 def curves_of(
@@ -194,14 +198,14 @@ def curves_of(
     ).fetchall()
     for (metric,) in metrics:
         try:
-            held = _taken_up(con, (box, run, metric))
-        except Damaged:
+            held = _load_curve(con, (box, run, metric))
+        except HistoryDamaged:
             continue
         found[metric] = (held.xs, held.ys)
     return found
 
 
-def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...]:
+def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[RunResume, ...]:
     """Return the resumes of a run, with positions in the stored loss curve; empty if damaged."""
     row = con.execute("SELECT body FROM runs WHERE box = ? AND run = ?", (box, run)).fetchone()
     try:
@@ -215,9 +219,13 @@ def resumes_of(con: sqlite3.Connection, box: int, run: str) -> tuple[Resume, ...
 # Curves.
 
 
-def write(
-    con: sqlite3.Connection, key: Key, series: Series, held: Held | None, marks: Sequence[int]
-) -> tuple[Held, list[int]]:
+def write_curve(
+    con: sqlite3.Connection,
+    key: Key,
+    series: Series,
+    held: StoredSeries | None,
+    marks: Sequence[int],
+) -> tuple[StoredSeries, list[int]]:
     """Update a stored curve to `series`; return its new state and that of its marks.
 
     Args:
@@ -227,37 +235,37 @@ def write(
         held: Its state after the last write or load; None = the file has nothing of this series.
         marks: Positions in the stored series that must be adjusted when it is thinned.
     """
-    xs, ys, count = series.columns()
-    same = 0 if held is None else common(held, xs, ys, count)
+    xs, ys, count = series.backing_columns()
+    same = 0 if held is None else count_unchanged(held, xs, ys, count)
     if held is None or same < held.base:
-        return _anew(con, key, xs[:count], ys[:count], marks)
+        return _rewrite_curve(con, key, xs[:count], ys[:count], marks)
     if same < count or count < held.count:
-        _append(con, key, xs, ys, count, held, same)
+        _append_points(con, key, xs, ys, count, held, same)
     new = msgspec.structs.replace(held, xs=xs, ys=ys, count=count)
-    if new.points <= EXACT:
+    if new.point_count <= EXACT:
         return new, list(marks)
-    image = _taken_up(con, key)
-    kept = thin(image.xs, image.ys, THINNED)
-    chunks = _replace(con, key, [image.xs[i] for i in kept], [image.ys[i] for i in kept])
+    image = _load_curve(con, key)
+    kept = thin_indices(image.xs, image.ys, THINNED)
+    chunks = _replace_chunks(con, key, [image.xs[i] for i in kept], [image.ys[i] for i in kept])
     return (
-        Held(xs, ys, count, base=count, stored=len(kept), chunk=chunks),
+        StoredSeries(xs, ys, count, base=count, stored=len(kept), chunk=chunks),
         [bisect_left(kept, mark) for mark in marks],
     )
 
 
-def _anew(
+def _rewrite_curve(
     con: sqlite3.Connection, key: Key, xs: list[int], ys: list[float], marks: Sequence[int]
-) -> tuple[Held, list[int]]:
+) -> tuple[StoredSeries, list[int]]:
     if len(xs) <= EXACT:
-        _replace(con, key, xs, ys)
-        return Held(xs, ys, len(xs)), list(marks)
-    kept = thin(xs, ys, THINNED)
-    chunks = _replace(con, key, [xs[i] for i in kept], [ys[i] for i in kept])
-    held = Held(xs, ys, len(xs), base=len(xs), stored=len(kept), chunk=chunks)
+        _replace_chunks(con, key, xs, ys)
+        return StoredSeries(xs, ys, len(xs)), list(marks)
+    kept = thin_indices(xs, ys, THINNED)
+    chunks = _replace_chunks(con, key, [xs[i] for i in kept], [ys[i] for i in kept])
+    held = StoredSeries(xs, ys, len(xs), base=len(xs), stored=len(kept), chunk=chunks)
     return held, [bisect_left(kept, mark) for mark in marks]
 
 
-def common(held: Held, xs: list[int], ys: list[float], count: int) -> int:
+def count_unchanged(held: StoredSeries, xs: list[int], ys: list[float], count: int) -> int:
     """Return how many leading points are unchanged since they were written.
 
     If some differ, the count is rounded down to full chunks.
@@ -276,65 +284,69 @@ def common(held: Held, xs: list[int], ys: list[float], count: int) -> int:
     return same
 
 
-def _append(
+def _append_points(
     con: sqlite3.Connection,
     key: Key,
     xs: list[int],
     ys: list[float],
     count: int,
-    held: Held,
+    held: StoredSeries,
     same: int,
 ) -> None:
     first = (same - held.base) // CHUNK
     last = first
     for number, start in enumerate(range(held.base + first * CHUNK, count, CHUNK), first):
         stop = min(count, start + CHUNK)
-        _put(con, key, held.chunk + number, xs[start:stop], ys[start:stop])
+        _put_chunk(con, key, held.chunk + number, xs[start:stop], ys[start:stop])
         last = number + 1
-    _cut(con, key, held.chunk + last)
+    _delete_from_chunk(con, key, held.chunk + last)
 
 
-def _replace(con: sqlite3.Connection, key: Key, xs: list[int], ys: list[float]) -> int:
+def _replace_chunks(con: sqlite3.Connection, key: Key, xs: list[int], ys: list[float]) -> int:
     chunks = 0
     for start in range(0, len(xs), CHUNK):
-        _put(con, key, chunks, xs[start : start + CHUNK], ys[start : start + CHUNK])
+        _put_chunk(con, key, chunks, xs[start : start + CHUNK], ys[start : start + CHUNK])
         chunks += 1
-    _cut(con, key, chunks)
+    _delete_from_chunk(con, key, chunks)
     return chunks
 
 
-def _put(con: sqlite3.Connection, key: Key, chunk: int, xs: list[int], ys: list[float]) -> None:
-    con.execute("INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?, ?)", (*key, chunk, pack(xs, ys)))
+def _put_chunk(
+    con: sqlite3.Connection, key: Key, chunk: int, xs: list[int], ys: list[float]
+) -> None:
+    con.execute(
+        "INSERT OR REPLACE INTO curves VALUES (?, ?, ?, ?, ?)", (*key, chunk, pack_points(xs, ys))
+    )
 
 
-def _cut(con: sqlite3.Connection, key: Key, chunk: int) -> None:
+def _delete_from_chunk(con: sqlite3.Connection, key: Key, chunk: int) -> None:
     con.execute(
         "DELETE FROM curves WHERE box = ? AND run = ? AND metric = ? AND chunk >= ?", (*key, chunk)
     )
 
 
-def _pieces(con: sqlite3.Connection, key: Key) -> Iterator[tuple[list[int], list[float]]]:
+def _iterate_pieces(con: sqlite3.Connection, key: Key) -> Iterator[tuple[list[int], list[float]]]:
     condition = "box = ? AND run = ? AND metric = ? ORDER BY chunk"
     for (body,) in con.execute(f"SELECT body FROM curves WHERE {condition}", key):
-        yield unpack(body)
+        yield unpack_points(body)
 
 
-def _taken_up(con: sqlite3.Connection, key: Key) -> Held:
+def _load_curve(con: sqlite3.Connection, key: Key) -> StoredSeries:
     """Load a curve; a last chunk that is not full will be extended."""
     xs: list[int] = []
     ys: list[float] = []
     chunks = last = 0
-    for steps, values in _pieces(con, key):
+    for steps, values in _iterate_pieces(con, key):
         xs += steps
         ys += values
         chunks, last = chunks + 1, len(steps)
     if 0 < last < CHUNK:
         base = len(xs) - last
-        return Held(xs, ys, len(xs), base=base, stored=base, chunk=chunks - 1)
-    return Held(xs, ys, len(xs), base=len(xs), stored=len(xs), chunk=chunks)
+        return StoredSeries(xs, ys, len(xs), base=base, stored=base, chunk=chunks - 1)
+    return StoredSeries(xs, ys, len(xs), base=len(xs), stored=len(xs), chunk=chunks)
 
 
-def pack(xs: Sequence[int], ys: Sequence[float]) -> bytes:
+def pack_points(xs: Sequence[int], ys: Sequence[float]) -> bytes:
     """Pack points as bytes; only full chunks are compressed, because they rarely change again."""
     steps = array("q", [min(_LARGEST, max(-_LARGEST, x)) for x in xs])
     values = array("d", ys)
@@ -347,11 +359,11 @@ def pack(xs: Sequence[int], ys: Sequence[float]) -> bytes:
     return bytes([_PLAIN]) + data
 
 
-def unpack(body: bytes) -> tuple[list[int], list[float]]:
+def unpack_points(body: bytes) -> tuple[list[int], list[float]]:
     """Unpack steps and values.
 
     Raises:
-        Damaged: the bytes were not made by `pack`.
+        Damaged: the bytes were not made by `pack_points`.
     """
     try:
         data = zlib.decompress(body[1:]) if body[0] == _ZLIB else body[1:]
@@ -360,16 +372,16 @@ def unpack(body: bytes) -> tuple[list[int], list[float]]:
         steps.frombytes(data[:half])
         values.frombytes(data[half:])
     except (zlib.error, ValueError, IndexError) as error:
-        raise Damaged(f"a piece of a curve cannot be read: {error}") from error
+        raise HistoryDamaged(f"a piece of a curve cannot be read: {error}") from error
     if len(steps) != len(values):
-        raise Damaged("a piece of a curve has not as many steps as values")
+        raise HistoryDamaged("a piece of a curve has not as many steps as values")
     if sys.byteorder == "big":
         steps.byteswap()
         values.byteswap()
     return steps.tolist(), values.tolist()
 
 
-def thin(xs: Sequence[int], ys: Sequence[float], most: int) -> list[int]:
+def thin_indices(xs: Sequence[int], ys: Sequence[float], most: int) -> list[int]:
     """Return the indices of at most `most` points that draw the curve ``(xs, ys)``.
 
     It keeps both ends, and of every section the lowest and the highest point, the first NaN and the
@@ -389,18 +401,20 @@ def thin(xs: Sequence[int], ys: Sequence[float], most: int) -> list[int]:
     parts = most // 2 - 1
     while parts >= 2:
         width = (high - low) / parts
-        kept = _kept(ys, [int((x - low) / width) for x in xs] if width > 0 else [0] * len(xs))
+        kept = _keep_extremes(
+            ys, [int((x - low) / width) for x in xs] if width > 0 else [0] * len(xs)
+        )
         if len(kept) <= most:
             return kept
         parts //= 2
     parts = max(1, most // 6)
-    return _kept(ys, [index * parts // len(xs) for index in range(len(xs))])
+    return _keep_extremes(ys, [index * parts // len(xs) for index in range(len(xs))])
 
 
-def _kept(ys: Sequence[float], stretch_of: Sequence[int]) -> list[int]:
+def _keep_extremes(ys: Sequence[float], stretch_of: Sequence[int]) -> list[int]:
     kept = {0, len(ys) - 1}
     for start, stop in _stretches(stretch_of):
-        kept.update(_extremes(ys, start, stop))
+        kept.update(_find_extremes(ys, start, stop))
     return sorted(kept)
 
 
@@ -413,7 +427,7 @@ def _stretches(stretch_of: Sequence[int]) -> Iterator[tuple[int, int]]:
     yield start, len(stretch_of)
 
 
-def _extremes(ys: Sequence[float], start: int, stop: int) -> set[int]:
+def _find_extremes(ys: Sequence[float], start: int, stop: int) -> set[int]:
     found: dict[str, int] = {}
     for index in range(start, stop):
         value = ys[index]

@@ -14,8 +14,8 @@ from datetime import datetime
 
 import msgspec
 
-from rgt_tui.health import trainers, unseen
-from rgt_tui.model import Amount, BoxState, Link, MeterKind, Spend, steady
+from rgt_tui.health import training_processes, unseen_reason
+from rgt_tui.model import BoxState, FleetSpend, LinkState, MeterKind, MoneyAmount, steady_time
 from rgt_tui.profiles import stale_after
 
 VALID_SECONDS = 600.0
@@ -35,7 +35,7 @@ LONGEST_DAYS = 1000
 """A longer unwatched span is only counted for this many days before its end."""
 
 
-class Cost(msgspec.Struct, frozen=True):
+class ObservedCost(msgspec.Struct, frozen=True):
     """An observed part of one box's costs, to be added to a day."""
 
     day: str
@@ -64,23 +64,23 @@ class ProviderSum(msgspec.Struct, frozen=True):
 # From states to costs.
 
 
-def price(box: BoxState, now: float) -> Amount | None:
+def hourly_price(box: BoxState, now: float) -> MoneyAmount | None:
     """Return the hourly price of `box` at `now`; None = unknown."""
     meter, spec = box.meter, box.spec
     if meter.at is None and spec.provider is None and spec.per_hour is not None:
         # A price from the fleet file counts while the box answers, because then it certainly
         # exists.
-        known = box.link is Link.LIVE and _sane(spec.per_hour)
+        known = box.link is LinkState.LIVE and _is_sane_amount(spec.per_hour)
         if known:
-            return Amount(spec.per_hour, spec.currency)
+            return MoneyAmount(spec.per_hour, spec.currency)
         return None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
-    if not -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS or not _sane(meter.per_hour):
+    if not -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS or not _is_sane_amount(meter.per_hour):
         return None
     # A machine that answers although it is reported as stopped may cost as much as a running one.
     at_least = meter.at_least or any(alert.kind == CONTESTED for alert in box.alerts)
-    return Amount(meter.per_hour, meter.currency, at_least)
+    return MoneyAmount(meter.per_hour, meter.currency, at_least)
 
 
 def is_unpriced(box: BoxState, now: float) -> bool:
@@ -90,25 +90,29 @@ def is_unpriced(box: BoxState, now: float) -> bool:
     cover that time later.
     """
     meter, spec = box.meter, box.spec
-    if price(box, now) is not None or box.link is not Link.LIVE or meter.kind is MeterKind.NONE:
+    if (
+        hourly_price(box, now) is not None
+        or box.link is not LinkState.LIVE
+        or meter.kind is MeterKind.NONE
+    ):
         return False
     if spec.provider is None:
         return spec.per_hour is None
     return meter.at is not None and meter.error is None and meter.per_hour is None
 
 
-def _sane(amount: float) -> bool:
+def _is_sane_amount(amount: float) -> bool:
     return math.isfinite(amount) and amount >= 0
 
 
-def alive(box: BoxState, now: float) -> bool | None:
+def has_live_run(box: BoxState, now: float) -> bool | None:
     """Return whether a run is alive on `box`; None = unknown."""
-    if box.link is not Link.LIVE or box.sample is None or box.sample_at is None:
+    if box.link is not LinkState.LIVE or box.sample is None or box.sample_at is None:
         return None
     if now - box.sample_at > stale_after(box):
         return None
-    trains = bool(trainers(box.sample))
-    if unseen(box.sample) is not None:
+    trains = bool(training_processes(box.sample))
+    if unseen_reason(box.sample) is not None:
         if trains:
             return True
         return None
@@ -120,21 +124,23 @@ def alive(box: BoxState, now: float) -> bool | None:
     )
 
 
-class Metering:
+class CostMetering:
     """Converts passed time into costs.
 
     Args:
         ticks: Seconds of a clock that cannot be set, and that also runs while the computer sleeps.
     """
 
-    def __init__(self, ticks: Callable[[], float] = steady) -> None:
+    def __init__(self, ticks: Callable[[], float] = steady_time) -> None:
         self._ticks = ticks
         self._looked: float | None = None
-        self._costs: dict[str, list[Cost]] = {}
+        self._costs: dict[str, list[ObservedCost]] = {}
         self._sums: dict[str, list[ProviderSum]] = {}
         self._read: dict[str, float] = {}
 
-    def look(self, boxes: tuple[BoxState, ...], now: float) -> tuple[tuple[str, Exception], ...]:
+    def meter_boxes(
+        self, boxes: tuple[BoxState, ...], now: float
+    ) -> tuple[tuple[str, Exception], ...]:
         """Count the time since the last call, using the present state of the boxes.
 
         Returns:
@@ -147,31 +153,31 @@ class Metering:
         for box in boxes:
             try:
                 if seconds:
-                    self._watched(box, seconds, now)
-                self._sum(box)
+                    self._count_watched(box, seconds, now)
+                self._collect_sum(box)
             except Exception as error:
                 failed.append((box.spec.name, error))
         return tuple(failed)
 
-    def _watched(self, box: BoxState, seconds: float, now: float) -> None:
-        found = price(box, now)
+    def _count_watched(self, box: BoxState, seconds: float, now: float) -> None:
+        found = hourly_price(box, now)
         day = day_of(now - seconds - (box.meter.clock_skew or 0.0))
         if found is not None:
             billed = float(found.value) * seconds / 3600.0
-            idle = billed if alive(box, now) is False else 0.0
-            cost = Cost(day, found.currency, billed, idle, seconds, found.at_least)
+            idle = billed if has_live_run(box, now) is False else 0.0
+            cost = ObservedCost(day, found.currency, billed, idle, seconds, found.at_least)
             self._costs.setdefault(box.spec.name, []).append(cost)
         elif is_unpriced(box, now):
-            unknown = Cost(day, "", at_least=True)
+            unknown = ObservedCost(day, "", at_least=True)
             self._costs.setdefault(box.spec.name, []).append(unknown)
 
-    def _sum(self, box: BoxState) -> None:
+    def _collect_sum(self, box: BoxState) -> None:
         meter, name = box.meter, box.spec.name
         if (
             meter.at is None
             or meter.spent is None
             or meter.spent_since is None
-            or not _sane(meter.spent)
+            or not _is_sane_amount(meter.spent)
         ):
             return
         if self._read.get(name) != meter.at:
@@ -186,21 +192,23 @@ class Metering:
                 )
             )
 
-    def taken(self) -> tuple[dict[str, tuple[Cost, ...]], dict[str, tuple[ProviderSum, ...]]]:
+    def take_new_costs(
+        self,
+    ) -> tuple[dict[str, tuple[ObservedCost, ...]], dict[str, tuple[ProviderSum, ...]]]:
         """Return the new costs and the provider's new totals by box, each once."""
-        costs = {box: joined(each) for box, each in self._costs.items()}
+        costs = {box: merge_costs(each) for box, each in self._costs.items()}
         sums = {box: tuple(each) for box, each in self._sums.items()}
         self._costs, self._sums = {}, {}
         return costs, sums
 
 
-def joined(costs: Iterable[Cost]) -> tuple[Cost, ...]:
+def merge_costs(costs: Iterable[ObservedCost]) -> tuple[ObservedCost, ...]:
     """Add up costs, one result per day and currency."""
-    found: dict[tuple[str, str], Cost] = {}
+    found: dict[tuple[str, str], ObservedCost] = {}
     for each in costs:
         key = (each.day, each.currency)
-        before = found.get(key, Cost(*key))
-        found[key] = Cost(
+        before = found.get(key, ObservedCost(*key))
+        found[key] = ObservedCost(
             *key,
             before.billed + each.billed,
             before.idle + each.idle,
@@ -220,7 +228,7 @@ ESTIMATES = """CREATE TABLE estimates (box INTEGER NOT NULL, day TEXT NOT NULL, 
 """Price × unwatched time that no books cover. Never added to the amounts known to be billed."""
 
 
-def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
+def add_cost(con: sqlite3.Connection, box: int, cost: ObservedCost) -> None:
     """Add a cost to its day."""
     if cost.at_least:
         con.execute("INSERT OR IGNORE INTO bounds VALUES (?, ?)", (box, cost.day))
@@ -233,18 +241,18 @@ def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
     )
 
 
-def spread(
+def spread_cost(
     con: sqlite3.Connection, box: int, currency: str, amount: float, start: float, stop: float
 ) -> None:
     """Distribute the costs of unwatched time over its days, at a constant rate."""
-    for day, begin, end in _days(start, stop):
-        add(con, box, Cost(day, currency, amount * (end - begin) / (stop - start)))
+    for day, begin, end in _iterate_days(start, stop):
+        add_cost(con, box, ObservedCost(day, currency, amount * (end - begin) / (stop - start)))
 
 
 def _spread_estimate(
     con: sqlite3.Connection, box: int, currency: str, amount: float, start: float, stop: float
 ) -> None:
-    for day, begin, end in _days(start, stop):
+    for day, begin, end in _iterate_days(start, stop):
         con.execute(
             """INSERT INTO estimates VALUES (?, ?, ?, ?)
                ON CONFLICT (box, day, currency) DO UPDATE SET amount = amount + excluded.amount""",
@@ -252,7 +260,7 @@ def _spread_estimate(
         )
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _KnownTotal(msgspec.Struct, frozen=True):
     """The last reading of a total, and the box's sums of days at that time."""
 
     since: float
@@ -262,7 +270,7 @@ class _Known(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
+def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     """Process a reading of the provider's total: add its part for unwatched time to those days.
 
     A provider may have two totals, such as its books, and an estimate while the books are
@@ -273,7 +281,7 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     if new.at < new.since - GAP_SECONDS:
         return None  # the clock is wrong: the machine did not exist by then
     known = [
-        _Known(*row)
+        _KnownTotal(*row)
         for row in con.execute(
             "SELECT since, at, spent, billed, seconds FROM sums WHERE box = ? AND currency = ?",
             (box, new.currency),
@@ -289,10 +297,10 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
         _bring_back(con, box, new)
     if new.estimated:
         if not ahead:
-            _estimate(con, box, new, last)
+            _store_estimate(con, box, new, last)
         return remember_sum(con, box, new)
-    billed, seconds = _counted(con, box, new.currency)
-    nothing = _Known(new.since, new.since, 0.0, 0.0, 0.0)
+    billed, seconds = _counted_totals(con, box, new.currency)
+    nothing = _KnownTotal(new.since, new.since, 0.0, 0.0, 0.0)
     base = same
     if same is None and (last is None or last.at <= new.since):  # for a newly created machine
         base = nothing if last is None else msgspec.structs.replace(last, at=new.since, spent=0.0)
@@ -301,16 +309,18 @@ def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
         amount = new.spent - base.spent - (billed - base.billed)
         unwatched = new.at - newest.at - (seconds - newest.seconds)
         if amount > 0 and ahead:
-            spread(con, box, new.currency, amount, new.at - GAP_SECONDS, new.at)
+            spread_cost(con, box, new.currency, amount, new.at - GAP_SECONDS, new.at)
         elif unwatched >= GAP_SECONDS and amount > 0:
-            spread(con, box, new.currency, amount, newest.at, new.at)
+            spread_cost(con, box, new.currency, amount, newest.at, new.at)
     return remember_sum(con, box, new)
 
 
-def _estimate(con: sqlite3.Connection, box: int, new: ProviderSum, last: _Known | None) -> None:
+def _store_estimate(
+    con: sqlite3.Connection, box: int, new: ProviderSum, last: _KnownTotal | None
+) -> None:
     """Store the estimated costs of unwatched time since the last reading: mean price × time."""
     begin = new.since if last is None else max(last.at, new.since)
-    _, seconds = _counted(con, box, new.currency)
+    _, seconds = _counted_totals(con, box, new.currency)
     unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
     if unwatched >= GAP_SECONDS and new.spent > 0:
         amount = new.spent * unwatched / (new.at - new.since)
@@ -328,10 +338,10 @@ def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     for row in con.execute(
         f"SELECT billed, idle, seconds FROM days WHERE {where}", given
     ).fetchall():
-        add(con, box, Cost(today, new.currency, *row))
+        add_cost(con, box, ObservedCost(today, new.currency, *row))
     con.execute(f"DELETE FROM days WHERE {where}", given)
     con.execute(f"DELETE FROM estimates WHERE {where}", given)
-    begin = max(new.since, midnight(new.at))
+    begin = max(new.since, local_midnight(new.at))
     of_today = "box = :box AND currency = :currency AND day = :today"
     row = con.execute(f"SELECT total(seconds) FROM days WHERE {of_today}", given).fetchone()
     unwatched = max(0.0, new.at - begin - float(row[0]))
@@ -349,14 +359,14 @@ def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
         "DELETE FROM sums WHERE box = ? AND currency = ? AND since BETWEEN ? AND ?",
         (box, new.currency, new.since - SAME_SECONDS, new.since + SAME_SECONDS),
     )
-    counted = _counted(con, box, new.currency)
+    counted = _counted_totals(con, box, new.currency)
     con.execute(
         "INSERT INTO sums VALUES (?, ?, ?, ?, ?, ?, ?)",
         (box, new.currency, new.since, new.at, new.spent, *counted),
     )
 
 
-def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, float]:
+def _counted_totals(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, float]:
     """Return a box's total costs so far, including estimates, and the watched seconds."""
     row = con.execute(
         "SELECT total(billed), total(seconds) FROM days WHERE box = ? AND currency = ?",
@@ -368,11 +378,11 @@ def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, f
     return float(row[0]) + float(estimated[0]), float(row[1])
 
 
-def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
+def read_spend(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> FleetSpend:
     """Return the costs of boxes today, yesterday, and in this month so far."""
     boxes = tuple(boxes)
-    today = midnight(now)
-    yesterday, tomorrow = midnight(today - DAY / 2), midnight(today + 1.5 * DAY)
+    today = local_midnight(now)
+    yesterday, tomorrow = local_midnight(today - DAY / 2), local_midnight(today + 1.5 * DAY)
     month = datetime.fromtimestamp(today).replace(day=1).astimezone().timestamp()
     days = [day_of(each) for each in (month, yesterday, today, tomorrow)]
     found: dict[str, dict[str, list[float]]] = {"today": {}, "yesterday": {}, "month": {}}
@@ -395,7 +405,7 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
                     amounts[1] += idle
                     if is_estimate and billed >= CENT:
                         estimated.add(name)
-    bounded = _bounded(con, boxes, min(days), days[3])
+    bounded = _days_without_price(con, boxes, min(days), days[3])
     lost = con.execute(
         "SELECT start, stop FROM losses WHERE stop >= ?", (min(month, yesterday),)
     ).fetchall()
@@ -404,11 +414,11 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
         "yesterday": (yesterday, today),
         "month": (month, tomorrow),
     }
-    return Spend(
-        today=_amounts(found["today"], 0),
-        idle_today=_amounts(found["today"], 1),
-        yesterday=_amounts(found["yesterday"], 0),
-        month=_amounts(found["month"], 0),
+    return FleetSpend(
+        today=_list_amounts(found["today"], 0),
+        idle_today=_list_amounts(found["today"], 1),
+        yesterday=_list_amounts(found["yesterday"], 0),
+        month=_list_amounts(found["month"], 0),
         at_least=tuple(
             name
             for name, (first, end) in spans.items()
@@ -429,10 +439,12 @@ def is_bounded(con: sqlite3.Connection, boxes: Iterable[int], since: float, unti
         is not None
     ):
         return True
-    return bool(_bounded(con, boxes, day_of(since), day_of(until + DAY)))
+    return bool(_days_without_price(con, boxes, day_of(since), day_of(until + DAY)))
 
 
-def _bounded(con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str) -> set[str]:
+def _days_without_price(
+    con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str
+) -> set[str]:
     """Return the days from `first` to before `end` on which part of a box's costs had no price."""
     return {
         str(row[0])
@@ -443,15 +455,15 @@ def _bounded(con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str
     }
 
 
-def _amounts(totals: dict[str, list[float]], which: int) -> tuple[tuple[str, float], ...]:
+def _list_amounts(totals: dict[str, list[float]], which: int) -> tuple[tuple[str, float], ...]:
     return tuple((currency, amounts[which]) for currency, amounts in sorted(totals.items()))
 
 
-def _days(start: float, stop: float) -> Iterator[tuple[str, float, float]]:
+def _iterate_days(start: float, stop: float) -> Iterator[tuple[str, float, float]]:
     """Yield the local days between two times: date, start, end."""
     at = max(start, stop - LONGEST_DAYS * DAY)
     while at < stop:
-        end = min(stop, midnight(midnight(at) + 1.5 * DAY))
+        end = min(stop, local_midnight(local_midnight(at) + 1.5 * DAY))
         yield day_of(at), at, end
         at = end
 
@@ -461,7 +473,7 @@ def day_of(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().date().isoformat()
 
 
-def midnight(at: float) -> float:
+def local_midnight(at: float) -> float:
     """Return the local midnight before a time."""
     day = datetime.fromtimestamp(at).astimezone().date()
     return datetime(day.year, day.month, day.day).astimezone().timestamp()

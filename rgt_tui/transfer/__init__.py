@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 from rgt_tui.transfer.ledger import (
-    Copied,
+    CopiedFile,
     FileRow,
+    FileStamp,
     FolderRow,
     GoneRow,
     Ledger,
     LedgerError,
-    Stamp,
-    copies,
+    deepest_folder,
     fingerprint,
-    home,
+    iterate_copies,
     ledger_path,
 )
 
 if TYPE_CHECKING:
     from rgt_tui.transfer.source_tree import (
         ALWAYS_LEFT_OUT,
+        ExcludedPath,
         IgnoreRules,
-        LeftOut,
         OwnFiles,
         SourceError,
         SourceFile,
@@ -32,50 +32,50 @@ if TYPE_CHECKING:
         read_tree,
         why_secret,
     )
-    from rgt_tui.transfer.verification import NotVerifiable, verify
+    from rgt_tui.transfer.verification import NotVerifiable, verify_directory
     from rgt_tui.transfer.verified_record import (
         CheckpointFound,
-        Problem,
+        FileProblem,
         Verification,
         VerifiedFile,
-        proofs,
+        prove_loadable_copies,
     )
 
 __all__ = [
     "ALWAYS_LEFT_OUT",
     "CheckpointFound",
-    "Copied",
+    "CopiedFile",
+    "ExcludedPath",
+    "FileProblem",
     "FileRow",
+    "FileStamp",
     "FolderRow",
     "GoneRow",
     "IgnoreRules",
     "Ledger",
     "LedgerError",
-    "LeftOut",
     "NotVerifiable",
     "OwnFiles",
-    "Problem",
     "SourceError",
     "SourceFile",
     "SourceTree",
-    "Stamp",
     "Verification",
     "VerifiedFile",
-    "copies",
+    "deepest_folder",
     "fingerprint",
-    "home",
+    "iterate_copies",
     "ledger_path",
-    "proofs",
+    "prove_loadable_copies",
     "read_tree",
-    "verify",
+    "verify_directory",
     "why_secret",
 ]
 
 _LATER = {
     "source_tree": (
-        "ALWAYS_LEFT_OUT IgnoreRules LeftOut OwnFiles SourceError SourceFile SourceTree read_tree why_secret"
+        "ALWAYS_LEFT_OUT IgnoreRules ExcludedPath OwnFiles SourceError SourceFile SourceTree read_tree why_secret"
     ),
-    "verification": "NotVerifiable verify",
-    "verified_record": "CheckpointFound Problem Verification VerifiedFile proofs",
+    "verification": "NotVerifiable verify_directory",
+    "verified_record": "CheckpointFound FileProblem Verification VerifiedFile prove_loadable_copies",
 }
 __getattr__ = imported_later(__name__, _LATER)

@@ -11,8 +11,8 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer.file_stretch import Refused, Stretch
-from rgt_tui.transfer.zip_records import Record, records
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection
+from rgt_tui.transfer.zip_records import ZipRecord, read_records
 
 MAGIC = b"\x93NUMPY"
 MOST_HEADER = 1 << 16
@@ -48,7 +48,7 @@ _TYPES: dict[int, tuple[int, int]] = {
 """Type of a tensor → elements per block, bytes per block."""
 
 
-class Array(NamedTuple):
+class ArrayHeader(NamedTuple):
     """The content of a header."""
 
     begin: int
@@ -57,7 +57,7 @@ class Array(NamedTuple):
     """Bytes of the data; None for objects, whose pickle may have any length."""
 
 
-def examine_npy(whole: Stretch) -> bool:
+def examine_npy(whole: FileSection) -> bool:
     """Check the header of a ``.npy`` file.
 
     Return whether it is an array of objects, left unexamined.
@@ -66,12 +66,12 @@ def examine_npy(whole: Stretch) -> bool:
         Refused: it is damaged, cut off, or has data after its end.
         OSError: it cannot be read.
     """
-    found = header(whole.read(0, min(MOST_HEADER + 12, whole.length)))
-    _fits(found, whole.length)
+    found = parse_npy_header(whole.read(0, min(MOST_HEADER + 12, whole.length)))
+    _check_array_length(found, whole.length)
     return found.bytes is None
 
 
-def examine_npz(whole: Stretch) -> tuple[str, ...]:
+def examine_npz(whole: FileSection) -> tuple[str, ...]:
     """Check a whole ``.npz`` file; return the arrays of objects, of which only the CRC was checked.
 
     Raises:
@@ -79,60 +79,60 @@ def examine_npz(whole: Stretch) -> tuple[str, ...]:
         OSError: it cannot be read.
     """
     objects = []
-    for record in records(whole, deflated=True).values():
-        record.check()
+    for record in read_records(whole, deflated=True).values():
+        record.check_crc()
         if not record.name.endswith(".npy"):
             continue
         try:
-            found = header(_head(record))
-            _fits(found, record.size)
-        except Refused as refused:
-            raise Refused(f"record {record.name}: {refused}") from None
+            found = parse_npy_header(_read_head(record))
+            _check_array_length(found, record.size)
+        except FileRefused as refused:
+            raise FileRefused(f"record {record.name}: {refused}") from None
         if found.bytes is None:
             objects.append(record.name.removesuffix(".npy"))
     return tuple(objects)
 
 
-def _head(record: Record) -> bytes:
+def _read_head(record: ZipRecord) -> bytes:
     head = b""
-    for piece in record.pieces():
+    for piece in record.iterate_pieces():
         head += piece
         if len(head) >= MOST_HEADER + 12:
             break
     return head
 
 
-def _fits(found: Array, length: int) -> None:
+def _check_array_length(found: ArrayHeader, length: int) -> None:
     if found.bytes is None:
         return
     end = found.begin + found.bytes
     if length < end:
-        raise Refused(f"it is truncated: its array ends at byte {end}, the file at {length}")
+        raise FileRefused(f"it is truncated: its array ends at byte {end}, the file at {length}")
     if length > end:
-        raise Refused(f"after the end of its array: {how_many(length - end, 'byte')}")
+        raise FileRefused(f"after the end of its array: {how_many(length - end, 'byte')}")
 
 
-def header(head: bytes) -> Array:
+def parse_npy_header(head: bytes) -> ArrayHeader:
     """Parse the first bytes of a ``.npy`` file.
 
     Raises:
         Refused: they are not a valid header.
     """
     if not head.startswith(MAGIC) or len(head) < 12:
-        raise Refused(
+        raise FileRefused(
             "it does not begin like a NumPy array: its first bytes are damaged, or it is truncated"
         )
     major, minor = head[6], head[7]
     if (major, minor) not in {(1, 0), (2, 0), (3, 0)}:
-        raise Refused(
+        raise FileRefused(
             f"its header has the version {major}.{minor}, which is not valid in this format"
         )
     begin = 10 if major == 1 else 12
     length = int.from_bytes(head[8:begin], "little")
     if length > MOST_HEADER:
-        raise Refused(f"it claims a header of {length} bytes")
+        raise FileRefused(f"it claims a header of {length} bytes")
     if begin + length > len(head):
-        raise Refused("it is truncated in its header")
+        raise FileRefused("it is truncated in its header")
     try:
         said = ast.literal_eval(
             head[begin : begin + length].decode("utf-8" if major == 3 else "latin-1").strip()
@@ -140,48 +140,50 @@ def header(head: bytes) -> Array:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         said = None
     if type(said) is not dict or set(said) != _KEYS or type(said["fortran_order"]) is not bool:
-        raise Refused("its header is damaged: the description of the array is missing or invalid")
+        raise FileRefused(
+            "its header is damaged: the description of the array is missing or invalid"
+        )
     shape = said["shape"]
     if type(shape) is not tuple or not all(
         type(size) is int and 0 <= size < 1 << 63 for size in shape
     ):
-        raise Refused("its header is damaged: its shape is not valid")
-    count = _width(said["descr"])
+        raise FileRefused("its header is damaged: its shape is not valid")
+    count = _element_bytes(said["descr"])
     for size in shape:
         count = None if count is None else count * size
-    return Array(begin + length, count)
+    return ArrayHeader(begin + length, count)
 
 
-def _width(descr: Any, depth: int = 0) -> int | None:
+def _element_bytes(descr: Any, depth: int = 0) -> int | None:
     """Return the bytes of an element; None if a part of it is an object."""
     if depth > _MOST_NESTED:
-        raise Refused("its header is damaged: its dtype is nested too deep")
+        raise FileRefused("its header is damaged: its dtype is nested too deep")
     if type(descr) is str:
         if _OBJECT.fullmatch(descr):
             return None
         match = _SIMPLE.fullmatch(descr)
         if match is None or len(match[2]) > 18:
-            raise Refused(f"its header is damaged: the dtype {descr[:40]!r} is not valid")
+            raise FileRefused(f"its header is damaged: the dtype {descr[:40]!r} is not valid")
         return int(match[2]) * (4 if match[1] == "U" else 1)
     if type(descr) is tuple and len(descr) == 2:  # an array inside a field
-        return _times(_width(descr[0], depth + 1), descr[1])
+        return _multiply_by_shape(_element_bytes(descr[0], depth + 1), descr[1])
     if type(descr) is not list:
-        raise Refused("its header is damaged: its dtype is not valid")
+        raise FileRefused("its header is damaged: its dtype is not valid")
     total: int | None = 0
     for field in descr:
         if type(field) is not tuple or len(field) not in (2, 3):
-            raise Refused("its header is damaged: a field of its dtype is not valid")
-        width = _width(field[1], depth + 1)
+            raise FileRefused("its header is damaged: a field of its dtype is not valid")
+        width = _element_bytes(field[1], depth + 1)
         if len(field) == 3:
-            width = _times(width, field[2])
+            width = _multiply_by_shape(width, field[2])
         total = None if total is None or width is None else total + width
     return total
 
 
-def _times(width: int | None, shape: Any) -> int | None:
+def _multiply_by_shape(width: int | None, shape: Any) -> int | None:
     sizes = shape if type(shape) is tuple else (shape,)
     if not all(type(size) is int and 0 <= size < 1 << 63 for size in sizes):
-        raise Refused("its header is damaged: a field of its dtype has no shape")
+        raise FileRefused("its header is damaged: a field of its dtype has no shape")
     for size in sizes:
         width = None if width is None else width * size
     return width
@@ -194,7 +196,7 @@ def _times(width: int | None, shape: Any) -> int | None:
 # (https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html).
 
 
-def examine_hdf5(whole: Stretch) -> None:
+def examine_hdf5(whole: FileSection) -> None:
     """Check that the file has the length that its superblock states, and was closed.
 
     Raises:
@@ -205,26 +207,26 @@ def examine_hdf5(whole: Stretch) -> None:
     while whole.read(place, min(8, whole.length - place)) != SIGNATURE:
         place = place * 2 or 512  # a user block may precede it
         if place >= whole.length:
-            raise Refused(
+            raise FileRefused(
                 "it does not begin like an HDF5 file: its first bytes are damaged, or it is another format"
             )
     head = whole.read(place, min(_LONGEST, whole.length - place))
     if len(head) < _LONGEST // 2:
-        raise Refused("it is truncated in its superblock")
+        raise FileRefused("it is truncated in its superblock")
     version = head[8]
     if version not in _ADDRESSES:
-        raise Refused(
+        raise FileRefused(
             f"its superblock has the version {version}, which is not valid in this format"
         )
     width_at, begin = _ADDRESSES[version]
     width = head[width_at]
     if width not in (2, 4, 8, 16, 32) or begin + 3 * width > len(head):
-        raise Refused(f"its superblock is damaged: addresses of {width} bytes")
+        raise FileRefused(f"its superblock is damaged: addresses of {width} bytes")
     if version == 3 and head[_FLAGS] & _OPEN_FOR_WRITING:
-        raise Refused("it was not closed: its writer has ended, or is still writing")
+        raise FileRefused("it was not closed: its writer has ended, or is still writing")
     end = int.from_bytes(head[begin + 2 * width : begin + 3 * width], "little")
     if end > whole.length:
-        raise Refused(
+        raise FileRefused(
             f"it is truncated: it ends at byte {end} by its superblock, {whole.length} are there"
         )
 
@@ -238,118 +240,120 @@ def examine_hdf5(whole: Stretch) -> None:
 # ``GGML_QUANT_SIZES``, read in gguf 0.19). It has no checksums: only the positions can be checked.
 
 
-class _Tensor(NamedTuple):
+class _GgufTensor(NamedTuple):
     offset: int
     bytes: int
     name: str
 
 
-def examine_gguf(whole: Stretch) -> tuple[str, ...]:
+def examine_gguf(whole: FileSection) -> tuple[str, ...]:
     """Check the header; return the types of tensors whose length is unknown and was not checked.
 
     Raises:
         Refused: it is damaged, cut off, or a tensor lies outside of the file or overlaps another.
         OSError: it cannot be read.
     """
-    at = _Cursor(whole)
-    if at.take(4) != GGUF_MAGIC:
-        raise Refused(
+    at = _HeaderCursor(whole)
+    if at.take_bytes(4) != GGUF_MAGIC:
+        raise FileRefused(
             "it does not begin like a GGUF file: its first bytes are damaged, or it is another format"
         )
-    version = at.number(4)
+    version = at.read_number(4)
     if not version & 0xFFFF:  # written on a big-endian machine
         at.order = "big"
         version = int.from_bytes(version.to_bytes(4, "little"), "big")
     if version not in _VERSIONS:
-        raise Refused(
+        raise FileRefused(
             f"it has the version {version}: {' and '.join(map(str, _VERSIONS))} are known"
         )
-    tensors, pairs = at.number(8), at.number(8)
+    tensors, pairs = at.read_number(8), at.read_number(8)
     alignment = 32
     for _ in range(pairs):
-        key, kind = at.text(), at.number(4)
+        key, kind = at.read_string(), at.read_number(4)
         if key == _ALIGNMENT and kind == _UINT32:
-            alignment = at.number(4)
+            alignment = at.read_number(4)
         else:
             at.skip_value(kind)
     if alignment < 8 or alignment % 8 or alignment > 1 << 30:
-        raise Refused(f"its alignment is {alignment}, which is not valid in this format")
-    found, unknown = _tensors(at, tensors, alignment)
-    begin = _padded(at.place, alignment)
+        raise FileRefused(f"its alignment is {alignment}, which is not valid in this format")
+    found, unknown = _read_tensors(at, tensors, alignment)
+    begin = _align_up(at.place, alignment)
     end = 0
     for tensor in sorted(found):
         if tensor.offset < end:
-            raise Refused(
+            raise FileRefused(
                 f"tensor {tensor.name!r} begins at {tensor.offset}, the one before it ends at {end}"
             )
         end = tensor.offset + tensor.bytes
     if begin + end > whole.length and found:
-        raise Refused(
+        raise FileRefused(
             f"it is truncated: its tensors end at byte {begin + end}, {whole.length} are there"
         )
-    last = begin + _padded(end, alignment)
+    last = begin + _align_up(end, alignment)
     if whole.length > last and not unknown:
-        raise Refused(f"after its end: {how_many(whole.length - last, 'byte')}")
+        raise FileRefused(f"after its end: {how_many(whole.length - last, 'byte')}")
     return tuple(f"type {kind}" for kind in sorted(unknown))
 
 
-def _padded(place: int, alignment: int) -> int:
+def _align_up(place: int, alignment: int) -> int:
     return -(-place // alignment) * alignment
 
 
-def _tensors(at: _Cursor, count: int, alignment: int) -> tuple[list[_Tensor], set[int]]:
-    found: list[_Tensor] = []
+def _read_tensors(
+    at: _HeaderCursor, count: int, alignment: int
+) -> tuple[list[_GgufTensor], set[int]]:
+    found: list[_GgufTensor] = []
     unknown: set[int] = set()
     names = set()
     for _ in range(count):
-        raw = at.text()
+        raw = at.read_string()
         name = raw.decode(errors="replace")[:80]
         if raw in names:
-            raise Refused(f"two tensors are called {name!r}")
+            raise FileRefused(f"two tensors are called {name!r}")
         names.add(raw)
-        dimensions = at.number(4)
+        dimensions = at.read_number(4)
         if dimensions > 8:
-            raise Refused(f"tensor {name!r} claims to have {dimensions} dimensions")
-        shape = [at.number(8) for _ in range(dimensions)]
-        kind, offset = at.number(4), at.number(8)
+            raise FileRefused(f"tensor {name!r} claims to have {dimensions} dimensions")
+        shape = [at.read_number(8) for _ in range(dimensions)]
+        kind, offset = at.read_number(4), at.read_number(8)
         if offset % alignment:
-            raise Refused(
+            raise FileRefused(
                 f"tensor {name!r} begins at {offset}, which is not a multiple of {alignment}"
             )
         if kind not in _TYPES:
             unknown.add(kind)
-            found.append(_Tensor(offset, 0, name))
+            found.append(_GgufTensor(offset, 0, name))
             continue
         block, width = _TYPES[kind]
         if shape and shape[0] % block:
-            raise Refused(
+            raise FileRefused(
                 f"tensor {name!r} has rows of {shape[0]}, which are not whole blocks of {block}"
             )
         elements = 1
         for size in shape:
             elements *= size
-        found.append(_Tensor(offset, elements // block * width, name))
+        found.append(_GgufTensor(offset, elements // block * width, name))
     return found, unknown
 
 
-class _Cursor:
+class _HeaderCursor:
     """Reads a file from its beginning with read-ahead."""
 
-    def __init__(self, whole: Stretch) -> None:
+    def __init__(self, whole: FileSection) -> None:
         self.place = 0
         self.order: Literal["big", "little"] = "little"
         self._whole = whole
         self._held = b""
         self._from = 0
 
-    def take(self, length: int) -> bytes:
+    def take_bytes(self, length: int) -> bytes:
         """Return the next bytes.
 
         Raises:
             Refused: the file ends before them.
         """
         if self.place + length > self._whole.length:
-            raise Refused(f"it is truncated in its header, at byte {self._whole.length}")
+            raise FileRefused(f"it is truncated in its header, at byte {self._whole.length}")
         begin = self.place - self._from
         if begin < 0 or begin + length > len(self._held):
             most = min(max(length, _READ), self._whole.length - self.place)
@@ -357,16 +361,16 @@ class _Cursor:
         self.place += length
         return self._held[begin : begin + length]
 
-    def number(self, length: int) -> int:
+    def read_number(self, length: int) -> int:
         """Return the next unsigned number."""
-        return int.from_bytes(self.take(length), self.order)
+        return int.from_bytes(self.take_bytes(length), self.order)
 
-    def text(self) -> bytes:
+    def read_string(self) -> bytes:
         """Return the next string."""
-        length = self.number(8)
+        length = self.read_number(8)
         if length > _MOST_STRING:
-            raise Refused(f"its header claims a text of {length} bytes")
-        return self.take(length)
+            raise FileRefused(f"its header claims a text of {length} bytes")
+        return self.take_bytes(length)
 
     def skip_value(self, kind: int, depth: int = 0) -> None:
         """Skip a value.
@@ -375,22 +379,22 @@ class _Cursor:
             Refused: its type does not exist.
         """
         if kind == _STRING:
-            self.text()
+            self.read_string()
         elif kind == _ARRAY:
-            inner, count = self.number(4), self.number(8)
+            inner, count = self.read_number(4), self.read_number(8)
             if inner in _SCALARS:
-                self._skip(_SCALARS[inner] * count)
+                self._skip_bytes(_SCALARS[inner] * count)
                 return
             if depth > _MOST_GGUF_NESTED:
-                raise Refused("its header is damaged: arrays in arrays")
+                raise FileRefused("its header is damaged: arrays in arrays")
             for _ in range(count):
                 self.skip_value(inner, depth + 1)
         elif kind in _SCALARS:
-            self._skip(_SCALARS[kind])
+            self._skip_bytes(_SCALARS[kind])
         else:
-            raise Refused(f"its header is damaged: a value has the type {kind}")
+            raise FileRefused(f"its header is damaged: a value has the type {kind}")
 
-    def _skip(self, length: int) -> None:
+    def _skip_bytes(self, length: int) -> None:
         if self.place + length > self._whole.length:
-            raise Refused(f"it is truncated in its header, at byte {self._whole.length}")
+            raise FileRefused(f"it is truncated in its header, at byte {self._whole.length}")
         self.place += length

@@ -18,7 +18,7 @@ from rgt_wire.checkpoint_names import FORMAT, MANIFEST
 from rgt_tui.files import open_regular
 from rgt_tui.transfer import dcp_files, safetensors_files
 from rgt_tui.transfer.copying.box_listing import PARTS, SMALL_PART
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.zip_records import END_MAGIC, MAGIC
 
 LEFT_OVER = (".tmp-", ".old-", ".damaged-", PARTS)
@@ -49,7 +49,7 @@ _END_BYTES = 22
 _MOST_HEAD = 1 << 20
 
 
-class Job(NamedTuple):
+class ExamineJob(NamedTuple):
     """One thing to examine: a file, or a directory whose files belong together."""
 
     kind: str
@@ -59,25 +59,25 @@ class Job(NamedTuple):
     """Relative to the directory that is verified."""
 
 
-class Group(NamedTuple):
+class CheckpointGroup(NamedTuple):
     """One checkpoint: its directory or its file, and the jobs that examine all of it."""
 
     path: str
     kind: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[ExamineJob, ...]
 
 
-class Plan(NamedTuple):
+class ExaminationPlan(NamedTuple):
     """What to examine in a directory tree."""
 
-    groups: tuple[Group, ...]
-    others: tuple[Job, ...]
+    groups: tuple[CheckpointGroup, ...]
+    others: tuple[ExamineJob, ...]
     """Logs, documents and arrays that belong to no checkpoint."""
     left_over: tuple[str, ...]
     """Files in directories that are not yet, or no longer, checkpoints."""
 
 
-def plan_examination(files: Mapping[str, str]) -> Plan:
+def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
     """Return what to examine.
 
     Args:
@@ -92,20 +92,20 @@ def plan_examination(files: Mapping[str, str]) -> Plan:
             left_over.append(path)
         else:
             folders.setdefault(folder, {})[name] = files[path]
-    groups: list[Group] = []
-    others: list[Job] = []
+    groups: list[CheckpointGroup] = []
+    others: list[ExamineJob] = []
     for folder, names in folders.items():
-        found, rest = _folder(folder, names)
+        found, rest = _group_folder(folder, names)
         groups += found
         others += rest
     leave = set(left_over)
     regrouped, more = _regrouped(groups, [path for path in files if path not in leave])
-    return Plan(regrouped, (*others, *more), tuple(left_over))
+    return ExaminationPlan(regrouped, (*others, *more), tuple(left_over))
 
 
 def _regrouped(
-    groups: Sequence[Group], paths: Sequence[str]
-) -> tuple[tuple[Group, ...], list[Job]]:
+    groups: Sequence[CheckpointGroup], paths: Sequence[str]
+) -> tuple[tuple[CheckpointGroup, ...], list[ExamineJob]]:
     """Group files by checkpoint, as recognised by the shared code; return also the ungrouped jobs.
 
     A model and its optimizer of the same step, or all ranks of one ``global_step500``, are only
@@ -117,8 +117,8 @@ def _regrouped(
         if not one.unfinished
         for path in one.files
     }
-    kept: dict[str, list[Group]] = {}
-    rest: list[Job] = []
+    kept: dict[str, list[CheckpointGroup]] = {}
+    rest: list[ExamineJob] = []
     for group in groups:
         own = {job.path: checkpoint.get(job.path, "") for job in group.jobs}
         if not any(own.values()) or any(job.kind in ("trainer", "dcp") for job in group.jobs):
@@ -133,36 +133,42 @@ def _regrouped(
         for path in dict.fromkeys(own.values()):
             jobs = tuple(job for job in group.jobs if own[job.path] == path)
             if path:
-                kept.setdefault(path, []).append(Group(path, group.kind, jobs))
+                kept.setdefault(path, []).append(CheckpointGroup(path, group.kind, jobs))
             else:
                 rest += jobs
     return tuple(
         rows[0]
         if len(rows) == 1
-        else Group(
+        else CheckpointGroup(
             path, "files of one checkpoint", tuple(job for group in rows for job in group.jobs)
         )
         for path, rows in kept.items()
     ), rest
 
 
-def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Job]]:
+def _group_folder(
+    folder: str, names: Mapping[str, str]
+) -> tuple[list[CheckpointGroup], list[ExamineJob]]:
     here = folder or "."
     groups = []
     taken: set[str] = set()
     if _is_trainer(names):
-        groups.append(Group(here, "rgt_train", (Job("trainer", here),)))
+        groups.append(CheckpointGroup(here, "rgt_train", (ExamineJob("trainer", here),)))
         taken = {"manifest.json", "state.json", "model.safetensors", "trainer.safetensors"}
         taken |= {name for name in names if _is_sharded(name)}
     elif any(_is_sharded(name) for name in names):
-        groups.append(Group(here, "torch.distributed.checkpoint", (Job("dcp", here),)))
+        groups.append(
+            CheckpointGroup(here, "torch.distributed.checkpoint", (ExamineJob("dcp", here),))
+        )
         taken = {name for name in names if _is_sharded(name)}
     jobs = {name: kind_of(name, head) for name, head in names.items() if name not in taken}
     weights = [
-        Job(kind, _join(folder, name)) for name, kind in jobs.items() if kind in CHECKPOINT_KINDS
+        ExamineJob(kind, _join_path(folder, name))
+        for name, kind in jobs.items()
+        if kind in CHECKPOINT_KINDS
     ]
     others = [
-        Job(kind, _join(folder, name))
+        ExamineJob(kind, _join_path(folder, name))
         for name, kind in jobs.items()
         if kind and kind not in CHECKPOINT_KINDS
     ]
@@ -172,9 +178,11 @@ def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Jo
         name.startswith(_COMPANIONS) or name.endswith(safetensors_files.INDEX_SUFFIX)
         for name in names
     ):
-        groups += [Group(here, "files of one directory", tuple(weights))] if weights else []
+        groups += (
+            [CheckpointGroup(here, "files of one directory", tuple(weights))] if weights else []
+        )
     else:
-        groups += [Group(job.path, job.kind, (job,)) for job in weights]
+        groups += [CheckpointGroup(job.path, job.kind, (job,)) for job in weights]
     return groups, others
 
 
@@ -187,7 +195,7 @@ def _is_sharded(name: str) -> bool:
     return name == dcp_files.METADATA or name.endswith(dcp_files.SUFFIX)
 
 
-def _join(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     if folder:
         return f"{folder}/{name}"
     return name
@@ -240,27 +248,29 @@ def read_trainer_manifest(folder: Path) -> dict[str, Any]:
         OSError: it cannot be read.
     """
     try:
-        with OpenStretch(folder / MANIFEST) as whole:
+        with OpenFileSection(folder / MANIFEST) as whole:
             if whole.length > MOST_BYTES:
-                raise Refused(f"it has {whole.length} bytes, too many for a manifest")
-            return _parsed(whole.read(0, whole.length))
+                raise FileRefused(f"it has {whole.length} bytes, too many for a manifest")
+            return _parse_manifest(whole.read(0, whole.length))
     except FileNotFoundError:
-        raise Trouble(MANIFEST, "it is missing: the files of this checkpoint are unknown") from None
-    except Refused as refused:
-        raise Trouble(MANIFEST, str(refused)) from None
+        raise MemberFileError(
+            MANIFEST, "it is missing: the files of this checkpoint are unknown"
+        ) from None
+    except FileRefused as refused:
+        raise MemberFileError(MANIFEST, str(refused)) from None
 
 
-def _parsed(raw: bytes) -> dict[str, Any]:
+def _parse_manifest(raw: bytes) -> dict[str, Any]:
     try:
         body = checkpoint_names.decode_manifest(raw)
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise FileRefused(str(error)) from None
     if body.get("format") != FORMAT:
-        raise Refused(
+        raise FileRefused(
             f"it is of format {str(body.get('format'))[:20]}, and this version of rgt reads format {FORMAT}"
         )
     if type(body.get("files")) is not dict or not body["files"]:
-        raise Refused("it lists no files")
+        raise FileRefused("it lists no files")
     return body
 
 
@@ -276,63 +286,65 @@ def examine_trainer_checkpoint(folder: Path) -> tuple[str, ...]:
     files = read_trainer_manifest(folder)["files"]
     for name, facts in sorted(files.items()):
         if not name or "/" in name or "\0" in name or name in (".", "..", MANIFEST):
-            raise Trouble(MANIFEST, f"it lists {name[:80]!r}, which is not a file next to it")
+            raise MemberFileError(
+                MANIFEST, f"it lists {name[:80]!r}, which is not a file next to it"
+            )
         try:
-            with OpenStretch(folder / name) as whole:
-                _file(whole, facts)
+            with OpenFileSection(folder / name) as whole:
+                _check_manifest_file(whole, facts)
                 if name.endswith(".safetensors"):
-                    safetensors_files.examine(whole)
+                    safetensors_files.examine_safetensors(whole)
                 elif name.endswith(".json"):
-                    _json(whole)
+                    _check_json(whole)
         except FileNotFoundError:
-            raise Trouble(name, "it is missing") from None
-        except Refused as refused:
-            raise Trouble(name, str(refused)) from None
+            raise MemberFileError(name, "it is missing") from None
+        except FileRefused as refused:
+            raise MemberFileError(name, str(refused)) from None
     if dcp_files.METADATA in files:
-        dcp_files.examine(folder)
+        dcp_files.examine_checkpoint(folder)
     return (MANIFEST, *files)
 
 
-def _file(whole: Stretch, facts: Any) -> None:
+def _check_manifest_file(whole: FileSection, facts: Any) -> None:
     size, chunk, sums = (
         facts.get(key) if type(facts) is dict else None for key in ("size", "chunk", "crc32")
     )
     if type(size) is not int or type(chunk) is not int or chunk < 1 or type(sums) is not list:
-        raise Refused("the manifest has no record of its content")
+        raise FileRefused("the manifest has no record of its content")
     if whole.length != size:
-        raise Refused(f"{whole.length} bytes, {size} were written")
+        raise FileRefused(f"{whole.length} bytes, {size} were written")
     if len(sums) != -(-size // chunk) or not all(
         type(each) is str and _HEX.fullmatch(each) for each in sums
     ):
-        raise Refused("the manifest lacks its checksums")
+        raise FileRefused("the manifest lacks its checksums")
     for number, wanted in enumerate(sums):
         begin = number * chunk
         end = min(begin + chunk, size)
-        found = f"{whole.part(begin, end - begin).crc32():08x}"
+        found = f"{whole.subsection(begin, end - begin).compute_crc32():08x}"
         if found != wanted:
-            raise Refused(f"crc32 {found} of bytes {begin} to {end}, {wanted} was written")
+            raise FileRefused(f"crc32 {found} of bytes {begin} to {end}, {wanted} was written")
     digest = facts.get("sha256")
     if digest is not None:
         whole_digest = hashlib.sha256()
-        for piece in whole.pieces():
+        for piece in whole.iterate_pieces():
             whole_digest.update(piece)
         if whole_digest.hexdigest() != digest:
-            raise Refused("its SHA-256 is not the one that was written")
+            raise FileRefused("its SHA-256 is not the one that was written")
 
 
-def _json(whole: Stretch) -> None:
+def _check_json(whole: FileSection) -> None:
     if whole.length > MOST_BYTES * 4:
         return  # the checksum matched, and its content is not needed here
     try:
         json.loads(whole.read(0, whole.length))
     except (ValueError, RecursionError) as error:
-        raise Refused(f"it is not JSON: {str(error)[:120]}") from None
+        raise FileRefused(f"it is not JSON: {str(error)[:120]}") from None
 
 
 # Lists every file below a directory, without following links out of it, with its first bytes.
 
 
-class Listing(NamedTuple):
+class DirectoryListing(NamedTuple):
     """The entries below a directory; names are relative to it."""
 
     files: dict[str, int]
@@ -341,7 +353,7 @@ class Listing(NamedTuple):
     """Names that are not files, or cannot be listed, with the reason."""
 
 
-def list_directory(root: Path, left_out: frozenset[str]) -> Listing:
+def list_directory(root: Path, left_out: frozenset[str]) -> DirectoryListing:
     """List a directory recursively.
 
     Args:
@@ -351,7 +363,7 @@ def list_directory(root: Path, left_out: frozenset[str]) -> Listing:
     Raises:
         OSError: it cannot be listed.
     """
-    found = Listing({}, [])
+    found = DirectoryListing({}, [])
     real = Path(os.path.realpath(root, strict=True))
     waiting = [""]
     while waiting:
@@ -378,7 +390,7 @@ def list_directory(root: Path, left_out: frozenset[str]) -> Listing:
             elif stat.S_ISREG(mode):
                 found.files[path] = status.st_size
             elif stat.S_ISLNK(mode):
-                why = _link(root / path, real)
+                why = _find_link_problem(root / path, real)
                 if why is not None:
                     found.problems.append((path, why))
             else:
@@ -387,7 +399,7 @@ def list_directory(root: Path, left_out: frozenset[str]) -> Listing:
     return found
 
 
-def _link(path: Path, real: Path) -> str | None:
+def _find_link_problem(path: Path, real: Path) -> str | None:
     """Return what is wrong with a link; None if its target is inside `real`."""
     try:
         target = path.resolve(strict=True)
@@ -409,7 +421,7 @@ def read_heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple
         last = name.rpartition("/")[2].lower()
         head = ""
         if last == MANIFEST:
-            head = "ours" if is_manifest(_read(folder / name, _MOST_HEAD)) else ""
+            head = "ours" if is_manifest(_read_bytes(folder / name, _MOST_HEAD)) else ""
         elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
             head = "zip" if _is_zip(folder / name, size) else ""
         yield name, head
@@ -417,12 +429,12 @@ def read_heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple
 
 def _is_zip(path: Path, size: int) -> bool:
     """Return whether a file is a zip file, even if its beginning or end is damaged."""
-    if _read(path, 4) == MAGIC:
+    if _read_bytes(path, 4) == MAGIC:
         return True
-    return _read(path, _END_BYTES, size - _END_BYTES).startswith(END_MAGIC)
+    return _read_bytes(path, _END_BYTES, size - _END_BYTES).startswith(END_MAGIC)
 
 
-def _read(path: Path, most: int, at: int = 0) -> bytes:
+def _read_bytes(path: Path, most: int, at: int = 0) -> bytes:
     try:
         with open_regular(path, follow=False) as file:
             return os.pread(file.fileno(), most, max(0, at))

@@ -32,7 +32,7 @@ from rgt_tui.transfer import (
     safetensors_files,
     torch_files,
 )
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 
 _PARENT_DEATH_SIGNAL = 1
 """From prctl(2): kills this process when its parent ends, as the answer is no longer needed."""
@@ -46,8 +46,8 @@ LOAD_DATA = 3 << 30
 """Data memory for loading, in addition to the file's."""
 
 
-def _torch(whole: Stretch) -> dict[str, Any]:
-    found = torch_files.examine(whole)
+def _examine_torch(whole: FileSection) -> dict[str, Any]:
+    found = torch_files.examine_torch_file(whole)
     return {
         "checked": found.checked,
         "not_loadable": found.not_loadable,
@@ -56,25 +56,25 @@ def _torch(whole: Stretch) -> dict[str, Any]:
     }
 
 
-def _safetensors(whole: Stretch) -> dict[str, Any]:
-    safetensors_files.examine(whole)
+def _examine_safetensors(whole: FileSection) -> dict[str, Any]:
+    safetensors_files.examine_safetensors(whole)
     return {}
 
 
-def _gguf(whole: Stretch) -> dict[str, Any]:
+def _examine_gguf(whole: FileSection) -> dict[str, Any]:
     unknown = array_files.examine_gguf(whole)
     if unknown:
         return {"not_checked": f"tensors of unknown length: {', '.join(unknown)}"}
     return {}
 
 
-def _array(whole: Stretch) -> dict[str, Any]:
+def _examine_npy(whole: FileSection) -> dict[str, Any]:
     if array_files.examine_npy(whole):
         return {"not_checked": "its array of Python objects"}
     return {}
 
 
-def _arrays(whole: Stretch) -> dict[str, Any]:
+def _examine_npz(whole: FileSection) -> dict[str, Any]:
     objects = array_files.examine_npz(whole)
     shown = ", ".join(repr(name[:80]) for name in objects[:3]) + (" …" if len(objects) > 3 else "")
     return {"checked": True} | (
@@ -82,74 +82,74 @@ def _arrays(whole: Stretch) -> dict[str, Any]:
     )
 
 
-def _hdf5(whole: Stretch) -> dict[str, Any]:
+def _examine_hdf5(whole: FileSection) -> dict[str, Any]:
     array_files.examine_hdf5(whole)
     return {}
 
 
-def _pickle(whole: Stretch) -> dict[str, Any]:
+def _examine_pickle(whole: FileSection) -> dict[str, Any]:
     return {"not_checked": torch_files.examine_pickle(whole)}
 
 
-def _events(whole: Stretch) -> dict[str, Any]:
+def _examine_events(whole: FileSection) -> dict[str, Any]:
     logged_files.examine_events(whole)
     return {"checked": True}
 
 
-def _lines(whole: Stretch) -> dict[str, Any]:
+def _examine_lines(whole: FileSection) -> dict[str, Any]:
     logged_files.examine_lines(whole)
     return {}
 
 
-def _document(whole: Stretch) -> dict[str, Any]:
+def _examine_json(whole: FileSection) -> dict[str, Any]:
     logged_files.examine_json(whole)
     return {}
 
 
-def _trainer(folder: Path) -> dict[str, Any]:
+def _examine_trainer(folder: Path) -> dict[str, Any]:
     return {"checked": True, "covers": directory_contents.examine_trainer_checkpoint(folder)}
 
 
-def _sharded(folder: Path) -> dict[str, Any]:
-    return {"covers": dcp_files.examine(folder)}
+def _examine_sharded(folder: Path) -> dict[str, Any]:
+    return {"covers": dcp_files.examine_checkpoint(folder)}
 
 
-def _index(path: Path) -> dict[str, Any]:
+def _examine_index(path: Path) -> dict[str, Any]:
     safetensors_files.examine_index(path)
     return {}
 
 
-_FILES: dict[str, Callable[[Stretch], dict[str, Any]]] = {
-    "torch": _torch,
-    "safetensors": _safetensors,
-    "gguf": _gguf,
-    "npy": _array,
-    "npz": _arrays,
-    "hdf5": _hdf5,
-    "pickle": _pickle,
-    "events": _events,
-    "lines": _lines,
-    "json": _document,
+_FILES: dict[str, Callable[[FileSection], dict[str, Any]]] = {
+    "torch": _examine_torch,
+    "safetensors": _examine_safetensors,
+    "gguf": _examine_gguf,
+    "npy": _examine_npy,
+    "npz": _examine_npz,
+    "hdf5": _examine_hdf5,
+    "pickle": _examine_pickle,
+    "events": _examine_events,
+    "lines": _examine_lines,
+    "json": _examine_json,
 }
 _SEVERAL: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "trainer": _trainer,
-    "dcp": _sharded,
-    "index": _index,
+    "trainer": _examine_trainer,
+    "dcp": _examine_sharded,
+    "index": _examine_index,
 }
 
 
-def examine(kind: str, path: Path) -> dict[str, Any]:
+def examine_path(kind: str, path: Path) -> dict[str, Any]:
     """Examine a file or a directory; return the result, including any trouble."""
     try:
         if kind in _SEVERAL:
             return _SEVERAL[kind](path)
-        with OpenStretch(path) as whole:
+        with OpenFileSection(path) as whole:
             if not whole.length:
-                raise Refused("it is empty")
+                raise FileRefused("it is empty")
             return _FILES[kind](whole)
-    except Trouble as trouble:
+    except MemberFileError as trouble:
         return {"trouble": [[trouble.name, str(trouble)]]}
-    except Refused as refused:
+    except FileRefused as refused:
         return {"trouble": [["", str(refused)]]}
     except OSError as error:
         return {"trouble": [["", f"it cannot be read: {error.strerror or error}"]]}
@@ -159,7 +159,7 @@ def examine(kind: str, path: Path) -> dict[str, Any]:
         return {"trouble": [["", f"it cannot be read: {type(error).__name__}: {str(error)[:120]}"]]}
 
 
-def limit(memory: int | None) -> None:
+def limit_process(memory: int | None) -> None:
     """Restrict this process: memory, writing files, core dumps, and outliving its parent."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -171,20 +171,20 @@ def limit(memory: int | None) -> None:
 
 def main() -> int:
     """Answer questions until stdin closes."""
-    limit(MEMORY)
+    limit_process(MEMORY)
     for line in sys.stdin.buffer:
         asked = json.loads(line)
-        answer = examine(asked["kind"], Path(asked["path"]))
+        answer = examine_path(asked["kind"], Path(asked["path"]))
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     return 0
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("+")[0].split(".")[:2] if part.isdigit())
 
 
-def _load(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
+def _load_file(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
     size = Path(path).stat().st_size
     for what, most in (
         (resource.RLIMIT_AS, LOAD_MEMORY + 2 * size),
@@ -203,9 +203,9 @@ def _load(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
     return {}
 
 
-def load() -> int:
+def answer_load_requests() -> int:
     """Load the requested files with torch until stdin closes."""
-    limit(None)
+    limit_process(None)
     try:
         torch = importlib.import_module("torch")
     except Exception as error:
@@ -213,7 +213,7 @@ def load() -> int:
             json.dumps({"missing": f"torch cannot be imported: {type(error).__name__}"}), flush=True
         )
         return 0
-    if _version(torch.__version__) < OLDEST:
+    if _parse_version(torch.__version__) < OLDEST:
         why = (
             f"torch {torch.__version__} is older than 2.6, the first with safe weights_only loading"
         )
@@ -222,9 +222,9 @@ def load() -> int:
     print(json.dumps({"torch": str(torch.__version__)}), flush=True)
     for line in sys.stdin.buffer:
         asked = json.loads(line)
-        print(json.dumps(_load(torch, asked["path"], asked["legacy"])), flush=True)
+        print(json.dumps(_load_file(torch, asked["path"], asked["legacy"])), flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(load() if sys.argv[1:] == ["--load"] else main())
+    sys.exit(answer_load_requests() if sys.argv[1:] == ["--load"] else main())

@@ -24,11 +24,11 @@ _ROOT = str(Path(rgt_tui.__file__).resolve().parent.parent)
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
-class Ended(Exception):
+class ChildEnded(Exception):
     """The process ended, or was killed, during a question; the text says how."""
 
 
-class Asked:
+class ExamineProcess:
     """A process that answers a line of JSON with a line of JSON; started at the first question.
 
     Args:
@@ -67,9 +67,9 @@ class Asked:
             env=env, cwd="/", start_new_session=True,
         )  # fmt: skip
         if self._loads:
-            self.greeting = self._answer(SECONDS)
+            self.greeting = self._read_answer(SECONDS)
 
-    def ask(self, question: dict[str, Any], size: int = 0) -> dict[str, Any]:
+    def send_question(self, question: dict[str, Any], size: int = 0) -> dict[str, Any]:
         """Return the answer to a question.
 
         Args:
@@ -87,10 +87,10 @@ class Asked:
             process.stdin.write(json.dumps(question).encode() + b"\n")
             process.stdin.flush()
         except OSError:
-            raise Ended(self._end()) from None
-        return self._answer(SECONDS + size / BYTES_PER_S)
+            raise ChildEnded(self._end_process()) from None
+        return self._read_answer(SECONDS + size / BYTES_PER_S)
 
-    def _answer(self, seconds: float) -> dict[str, Any]:
+    def _read_answer(self, seconds: float) -> dict[str, Any]:
         process = self._process
         assert process is not None and process.stdout is not None
         handle = process.stdout.fileno()
@@ -99,22 +99,22 @@ class Asked:
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([handle], [], [], max(0.0, until - time.monotonic()))
             if not ready:
-                self._end()
-                raise Ended(f"checking it took more than {seconds:.0f} s")
+                self._end_process()
+                raise ChildEnded(f"checking it took more than {seconds:.0f} s")
             piece = os.read(handle, 1 << 16)
             if not piece:
-                raise Ended(self._end())
+                raise ChildEnded(self._end_process())
             line += piece
         try:
             answer = json.loads(line)
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            self._end()
-            raise Ended("looking at it gave no answer")
+            self._end_process()
+            raise ChildEnded("looking at it gave no answer")
         return answer
 
-    def _end(self) -> str:
+    def _end_process(self) -> str:
         """Kill the process if needed; return how it ended."""
         process, self._process = self._process, None
         if process is None:
@@ -138,7 +138,7 @@ class Asked:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         if self._process is not None:
-            self._end()
+            self._end_process()
 
 
 def has_torch() -> bool:
@@ -146,14 +146,14 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def examiner() -> Asked:
+def open_examiner() -> ExamineProcess:
     """Return the process that examines files without running their code."""
-    return Asked()
+    return ExamineProcess()
 
 
-def loader() -> Asked:
+def open_loader() -> ExamineProcess:
     """Return the process that loads with torch.
 
     Its greeting has the version, or why there is none.
     """
-    return Asked(loads=True)
+    return ExamineProcess(loads=True)

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from rgt_tui.files import fault, open_regular, state_directory
-from rgt_tui.model import CopyProof, ResultGroup, steady
+from rgt_tui.files import find_fault, open_regular, state_directory
+from rgt_tui.model import CopyProof, ResultGroup, steady_time
 from rgt_tui.profiles import how_many
 
 BLOCK = 4 << 20
@@ -33,7 +33,7 @@ class LedgerError(Exception):
     """The ledger of a box is unusable; the message has its file and the reason."""
 
 
-class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FileStamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Metadata that changes whenever the content of a file may have changed."""
 
     size: int
@@ -42,12 +42,12 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     inode: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Self:
+    def from_stat(cls, found: os.stat_result) -> Self:
         """Return the stamp of a file."""
         return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-class Copied(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
+class CopiedFile(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
     """The part of a `FileRow` that a verification needs.
 
     Small, as there may be hundreds of thousands.
@@ -60,12 +60,12 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file
     sha256: str
 
 
-class FileRow(Copied, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
+class FileRow(CopiedFile, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
     """A file of the box whose copy was verified."""
 
-    there: Stamp
+    there: FileStamp
     """Stamp of the file on the box when it was read."""
-    here: Stamp
+    here: FileStamp
     """Stamp of the copy when it was verified."""
     instance: str = ""
     """The provider's id of the machine; empty = unknown."""
@@ -102,12 +102,12 @@ class FolderRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="f
 Row = FileRow | GoneRow | FolderRow
 R = TypeVar("R", bound=msgspec.Struct)
 _decode = msgspec.json.Decoder(Row).decode
-_decode_copied = msgspec.json.Decoder(Copied | GoneRow | FolderRow).decode
+_decode_copied = msgspec.json.Decoder(CopiedFile | GoneRow | FolderRow).decode
 MOST_MISSING = 1000
 """How many names a directory's row contains; the rest is counted."""
 
 
-def said(path: str) -> str:
+def encode_path(path: str) -> str:
     """Return a path as JSON text; one that is not UTF-8 is encoded with base64."""
     try:
         path.encode()
@@ -116,8 +116,8 @@ def said(path: str) -> str:
     return path
 
 
-def unsaid(text: str) -> str:
-    """Return the path that `said` encoded.
+def decode_path(text: str) -> str:
+    """Return the path that `encode_path` encoded.
 
     Raises:
         ValueError: it is not valid.
@@ -132,7 +132,7 @@ def ledger_path(box: str, env: Mapping[str, str] = os.environ) -> Path:
     return state_directory(env) / "pulled" / f"{quote(box, safe=' ')}.jsonl"
 
 
-def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
+def _iterate_rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
     """Yield the rows of a ledger, with decoded names; None for an invalid line.
 
     Raises:
@@ -140,7 +140,7 @@ def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
     """
     try:
         with open_regular(path, follow=False) as file:
-            why = fault(path, os.fstat(file.fileno()), file.fileno())
+            why = find_fault(path, os.fstat(file.fileno()), file.fileno())
             if why is not None:
                 raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
             for line in file:
@@ -149,7 +149,7 @@ def _rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None]:
                     for name in ("path", "local"):
                         text = getattr(row, name, "")
                         if text.startswith(CODED):
-                            row = msgspec.structs.replace(row, **{name: unsaid(text)})
+                            row = msgspec.structs.replace(row, **{name: decode_path(text)})
                 except (ValueError, RecursionError):
                     if line.strip():
                         yield None
@@ -173,7 +173,7 @@ def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
     real: dict[str, str] = {}
     for path in sorted((state_directory(env) / "pulled").glob("*.jsonl")):
         with contextlib.suppress(LedgerError):
-            for row in _rows(path, _decode):
+            for row in _iterate_rows(path, _decode):
                 if not isinstance(row, FileRow):
                     continue
                 above = row.local.rpartition("/")[0]
@@ -190,22 +190,22 @@ def _is_unchanged(row: FileRow) -> bool:
     Ctime and inode are ignored, as a backup may change them.
     """
     try:
-        found = Stamp.of(os.lstat(row.local))
+        found = FileStamp.from_stat(os.lstat(row.local))
     except OSError:
         return False
     return (found.size, found.mtime_ns) == (row.here.size, row.here.mtime_ns)
 
 
-def copies(path: Path) -> Iterator[Copied | FolderRow]:
+def iterate_copies(path: Path) -> Iterator[CopiedFile | FolderRow]:
     """Yield what a ledger has: the files, and the directories of the box that contain them.
 
     Raises:
         LedgerError: as `Ledger`.
     """
-    files: dict[str, Copied] = {}
+    files: dict[str, CopiedFile] = {}
     folders: dict[str, FolderRow] = {}
-    for row in _rows(path, _decode_copied):
-        if isinstance(row, Copied):
+    for row in _iterate_rows(path, _decode_copied):
+        if isinstance(row, CopiedFile):
             files.pop(row.path, None)
             files[row.path] = row
         elif isinstance(row, FolderRow):
@@ -241,42 +241,42 @@ class Ledger:
         self._local: dict[str, FileRow] = {}
         self._folders: dict[str, FolderRow] = {}
         self._handle: int | None = None
-        for row in _rows(path, _decode):
+        for row in _iterate_rows(path, _decode):
             if row is None:
                 self.damaged += 1
             else:
-                self._take(row)
+                self._apply_row(row)
 
-    def _take(self, row: Row) -> None:
+    def _apply_row(self, row: Row) -> None:
         if isinstance(row, FileRow):
-            self._drop(row.path)
+            self._drop_file(row.path)
             self._files[row.path] = row
             self._local[row.local] = row
         elif isinstance(row, GoneRow):
-            self._drop(row.path)
+            self._drop_file(row.path)
         else:
             self._folders[row.path] = row
 
-    def _drop(self, path: str) -> None:
+    def _drop_file(self, path: str) -> None:
         self._files.pop(path, None)  # its copy remains verified, and so remains in `_local`
 
-    def file(self, path: str) -> FileRow | None:
+    def find_file(self, path: str) -> FileRow | None:
         """Return the row of a file of the box."""
         return self._files.get(path)
 
-    def copy(self, local: str) -> FileRow | None:
+    def find_copy(self, local: str) -> FileRow | None:
         """Return the last row about a local path."""
         return self._local.get(local)
 
-    def folder(self, path: str) -> FolderRow | None:
+    def find_folder(self, path: str) -> FolderRow | None:
         """Return the row of a directory of the box."""
         return self._folders.get(path)
 
-    def files(self) -> Iterable[FileRow]:
+    def file_rows(self) -> Iterable[FileRow]:
         """Return the rows of all files that the box had at the last pull."""
         return self._files.values()
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def append_rows(self, rows: Iterable[Row]) -> None:
         """Append rows and fsync.
 
         Raises:
@@ -285,9 +285,9 @@ class Ledger:
         rows = tuple(rows)
         if not rows:
             return
-        data = b"".join(msgspec.json.encode(_written(row)) + b"\n" for row in rows)
+        data = b"".join(msgspec.json.encode(_encode_row(row)) + b"\n" for row in rows)
         try:
-            handle = self._open()
+            handle = self._open_handle()
             view = memoryview(data)
             while view:
                 view = view[os.write(handle, view) :]
@@ -295,9 +295,9 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"cannot write {self.path}: {error.strerror or error}") from error
         for row in rows:
-            self._take(row)
+            self._apply_row(row)
 
-    def _open(self) -> int:
+    def _open_handle(self) -> int:
         if self._handle is None:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -315,13 +315,13 @@ class Ledger:
             self._handle = None
 
 
-def _written(row: Row) -> Row:
-    path = said(row.path)
+def _encode_row(row: Row) -> Row:
+    path = encode_path(row.path)
     if isinstance(row, GoneRow):
         return msgspec.structs.replace(row, path=path)
-    local = said(row.local)
+    local = encode_path(row.local)
     if isinstance(row, FolderRow):
-        missing = tuple((said(name), reason) for name, reason in row.missing[:MOST_MISSING])
+        missing = tuple((encode_path(name), reason) for name, reason in row.missing[:MOST_MISSING])
         return msgspec.structs.replace(row, path=path, local=local, missing=missing)
     plain = path is row.path and local is row.local  # the usual case, and there may be thousands
     if plain:
@@ -329,19 +329,19 @@ def _written(row: Row) -> Row:
     return msgspec.structs.replace(row, path=path, local=local)
 
 
-def sha256_of(path: Path, most: int | None = None) -> tuple[str, Stamp]:
+def sha256_of(path: Path, most: int | None = None) -> tuple[str, FileStamp]:
     """Return the hash of a regular file, or of its first `most` bytes, and its stamp.
 
     Raises:
         OSError: it is not a regular file, cannot be read, is shorter, or changed during the read.
     """
     with open_regular(path, follow=False) as file:
-        before = Stamp.of(os.fstat(file.fileno()))
+        before = FileStamp.from_stat(os.fstat(file.fileno()))
         found, left = hashlib.sha256(), before.size if most is None else most
         while left and (data := file.read(min(left, BLOCK))):
             found.update(data)
             left -= len(data)
-        after = Stamp.of(os.fstat(file.fileno()))
+        after = FileStamp.from_stat(os.fstat(file.fileno()))
     if left:
         raise OSError(0, "it is shorter than it was")
     if before != after:
@@ -349,7 +349,7 @@ def sha256_of(path: Path, most: int | None = None) -> tuple[str, Stamp]:
     return found.hexdigest(), after
 
 
-def proofs(
+def prove_copies(
     box: str,
     instance: str,
     groups: Iterable[ResultGroup],
@@ -378,21 +378,24 @@ def proofs(
     try:
         wanted = {group.path: group for group in groups}
         members: dict[str, list[FileRow]] = {path: [] for path in wanted}
-        for row in ledger.files():
-            owner = home(row.path, members)
+        for row in ledger.file_rows():
+            owner = deepest_folder(row.path, members)
             if owner is not None and not row.uncounted:
                 members[owner].append(row)
-        members = {path: _counted(rows, wanted[path], instance) for path, rows in members.items()}
+        members = {
+            path: _counted_copies(rows, wanted[path], instance) for path, rows in members.items()
+        }
         fresh: list[FileRow] = []
         folders = [
-            _folder(ledger, group, members[path], instance) for path, group in wanted.items()
+            _find_folder_row(ledger, group, members[path], instance)
+            for path, group in wanted.items()
         ]
         found = tuple(
-            _proof(folder, members[folder.path], instance, fresh)
+            _build_proof(folder, members[folder.path], instance, fresh)
             for folder in folders
             if folder is not None
         )
-        ledger.add(fresh)
+        ledger.append_rows(fresh)
     finally:
         ledger.close()
     return found
@@ -419,7 +422,7 @@ def fingerprint(rows: Iterable[FileRow]) -> str:
     return hashlib.sha256(b"%d:%064x" % (count, total & ((1 << 256) - 1))).hexdigest()
 
 
-def home(path: str, folders: Mapping[str, object]) -> str | None:
+def deepest_folder(path: str, folders: Mapping[str, object]) -> str | None:
     """Return the deepest of the directories that contain a file."""
     above = path
     while (at := above.rpartition("/")[0]) != above:
@@ -431,7 +434,7 @@ def home(path: str, folders: Mapping[str, object]) -> str | None:
     return None
 
 
-def _counted(rows: list[FileRow], group: ResultGroup, instance: str) -> list[FileRow]:
+def _counted_copies(rows: list[FileRow], group: ResultGroup, instance: str) -> list[FileRow]:
     """Return the copies of the files that the box counts in a directory, by its fingerprint.
 
     A pull without the machine's creation date also fetched older files, which the gate's list, made
@@ -445,7 +448,7 @@ def _counted(rows: list[FileRow], group: ResultGroup, instance: str) -> list[Fil
     return rows
 
 
-def _folder(
+def _find_folder_row(
     ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str
 ) -> FolderRow | None:
     """Return what was pulled of a directory: all of its current files, else the last pull's row."""
@@ -461,13 +464,13 @@ def _folder(
             bytes=sum(row.there.size for row in rows),
             instance=instance,
         )
-    folder = ledger.folder(group.path)
+    folder = ledger.find_folder(group.path)
     if folder is not None and folder.instance == instance:
         return folder
     return None
 
 
-def _proof(
+def _build_proof(
     folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[FileRow]
 ) -> CopyProof:
     errors = list(folder.missing)
@@ -482,7 +485,7 @@ def _proof(
             )
         )
     for row in whole:
-        again = _look(row)
+        again = _recheck_copy(row)
         if isinstance(again, str):
             errors.append((row.path, again))
         elif again is not row:
@@ -495,7 +498,7 @@ def _proof(
         bytes=total,
         errors=tuple(errors),
         sha256=copy_digest(folder.path, whole),
-        checked=steady(),
+        checked=steady_time(),
     )
 
 
@@ -508,14 +511,14 @@ def copy_digest(folder: str, rows: Iterable[FileRow]) -> str:
     ).hexdigest()
 
 
-def _look(row: FileRow) -> FileRow | str:
+def _recheck_copy(row: FileRow) -> FileRow | str:
     """Return the row of an unchanged copy, with its current stamp; or what is wrong with it."""
     path = Path(row.local)
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
             return f"its copy {path} is no longer a regular file"
-        if Stamp.of(found) == row.here:
+        if FileStamp.from_stat(found) == row.here:
             return row
         if found.st_size != row.here.size:
             return f"its copy {path} has {found.st_size:,} bytes, not {row.here.size:,}"

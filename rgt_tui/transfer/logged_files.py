@@ -6,14 +6,14 @@ import json
 
 from rgt_wire.event_records import FRAME, HEADER, TABLE, continue_crc, data_length, mask_crc
 
-from rgt_tui.transfer.file_stretch import Refused, Stretch
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection
 
 MOST_JSON = 64 << 20
 _MOST_LINE = 64 << 20
 _LANE = 1 << 10
 
 
-def crc32c(data: bytes) -> int:
+def compute_crc32c(data: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of `data`.
 
     Short data is processed byte by byte. Long data is cut into lanes whose checksums are computed
@@ -36,7 +36,7 @@ def crc32c(data: bytes) -> int:
     return continue_crc(value, data[lanes * _LANE :]) ^ 0xFFFFFFFF
 
 
-def _shifted() -> list[list[int]]:
+def _build_shift_tables() -> list[list[int]]:
     """Return, for each byte of a checksum, its value after `_LANE` zero bytes (CRC is linear)."""
     return [
         [continue_crc(byte << shift, bytes(_LANE)) if byte else 0 for byte in range(256)]
@@ -49,7 +49,7 @@ _SHIFTED: list[list[int]] = []
 
 def _after_zeros(value: int) -> int:
     if not _SHIFTED:
-        _SHIFTED.extend(_shifted())
+        _SHIFTED.extend(_build_shift_tables())
     first, second, third, fourth = _SHIFTED
     return (
         first[value & 0xFF]
@@ -59,7 +59,7 @@ def _after_zeros(value: int) -> int:
     )
 
 
-def examine_events(whole: Stretch) -> None:
+def examine_events(whole: FileSection) -> None:
     """Check all records of a TensorBoard event file.
 
     Raises:
@@ -69,23 +69,23 @@ def examine_events(whole: Stretch) -> None:
     at = 0
     while at < whole.length:
         if at + HEADER > whole.length:
-            raise Refused(f"it ends inside a record, at byte {whole.length}")
+            raise FileRefused(f"it ends inside a record, at byte {whole.length}")
         length = data_length(whole.read(at, HEADER))
         if length is None:
-            raise Refused(f"the length of the record at byte {at} is not what was written")
+            raise FileRefused(f"the length of the record at byte {at} is not what was written")
         if at + FRAME + length > whole.length:
-            raise Refused(f"it ends inside a record, at byte {whole.length}")
+            raise FileRefused(f"it ends inside a record, at byte {whole.length}")
         if length > MOST_JSON:
-            raise Refused(f"the record at byte {at} has {length} bytes, more than an event has")
+            raise FileRefused(f"the record at byte {at} has {length} bytes, more than an event has")
         data = whole.read(at + HEADER, length + 4)
-        if mask_crc(crc32c(data[:-4])) != int.from_bytes(data[-4:], "little"):
-            raise Refused(f"the record at byte {at} is not what was written")
+        if mask_crc(compute_crc32c(data[:-4])) != int.from_bytes(data[-4:], "little"):
+            raise FileRefused(f"the record at byte {at} is not what was written")
         at += FRAME + length
     if not at:
-        raise Refused("it is empty")
+        raise FileRefused("it is empty")
 
 
-def examine_lines(whole: Stretch) -> None:
+def examine_lines(whole: FileSection) -> None:
     """Check that every line is a JSON object.
 
     Raises:
@@ -94,19 +94,19 @@ def examine_lines(whole: Stretch) -> None:
     """
     number = 0
     rest = b""
-    for piece in whole.pieces():
+    for piece in whole.iterate_pieces():
         lines = (rest + piece).split(b"\n")
         rest = lines.pop()
         if len(rest) > _MOST_LINE:
-            raise Refused(f"line {number + 1} has more than {_MOST_LINE} bytes")
+            raise FileRefused(f"line {number + 1} has more than {_MOST_LINE} bytes")
         for line in lines:
             number += 1
-            _line(number, line)
+            _check_json_line(number, line)
     if rest:
-        _line(number + 1, rest)
+        _check_json_line(number + 1, rest)
 
 
-def _line(number: int, line: bytes) -> None:
+def _check_json_line(number: int, line: bytes) -> None:
     if not line.strip():
         return
     try:
@@ -114,10 +114,10 @@ def _line(number: int, line: bytes) -> None:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refused(f"line {number} is not a JSON object, or is truncated")
+        raise FileRefused(f"line {number} is not a JSON object, or is truncated")
 
 
-def examine_json(whole: Stretch) -> object:
+def examine_json(whole: FileSection) -> object:
     """Return the document in a JSON file.
 
     Raises:
@@ -125,9 +125,9 @@ def examine_json(whole: Stretch) -> object:
         OSError: it cannot be read.
     """
     if whole.length > MOST_JSON:
-        raise Refused(f"it has {whole.length} bytes, too many to check")
+        raise FileRefused(f"it has {whole.length} bytes, too many to check")
     try:
         found: object = json.loads(whole.read(0, whole.length))
     except (ValueError, RecursionError) as error:
-        raise Refused(f"it is not JSON: {str(error)[:120]}") from None
+        raise FileRefused(f"it is not JSON: {str(error)[:120]}") from None
     return found

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from io import BytesIO
 from typing import Any, NamedTuple
 
-from rgt_tui.transfer.file_stretch import Refused
-from rgt_tui.transfer.safe_names import ATTRIBUTE, OWNERS_OF_ATTRIBUTES, acts
+from rgt_tui.transfer.file_stretch import FileRefused
+from rgt_tui.transfer.safe_names import ATTRIBUTE, OWNERS_OF_ATTRIBUTES, has_side_effects
 
 MOST_BYTES = 256 << 20
 """Maximum size: a checkpoint's pickle has names and numbers, with its tensors stored outside."""
@@ -24,11 +24,11 @@ _PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 """Up to protocol 2, pickles use the module names of Python 2."""
 
 
-class Beyond(Refused):
+class BeyondCheckpoint(FileRefused):
     """A pickle names, or does, something that no checkpoint needs; it may still be undamaged."""
 
 
-class Name(NamedTuple):
+class PickleName(NamedTuple):
     """A class or function that a pickle names."""
 
     module: str
@@ -38,12 +38,12 @@ class Name(NamedTuple):
         return f"{self.module}.{self.name}"
 
 
-class Made:
+class MadeObject:
     """The object that calling `what` with `arguments` and setting `state` would make."""
 
     __slots__ = ("arguments", "items", "state", "what")
 
-    def __init__(self, what: Name, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, what: PickleName, arguments: tuple[Any, ...]) -> None:
         self.what = what
         self.arguments = arguments
         self.state: Any = None
@@ -51,7 +51,7 @@ class Made:
         """Items that were set on it, as for a dictionary; for a list, values with the key None."""
 
 
-class Pairs:
+class PairList:
     """A dictionary: keys and values, without hashing."""
 
     __slots__ = ("items",)
@@ -68,25 +68,25 @@ class Pairs:
         return found
 
 
-class Stored(NamedTuple):
+class StorageReference(NamedTuple):
     """The reference of a pickle to a tensor's storage."""
 
     said: tuple[Any, ...]
 
 
-class Contents(NamedTuple):
+class PickleContents(NamedTuple):
     """The content of one pickle."""
 
     value: Any
-    names: frozenset[Name]
-    stored: tuple[Stored, ...]
-    made: tuple[Made, ...]
+    names: frozenset[PickleName]
+    stored: tuple[StorageReference, ...]
+    made: tuple[MadeObject, ...]
     end: int
     """Its end offset in the file."""
     protocol: int
 
 
-def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
+def read_pickle(file: BytesIO, allowed: Collection[tuple[str, str]]) -> PickleContents:
     """Return the values of the pickle at the current position of `file`.
 
     Args:
@@ -97,24 +97,26 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
         Beyond: it names anything else, or uses an opcode that no checkpoint has.
         Refused: it is damaged.
     """
-    machine = _Machine(allowed)
+    machine = _PickleMachine(allowed)
     try:
         for opcode, argument, _ in pickletools.genops(file):
             step = _STEPS.get(opcode.name)
             if step is None:
-                raise Beyond(f"its pickle has the opcode {opcode.name}, which no checkpoint needs")
+                raise BeyondCheckpoint(
+                    f"its pickle has the opcode {opcode.name}, which no checkpoint needs"
+                )
             step(machine, argument)
-    except Refused:
+    except FileRefused:
         raise
     except MemoryError:
-        raise Refused("its pickle needs more memory than a checkpoint's may") from None
+        raise FileRefused("its pickle needs more memory than a checkpoint's may") from None
     except Exception as error:  # a damaged pickle can raise anything
-        raise Refused(
+        raise FileRefused(
             f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
         ) from None
     if len(machine.stack) != 1 or machine.marks:
-        raise Refused("its pickle is damaged: extra data at its end")
-    return Contents(
+        raise FileRefused("its pickle is damaged: extra data at its end")
+    return PickleContents(
         machine.stack[0],
         frozenset(machine.names),
         tuple(machine.stored),
@@ -124,7 +126,7 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
     )
 
 
-def pass_over(file: BytesIO) -> None:
+def skip_pickle(file: BytesIO) -> None:
     """Move `file` past the pickle at its current position, with any objects in it.
 
     Raises:
@@ -149,18 +151,20 @@ def pass_over(file: BytesIO) -> None:
                 type(one) is str for one in named
             ):
                 module, name = _PYTHON_2.get(named[0], named[0]), named[-1]
-                if acts(module, name):
-                    raise Refused(f"its pickle names {module}.{name}: loading it would run that")
+                if has_side_effects(module, name):
+                    raise FileRefused(
+                        f"its pickle names {module}.{name}: loading it would run that"
+                    )
             texts = [*texts[-1:], argument]
-    except Refused:
+    except FileRefused:
         raise
     except Exception as error:  # a damaged pickle can raise anything
-        raise Refused(
+        raise FileRefused(
             f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}"
         ) from None
 
 
-class _Machine:
+class _PickleMachine:
     """The stack of a pickle that is inspected, not executed."""
 
     def __init__(self, allowed: Collection[tuple[str, str]]) -> None:
@@ -168,191 +172,193 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
-        self.names: dict[Name, None] = {}
-        self.stored: list[Stored] = []
-        self.made: list[Made] = []
+        self.names: dict[PickleName, None] = {}
+        self.stored: list[StorageReference] = []
+        self.made: list[MadeObject] = []
         self.protocol = 0
 
-    def push(self, value: Any) -> None:
+    def push_value(self, value: Any) -> None:
         self.stack.append(value)
 
-    def name(self, module: Any, name: Any) -> None:
+    def push_name(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:
-            raise Refused("its pickle makes up the name of what it calls")
+            raise FileRefused("its pickle makes up the name of what it calls")
         module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
-            kind = Refused if acts(module, name) else Beyond
+            kind = FileRefused if has_side_effects(module, name) else BeyondCheckpoint
             raise kind(f"its pickle names {module}.{name}: loading it would run that")
-        found = Name(module, name)
+        found = PickleName(module, name)
         self.names[found] = None
-        self.push(found)
+        self.push_value(found)
 
     def since_mark(self) -> list[Any]:
         found = self.stack
         self.stack = self.marks.pop()
         return found
 
-    def call(self, what: Any, arguments: Any) -> None:
-        if type(what) is not Name or type(arguments) is not tuple:
-            raise Refused("its pickle calls what is not a class or function of the allowed ones")
+    def push_call(self, what: Any, arguments: Any) -> None:
+        if type(what) is not PickleName or type(arguments) is not tuple:
+            raise FileRefused(
+                "its pickle calls what is not a class or function of the allowed ones"
+            )
         if what == ATTRIBUTE and not (
             len(arguments) == 2
-            and type(arguments[0]) is Name
+            and type(arguments[0]) is PickleName
             and arguments[0] in OWNERS_OF_ATTRIBUTES
             and type(arguments[1]) is str
             and arguments[1].isidentifier()
             and not arguments[1].startswith("__")
         ):
-            raise Refused("its pickle asks for an attribute of something that is not an enum")
-        made = Made(what, arguments)
+            raise FileRefused("its pickle asks for an attribute of something that is not an enum")
+        made = MadeObject(what, arguments)
         self.made.append(made)
-        self.push(made)
+        self.push_value(made)
 
-    def build(self) -> None:
+    def set_object_state(self) -> None:
         state = self.stack.pop()
         target = self.stack[-1]
-        if type(target) is not Made:
-            raise Refused("its pickle sets the state of something that it did not make")
+        if type(target) is not MadeObject:
+            raise FileRefused("its pickle sets the state of something that it did not make")
         target.state = state
 
-    def put(self, pairs: list[tuple[Any, Any]]) -> None:
+    def set_items(self, pairs: list[tuple[Any, Any]]) -> None:
         target = self.stack[-1]
-        if type(target) is not Made and type(target) is not Pairs:
-            raise Refused("its pickle sets items of what is not a dictionary")
+        if type(target) is not MadeObject and type(target) is not PairList:
+            raise FileRefused("its pickle sets items of what is not a dictionary")
         target.items.extend(pairs)
 
-    def append(self, values: list[Any]) -> None:
+    def append_values(self, values: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is list:
             target.extend(values)
-        elif type(target) is Made:
+        elif type(target) is MadeObject:
             target.items.extend((None, value) for value in values)
         else:
-            raise Refused("its pickle appends to what is not a list")
+            raise FileRefused("its pickle appends to what is not a list")
 
-    def refer(self) -> None:
+    def push_storage(self) -> None:
         said = self.stack.pop()
         if type(said) is not tuple or not said or said[0] != "storage":
-            raise Refused("its pickle refers to something other than a tensor's storage")
-        found = Stored(said)
+            raise FileRefused("its pickle refers to something other than a tensor's storage")
+        found = StorageReference(said)
         self.stored.append(found)
-        self.push(found)
+        self.push_value(found)
 
 
 def _two_by_two(values: list[Any]) -> list[tuple[Any, Any]]:
     if len(values) % 2:
-        raise Refused("its pickle is damaged: a key without a value")
+        raise FileRefused("its pickle is damaged: a key without a value")
     return list(zip(values[::2], values[1::2], strict=True))
 
 
-def _set_item(machine: _Machine, _: Any) -> None:
+def _set_item(machine: _PickleMachine, _: Any) -> None:
     value, key = machine.stack.pop(), machine.stack.pop()
-    machine.put([(key, value)])
+    machine.set_items([(key, value)])
 
 
-def _append(machine: _Machine, _: Any) -> None:
+def _append_one(machine: _PickleMachine, _: Any) -> None:
     value = machine.stack.pop()
-    machine.append([value])
+    machine.append_values([value])
 
 
-def _call(machine: _Machine, _: Any) -> None:
+def _reduce_call(machine: _PickleMachine, _: Any) -> None:
     arguments, what = machine.stack.pop(), machine.stack.pop()
-    machine.call(what, arguments)
+    machine.push_call(what, arguments)
 
 
-def _call_with_names(machine: _Machine, _: Any) -> None:
+def _call_with_names(machine: _PickleMachine, _: Any) -> None:
     named, arguments, what = machine.stack.pop(), machine.stack.pop(), machine.stack.pop()
-    if type(named) is not Pairs:
-        raise Refused("its pickle is damaged: named arguments that are not a dictionary")
-    machine.call(what, arguments)
+    if type(named) is not PairList:
+        raise FileRefused("its pickle is damaged: named arguments that are not a dictionary")
+    machine.push_call(what, arguments)
 
 
-def _named(machine: _Machine, argument: str) -> None:
-    machine.name(*argument.split(" ", 1))
+def _push_global(machine: _PickleMachine, argument: str) -> None:
+    machine.push_name(*argument.split(" ", 1))
 
 
-def _named_on_stack(machine: _Machine, _: Any) -> None:
+def _named_on_stack(machine: _PickleMachine, _: Any) -> None:
     name, module = machine.stack.pop(), machine.stack.pop()
-    machine.name(module, name)
+    machine.push_name(module, name)
 
 
-def _mark(machine: _Machine, _: Any) -> None:
+def _push_mark(machine: _PickleMachine, _: Any) -> None:
     machine.marks.append(machine.stack)
     machine.stack = []
 
 
-def _tuple_of(count: int) -> Callable[[_Machine, Any], None]:
-    def step(machine: _Machine, _: Any) -> None:
+def _tuple_of(count: int) -> Callable[[_PickleMachine, Any], None]:
+    def make_tuple(machine: _PickleMachine, _: Any) -> None:
         if len(machine.stack) < count:
-            raise Refused("its pickle is damaged: a tuple of missing values")
+            raise FileRefused("its pickle is damaged: a tuple of missing values")
         machine.stack[-count:] = [tuple(machine.stack[-count:])]
 
-    return step
+    return make_tuple
 
 
-def _protocol(machine: _Machine, argument: int) -> None:
+def _note_protocol(machine: _PickleMachine, argument: int) -> None:
     machine.protocol = max(machine.protocol, argument)
 
 
-def _pop_mark(machine: _Machine, _: Any) -> None:
+def _pop_mark(machine: _PickleMachine, _: Any) -> None:
     machine.since_mark()
 
 
-def _pairs_since_mark(machine: _Machine, _: Any) -> None:
-    found = Pairs()
+def _pairs_since_mark(machine: _PickleMachine, _: Any) -> None:
+    found = PairList()
     found.items = _two_by_two(machine.since_mark())
-    machine.push(found)
+    machine.push_value(found)
 
 
-def _remember(machine: _Machine, index: int | None) -> None:
+def _memoize(machine: _PickleMachine, index: int | None) -> None:
     machine.memo[len(machine.memo) if index is None else index] = machine.stack[-1]
 
 
-_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+_STEPS: dict[str, Callable[[_PickleMachine, Any], None]] = {
     **dict.fromkeys(("FRAME", "STOP"), lambda machine, argument: None),
-    "PROTO": _protocol,
+    "PROTO": _note_protocol,
     **dict.fromkeys(
         (
             "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
             "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
         ),
-        _Machine.push,
+        _PickleMachine.push_value,
     ),
-    "NONE": lambda machine, _: machine.push(None),
-    "NEWTRUE": lambda machine, _: machine.push(True),
-    "NEWFALSE": lambda machine, _: machine.push(False),
-    "EMPTY_DICT": lambda machine, _: machine.push(Pairs()),
-    "EMPTY_LIST": lambda machine, _: machine.push([]),
-    "EMPTY_SET": lambda machine, _: machine.push([]),
-    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
-    "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
+    "NONE": lambda machine, _: machine.push_value(None),
+    "NEWTRUE": lambda machine, _: machine.push_value(True),
+    "NEWFALSE": lambda machine, _: machine.push_value(False),
+    "EMPTY_DICT": lambda machine, _: machine.push_value(PairList()),
+    "EMPTY_LIST": lambda machine, _: machine.push_value([]),
+    "EMPTY_SET": lambda machine, _: machine.push_value([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.push_value(()),
+    "TUPLE": lambda machine, _: machine.push_value(tuple(machine.since_mark())),
     "TUPLE1": _tuple_of(1),
     "TUPLE2": _tuple_of(2),
     "TUPLE3": _tuple_of(3),
-    "LIST": lambda machine, _: machine.push(machine.since_mark()),
-    "FROZENSET": lambda machine, _: machine.push(machine.since_mark()),
+    "LIST": lambda machine, _: machine.push_value(machine.since_mark()),
+    "FROZENSET": lambda machine, _: machine.push_value(machine.since_mark()),
     "DICT": _pairs_since_mark,
-    "MARK": _mark,
+    "MARK": _push_mark,
     "POP": lambda machine, _: machine.stack.pop(),
     "POP_MARK": _pop_mark,
-    "DUP": lambda machine, _: machine.push(machine.stack[-1]),
-    "APPEND": _append,
-    "APPENDS": lambda machine, _: machine.append(machine.since_mark()),
-    "ADDITEMS": lambda machine, _: machine.append(machine.since_mark()),
+    "DUP": lambda machine, _: machine.push_value(machine.stack[-1]),
+    "APPEND": _append_one,
+    "APPENDS": lambda machine, _: machine.append_values(machine.since_mark()),
+    "ADDITEMS": lambda machine, _: machine.append_values(machine.since_mark()),
     "SETITEM": _set_item,
-    "SETITEMS": lambda machine, _: machine.put(_two_by_two(machine.since_mark())),
-    "BINPUT": _remember,
-    "LONG_BINPUT": _remember,
-    "MEMOIZE": _remember,
-    "BINGET": lambda machine, index: machine.push(machine.memo[index]),
-    "LONG_BINGET": lambda machine, index: machine.push(machine.memo[index]),
-    "GLOBAL": _named,
+    "SETITEMS": lambda machine, _: machine.set_items(_two_by_two(machine.since_mark())),
+    "BINPUT": _memoize,
+    "LONG_BINPUT": _memoize,
+    "MEMOIZE": _memoize,
+    "BINGET": lambda machine, index: machine.push_value(machine.memo[index]),
+    "LONG_BINGET": lambda machine, index: machine.push_value(machine.memo[index]),
+    "GLOBAL": _push_global,
     "STACK_GLOBAL": _named_on_stack,
-    "REDUCE": _call,
-    "NEWOBJ": _call,
+    "REDUCE": _reduce_call,
+    "NEWOBJ": _reduce_call,
     "NEWOBJ_EX": _call_with_names,
-    "BUILD": lambda machine, _: machine.build(),
-    "BINPERSID": lambda machine, _: machine.refer(),
+    "BUILD": lambda machine, _: machine.set_object_state(),
+    "BINPERSID": lambda machine, _: machine.push_storage(),
 }  # fmt: skip
 """Opcodes that a checkpoint may have. Not allowed: INST and OBJ, which torch never writes, the text
 opcodes of protocol 0, textual persistent ids, extension registries and out-of-band buffers.

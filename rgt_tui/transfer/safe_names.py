@@ -48,14 +48,14 @@ DTYPES: Mapping[str, int] = {
 """Name of a torch dtype → bytes per element."""
 
 
-def _table(names: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+def _name_pairs(names: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     return frozenset(
         (module, name) for module, all_names in names.items() for name in all_names.split()
     )
 
 
 TORCH: frozenset[tuple[str, str]] = (
-    _table(
+    _name_pairs(
         {
             "collections": "OrderedDict Counter",
             "torch.nn.parameter": "Parameter",
@@ -76,7 +76,7 @@ TORCH: frozenset[tuple[str, str]] = (
     | {(module, name) for module, name in STORAGES if module in ("torch", "torch.cuda")}
 )
 
-_VALUES = _table(
+_VALUES = _name_pairs(
     {
         "builtins": "frozenset dict list tuple int float str bytes bool object slice range getattr",
         "copyreg": "_reconstructor",
@@ -104,7 +104,7 @@ _VALUES = _table(
 )  # fmt: skip
 """Names of the standard library and NumPy."""
 
-_RECORDS = _table(
+_RECORDS = _name_pairs(
     {
         "torch.distributed.tensor": "DTensor",
         "torch.distributed._tensor": "DTensor",
@@ -162,7 +162,7 @@ _BUILTINS_THAT_ACT = frozenset(
 )
 
 
-def acts(module: str, name: str) -> bool:
+def has_side_effects(module: str, name: str) -> bool:
     """Return whether calling a name has side effects, like ``posix.system``, which no object needs.
 
     False is no proof of safety: not all modules are known.
@@ -179,7 +179,7 @@ def acts(module: str, name: str) -> bool:
 _OWN = "torch.distributed.checkpoint.metadata"
 _SHARD = "torch.distributed._shard.sharded_tensor.metadata"
 SHARDED_METADATA: frozenset[tuple[str, str]] = (
-    _table(
+    _name_pairs(
         {
             _OWN: "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties "
             "MetadataIndex StorageMeta _MEM_FORMAT_ENCODING",
@@ -196,7 +196,7 @@ SHARDED_METADATA: frozenset[tuple[str, str]] = (
 )
 """Names allowed in the ``.metadata`` file of torch.distributed.checkpoint."""
 
-OWNERS_OF_ATTRIBUTES: frozenset[tuple[str, str]] = _table(
+OWNERS_OF_ATTRIBUTES: frozenset[tuple[str, str]] = _name_pairs(
     {
         _OWN: "_MEM_FORMAT_ENCODING",
         _SHARD: "MEM_FORMAT_ENCODING",

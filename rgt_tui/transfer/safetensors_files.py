@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.logged_files import examine_json
 
 MOST_HEADER = 100_000_000
@@ -25,7 +25,7 @@ BITS = {
 """Bits per element, by the format's name of the dtype."""
 
 
-def examine(whole: Stretch) -> frozenset[str]:
+def examine_safetensors(whole: FileSection) -> frozenset[str]:
     """Check the header and return the names of the tensors.
 
     Raises:
@@ -33,60 +33,60 @@ def examine(whole: Stretch) -> frozenset[str]:
         OSError: it cannot be read.
     """
     if whole.length < 8:
-        raise Refused(
+        raise FileRefused(
             f"it is truncated: a safetensors file has more than {how_many(whole.length, 'byte')}"
         )
     length = int.from_bytes(whole.read(0, 8), "little")
     if length > MOST_HEADER:
-        raise Refused(f"it claims a header of {length} bytes")
+        raise FileRefused(f"it claims a header of {length} bytes")
     if 8 + length > whole.length:
-        raise Refused(
+        raise FileRefused(
             f"it is truncated in its header: {8 + length} bytes are needed, {whole.length} are there"
         )
-    header = _header(whole.read(8, length))
+    header = _parse_header(whole.read(8, length))
     header.pop("__metadata__", None)
     room = whole.length - 8 - length
     at = 0
-    for begin, end, name in sorted(_place(name, entry) for name, entry in header.items()):
+    for begin, end, name in sorted(_parse_entry(name, entry) for name, entry in header.items()):
         if begin != at:
-            raise Refused(
+            raise FileRefused(
                 f"tensor {name[:80]!r} begins at {begin}, the one before it ends at {at}: a hole or an overlap"
             )
         at = end
     if at != room:
         what = "it is truncated" if at > room else "something was added"
-        raise Refused(f"{what}: its tensors take {at} bytes, {room} are there")
+        raise FileRefused(f"{what}: its tensors take {at} bytes, {room} are there")
     return frozenset(header)
 
 
-def _header(raw: bytes) -> dict[str, Any]:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _parse_header(raw: bytes) -> dict[str, Any]:
+    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise Refused("a name appears twice in its header")
+            raise FileRefused("a name appears twice in its header")
         return found
 
     if not raw.startswith(b"{"):
-        raise Refused("its header is damaged: it does not begin with a brace")
+        raise FileRefused("its header is damaged: it does not begin with a brace")
     try:
-        header = json.loads(raw.decode(), object_pairs_hook=once)
+        header = json.loads(raw.decode(), object_pairs_hook=refuse_duplicates)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"its header is damaged: {str(error)[:120]}") from None
+        raise FileRefused(f"its header is damaged: {str(error)[:120]}") from None
     about = header.get("__metadata__", {})
     if type(about) is not dict or not all(type(value) is str for value in about.values()):
-        raise Refused("its header is damaged: __metadata__ is not a table of strings")
+        raise FileRefused("its header is damaged: __metadata__ is not a table of strings")
     found: dict[str, Any] = header
     return found
 
 
-def _place(name: str, entry: Any) -> tuple[int, int, str]:
+def _parse_entry(name: str, entry: Any) -> tuple[int, int, str]:
     shown = name[:80]
     if type(entry) is not dict or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise Refused(f"its header is damaged at tensor {shown!r}")
+        raise FileRefused(f"its header is damaged at tensor {shown!r}")
     bits = BITS.get(entry["dtype"]) if type(entry["dtype"]) is str else None
     shape, offsets = entry["shape"], entry["data_offsets"]
     if bits is None:
-        raise Refused(
+        raise FileRefused(
             f"tensor {shown!r} has the dtype {str(entry['dtype'])[:40]!r}, which the format does not have"
         )
     if (
@@ -94,18 +94,18 @@ def _place(name: str, entry: Any) -> tuple[int, int, str]:
         or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape)
         or len(shape) > 64
     ):
-        raise Refused(f"tensor {shown!r} has an invalid shape")
+        raise FileRefused(f"tensor {shown!r} has an invalid shape")
     if (
         type(offsets) is not list
         or len(offsets) != 2
         or not all(type(place) is int for place in offsets)
     ):
-        raise Refused(f"tensor {shown!r} has no two offsets")
+        raise FileRefused(f"tensor {shown!r} has no two offsets")
     begin, end = offsets
     for size in shape:
         bits *= size
     if begin < 0 or end < begin or (end - begin) * 8 != bits:
-        raise Refused(
+        raise FileRefused(
             f"tensor {shown!r} has {how_many(end - begin, 'byte')}, its dtype and shape say {str(bits // 8)[:30]}"
         )
     return begin, end, name
@@ -114,18 +114,18 @@ def _place(name: str, entry: Any) -> tuple[int, int, str]:
 INDEX_SUFFIX = ".index.json"
 
 
-def shards(path: Path) -> dict[str, list[str]]:
+def read_shard_index(path: Path) -> dict[str, list[str]]:
     """Return the files that an index names, with the tensors in each.
 
     Raises:
         Refused: it is damaged, or names a file outside of its directory.
         OSError: it cannot be read.
     """
-    with OpenStretch(path) as whole:
+    with OpenFileSection(path) as whole:
         document = examine_json(whole)
     weights = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(weights, dict) or not weights:
-        raise Refused("it has no weight_map")
+        raise FileRefused("it has no weight_map")
     found: dict[str, list[str]] = {}
     for tensor, file in weights.items():
         if (
@@ -135,7 +135,7 @@ def shards(path: Path) -> dict[str, list[str]]:
             or "\0" in file
             or file in (".", "..")
         ):
-            raise Refused(
+            raise FileRefused(
                 f"by its index, {tensor[:80]!r} is in {str(file)[:80]!r}, which is not a file next to it"
             )
         found.setdefault(file, []).append(tensor)
@@ -150,19 +150,21 @@ def examine_index(path: Path) -> None:
         OSError: one cannot be read.
     """
     try:
-        found = shards(path)
-    except Refused as refused:
-        raise Trouble(path.name, str(refused)) from None
+        found = read_shard_index(path)
+    except FileRefused as refused:
+        raise MemberFileError(path.name, str(refused)) from None
     for file, tensors in sorted(found.items()):
         try:
-            with OpenStretch(path.parent / file) as whole:
-                there = examine(whole) if file.endswith(".safetensors") else None
+            with OpenFileSection(path.parent / file) as whole:
+                there = examine_safetensors(whole) if file.endswith(".safetensors") else None
         except FileNotFoundError:
-            raise Trouble(
+            raise MemberFileError(
                 file, f"it is missing: by {path.name} it has {how_many(len(tensors), 'tensor')}"
             ) from None
-        except Refused as refused:
-            raise Trouble(file, str(refused)) from None
+        except FileRefused as refused:
+            raise MemberFileError(file, str(refused)) from None
         if there is not None and there != set(tensors):
             other = sorted(there.symmetric_difference(tensors))[0]
-            raise Trouble(file, f"its tensors are not those that {path.name} names: {other[:80]!r}")
+            raise MemberFileError(
+                file, f"its tensors are not those that {path.name} names: {other[:80]!r}"
+            )

@@ -49,7 +49,7 @@ class SourceError(Exception):
     """It cannot be pushed; the message has the path and the remedy."""
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class ExcludedPath(msgspec.Struct, frozen=True):
     """A path that is not pushed."""
 
     path: str
@@ -79,17 +79,17 @@ class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[SourceFile, ...]
     links: tuple[tuple[str, str], ...] = ()
     """(path, target) of links that stay within the tree."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[ExcludedPath, ...] = ()
     windows: tuple[str, ...] = ()
     """Scripts and queue files that have Windows line endings locally."""
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Total bytes of all files."""
         return sum(file.size for file in self.files)
 
     @property
-    def digest(self) -> str:
+    def tree_digest(self) -> str:
         """SHA-256, in hex, of every path, hash, executable bit and link. Times are ignored."""
         rows = [f"{file.path}\0{file.sha256}\0{int(file.executable)}" for file in self.files]
         rows += [f"{path}\0->{target}" for path, target in self.links]
@@ -126,11 +126,11 @@ def read_tree(
     if not top.exists():
         raise SourceError(f"{path} does not exist")
     if top.is_dir():
-        walk = _Walk(top, own, secrets_too, mend)
-        walk.all(rules)
+        walk = _TreeWalk(top, own, secrets_too, mend)
+        walk.walk_tree(rules)
     elif top.is_file():
-        walk = _Walk(top.parent, own, secrets_too, mend)
-        walk.one(top.name)
+        walk = _TreeWalk(top.parent, own, secrets_too, mend)
+        walk.add_single(top.name)
     else:
         raise SourceError(f"{path} is neither a directory nor a regular file")
     if not walk.files and not walk.links:
@@ -159,23 +159,23 @@ def box_name(name: str) -> str:
     return found
 
 
-class _Walk:
+class _TreeWalk:
     def __init__(self, top: Path, own: OwnFiles, secrets_too: bool, mend: bool) -> None:
         self._top, self._own, self._secrets_too, self._mend = top, own, secrets_too, mend
         self._real = os.path.realpath(top)
         self.files: list[SourceFile] = []
         self.links: list[tuple[str, str]] = []
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[ExcludedPath] = []
         self.windows: list[str] = []
 
-    def all(self, rules: IgnoreRules) -> None:
+    def walk_tree(self, rules: IgnoreRules) -> None:
         """Walk the tree iteratively: a cloned tree may be deeper than Python's recursion limit."""
         todo = [("", rules)]
         while todo:
             folder, rules = todo.pop()
-            todo += list(self._into(folder, rules))[::-1]
+            todo += list(self._add_folder(folder, rules))[::-1]
 
-    def _into(self, folder: str, rules: IgnoreRules) -> Iterator[tuple[str, IgnoreRules]]:
+    def _add_folder(self, folder: str, rules: IgnoreRules) -> Iterator[tuple[str, IgnoreRules]]:
         """Add the entries of a directory.
 
         Yield its subdirectories with the rules that apply to them.
@@ -187,54 +187,54 @@ class _Walk:
             raise SourceError(f"{here}: {error.strerror or error}") from error
         names = {entry.name: entry for entry in entries}
         if folder and (why := self._own.why_folder(names)) is not None:
-            self.left_out.append(LeftOut(f"{folder}/", why))
+            self.left_out.append(ExcludedPath(f"{folder}/", why))
             return
         for name in IGNORE_FILES:
             entry = names.get(name)
             # Like git, which follows no link here: https://git-scm.com/docs/gitignore
             if entry is not None and entry.is_file(follow_symlinks=False):
-                rules = rules.with_file(folder, name, _text(here / name))
+                rules = rules.with_file(folder, name, _read_text(here / name))
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             shown = path + "/" * is_folder
-            why = self._own.why(f"{self._real}/{path}", entry) or rules.why(
+            why = self._own.why_excluded(f"{self._real}/{path}", entry) or rules.why_ignored(
                 path, is_folder=is_folder
             )
             if why is None and not _is_plain(entry.name):
                 why = "its name is not UTF-8, or has control characters"
             if why is not None:
                 self.left_out.append(
-                    LeftOut(shown.encode("utf-8", "backslashreplace").decode(), why)
+                    ExcludedPath(shown.encode("utf-8", "backslashreplace").decode(), why)
                 )
             elif is_folder:
                 yield path, rules
             elif entry.is_symlink():
-                self._link(path)
+                self._add_link(path)
             elif entry.is_file(follow_symlinks=False):
-                self.file(path)
+                self.add_file(path)
             else:
-                self.left_out.append(LeftOut(path, "a socket, pipe or device"))
+                self.left_out.append(ExcludedPath(path, "a socket, pipe or device"))
 
-    def one(self, name: str) -> None:
+    def add_single(self, name: str) -> None:
         """Add a single file that a person named."""
         with os.scandir(self._top) as entries:
             entry = next((each for each in entries if each.name == name), None)
-        why = None if entry is None else self._own.why(f"{self._real}/{name}", entry)
+        why = None if entry is None else self._own.why_excluded(f"{self._real}/{name}", entry)
         if why is not None:
-            self.left_out.append(LeftOut(name, why))
+            self.left_out.append(ExcludedPath(name, why))
         else:
-            self.file(name)
+            self.add_file(name)
 
-    def _link(self, path: str) -> None:
+    def _add_link(self, path: str) -> None:
         target = str((self._top / path).readlink())
         ends = os.path.normpath(PurePosixPath(path).parent / target)
         if ends.startswith(("/", "../")) or ends == ".." or not _is_plain(target):
-            self.left_out.append(LeftOut(path, "a symbolic link that leaves the tree"))
+            self.left_out.append(ExcludedPath(path, "a symbolic link that leaves the tree"))
         else:
             self.links.append((path, target))
 
-    def file(self, path: str) -> None:
+    def add_file(self, path: str) -> None:
         source = self._top / path
         try:
             with source.open("rb") as file:
@@ -242,7 +242,7 @@ class _Walk:
                 head = file.read(MOST)
                 why = None if self._secrets_too else why_secret(source.name, head)
                 if why is not None:
-                    self.left_out.append(LeftOut(path, why, secret=True))
+                    self.left_out.append(ExcludedPath(path, why, secret=True))
                     return
                 digest, size = hashlib.sha256(head), len(head)
                 windows = len(head) < MOST and is_script(path, head) and b"\r\n" in head
@@ -292,7 +292,7 @@ def _is_plain(name: str) -> bool:
     return name.isprintable()
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return file.read(MOST).decode("utf-8", "replace")
@@ -336,7 +336,7 @@ def why_secret(name: str, head: bytes) -> str | None:
     ):
         return f"by its name ({pattern})"
     if _PRIVATE.search(head):
-        return f"a private key in line {_line(head, _PRIVATE)}"
+        return f"a private key in line {_line_number(head, _PRIVATE)}"
     if b"\0" in head[:8192]:
         return None
     for match in _SHAPED.finditer(head):
@@ -346,7 +346,7 @@ def why_secret(name: str, head: bytes) -> str | None:
     return None
 
 
-def _line(head: bytes, pattern: re.Pattern[bytes]) -> int:
+def _line_number(head: bytes, pattern: re.Pattern[bytes]) -> int:
     match = pattern.search(head)
     if match:
         return head.count(b"\n", 0, match.start()) + 1
@@ -365,7 +365,7 @@ def _is_random(run: bytes) -> bool:
 # the end matches directories only.
 
 
-class _Rule(NamedTuple):
+class _IgnoreRule(NamedTuple):
     pattern: re.Pattern[str]
     folders_only: bool
     keeps: bool
@@ -382,7 +382,9 @@ class IgnoreRules:
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        self._rules = tuple(rule for text in patterns if (rule := _rule(text, "", "")) is not None)
+        self._rules = tuple(
+            rule for text in patterns if (rule := _parse_rule(text, "", "")) is not None
+        )
 
     def with_file(self, folder: str, name: str, text: str) -> IgnoreRules:
         """Return these rules followed by those of a file.
@@ -394,13 +396,15 @@ class IgnoreRules:
         """
         base = f"{folder}/" if folder else ""
         added = tuple(
-            rule for line in text.splitlines() if (rule := _rule(line, base, name)) is not None
+            rule
+            for line in text.splitlines()
+            if (rule := _parse_rule(line, base, name)) is not None
         )
         found = IgnoreRules()
         found._rules = self._rules + added
         return found
 
-    def why(self, path: str, *, is_folder: bool) -> str | None:
+    def why_ignored(self, path: str, *, is_folder: bool) -> str | None:
         """Return the pattern that excludes a path; None = none does.
 
         Args:
@@ -417,7 +421,7 @@ class IgnoreRules:
         return None
 
 
-def _rule(line: str, base: str, source: str) -> _Rule | None:
+def _parse_rule(line: str, base: str, source: str) -> _IgnoreRule | None:
     text = re.sub(r"(?<!\\)[ \t]+$", "", line.rstrip("\r\n"))
     if not text or text.startswith("#"):
         return None
@@ -435,7 +439,7 @@ def _rule(line: str, base: str, source: str) -> _Rule | None:
         )
     except re.error:
         return None  # an invalid bracket, which git rejects as well
-    return _Rule(pattern, folders_only, keeps, base, said)
+    return _IgnoreRule(pattern, folders_only, keeps, base, said)
 
 
 def _expression(text: str) -> str:
@@ -474,16 +478,18 @@ def _expression(text: str) -> str:
             pieces[-1] += re.escape(rest[0])
             at += 1
     first, *middle, last = [[""], *chunks] if len(chunks) == 1 else chunks
-    found = _chunk(first) + "".join(f"(?>(?:.*?/)??{_chunk(pieces)})" for pieces in middle)
+    found = _join_pieces(first) + "".join(
+        f"(?>(?:.*?/)??{_join_pieces(pieces)})" for pieces in middle
+    )
     return (
         found
         + ("(?:.*/)?" if len(chunks) > 1 else "")
-        + _chunk(last[:-1] or [""])
+        + _join_pieces(last[:-1] or [""])
         + (f"[^/]*{last[-1]}" if len(last) > 1 else last[0])
     )
 
 
-def _chunk(pieces: list[str]) -> str:
+def _join_pieces(pieces: list[str]) -> str:
     return pieces[0] + "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:])
 
 
@@ -520,7 +526,7 @@ class OwnFiles:
         }
         self._notes, self._env = written_notes(env), env
 
-    def why(self, path: str, entry: os.DirEntry[str]) -> str | None:
+    def why_excluded(self, path: str, entry: os.DirEntry[str]) -> str | None:
         """Return why a directory entry is not pushed; None = it is not rgt's.
 
         Args:

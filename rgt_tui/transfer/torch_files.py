@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer import safe_names
-from rgt_tui.transfer.file_stretch import Refused, Stretch
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection
 from rgt_tui.transfer.pickle_values import (
     MOST_BYTES,
-    Beyond,
-    Contents,
-    Made,
-    Name,
-    Stored,
-    contents,
-    pass_over,
+    BeyondCheckpoint,
+    MadeObject,
+    PickleContents,
+    PickleName,
+    StorageReference,
+    read_pickle,
+    skip_pickle,
 )
-from rgt_tui.transfer.zip_records import MAGIC, Record, records
+from rgt_tui.transfer.zip_records import MAGIC, ZipRecord, read_records
 
 LEGACY_NUMBER = 0x1950A86A20F9469CFC6C
 """The first pickle of the older form (torch/serialization.py, ``MAGIC_NUMBER``)."""
@@ -45,7 +45,7 @@ class TorchFile(NamedTuple):
     """Contents that ``weights_only`` loading does not accept."""
 
 
-def examine(whole: Stretch) -> TorchFile:
+def examine_torch_file(whole: FileSection) -> TorchFile:
     """Check a whole file of ``torch.save``.
 
     Raises:
@@ -54,89 +54,89 @@ def examine(whole: Stretch) -> TorchFile:
     """
     head = whole.read(0, min(512, whole.length))
     if not head:
-        raise Refused("it is empty")
+        raise FileRefused("it is empty")
     if head.startswith(MAGIC):
         return _zip_file(whole)
     if head.startswith(_PROTOCOL):
-        return _legacy(whole)
+        return _examine_legacy(whole)
     if head.split(b"\0", 1)[0] in _TAR_NAMES:
-        raise Refused("it is a tar file of torch before 0.2, which rgt does not check")
-    raise Refused(
+        raise FileRefused("it is a tar file of torch before 0.2, which rgt does not check")
+    raise FileRefused(
         "it does not begin like a torch.save file: its first bytes are damaged, or it is another format"
     )
 
 
-def _zip_file(whole: Stretch) -> TorchFile:
-    found = records(whole)
+def _zip_file(whole: FileSection) -> TorchFile:
+    found = read_records(whole)
     folders = {name.partition("/")[0] for name in found}
     if len(folders) != 1 or not all("/" in name for name in found):
-        raise Refused("its records are not in one folder, as torch writes them")
+        raise FileRefused("its records are not in one folder, as torch writes them")
     (folder,) = folders
     inner = {name.partition("/")[2]: record for name, record in found.items()}
     if "constants.pkl" in inner:
-        raise Refused("it is a TorchScript archive, which contains code: it is not loaded")
+        raise FileRefused("it is a TorchScript archive, which contains code: it is not loaded")
     if "data.pkl" not in inner or "version" not in inner:
-        raise Refused(f"it has no record {folder}/data.pkl, or none that says its version")
+        raise FileRefused(f"it has no record {folder}/data.pkl, or none that says its version")
     # torch.serialization.set_crc32_options(False) writes 0 in every record; chance does not.
     checked = any(record.crc for record in inner.values())
     for record in inner.values() if checked else ():
-        record.check()
+        record.check_crc()
     pickle = inner["data.pkl"].data
     if pickle.length > MOST_BYTES:
-        raise Refused(
+        raise FileRefused(
             f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})"
         )
-    said = contents(pickle.head(MOST_BYTES), safe_names.CHECKPOINT)
+    said = read_pickle(pickle.read_head(MOST_BYTES), safe_names.CHECKPOINT)
     if said.end != pickle.length:
-        raise Refused("there is something after the end of its pickle")
+        raise FileRefused("there is something after the end of its pickle")
     _records_of_storages(said, inner)
     return TorchFile(checked, False, _not_loadable(said))
 
 
-def _not_loadable(*pickles: Contents) -> tuple[str, ...]:
+def _not_loadable(*pickles: PickleContents) -> tuple[str, ...]:
     """Return what ``weights_only`` loading rejects: unlisted names, and protocols above 2."""
     names = {name for pickle in pickles for name in pickle.names}
     newest = max(pickle.protocol for pickle in pickles)
     return (*safe_names.beyond_torch(names), *([f"pickle protocol {newest}"] if newest > 2 else []))
 
 
-def _records_of_storages(said: Contents, inner: dict[str, Record]) -> None:
-    for key, length in _storages(said.stored).items():
+def _records_of_storages(said: PickleContents, inner: dict[str, ZipRecord]) -> None:
+    for key, length in _map_storages(said.stored).items():
         record = inner.get(f"data/{key}")
         if record is None:
-            raise Refused(f"the data of storage {key} are missing")
+            raise FileRefused(f"the data of storage {key} are missing")
         if record.data.length != length:
-            raise Refused(
+            raise FileRefused(
                 f"storage {key} has {record.data.length} bytes, and its tensors need {length}"
             )
     _tensors_fit(said.made)
 
 
-def _storages(stored: Iterable[Stored]) -> dict[str, int]:
+def _map_storages(stored: Iterable[StorageReference]) -> dict[str, int]:
     """Return the storages that a pickle refers to: key → bytes."""
     found: dict[str, int] = {}
     for storage in stored:
-        key, width, count = _storage(storage)
+        key, width, count = _parse_storage(storage)
         if found.setdefault(key, width * count) != width * count:
-            raise Refused(f"storage {key} has two lengths")
+            raise FileRefused(f"storage {key} has two lengths")
     return found
 
 
-def _storage(storage: Stored) -> tuple[str, int, int]:
+def _parse_storage(storage: StorageReference) -> tuple[str, int, int]:
     said = storage.said
     if (
         len(said) not in (5, 6)
-        or type(said[1]) is not Name
+        or type(said[1]) is not PickleName
         or said[1] not in safe_names.STORAGES
         or type(said[2]) is not str
         or type(said[4]) is not int
         or said[4] < 0
     ):
-        raise Refused("its pickle refers to a storage in words that torch does not use")
+        raise FileRefused("its pickle refers to a storage in words that torch does not use")
     return said[2], safe_names.STORAGES[said[1]], said[4]
 
 
-def _tensors_fit(made: Iterable[Made]) -> None:
+def _tensors_fit(made: Iterable[MadeObject]) -> None:
     """Check that each tensor lies within its storage.
 
     Raises:
@@ -146,30 +146,32 @@ def _tensors_fit(made: Iterable[Made]) -> None:
         if call.what not in _REBUILDS or len(call.arguments) < 4:
             continue
         storage, offset, size, stride = call.arguments[:4]
-        if type(storage) is not Stored:
-            raise Refused("a tensor of it has no storage")
-        lengths, steps = _numbers(size), _numbers(stride)
+        if type(storage) is not StorageReference:
+            raise FileRefused("a tensor of it has no storage")
+        lengths, steps = _parse_shape(size), _parse_shape(stride)
         if lengths is None or steps is None or len(lengths) != len(steps) or not _is_count(offset):
-            raise Refused("a tensor of it has an invalid shape")
+            raise FileRefused("a tensor of it has an invalid shape")
         if 0 in lengths:
             continue
         last = offset + sum(
             (length - 1) * step for length, step in zip(lengths, steps, strict=True)
         )
-        if (last + 1) * _width(call) > _storage(storage)[1] * _storage(storage)[2]:
-            raise Refused(f"a tensor of it reaches beyond storage {_storage(storage)[0]}")
+        if (last + 1) * _element_bytes(call) > _parse_storage(storage)[1] * _parse_storage(storage)[
+            2
+        ]:
+            raise FileRefused(f"a tensor of it reaches beyond storage {_parse_storage(storage)[0]}")
 
 
-def _width(call: Made) -> int:
+def _element_bytes(call: MadeObject) -> int:
     """Return the bytes per element: of the dtype if given, else of the storage's class."""
     for said in call.arguments[4:]:
-        if type(said) is Name and said.module == "torch" and said.name in safe_names.DTYPES:
+        if type(said) is PickleName and said.module == "torch" and said.name in safe_names.DTYPES:
             return safe_names.DTYPES[said.name]
-    return _storage(call.arguments[0])[1]
+    return _parse_storage(call.arguments[0])[1]
 
 
-def _numbers(value: Any) -> tuple[int, ...] | None:
-    if type(value) is Made and value.what == ("torch", "Size") and len(value.arguments) == 1:
+def _parse_shape(value: Any) -> tuple[int, ...] | None:
+    if type(value) is MadeObject and value.what == ("torch", "Size") and len(value.arguments) == 1:
         value = value.arguments[0]
     if type(value) in (tuple, list) and all(_is_count(number) for number in value):
         return tuple(value)
@@ -180,53 +182,55 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def _legacy(whole: Stretch) -> TorchFile:
+def _examine_legacy(whole: FileSection) -> TorchFile:
     """Check a file from before torch 1.6: five pickles, then each storage's length and bytes."""
-    file = whole.head(MOST_BYTES)
-    first = contents(file, safe_names.CHECKPOINT)
+    file = whole.read_head(MOST_BYTES)
+    first = read_pickle(file, safe_names.CHECKPOINT)
     if first.value != LEGACY_NUMBER:
-        return _plain(whole, first)
-    pickles = [contents(file, safe_names.CHECKPOINT) for _ in range(4)]
+        return _examine_plain(whole, first)
+    pickles = [read_pickle(file, safe_names.CHECKPOINT) for _ in range(4)]
     version, system, said, keys = pickles
     if type(version.value) is not int or version.value != 1001 or type(keys.value) is not list:
-        raise Refused("it has an unknown version of torch's old format")
+        raise FileRefused("it has an unknown version of torch's old format")
     little = getattr(system.value, "get", lambda _: None)("little_endian")
     if little is not True:
-        raise Refused("its numbers are big-endian, or their byte order is missing")
+        raise FileRefused("its numbers are big-endian, or their byte order is missing")
     _tensors_fit(said.made)
-    lengths = _storages(said.stored)
+    lengths = _map_storages(said.stored)
     if len(keys.value) != len(lengths) or not all(
         type(key) is str and key in lengths for key in keys.value
     ):
-        raise Refused("the storages that it lists are not those that its tensors need")
-    counts = {key: count for key, _, count in map(_storage, said.stored)}
+        raise FileRefused("the storages that it lists are not those that its tensors need")
+    counts = {key: count for key, _, count in map(_parse_storage, said.stored)}
     at = keys.end
     for key in keys.value:
         count = int.from_bytes(whole.read(at, 8), "little", signed=True)
         if count != counts[key]:
-            raise Refused(
+            raise FileRefused(
                 f"storage {key} has {how_many(count, 'element')}, and its tensors need {counts[key]}"
             )
         at += 8 + lengths[key]
         if at > whole.length:
-            raise Refused(
+            raise FileRefused(
                 f"it is truncated: storage {key} ends at byte {at}, the file at {whole.length}"
             )
     if at != whole.length:
-        raise Refused(f"after its end: {how_many(whole.length - at, 'byte')}")
+        raise FileRefused(f"after its end: {how_many(whole.length - at, 'byte')}")
     return TorchFile(False, True, _not_loadable(first, *pickles))
 
 
-def _plain(whole: Stretch, said: Contents) -> TorchFile:
+def _examine_plain(whole: FileSection, said: PickleContents) -> TorchFile:
     """Accept a pickle without torch tensors, such as settings."""
     if said.end != whole.length:
-        raise Refused(f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
+        raise FileRefused(
+            f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}"
+        )
     if said.stored:
-        raise Refused("its pickle refers to storages that it does not have")
+        raise FileRefused("its pickle refers to storages that it does not have")
     return TorchFile(False, True, ("a plain pickle",))
 
 
-def examine_pickle(whole: Stretch) -> str:
+def examine_pickle(whole: FileSection) -> str:
     """Check a file of pickles, perhaps not torch's; return why part of it was not examined, or "".
 
     A pickle with classes that no checkpoint needs may contain the user's own objects: it is not
@@ -240,34 +244,36 @@ def examine_pickle(whole: Stretch) -> str:
         return "it does not begin like a pickle (Python 2.3 or later); compressed files are not unpacked"
     if whole.length > MOST_BYTES:
         return f"it has {whole.length} bytes, too many to check"
-    file = whole.head(MOST_BYTES)
+    file = whole.read_head(MOST_BYTES)
     beyond = ""
     while (start := file.tell()) < whole.length:
         try:
-            if contents(file, safe_names.CHECKPOINT).value == LEGACY_NUMBER and not start:
-                _legacy(whole)
+            if read_pickle(file, safe_names.CHECKPOINT).value == LEGACY_NUMBER and not start:
+                _examine_legacy(whole)
                 return ""
-        except Beyond as error:
+        except BeyondCheckpoint as error:
             beyond = beyond or str(error)
             if _EMBEDS in beyond:
                 return beyond
             file.seek(start)
-            pass_over(file)
+            skip_pickle(file)
     return beyond
 
 
-def pickled(whole: Stretch, allowed: Iterable[tuple[str, str]]) -> Contents:
+def read_single_pickle(whole: FileSection, allowed: Iterable[tuple[str, str]]) -> PickleContents:
     """Return the content of a file that is one pickle.
 
     Raises:
         Refused: it is damaged, too long, or has a name that is not allowed.
     """
     if whole.length > MOST_BYTES:
-        raise Refused(
+        raise FileRefused(
             f"it has {whole.length} bytes, more than a pickle of names and numbers may ({MOST_BYTES})"
         )
-    file: BytesIO = whole.head(MOST_BYTES)
-    said = contents(file, frozenset(allowed))
+    file: BytesIO = whole.read_head(MOST_BYTES)
+    said = read_pickle(file, frozenset(allowed))
     if said.end != whole.length:
-        raise Refused(f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
+        raise FileRefused(
+            f"after the end of its pickle: {how_many(whole.length - said.end, 'byte')}"
+        )
     return said

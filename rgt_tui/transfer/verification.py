@@ -17,18 +17,24 @@ from typing import Any
 import msgspec
 
 import rgt_tui
-from rgt_tui.model import clean, moment
+from rgt_tui.model import clean_text, moment
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer import dcp_files, directory_contents, verified_record
 from rgt_tui.transfer.copying.box_listing import PARTS
-from rgt_tui.transfer.directory_contents import Group, Job
-from rgt_tui.transfer.examining import Asked, Ended, examiner, has_torch, loader
-from rgt_tui.transfer.ledger import Copied, FolderRow, Stamp, said, sha256_of
+from rgt_tui.transfer.directory_contents import CheckpointGroup, ExamineJob
+from rgt_tui.transfer.examining import (
+    ChildEnded,
+    ExamineProcess,
+    has_torch,
+    open_examiner,
+    open_loader,
+)
+from rgt_tui.transfer.ledger import CopiedFile, FileStamp, FolderRow, encode_path, sha256_of
 from rgt_tui.transfer.verified_record import (
-    Brought,
     CheckpointFound,
-    Expected,
-    Problem,
+    ExpectedFile,
+    FileProblem,
+    PulledFiles,
     Verification,
     VerifiedFile,
 )
@@ -57,11 +63,11 @@ class NotVerifiable(Exception):
     """A directory cannot be verified; the message has its name and the reason."""
 
 
-def verify(
+def verify_directory(
     directory: Path,
     expect: int | None = None,
     *,
-    pulled: Iterable[Copied | FolderRow] = (),
+    pulled: Iterable[CopiedFile | FolderRow] = (),
     renew: bool = False,
     with_torch: bool = True,
     progress: Progress | None = None,
@@ -87,43 +93,45 @@ def verify(
         files, problems = directory_contents.list_directory(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot read {directory}: {error.strerror or error}") from error
-    work = _Work(root, files, progress, may_write=not came)
+    work = _VerificationWork(root, files, progress, may_write=not came)
     del files
     for path in came:
-        work.wrong(
+        work.add_error(
             path,
             "it came from the box with the name of rgt's verification record: move it away",
         )
     for path, reason in problems:
-        work.wrong(path, reason)
-    work.expect(brought, renew)
+        work.add_error(path, reason)
+    work.set_expected(brought, renew)
     del brought
     sizes = ((path, row.size) for path, row in work.files.items())
     plan = directory_contents.plan_examination(dict(directory_contents.read_heads(root, sizes)))
-    hashing = _Hashing(work)
+    hashing = _HashThreads(work)
     try:
-        answers = work.examine(plan, with_torch)
-        hashing.finish()
+        answers = work.run_examiners(plan, with_torch)
+        hashing.wait_for_hashes()
     finally:
         hashing.stop()
-    work.compare()
-    work.judge(plan, answers)
+    work.compare_hashes()
+    work.judge_answers(plan, answers)
     if not work.files:
-        work.wrong(".", "there is no file in it")
-    whole = work.whole(plan, answers)
+        work.add_error(".", "there is no file in it")
+    whole = work.complete_checkpoints(plan, answers)
     if expect is not None and len(whole) < expect:
-        work.wrong(".", f"it has {how_many(len(whole), 'complete checkpoint')}, expected: {expect}")
-    return work.finish(whole)
+        work.add_error(
+            ".", f"it has {how_many(len(whole), 'complete checkpoint')}, expected: {expect}"
+        )
+    return work.write_result(whole)
 
 
-class _File(msgspec.Struct, gc=False):
+class _FileState(msgspec.Struct, gc=False):
     """The current knowledge about a file; packed, as there may be hundreds of thousands."""
 
     size: int
     wanted: str = ""
     """The expected SHA-256; empty = unknown."""
     by: str = ""
-    """Source of the expected hash, as `Expected.by`."""
+    """Source of the expected hash, as `ExpectedFile.by`."""
     proof: str = ""
     """What proves that its bytes are right, as `VerifiedFile.proof`."""
     before: bytes = b""
@@ -132,17 +140,17 @@ class _File(msgspec.Struct, gc=False):
     """The current state, packed; empty = it was not read."""
 
 
-def _packed(sha256: str, stamp: Stamp, proof: str = "") -> bytes:
+def _pack_hash(sha256: str, stamp: FileStamp, proof: str = "") -> bytes:
     return msgspec.msgpack.encode((sha256, stamp, proof))
 
 
-_unpacked = msgspec.msgpack.Decoder(tuple[str, Stamp, str]).decode
+_unpacked = msgspec.msgpack.Decoder(tuple[str, FileStamp, str]).decode
 
 
-class _Hashing:
+class _HashThreads:
     """Hashes all files of a directory in daemon threads, so that an interrupt need not wait."""
 
-    def __init__(self, work: _Work) -> None:
+    def __init__(self, work: _VerificationWork) -> None:
         self._work = work
         self._paths = iter(work.files)
         self._guard = threading.Lock()
@@ -150,54 +158,54 @@ class _Hashing:
         self._fault: BaseException | None = None
         self._troubles: dict[str, str] = {}
         self._threads = [
-            threading.Thread(target=self._run, name=f"rgt-hash-{number}", daemon=True)
+            threading.Thread(target=self._hash_files, name=f"rgt-hash-{number}", daemon=True)
             for number in range(_THREADS)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _run(self) -> None:
+    def _hash_files(self) -> None:
         try:
-            while not self._stopped and (path := self._next()) is not None:
+            while not self._stopped and (path := self._next_path()) is not None:
                 try:
-                    self._work.hash(path)
+                    self._work.hash_file(path)
                 except OSError as error:
                     self._troubles[path] = f"it cannot be read: {error.strerror or error}"
         except BaseException as fault:
             self._fault, self._stopped = fault, True
 
-    def _next(self) -> str | None:
+    def _next_path(self) -> str | None:
         with self._guard:
             return next(self._paths, None)
 
-    def finish(self) -> None:
+    def wait_for_hashes(self) -> None:
         """Wait until all are hashed, and record read errors."""
         for thread in self._threads:
             while thread.is_alive():
                 thread.join(_LOOK_S)
-                self._work.report()
+                self._work.report_progress()
         if self._fault is not None:
             raise self._fault
         for path in self._work.files if self._troubles else ():
             if path in self._troubles:
-                self._work.wrong(path, self._troubles[path])
+                self._work.add_error(path, self._troubles[path])
 
     def stop(self) -> None:
         """Make each thread stop after its current file."""
         self._stopped = True
 
 
-class _Work:
+class _VerificationWork:
     """What is known so far about the files of a directory."""
 
     def __init__(
         self, root: Path, files: Mapping[str, int], progress: Progress | None, may_write: bool
     ) -> None:
         self.root = root
-        self.files = {path: _File(size) for path, size in files.items()}
+        self.files = {path: _FileState(size) for path, size in files.items()}
         self.errors: dict[tuple[str, str], None] = {}
         self.unproven: dict[str, str] = {}
-        self.missing: dict[str, _File] = {}
+        self.missing: dict[str, _FileState] = {}
         """Expected files that do not exist."""
         self.kept: dict[str, bytes] = {}
         """For files that differ or are missing, the state after the last verification, packed."""
@@ -211,19 +219,19 @@ class _Work:
         self._since = ""
         """Time of the last verification, as text."""
 
-    def wrong(self, path: str, reason: str) -> None:
+    def add_error(self, path: str, reason: str) -> None:
         """Record an error."""
         self.errors[path, reason] = None
 
-    def expect(self, brought: Brought, renew: bool) -> None:
+    def set_expected(self, brought: PulledFiles, renew: bool) -> None:
         """Record the expected hash of each file.
 
         The most reliable source is read first and counts.
         """
         for path, reason in brought.missing:
-            self.wrong(path, f"it was not pulled: {reason}")
+            self.add_error(path, f"it was not pulled: {reason}")
         for name, sha256 in brought.files.items():
-            self._wanted(name, sha256, "pull")
+            self._set_wanted(name, sha256, "pull")
         brought.files.clear()
         for path in [
             path for path in self.files if path.rpartition("/")[2] == verified_record.MANIFEST
@@ -233,10 +241,10 @@ class _Work:
                     self.root / path, path.rpartition("/")[0]
                 )
             except (ValueError, OSError) as error:
-                self.wrong(path, str(error))
+                self.add_error(path, str(error))
                 continue
             for name, sha256 in copied.items():
-                self._wanted(name, sha256, "manifest")
+                self._set_wanted(name, sha256, "manifest")
         try:
             last = (
                 verified_record.files_before(self.root) if self._may_write and not renew else None
@@ -244,52 +252,58 @@ class _Work:
             if last is not None:
                 self._since = moment(last[0])
                 for entry in last[1]:
-                    row = self._wanted(
+                    row = self._set_wanted(
                         verified_record.named_copy(entry.path), entry.sha256, "before"
                     )
-                    row.before = _packed(entry.sha256, entry.stamp, entry.proof)
+                    row.before = _pack_hash(entry.sha256, entry.stamp, entry.proof)
         except (ValueError, OSError) as error:
-            self.wrong(
+            self.add_error(
                 ".",
                 f"the last verification record is invalid ({error}); --renew ignores it",
             )
 
-    def _wanted(self, path: str, sha256: str, by: str) -> _File:
-        row = self.files.get(path) or self.missing.setdefault(path, _File(0))
+    def _set_wanted(self, path: str, sha256: str, by: str) -> _FileState:
+        row = self.files.get(path) or self.missing.setdefault(path, _FileState(0))
         if not row.by:
             row.wanted, row.by = sha256, by
         return row
 
-    def examine(self, plan: directory_contents.Plan, with_torch: bool) -> dict[Job, dict[str, Any]]:
+    def run_examiners(
+        self, plan: directory_contents.ExaminationPlan, with_torch: bool
+    ) -> dict[ExamineJob, dict[str, Any]]:
         """Send every job to the examining processes."""
         jobs = [job for group in plan.groups for job in group.jobs] + list(plan.others)
-        answers: dict[Job, dict[str, Any]] = {}
-        with examiner() as asked:
+        answers: dict[ExamineJob, dict[str, Any]] = {}
+        with open_examiner() as asked:
             for job in jobs:
-                answers[job] = self._ask(asked, job) or _NOTHING
-                self.report(job.path)
+                answers[job] = self._query_examiner(asked, job) or _NOTHING
+                self.report_progress(job.path)
         loadable = [
             job
             for job, answer in answers.items()
             if job.kind == "torch" and not answer.get("trouble") and not answer.get("not_loadable")
         ]
         if loadable and with_torch:
-            self._load(loadable, answers)
+            self._load_with_torch(loadable, answers)
         elif loadable:
             self.no_torch = "it was not asked for"
         return answers
 
-    def _ask(self, asked: Asked, job: Job) -> dict[str, Any]:
+    def _query_examiner(self, asked: ExamineProcess, job: ExamineJob) -> dict[str, Any]:
         try:
-            return asked.ask({"kind": job.kind, "path": str(self.root / job.path)}, self._size(job))
-        except Ended as ended:
+            return asked.send_question(
+                {"kind": job.kind, "path": str(self.root / job.path)}, self._job_bytes(job)
+            )
+        except ChildEnded as ended:
             return {"trouble": [["", str(ended)]]}
 
-    def _load(self, jobs: list[Job], answers: dict[Job, dict[str, Any]]) -> None:
+    def _load_with_torch(
+        self, jobs: list[ExamineJob], answers: dict[ExamineJob, dict[str, Any]]
+    ) -> None:
         if not has_torch():
             self.no_torch = "torch is not installed next to rgt"
             return
-        with loader() as asked:
+        with open_loader() as asked:
             for job in jobs:
                 try:
                     asked.start()
@@ -301,20 +315,20 @@ class _Work:
                         "path": str(self.root / job.path),
                         "legacy": bool(answers[job].get("legacy")),
                     }
-                    answer = asked.ask(question, self._size(job))
-                except Ended as ended:
+                    answer = asked.send_question(question, self._job_bytes(job))
+                except ChildEnded as ended:
                     answer = {"trouble": str(ended)}
                 if answer.get("trouble"):
                     answers[job]["trouble"] = [["", str(answer["trouble"])]]
                 else:
                     answers[job]["loaded"] = True
 
-    def _size(self, job: Job) -> int:
+    def _job_bytes(self, job: ExamineJob) -> int:
         if job.path in self.files:
             return self.files[job.path].size
-        return sum(row.size for path, row in self.files.items() if _folder(path) == job.path)
+        return sum(row.size for path, row in self.files.items() if _parent_folder(path) == job.path)
 
-    def hash(self, path: str) -> None:
+    def hash_file(self, path: str) -> None:
         """Record the hash and stamp of a file; called in threads.
 
         Raises:
@@ -322,66 +336,70 @@ class _Work:
         """
         row = self.files[path]
         try:
-            row.now = _packed(*sha256_of(self.root / path))
+            row.now = _pack_hash(*sha256_of(self.root / path))
         finally:
             with self._guard:
                 self._done += row.size
                 self._latest = path
 
-    def report(self, path: str = "") -> None:
+    def report_progress(self, path: str = "") -> None:
         """Report the progress."""
         if self._progress is not None:
             self._progress(self._done, self._total, path or self._latest)
 
-    def compare(self) -> None:
+    def compare_hashes(self) -> None:
         """Compare the hashes with the expected ones."""
         for path, row in self.files.items():
             sha256, stamp, _ = _unpacked(row.now) if row.now else ("", None, "")
             if row.by:
-                wanted = Expected(row.wanted, row.by, self._since)
+                wanted = ExpectedFile(row.wanted, row.by, self._since)
                 reason = (
                     verified_record.why_wrong(wanted, sha256) if row.now else "it cannot be read"
                 )
                 if reason is None:
                     row.proof = row.by
                 else:
-                    self._differs(path, row, reason)
-            if row.now and stamp != self._stamp(path):
-                self.wrong(path, "it changed while it was looked at")
+                    self._add_difference(path, row, reason)
+            if row.now and stamp != self._read_stamp(path):
+                self.add_error(path, "it changed while it was looked at")
         for path, row in self.missing.items():
-            self._differs(
-                path, row, verified_record.why_missing(Expected(row.wanted, row.by, self._since))
+            self._add_difference(
+                path,
+                row,
+                verified_record.why_missing(ExpectedFile(row.wanted, row.by, self._since)),
             )
 
-    def _differs(self, path: str, row: _File, reason: str) -> None:
-        self.wrong(path, reason)
+    def _add_difference(self, path: str, row: _FileState, reason: str) -> None:
+        self.add_error(path, reason)
         if row.before:
             self.kept[path] = row.before
 
-    def _stamp(self, path: str) -> Stamp | None:
+    def _read_stamp(self, path: str) -> FileStamp | None:
         try:
-            return Stamp.of(os.lstat(f"{self.root}/{path}"))
+            return FileStamp.from_stat(os.lstat(f"{self.root}/{path}"))
         except OSError:
             return None
 
-    def judge(
-        self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]
+    def judge_answers(
+        self,
+        plan: directory_contents.ExaminationPlan,
+        answers: Mapping[ExamineJob, Mapping[str, Any]],
     ) -> None:
         """Record the results of the answers."""
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
                 path = (
-                    _join(job.path, name)
+                    _join_path(job.path, name)
                     if job.kind in ("trainer", "dcp")
-                    else _beside(job.path, name)
+                    else _sibling_path(job.path, name)
                 )
-                if job.kind in _LOGS and self._proof(path) in ("pull", "manifest"):
+                if job.kind in _LOGS and self._proof_source(path) in ("pull", "manifest"):
                     self.unproven[path] = f"so it came from the box: {reason}"
                 else:
-                    self.wrong(path, reason)
+                    self.add_error(path, reason)
             if answer.get("trouble"):
                 continue
-            covers = [_join(job.path, name) for name in answer.get("covers", ())]
+            covers = [_join_path(job.path, name) for name in answer.get("covers", ())]
             for path in [
                 *covers,
                 *([job.path] if answer.get("checked") and job.path in self.files else []),
@@ -392,13 +410,13 @@ class _Work:
         for path in plan.left_over:
             before, parts, _ = path.partition(PARTS)
             if parts:
-                self.wrong(before + parts, "it has unfinished copies: rgt pull resumes them")
+                self.add_error(before + parts, "it has unfinished copies: rgt pull resumes them")
                 continue
             self.unproven[path] = (
                 "it is in a directory that was being written, replaced or set aside: no checkpoint"
             )
 
-    def _say_unproven(self, job: Job, answer: Mapping[str, Any]) -> None:
+    def _say_unproven(self, job: ExamineJob, answer: Mapping[str, Any]) -> None:
         if answer.get("not_loadable"):
             names = ", ".join(answer["not_loadable"][:3])
             why = "it was checked, but not loaded: torch's weights_only loading does not accept"
@@ -406,29 +424,31 @@ class _Work:
         elif answer.get("not_checked"):
             self.unproven[job.path] = f"not checked: {answer['not_checked']}"
         elif job.kind == "dcp":
-            path = _join(job.path, dcp_files.METADATA)
-            if not self._proven(path):
+            path = _join_path(job.path, dcp_files.METADATA)
+            if not self._is_proven(path):
                 self.unproven[path] = _WHY["metadata"]
-        elif not answer.get("checked") and not self._proven(job.path):
+        elif not answer.get("checked") and not self._is_proven(job.path):
             why = "legacy" if answer.get("legacy") else job.kind
             if why in _WHY:
                 self.unproven[job.path] = _WHY[why]
 
-    def _proven(self, path: str) -> bool:
+    def _is_proven(self, path: str) -> bool:
         """Return whether a source confirms a file's content, other than its being unchanged."""
-        return self._proof(path) not in ("", "before")
+        return self._proof_source(path) not in ("", "before")
 
-    def _proof(self, path: str) -> str:
+    def _proof_source(self, path: str) -> str:
         if path in self.files:
             return self.files[path].proof
         return ""
 
-    def whole(
-        self, plan: directory_contents.Plan, answers: Mapping[Job, Mapping[str, Any]]
+    def complete_checkpoints(
+        self,
+        plan: directory_contents.ExaminationPlan,
+        answers: Mapping[ExamineJob, Mapping[str, Any]],
     ) -> tuple[CheckpointFound, ...]:
         """Return the checkpoints without an error."""
         bad = {path for path, _ in self.errors}
-        folders = {_folder(path) for path in bad}
+        folders = {_parent_folder(path) for path in bad}
         found = []
         for group in plan.groups:
             of_folder = group.path not in self.files
@@ -438,12 +458,16 @@ class _Work:
                 continue
             found.append(
                 CheckpointFound(
-                    path=said(group.path), kind=group.kind, how=self._how(group, answers)
+                    path=encode_path(group.path),
+                    kind=group.kind,
+                    how=self._describe_check(group, answers),
                 )
             )
         return tuple(found)
 
-    def _how(self, group: Group, answers: Mapping[Job, Mapping[str, Any]]) -> str:
+    def _describe_check(
+        self, group: CheckpointGroup, answers: Mapping[ExamineJob, Mapping[str, Any]]
+    ) -> str:
         torch = [job for job in group.jobs if job.kind == "torch"]
         if torch and all(answers[job].get("loaded") for job in torch):
             return f"loaded by torch {self.torch}"
@@ -453,25 +477,26 @@ class _Work:
             return "every part against its checksums"
         return "its structure"
 
-    def finish(self, whole: tuple[CheckpointFound, ...]) -> Verification:
+    def write_result(self, whole: tuple[CheckpointFound, ...]) -> Verification:
         """Write the result to the directory and return it."""
         bad = {path for path, _ in self.errors}
         good = [path for path, row in self.files.items() if row.now and path not in bad]
         result = Verification(
             ok=not self.errors,
-            directory=said(str(self.root)),
+            directory=encode_path(str(self.root)),
             files=len(self.files),
             bytes=self._total,
             errors=tuple(
-                Problem(path=said(path), reason=clean(reason)) for path, reason in self.errors
+                FileProblem(path=encode_path(path), reason=clean_text(reason))
+                for path, reason in self.errors
             ),
             unproven=tuple(
-                Problem(path=said(path), reason=clean(why))
+                FileProblem(path=encode_path(path), reason=clean_text(why))
                 for path, why in sorted(self.unproven.items())
             ),
             checkpoints=whole,
             only_hashed=sum(
-                not self._proven(path) and path not in self.unproven and path not in bad
+                not self._is_proven(path) and path not in self.unproven and path not in bad
                 for path in self.files
             ),
             torch=self.torch,
@@ -481,33 +506,35 @@ class _Work:
         )
         try:
             if self._may_write:
-                verified_record.write(self.root, result, self._entries([*good, *self.kept]))
+                verified_record.write_record(
+                    self.root, result, self._iterate_entries([*good, *self.kept])
+                )
         except OSError as error:
-            problem = Problem(
+            problem = FileProblem(
                 path=verified_record.VERIFIED,
                 reason=f"it cannot be written: {error.strerror or error}",
             )
             result = msgspec.structs.replace(result, ok=False, errors=(*result.errors, problem))
         return result
 
-    def _entries(self, paths: list[str]) -> Iterator[VerifiedFile]:
+    def _iterate_entries(self, paths: list[str]) -> Iterator[VerifiedFile]:
         """Yield the records of these files, sorted by name."""
-        for path in sorted(paths, key=said):
+        for path in sorted(paths, key=encode_path):
             before = self.kept.get(path)
             sha256, stamp, proof = _unpacked(self.files[path].now if before is None else before)
             proof = self.files[path].proof if before is None else proof
-            yield VerifiedFile(path=said(path), sha256=sha256, stamp=stamp, proof=proof)
+            yield VerifiedFile(path=encode_path(path), sha256=sha256, stamp=stamp, proof=proof)
 
 
-def _folder(path: str) -> str:
+def _parent_folder(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def _join(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     return "/".join(part for part in (folder, name) if part not in ("", "."))
 
 
-def _beside(path: str, name: str) -> str:
+def _sibling_path(path: str, name: str) -> str:
     if name:
-        return _join(_folder(path), name)
+        return _join_path(_parent_folder(path), name)
     return path

@@ -18,18 +18,18 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from rgt_tui.files import fault, open_regular, publish
+from rgt_tui.files import find_fault, open_regular, replace_file
 from rgt_tui.model import CopyProof, ResultGroup
 from rgt_tui.transfer import directory_contents, ledger
 from rgt_tui.transfer.ledger import (
-    Copied,
+    CopiedFile,
     FileRow,
+    FileStamp,
     FolderRow,
     Ledger,
-    Stamp,
+    decode_path,
+    encode_path,
     ledger_path,
-    said,
-    unsaid,
 )
 
 VERIFIED = "PULL_VERIFIED.json"
@@ -42,7 +42,7 @@ MANIFEST = ".rgt-manifest.jsonl"
 _MOST_MANIFEST_BYTES = 256 << 20
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class FileProblem(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with a file, or with the directory (``.``)."""
 
     path: str
@@ -66,7 +66,7 @@ class VerifiedFile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     sha256: str
-    stamp: Stamp
+    stamp: FileStamp
     proof: str = ""
     """What confirms its bytes: ``pull``, ``manifest``, ``before`` (the last verification) or its
     own ``checksums``; empty = nothing.
@@ -80,8 +80,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     files: int
     bytes: int
-    errors: tuple[Problem, ...] = ()
-    unproven: tuple[Problem, ...] = ()
+    errors: tuple[FileProblem, ...] = ()
+    unproven: tuple[FileProblem, ...] = ()
     """Files without an error of which something could not be verified, and why."""
     checkpoints: tuple[CheckpointFound, ...] = ()
     only_hashed: int = 0
@@ -102,40 +102,40 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+class _StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
     entries: tuple[msgspec.Raw, ...] = ()
     format: int
 
 
-T = TypeVar("T", Verification, _Kept)
+T = TypeVar("T", Verification, _StoredRecord)
 _entry = msgspec.json.Decoder(VerifiedFile).decode
 
 
-def read(directory: Path) -> Verification | None:
+def read_record(directory: Path) -> Verification | None:
     """Return the result of the last verification of a directory; None if there was none.
 
     Raises:
         ValueError: it is damaged, or of another version.
         OSError: it cannot be read.
     """
-    return _read(directory, Verification)
+    return _read_as(directory, Verification)
 
 
 def files_before(directory: Path) -> tuple[float, Iterator[VerifiedFile]] | None:
     """Return the time of the last verification, and its files one at a time; None = there was none.
 
     Raises:
-        ValueError: as `read`; also raised by the iterator.
-        OSError: as `read`.
+        ValueError: as `read_record`; also raised by the iterator.
+        OSError: as `read_record`.
     """
-    found = _read(directory, _Kept)
+    found = _read_as(directory, _StoredRecord)
     if found is None:
         return None
     return (found.at, map(_entry, found.entries))
 
 
-def _read(directory: Path, what: type[T]) -> T | None:
+def _read_as(directory: Path, what: type[T]) -> T | None:
     for name in (REFUSED, VERIFIED):
         try:
             with open_regular(directory / name, follow=False) as file:
@@ -154,7 +154,7 @@ def _read(directory: Path, what: type[T]) -> T | None:
     return None
 
 
-def write(directory: Path, found: Verification, entries: Iterable[VerifiedFile]) -> None:
+def write_record(directory: Path, found: Verification, entries: Iterable[VerifiedFile]) -> None:
     """Write the result and its files to the directory, and delete the contradicting record.
 
     Raises:
@@ -165,7 +165,7 @@ def write(directory: Path, found: Verification, entries: Iterable[VerifiedFile])
     if not found.ok:
         with contextlib.suppress(FileNotFoundError):
             (directory / old).unlink()
-    publish(directory / new, _written(found, entries))
+    replace_file(directory / new, _iterate_record_text(found, entries))
     with contextlib.suppress(FileNotFoundError):
         (directory / old).unlink()
 
@@ -173,7 +173,7 @@ def write(directory: Path, found: Verification, entries: Iterable[VerifiedFile])
 _NO_ENTRIES = b'"entries": []'
 
 
-def _written(found: Verification, entries: Iterable[VerifiedFile]) -> Iterator[bytes]:
+def _iterate_record_text(found: Verification, entries: Iterable[VerifiedFile]) -> Iterator[bytes]:
     """Yield the text of a record piece by piece, one line per file."""
     text = msgspec.json.format(
         msgspec.json.encode(msgspec.structs.replace(found, entries=())), indent=1
@@ -187,26 +187,26 @@ def _written(found: Verification, entries: Iterable[VerifiedFile]) -> Iterator[b
     yield b"\n ]" + after + b"\n"
 
 
-def proofs(
+def prove_loadable_copies(
     box: str,
     instance: str,
     groups: Iterable[ResultGroup],
     *,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[CopyProof, ...]:
-    """Return the result of `ledger.proofs`, with whether the checkpoints in the copies load.
+    """Return the result of `ledger.prove_copies`, with whether the checkpoints in the copies load.
 
-    Arguments, blocking and errors are those of `ledger.proofs`.
+    Arguments, blocking and errors are those of `ledger.prove_copies`.
 
     Returns:
         Its proofs; a directory with unexamined checkpoints gets an error as well.
     """
     groups = tuple(groups)
-    found = ledger.proofs(box, instance, groups, env=env)
+    found = ledger.prove_copies(box, instance, groups, env=env)
     folders: dict[str, list[FileRow]] = {group.path: [] for group in groups}
     book = Ledger(ledger_path(box, env))
-    for row in book.files():
-        owner = ledger.home(row.path, folders)
+    for row in book.file_rows():
+        owner = ledger.deepest_folder(row.path, folders)
         if owner is not None and row.instance == instance:
             folders[owner].append(row)
     book.close()
@@ -217,11 +217,11 @@ def proofs(
         for row in rows
         if Path(row.local).name in RECORDS
     }
-    records: dict[Path, _Looked | str | None] = {path.parent: None for path in came}
+    records: dict[Path, _RecordContent | str | None] = {path.parent: None for path in came}
     return tuple(_with_checkpoints(proof, folders[proof.path], records) for proof in found)
 
 
-class _Looked(NamedTuple):
+class _RecordContent(NamedTuple):
     """The content of a record, by file name."""
 
     hashes: dict[str, str]
@@ -230,11 +230,11 @@ class _Looked(NamedTuple):
 
 
 def _with_checkpoints(
-    proof: CopyProof, rows: Sequence[FileRow], records: dict[Path, _Looked | str | None]
+    proof: CopyProof, rows: Sequence[FileRow], records: dict[Path, _RecordContent | str | None]
 ) -> CopyProof:
     checkpoints, errors = 0, list(proof.errors)
     for folder, members in _by_folder(rows).items():
-        count, wrong = _looked_at(folder, members, records)
+        count, wrong = _count_verified(folder, members, records)
         checkpoints += count
         errors += wrong
     return msgspec.structs.replace(proof, checkpoints=checkpoints, errors=tuple(errors))
@@ -247,8 +247,8 @@ def _by_folder(rows: Iterable[FileRow]) -> dict[Path, list[FileRow]]:
     return found
 
 
-def _looked_at(
-    folder: Path, rows: Sequence[FileRow], records: dict[Path, _Looked | str | None]
+def _count_verified(
+    folder: Path, rows: Sequence[FileRow], records: dict[Path, _RecordContent | str | None]
 ) -> tuple[int, list[tuple[str, str]]]:
     """Return the number of verified checkpoints in a directory, and errors for the others."""
     here = {Path(row.local).name: row.here.size for row in rows}
@@ -257,7 +257,7 @@ def _looked_at(
     ).groups
     if not groups:
         return 0, []
-    root, record = _nearest(folder, records)
+    root, record = _nearest_record(folder, records)
     if record is None or isinstance(record, str):
         why = record or "not checked yet whether this checkpoint loads"
         first = min(groups, key=lambda group: group.path).path
@@ -265,33 +265,33 @@ def _looked_at(
         return 0, [(row.path, f"{why}: rgt verify {shlex.quote(str(folder))}")]
     look = f"rgt verify {shlex.quote(str(root))}"
     errors = []
-    names = {said(str(Path(row.local).relative_to(root))): row for row in rows}
+    names = {encode_path(str(Path(row.local).relative_to(root))): row for row in rows}
     for name, row in names.items():
         if name in record.reasons:
             errors.append((row.path, f"its copy does not pass: {record.reasons[name]}"))
         elif record.hashes.get(name) != row.sha256:
             errors.append((row.path, f"its copy was not checked since it was pulled: {look}"))
-    places = {said(str(folder.relative_to(root))), *names}
+    places = {encode_path(str(folder.relative_to(root))), *names}
     return sum(path in places for path in record.checkpoints), errors
 
 
-def _nearest(
-    folder: Path, records: dict[Path, _Looked | str | None]
-) -> tuple[Path, _Looked | str | None]:
+def _nearest_record(
+    folder: Path, records: dict[Path, _RecordContent | str | None]
+) -> tuple[Path, _RecordContent | str | None]:
     """Return the record of a directory or its nearest parent; a text says why it is unusable."""
     for root in (folder, *folder.parents):
         if root not in records:
-            records[root] = _record(root)
+            records[root] = _read_content(root)
         if records[root] is not None:
             return root, records[root]
     return folder, None
 
 
-def _record(root: Path) -> _Looked | str | None:
+def _read_content(root: Path) -> _RecordContent | str | None:
     for name in sorted(RECORDS):
         try:
             with open_regular(root / name, follow=False) as file:
-                why = fault(root / name, os.fstat(file.fileno()), file.fileno())
+                why = find_fault(root / name, os.fstat(file.fileno()), file.fileno())
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -299,12 +299,12 @@ def _record(root: Path) -> _Looked | str | None:
         if why is not None:
             return f"{why.words}, so it proves nothing ({why.cure})"
     try:
-        found = read(root)
+        found = read_record(root)
     except (OSError, ValueError) as error:
         return f"the verification record of {root} is invalid ({error})"
     if found is None:
         return None
-    return _Looked(
+    return _RecordContent(
         {entry.path: entry.sha256 for entry in found.entries},
         {error.path: error.reason for error in found.errors},
         tuple(checkpoint.path for checkpoint in found.checkpoints),
@@ -315,7 +315,7 @@ def _record(root: Path) -> _Looked | str | None:
 # verification.
 
 
-class Expected(NamedTuple):
+class ExpectedFile(NamedTuple):
     """What a file should be."""
 
     sha256: str
@@ -325,7 +325,7 @@ class Expected(NamedTuple):
     """When that was recorded, as text."""
 
 
-class Brought(NamedTuple):
+class PulledFiles(NamedTuple):
     """What pulls have brought into a directory."""
 
     files: dict[str, str]
@@ -334,25 +334,25 @@ class Brought(NamedTuple):
     """Names that a pull into it, or a parent, could not fetch, with the reason."""
 
 
-def expected_by_ledger(root: Path, rows: Iterable[Copied | FolderRow]) -> Brought:
+def expected_by_ledger(root: Path, rows: Iterable[CopiedFile | FolderRow]) -> PulledFiles:
     """Return what ledger rows say about a directory; the rows are not kept."""
-    found = Brought({}, [])
+    found = PulledFiles({}, [])
     bases = tuple(
         dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root)))
     )
     for row in rows:
-        if isinstance(row, Copied):
-            if (name := _inside(bases, row.local)) is not None:
+        if isinstance(row, CopiedFile):
+            if (name := _relative_name(bases, row.local)) is not None:
                 found.files[name] = row.sha256
             continue
         for path, reason in row.missing:
             below = path.removeprefix(row.path).strip("/")
-            if (name := _inside(bases, f"{row.local}/{below}")) is not None:
+            if (name := _relative_name(bases, f"{row.local}/{below}")) is not None:
                 found.missing.append((name, reason))
     return found
 
 
-def _inside(bases: Iterable[str], local: str) -> str | None:
+def _relative_name(bases: Iterable[str], local: str) -> str | None:
     """Return the name of a copy relative to a directory; None if it is outside."""
     for base in bases:
         if local.startswith(base):
@@ -384,14 +384,14 @@ def expected_by_manifest(path: Path, folder: str) -> dict[str, str]:
             raise ValueError("a line of it is not an object")
         ended = ended or row.get("end") is True
         if "sha256" in row:
-            name = _path(row)
+            name = _decode_name(row)
             found[f"{folder}/{name}" if folder else name] = str(row["sha256"])
     if not ended:
         raise ValueError("it is truncated: its last line is missing")
     return found
 
 
-def _path(row: Mapping[str, object]) -> str:
+def _decode_name(row: Mapping[str, object]) -> str:
     name = str(row.get("path"))
     coded = row.get("path_b64")
     if isinstance(coded, str):
@@ -407,12 +407,12 @@ def _path(row: Mapping[str, object]) -> str:
 def named_copy(text: str) -> str:
     """Return the decoded path of a record."""
     try:
-        return unsaid(text)
+        return decode_path(text)
     except ValueError:
         return text  # a plain name that begins like an encoded one
 
 
-def why_wrong(expected: Expected, sha256: str) -> str | None:
+def why_wrong(expected: ExpectedFile, sha256: str) -> str | None:
     """Return what is wrong with a file of this hash; None if it is as expected."""
     if expected.sha256 == sha256:
         return None
@@ -422,7 +422,7 @@ def why_wrong(expected: Expected, sha256: str) -> str | None:
     return f"its SHA-256 {sha256[:12]}… is not that of {what} ({expected.sha256[:12]}…)"
 
 
-def why_missing(expected: Expected) -> str:
+def why_missing(expected: ExpectedFile) -> str:
     """Return what is wrong if a file is missing."""
     if expected.by == "before":
         return f"it is missing now: it was verified on {expected.since}"

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer.file_stretch import PIECE, Refused, Stretch
+from rgt_tui.transfer.file_stretch import PIECE, FileRefused, FileSection
 
 MAGIC = b"PK\x03\x04"
 END_MAGIC = b"PK\x05\x06"
@@ -42,59 +42,61 @@ _MOST_RECORDS = 1 << 20
 _DEFLATED = 8
 
 
-class Record(NamedTuple):
-    """One record; the CRC is verified only by `check`."""
+class ZipRecord(NamedTuple):
+    """One record; the CRC is verified only by `check_crc`."""
 
     name: str
-    data: Stretch
+    data: FileSection
     """The stored bytes in the file."""
     crc: int
     size: int
     """Bytes of its unpacked content."""
     deflated: bool = False
 
-    def pieces(self) -> Iterator[bytes]:
+    def iterate_pieces(self) -> Iterator[bytes]:
         """Yield its content, unpacked; never more than the declared size.
 
         Raises:
             Refused: it unpacks to another size, or not at all.
         """
         if not self.deflated:
-            yield from self.data.pieces()
+            yield from self.data.iterate_pieces()
             return
         unpacking, left = zlib.decompressobj(-zlib.MAX_WBITS), self.size
         try:
-            for packed in self.data.pieces():
+            for packed in self.data.iterate_pieces():
                 while packed or unpacking.unconsumed_tail:
                     piece = unpacking.decompress(packed or unpacking.unconsumed_tail, PIECE)
                     packed = b""
                     left -= len(piece)
                     if left < 0 or unpacking.unused_data:
-                        raise Refused(f"record {self.name} has more data than its header states")
+                        raise FileRefused(
+                            f"record {self.name} has more data than its header states"
+                        )
                     yield piece
                     if not piece and not unpacking.unconsumed_tail:
                         break
         except zlib.error as error:
-            raise Refused(f"record {self.name} cannot be unpacked: {error}") from None
+            raise FileRefused(f"record {self.name} cannot be unpacked: {error}") from None
         if left or not unpacking.eof:
-            raise Refused(f"record {self.name} has less data than its header states")
+            raise FileRefused(f"record {self.name} has less data than its header states")
 
-    def check(self) -> None:
+    def check_crc(self) -> None:
         """Compare the content with the checksum.
 
         Raises:
             Refused: it differs.
         """
         found = 0
-        for piece in self.pieces():
+        for piece in self.iterate_pieces():
             found = zlib.crc32(piece, found)
         if found != self.crc:
-            raise Refused(
+            raise FileRefused(
                 f"record {self.name}: its CRC-32 is {found:08x}, {self.crc:08x} was written"
             )
 
 
-class _Entry(NamedTuple):
+class _ZipEntry(NamedTuple):
     name: bytes
     flags: int
     crc: int
@@ -106,7 +108,7 @@ class _Entry(NamedTuple):
     """Header fields that readers ignore and whose value differs from torch's writer."""
 
 
-def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
+def read_records(whole: FileSection, *, deflated: bool = False) -> dict[str, ZipRecord]:
     """Return the records of a zip file by name, in file order.
 
     Args:
@@ -117,26 +119,28 @@ def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
         Refused: it is cut off, or anything in it is not as torch (or NumPy) writes it.
     """
     begin, stop, count, odd_end = _directory(whole)
-    entries = _entries(whole.read(begin, stop - begin), count, (0, _DEFLATED) if deflated else (0,))
-    found: dict[str, Record] = {}
+    entries = _parse_entries(
+        whole.read(begin, stop - begin), count, (0, _DEFLATED) if deflated else (0,)
+    )
+    found: dict[str, ZipRecord] = {}
     odd = {"its directory end": odd_end}
     at = 0
     for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset != at:
-            raise Refused(f"bytes {at} to {entry.offset} belong to no record, or to two")
-        name = _name(entry.name)
+            raise FileRefused(f"bytes {at} to {entry.offset} belong to no record, or to two")
+        name = _decode_name(entry.name)
         if name in found:
-            raise Refused(f"two records are called {name!r}")
-        data, at, words = _local(whole, entry, begin)
-        found[name] = Record(name, data, entry.crc, entry.size, entry.deflated)
+            raise FileRefused(f"two records are called {name!r}")
+        data, at, words = _read_local_header(whole, entry, begin)
+        found[name] = ZipRecord(name, data, entry.crc, entry.size, entry.deflated)
         odd[f"record {name}"] = (*entry.odd, *words)
     if at != begin:
-        raise Refused(f"bytes {at} to {begin} belong to no record")
-    _judge(odd)
+        raise FileRefused(f"bytes {at} to {begin} belong to no record")
+    _refuse_odd_header(odd)
     return found
 
 
-def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
+def _refuse_odd_header(odd: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse a file of torch's writer in which one header differs from all others.
 
     Args:
@@ -146,23 +150,23 @@ def _judge(odd: Mapping[str, tuple[str, ...]]) -> None:
         return  # made by another writer
     for what, words in odd.items():
         if 0 < len(words) <= _FEW:
-            raise Refused(
+            raise FileRefused(
                 f"{what} is damaged: torch writes something else as {', '.join(words)} of its head"
             )
 
 
-def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
+def _directory(whole: FileSection) -> tuple[int, int, int, tuple[str, ...]]:
     """Return begin, end and entry count of the central directory, and the odd fields of its end."""
     if whole.length < _END.size:
-        raise Refused("it is truncated: there is no directory at its end")
+        raise FileRefused("it is truncated: there is no directory at its end")
     place = whole.length - _END.size
     magic, disk, first, here, count, size, offset, comment = _END.unpack(
         whole.read(place, _END.size)
     )
     if magic != END_MAGIC or comment:
-        raise Refused("it is truncated, or data was appended: there is no directory at its end")
+        raise FileRefused("it is truncated, or data was appended: there is no directory at its end")
     if disk or first or here != count:
-        raise Refused("its directory speaks of several disks")
+        raise FileRefused("its directory speaks of several disks")
     stop, odd = place, ("all",) * (_FEW + 1)
     wide = _wide_directory(whole, place)
     if wide is not None:
@@ -173,19 +177,19 @@ def _directory(whole: Stretch) -> tuple[int, int, int, tuple[str, ...]]:
             (offset, wide[2], _WIDE),
         ):
             if short not in (long, blank):
-                raise Refused("its two directory ends disagree")
+                raise FileRefused("its two directory ends disagree")
         count, size, offset = wide[:3]
     if count > _MOST_RECORDS:
-        raise Refused(f"it claims to have {how_many(count, 'record')}")
+        raise FileRefused(f"it claims to have {how_many(count, 'record')}")
     if offset + size != stop:
-        raise Refused(
+        raise FileRefused(
             f"its directory does not end where its end begins ({offset} + {size} is not {stop})"
         )
     return offset, stop, count, odd
 
 
 def _wide_directory(
-    whole: Stretch, place: int
+    whole: FileSection, place: int
 ) -> tuple[int, int, int, int, tuple[str, ...]] | None:
     """Return count, size, offset, start and odd fields of the 64-bit end; None = there is none."""
     at = place - _LOCATOR.size
@@ -195,7 +199,7 @@ def _wide_directory(
     if magic != b"PK\x06\x07":
         return None
     if disk or disks != 1 or where + _END64.size != at:
-        raise Refused("the place of its 64-bit directory end is wrong")
+        raise FileRefused("the place of its 64-bit directory end is wrong")
     found = _END64.unpack(whole.read(where, _END64.size))
     if (
         found[0] != b"PK\x06\x06"
@@ -204,25 +208,25 @@ def _wide_directory(
         or found[5]
         or found[6] != found[7]
     ):
-        raise Refused("its 64-bit directory end is damaged")
+        raise FileRefused("its 64-bit directory end is damaged")
     odd = () if found[2:4] == _TORCH_END else ("the versions",)
     return found[7], found[8], found[9], where, odd
 
 
-def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
+def _parse_entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_ZipEntry]:
     entries = []
     at = 0
     for _ in range(count):
         if at + _ENTRY.size > len(raw):
-            raise Refused("its directory ends inside an entry")
+            raise FileRefused("its directory ends inside an entry")
         (magic, made, needed, flags, method, time, date, crc, packed, size, name_length, extra_length, comment_length,
          disk, internal, external, offset) = _ENTRY.unpack_from(raw, at)  # fmt: skip
         if magic != b"PK\x01\x02":
-            raise Refused("its directory is damaged")
+            raise FileRefused("its directory is damaged")
         at += _ENTRY.size
         stop = at + name_length + extra_length + comment_length
         if stop > len(raw):
-            raise Refused("its directory ends inside an entry")
+            raise FileRefused("its directory ends inside an entry")
         name = raw[at : at + name_length]
         extra = raw[at + name_length : at + name_length + extra_length]
         wide = _wide_numbers(extra)
@@ -230,14 +234,16 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
             wide.pop(0) if value == _WIDE and wide else value for value in (size, packed, offset)
         )
         if b"/code/" in name:
-            raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
+            raise FileRefused("it is a TorchScript archive, which holds code: it is not loaded")
         if method not in methods or (not method and packed != size):
-            raise Refused(
-                f"record {_name(name)} is compressed, in a way that its writer never does"
+            raise FileRefused(
+                f"record {_decode_name(name)} is compressed, in a way that its writer never does"
             )
         if flags & ~(_DESCRIPTOR | _UTF8) or disk:
-            raise Refused(f"record {_name(name)} has flags {flags:#x}, which its writer never sets")
-        odd = _odd(
+            raise FileRefused(
+                f"record {_decode_name(name)} has flags {flags:#x}, which its writer never sets"
+            )
+        odd = _nonzero_fields(
             {
                 "the version that made it": made,
                 "the version needed": needed,
@@ -250,14 +256,14 @@ def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
                 "the extra field": extra != _wide_field(size, packed, offset),
             }
         )
-        entries.append(_Entry(name, flags, crc, packed, size, offset, bool(method), odd))
+        entries.append(_ZipEntry(name, flags, crc, packed, size, offset, bool(method), odd))
         at = stop
     if at != len(raw):
-        raise Refused("its directory is longer than its entries")
+        raise FileRefused("its directory is longer than its entries")
     return entries
 
 
-def _odd(words: Mapping[str, int]) -> tuple[str, ...]:
+def _nonzero_fields(words: Mapping[str, int]) -> tuple[str, ...]:
     """Return the names of the fields that are not 0."""
     if any(words.values()):
         return tuple(name for name, value in words.items() if value)
@@ -273,7 +279,7 @@ def _wide_field(size: int, packed: int, offset: int) -> bytes:
     return b""
 
 
-def _is_padded(extra: bytes, entry: _Entry) -> bool:
+def _is_padded(extra: bytes, entry: _ZipEntry) -> bool:
     """Return whether the extra field before a content is as torch's writer pads it.
 
     That writer does not know the packed length yet.
@@ -302,21 +308,23 @@ def _wide_numbers(extra: bytes) -> list[int]:
     return []
 
 
-def _name(raw: bytes) -> str:
+def _decode_name(raw: bytes) -> str:
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise Refused("the name of a record is not text") from None
+        raise FileRefused("the name of a record is not text") from None
     if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
-        raise Refused(f"a record is called {name!r}")
+        raise FileRefused(f"a record is called {name!r}")
     return name
 
 
-def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tuple[str, ...]]:
+def _read_local_header(
+    whole: FileSection, entry: _ZipEntry, limit: int
+) -> tuple[FileSection, int, tuple[str, ...]]:
     """Return a record's content, the start of the next record, and the odd fields of its header."""
-    shown = _name(entry.name)
+    shown = _decode_name(entry.name)
     if entry.offset + _LOCAL.size > limit:
-        raise Refused(f"record {shown} begins behind the records")
+        raise FileRefused(f"record {shown} begins behind the records")
     magic, needed, flags, method, time, date, crc, packed, size, name_length, extra_length = (
         _LOCAL.unpack(whole.read(entry.offset, _LOCAL.size))
     )
@@ -327,13 +335,15 @@ def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tup
         or at + name_length + extra_length + entry.packed > limit
         or whole.read(at, name_length) != entry.name
     ):
-        raise Refused(f"record {shown} says something else of itself than the directory says of it")
+        raise FileRefused(
+            f"record {shown} says something else of itself than the directory says of it"
+        )
     at += name_length
     extra = whole.read(at, extra_length)
     at += extra_length
-    data = whole.part(at, entry.packed)
+    data = whole.subsection(at, entry.packed)
     at += entry.packed
-    odd = _odd(
+    odd = _nonzero_fields(
         {
             "the version needed": needed,
             "the time": time,
@@ -344,16 +354,18 @@ def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int, tup
     )
     if flags & _DESCRIPTOR:
         if crc not in (0, entry.crc):
-            raise Refused(f"record {shown} has another checksum than in the directory")
+            raise FileRefused(f"record {shown} has another checksum than in the directory")
         return data, at + _descriptor(whole, entry, at, limit), odd
     wide = _wide_numbers(extra)
     size, packed = (wide.pop(0) if value == _WIDE and wide else value for value in (size, packed))
     if (crc, size, packed) != (entry.crc, entry.size, entry.packed):
-        raise Refused(f"record {shown} says something else of itself than the directory says of it")
+        raise FileRefused(
+            f"record {shown} says something else of itself than the directory says of it"
+        )
     return data, at, odd
 
 
-def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:
+def _descriptor(whole: FileSection, entry: _ZipEntry, at: int, limit: int) -> int:
     """Return the length of the data descriptor after a record: checksum and lengths once more."""
     for form in ("<4sIII", "<4sIQQ"):
         length = struct.calcsize(form)
@@ -363,4 +375,6 @@ def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:
             b"PK\x07\x08", entry.crc, entry.packed, entry.size
         ):  # fmt: skip
             return length
-    raise Refused(f"what follows record {_name(entry.name)} is not its checksum and its length")
+    raise FileRefused(
+        f"what follows record {_decode_name(entry.name)} is not its checksum and its length"
+    )

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.ui.app import MetPlatforms, RgtApp
-    from rgt_tui.ui.box_pulls import Pull
-    from rgt_tui.ui.box_status import assess, choose_log, mark, spend_parts, standing
+    from rgt_tui.ui.app import RgtApp, SeenPlatforms
+    from rgt_tui.ui.box_pulls import BoxPull
+    from rgt_tui.ui.box_status import assess_box, choose_log, health_mark, spend_parts, status_label
     from rgt_tui.ui.clipboard import (
         MOST_OSC52_BYTES,
-        Copied,
+        ClipboardText,
         copied_path,
-        take_along,
+        copy_to_clipboard,
         write_screenshot,
     )
     from rgt_tui.ui.commands import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         SCREEN,
         SCREENS,
         Command,
-        bindings,
+        build_bindings,
         choose_keys,
         commands_by_screen,
         key_for,
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
         keys_page,
         screen_class,
     )
-    from rgt_tui.ui.compositing import ON, TightCompositor, TightUpdate, drawn, turned
+    from rgt_tui.ui.compositing import ON, TightCompositor, TightUpdate, draw_pieces, switch_style
     from rgt_tui.ui.curve_words import (
-        density,
-        differences,
-        entries,
-        notes,
+        build_legend_entries,
+        describe_density,
+        list_differences,
+        list_notes,
         nothing_to_draw,
         options_of,
         settings_of,
     )
-    from rgt_tui.ui.enduring import report, report_path, short, words
+    from rgt_tui.ui.enduring import append_traceback, describe_error, report_path, shorten_path
     from rgt_tui.ui.exports import (
         NotExported,
+        check_suffix,
         export_name,
+        export_points,
         phases_markdown,
-        points,
-        proposed,
-        wanted,
-        write,
+        propose_file_name,
+        write_export,
     )
     from rgt_tui.ui.key_turns import (
         EVERY_SECONDS,
@@ -63,25 +63,31 @@ if TYPE_CHECKING:
         WAITS_SECONDS,
         QuietGarbage,
         SteadyStylesheet,
-        parsing,
+        parse_in_steps,
     )
-    from rgt_tui.ui.legends import legend_of, states
-    from rgt_tui.ui.mouse import BACK_KEY, extra_button, hear_back_button, hinted, marked_text
+    from rgt_tui.ui.legends import legend_of, state_legend
+    from rgt_tui.ui.mouse import (
+        BACK_KEY,
+        extra_button,
+        find_hinted_command,
+        hear_back_button,
+        marked_text,
+    )
     from rgt_tui.ui.notation import (
         ASCII,
         UNICODE,
-        choose,
-        clock,
+        choose_glyphs,
+        clock_or_dash,
         compact_time,
-        glyphs,
-        percent,
-        stopwatch,
+        current_glyphs,
+        format_position_time,
+        percent_or_dash,
     )
-    from rgt_tui.ui.palette import Entry, Finder, found, score
+    from rgt_tui.ui.palette import PaletteEntry, PaletteProvider, find_entries, score_entry
     from rgt_tui.ui.preferences import (
         Preferences,
         PreferencesError,
-        clashes,
+        find_clashes,
         is_key,
         parse_preferences,
         preferences_path,
@@ -93,12 +99,12 @@ if TYPE_CHECKING:
     from rgt_tui.ui.themes import THEMES, themes_of
     from rgt_tui.ui.widgets.fleet_rows.since_lines import (
         AWAY_S,
-        Visits,
+        UserVisits,
         day_of,
         idle_since,
-        keep_looks,
-        looked_path,
-        read_looks,
+        read_visits,
+        visits_path,
+        write_visits,
     )
 
 __all__ = [
@@ -122,115 +128,117 @@ __all__ = [
     "THEMES",
     "UNICODE",
     "WAITS_SECONDS",
+    "BoxPull",
+    "ClipboardText",
     "Command",
-    "Copied",
-    "Entry",
-    "Finder",
-    "MetPlatforms",
     "NotExported",
+    "PaletteEntry",
+    "PaletteProvider",
     "Preferences",
     "PreferencesError",
-    "Pull",
     "QuietGarbage",
     "RgtApp",
+    "SeenPlatforms",
     "SteadyStylesheet",
     "TightCompositor",
     "TightUpdate",
-    "Visits",
-    "assess",
-    "bindings",
-    "choose",
+    "UserVisits",
+    "append_traceback",
+    "assess_box",
+    "build_bindings",
+    "build_legend_entries",
+    "check_suffix",
+    "choose_glyphs",
     "choose_keys",
     "choose_log",
-    "clashes",
-    "clock",
+    "clock_or_dash",
     "commands_by_screen",
     "compact_time",
     "copied_path",
+    "copy_to_clipboard",
+    "current_glyphs",
     "day_of",
-    "density",
-    "differences",
-    "drawn",
-    "entries",
+    "describe_density",
+    "describe_error",
+    "draw_pieces",
     "export_name",
+    "export_points",
     "extra_button",
-    "found",
-    "glyphs",
+    "find_clashes",
+    "find_entries",
+    "find_hinted_command",
+    "format_position_time",
+    "health_mark",
     "hear_back_button",
-    "hinted",
     "idle_since",
     "is_key",
-    "keep_looks",
     "key_for",
     "key_name",
     "keys_page",
     "know_quirks",
     "legend_of",
-    "looked_path",
-    "mark",
+    "list_differences",
+    "list_notes",
     "marked_text",
-    "notes",
     "nothing_to_draw",
     "options_of",
+    "parse_in_steps",
     "parse_preferences",
-    "parsing",
-    "percent",
+    "percent_or_dash",
     "phases_markdown",
-    "points",
     "preferences_path",
-    "proposed",
-    "read_looks",
+    "propose_file_name",
     "read_preferences",
+    "read_visits",
     "remember_theme",
-    "report",
     "report_path",
-    "score",
+    "score_entry",
     "screen_class",
     "settings_of",
-    "short",
+    "shorten_path",
     "spend_parts",
-    "standing",
-    "states",
-    "stopwatch",
-    "take_along",
+    "state_legend",
+    "status_label",
+    "switch_style",
     "themes_of",
-    "turned",
-    "wanted",
+    "visits_path",
     "with_theme",
-    "words",
-    "write",
+    "write_export",
     "write_screenshot",
+    "write_visits",
 ]
 
 __getattr__ = imported_later(
     __name__,
     {
-        "app": "MetPlatforms RgtApp",
-        "box_pulls": "Pull",
-        "box_status": "assess choose_log mark spend_parts standing",
-        "clipboard": "Copied MOST_OSC52_BYTES copied_path take_along write_screenshot",
+        "app": "SeenPlatforms RgtApp",
+        "box_pulls": "BoxPull",
+        "box_status": "assess_box choose_log health_mark spend_parts status_label",
+        "clipboard": "ClipboardText MOST_OSC52_BYTES copied_path copy_to_clipboard write_screenshot",
         "commands": (
-            "APP BOX_TARGET Command LOG_LINES MOVE REPLAY SCREEN SCREENS bindings choose_keys "
+            "APP BOX_TARGET Command LOG_LINES MOVE REPLAY SCREEN SCREENS build_bindings choose_keys "
             "commands_by_screen key_for key_name keys_page screen_class"
         ),
-        "compositing": "ON TightCompositor TightUpdate drawn turned",
-        "curve_words": "density differences entries notes nothing_to_draw options_of settings_of",
-        "enduring": "report report_path short words",
-        "exports": "NotExported export_name phases_markdown points proposed wanted write",
+        "compositing": "ON TightCompositor TightUpdate draw_pieces switch_style",
+        "curve_words": "describe_density list_differences build_legend_entries list_notes "
+        "nothing_to_draw options_of settings_of",
+        "enduring": "append_traceback report_path shorten_path describe_error",
+        "exports": "NotExported export_name phases_markdown export_points propose_file_name check_suffix write_export",
         "key_turns": (
             "EVERY_SECONDS LATEST_SECONDS MIDDLE NEVER REST_SECONDS WAITS_SECONDS QuietGarbage "
-            "SteadyStylesheet parsing"
+            "SteadyStylesheet parse_in_steps"
         ),
-        "legends": "legend_of states",
-        "mouse": "BACK_KEY extra_button hear_back_button hinted marked_text",
-        "notation": "ASCII UNICODE choose clock compact_time glyphs percent stopwatch",
-        "palette": "Entry Finder found score",
+        "legends": "legend_of state_legend",
+        "mouse": "BACK_KEY extra_button hear_back_button find_hinted_command marked_text",
+        "notation": "ASCII UNICODE choose_glyphs clock_or_dash compact_time current_glyphs "
+        "percent_or_dash format_position_time",
+        "palette": "PaletteEntry PaletteProvider find_entries score_entry",
         "preferences": (
-            "Preferences PreferencesError clashes is_key parse_preferences preferences_path "
+            "Preferences PreferencesError find_clashes is_key parse_preferences preferences_path "
             "read_preferences remember_theme with_theme"
         ),
         "terminal_quirks": "know_quirks",
         "themes": "THEMES themes_of",
-        "widgets.fleet_rows.since_lines": "AWAY_S Visits day_of idle_since keep_looks looked_path read_looks",
+        "widgets.fleet_rows.since_lines": "AWAY_S UserVisits day_of idle_since write_visits visits_path read_visits",
     },
 )

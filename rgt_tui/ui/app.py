@@ -24,11 +24,18 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rgt_tui.fleet import FirstSteps, FleetSource
-from rgt_tui.model import FleetState, Link, Profile, Spot, is_gone
+from rgt_tui.model import FleetState, LinkState, Profile, ScreenPosition, is_gone
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
-from rgt_tui.ui.commands import APP, bindings, choose_keys, key_for, screen_class
-from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
+from rgt_tui.ui.commands import APP, build_bindings, choose_keys, key_for, screen_class
+from rgt_tui.ui.enduring import (
+    NO_TERMINAL,
+    FaultTolerant,
+    append_traceback,
+    describe_error,
+    report_path,
+    shorten_path,
+)
 from rgt_tui.ui.key_turns import (
     LATEST_S,
     REST_SECONDS,
@@ -40,13 +47,13 @@ from rgt_tui.ui.key_turns import (
 )
 from rgt_tui.ui.legends import legend_of
 from rgt_tui.ui.mouse import hear_back_button
-from rgt_tui.ui.notation import plain
+from rgt_tui.ui.notation import make_displayable
 from rgt_tui.ui.preferences import UNCHANGED, Preferences, remember_theme
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
-from rgt_tui.ui.widgets.fleet_rows.since_lines import LastLook, looked_path
+from rgt_tui.ui.widgets.fleet_rows.since_lines import LastActivity, visits_path
 
 TICK_SECONDS = 0.5
 """Minimum time between two automatic redraws, however often the fleet sends."""
@@ -65,25 +72,25 @@ LOOKS = (events.Key, events.Paste, events.MouseDown, events.AppFocus)
 """Events that prove that a person is present."""
 
 
-class MetPlatforms(Protocol):
+class SeenPlatforms(Protocol):
     """Remembers which platform pages the person has seen. It may block, so it runs in a worker."""
 
-    async def knows(self, profile: Profile) -> bool:
+    async def has_seen(self, profile: Profile) -> bool:
         """Return whether the person has seen the current version of the page."""
         ...
 
-    async def remember(self, profile: Profile) -> str | None:
+    async def record_seen(self, profile: Profile) -> str | None:
         """Record that the page was shown; return why that failed, or None."""
         ...
 
 
-def _palette() -> type:
-    from rgt_tui.ui.palette import Finder
+def _palette_class() -> type:
+    from rgt_tui.ui.palette import PaletteProvider
 
-    return Finder
+    return PaletteProvider
 
 
-class RgtApp(Enduring, App[None]):
+class RgtApp(FaultTolerant, App[None]):
     """The terminal dashboard.
 
     Args:
@@ -102,9 +109,9 @@ class RgtApp(Enduring, App[None]):
     """
 
     CSS_PATH = "app.tcss"
-    COMMANDS: ClassVar = {_palette}
+    COMMANDS: ClassVar = {_palette_class}
     BINDINGS: ClassVar = [
-        *bindings(APP),
+        *build_bindings(APP),
         Binding("ctrl+c", "help_quit", show=False, system=True),
     ]
     ENDURES: ClassVar[bool] = True
@@ -126,7 +133,7 @@ class RgtApp(Enduring, App[None]):
         preferences: Preferences = UNCHANGED,
         remember: Path | None = None,
         first_steps: FirstSteps | None = None,
-        met: MetPlatforms | None = None,
+        met: SeenPlatforms | None = None,
     ) -> None:
         super().__init__()
         # Textual's driver assumes 80 x 24 for a terminal without a size (0 x 0), Rich 80 x 25.
@@ -155,7 +162,7 @@ class RgtApp(Enduring, App[None]):
         self._garbage = QuietGarbage()
         self._keys = KeyTurns(self, self._garbage)
         self.pulls = BoxPulls(self)
-        self.last_look = LastLook(self, looked_path(os.environ))
+        self.last_look = LastActivity(self, visits_path(os.environ))
         self._met = met
         self._asked_of: dict[str, bool | None] = {}
         """Whether to show a platform's page, by its id; None = not known yet, or already shown."""
@@ -166,7 +173,7 @@ class RgtApp(Enduring, App[None]):
         """Screens that failed and are being closed."""
         self.animation_level = "none"
         hear_back_button()
-        know_quirks(self._types)
+        know_quirks(self._is_typing)
         for theme in THEMES:
             self.register_theme(theme)
         self.preferences = preferences
@@ -198,8 +205,8 @@ class RgtApp(Enduring, App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Handle a key or a paste only after everything typed before it has had its effect."""
         if isinstance(event, LOOKS):
-            self.last_look.look()
-            self._garbage.typed()
+            self.last_look.record_activity()
+            self._garbage.note_input()
         if event.is_forwarded or not isinstance(event, Typed) or self._keys.has_turn(event):
             await super().on_event(event)
 
@@ -213,11 +220,11 @@ class RgtApp(Enduring, App[None]):
             self.set_keymap(self.preferences.keymap)
         self.call_after_refresh(self._garbage.begin)
         if self.first_steps is None:
-            self.call_after_refresh(self.begin)
+            self.call_after_refresh(self.start_fleet)
         else:
             self.push_screen(cast("Screen[None]", screen_class("welcome")(None)))
-        self.set_interval(TICK_SECONDS, self.beat)
-        self.set_interval(REST_SECONDS, self._garbage.look)
+        self.set_interval(TICK_SECONDS, self.redraw_in_steps)
+        self.set_interval(REST_SECONDS, self._garbage.collect_if_due)
         self.set_timer(LATEST_S, self.begin_warm_up)
 
     def begin_warm_up(self) -> None:
@@ -241,10 +248,10 @@ class RgtApp(Enduring, App[None]):
         self._make_fleet = make
         self.hint_text = said
         self.pop_screen()
-        self.begin()
+        self.start_fleet()
 
     @property
-    def farewell(self) -> str:
+    def farewell_line(self) -> str:
         """The line to print after leaving."""
         if self._farewell is not None:
             return self._farewell
@@ -257,7 +264,7 @@ class RgtApp(Enduring, App[None]):
     @work(
         exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet"
     )
-    async def begin(self) -> None:
+    async def start_fleet(self) -> None:
         """Make the fleet and start it; show the error if that fails."""
         self.failure = None
         self.starting = True
@@ -266,17 +273,17 @@ class RgtApp(Enduring, App[None]):
             if fleet is None:
                 fleet = self._make_fleet()
                 self.fleet = fleet
-                self._unsubscribe = fleet.subscribe(self._take)
-                fleet.give_way(lambda: self._keys.busy)
-                self._take(fleet.state)
+                self._unsubscribe = fleet.subscribe(self._store_state)
+                fleet.delay_while_busy(lambda: self._keys.is_busy)
+                self._store_state(fleet.state)
             for screen in self.screen_stack:
                 if isinstance(screen, FleetScreen):
-                    screen.attach(fleet)
+                    screen.attach_fleet(fleet)
             self.tick(force=True)
-            await self.last_look.begin(fleet)
+            await self.last_look.load_visits(fleet)
             await fleet.start()
             self.starting = False
-            self._take(fleet.state)
+            self._store_state(fleet.state)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # after any failure the person must be told what to do
@@ -285,12 +292,12 @@ class RgtApp(Enduring, App[None]):
                 if isinstance(screen, FleetScreen):
                     screen.show_failure(error)
 
-    def _take(self, state: FleetState) -> None:
+    def _store_state(self, state: FleetState) -> None:
         """Keep the newest state until the next redraw tick."""
         self._newest = state
 
     @property
-    def source(self) -> FleetSource | None:
+    def shown_fleet(self) -> FleetSource | None:
         """The fleet shown by the top screens: the live one, or an earlier moment of it."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FleetAwareScreen) and screen.has_fleet:
@@ -299,34 +306,34 @@ class RgtApp(Enduring, App[None]):
 
     @work(group="beat", exit_on_error=False, description="draw waiting updates")
     async def draw_soon(self) -> None:
-        """Draw the newest state on the top screen as `beat` does.
+        """Draw the newest state on the top screen as `redraw_in_steps` does.
 
         The old frame stays until then.
         """
-        await self.beat(force=True)
+        await self.redraw_in_steps(force=True)
 
-    async def beat(self, *, force: bool = False) -> None:
+    async def redraw_in_steps(self, *, force: bool = False) -> None:
         """Redraw like `tick`, but in steps, so that keys pressed meanwhile are handled first."""
         async with self._beating:  # two at once would assess the same boxes twice
-            await self._beat(force=force)
+            await self._redraw_locked(force=force)
 
-    async def _beat(self, *, force: bool) -> None:
-        due = self._due(force=force)
+    async def _redraw_locked(self, *, force: bool) -> None:
+        due = self._find_due_state(force=force)
         if due is None:
             return
         top = self.screen
         if isinstance(top, FleetAwareScreen) and top.has_fleet:
             try:
-                await self._keys.behind(top.judging(*due))
+                await self._keys.run_between_keys(top.assess_in_steps(*due))
             except Exception as error:
-                if not self.endure(top, error):
+                if not self.report_screen_fault(top, error):
                     raise
         if top is self.screen:  # another screen has drawn the state when it opened
-            self._hand_on(*due)
+            self._pass_state(*due)
 
-    def _due(self, *, force: bool = False) -> tuple[FleetState, float] | None:
+    def _find_due_state(self, *, force: bool = False) -> tuple[FleetState, float] | None:
         """Return the state to draw and the time, if either has changed enough; else None."""
-        source = self.source
+        source = self.shown_fleet
         if source is None or self._newest is None or not self.is_running:
             return None
         is_now = source is self.fleet
@@ -338,35 +345,35 @@ class RgtApp(Enduring, App[None]):
 
     def tick(self, *, force: bool = False) -> None:
         """Pass the newest state to the top screen, if it or the time has changed."""
-        due = self._due(force=force)
+        due = self._find_due_state(force=force)
         if due is not None:
-            self._hand_on(*due)
+            self._pass_state(*due)
 
-    def _hand_on(self, newest: FleetState, now: float) -> None:
+    def _pass_state(self, newest: FleetState, now: float) -> None:
         if not self.is_running:
             return
-        is_now = self.source is self.fleet
+        is_now = self.shown_fleet is self.fleet
         if is_now:
-            self._leave_gone(newest)
+            self._close_removed_boxes(newest)
         top = self.screen
         if isinstance(top, FleetAwareScreen) or isinstance(top, StateSink):  # noqa: SIM101  (the first is quick)
             self._drawn, self._drawn_at = newest, now
             try:
                 top.receive_state(newest, now)
             except Exception as error:
-                if not (isinstance(top, MessagePump) and self.endure(top, error)):
+                if not (isinstance(top, MessagePump) and self.report_screen_fault(top, error)):
                     raise
-        if is_now and not self.ask_next():
+        if is_now and not self.show_next_question():
             self.introduce()
         if self.warm is None and any(box.sample is not None for box in newest.boxes):
             self.begin_warm_up()
 
-    def _leave_gone(self, state: FleetState) -> None:
+    def _close_removed_boxes(self, state: FleetState) -> None:
         """Close the screens of a box that is no longer in the fleet file, with a hint."""
         name = getattr(self.screen, "box_name", None)
         if (
             not isinstance(name, str)
-            or state.box(name) is not None
+            or state.find_box(name) is not None
             or self.screen is self.screen_stack[0]
         ):
             return
@@ -375,7 +382,7 @@ class RgtApp(Enduring, App[None]):
             f"{name} is no longer in the fleet file"
         )
 
-    def _types(self) -> bool:
+    def _is_typing(self) -> bool:
         """Return whether the keyboard goes into an entry.
 
         Called in the thread that reads the terminal, where Textual knows no active app.
@@ -394,39 +401,39 @@ class RgtApp(Enduring, App[None]):
         ):
             return
         for box in state.boxes:
-            if box.link is not Link.LIVE or (box.hello is None and box.sample is None):
+            if box.link is not LinkState.LIVE or (box.hello is None and box.sample is None):
                 continue
-            profile = fleet.profile(box.spec.name)
+            profile = fleet.profile_of(box.spec.name)
             if profile.id not in self._asked_of:
                 self._asked_of[profile.id] = None
-                self.ask_whether_met(profile)
+                self.check_platform_seen(profile)
             elif self._asked_of[profile.id]:
                 self._asked_of[profile.id] = None
                 self.open_screen("first contact", box.spec.name)
                 return
 
     @work(group="met", exit_on_error=False, description="ask whether a platform was met")
-    async def ask_whether_met(self, profile: Profile) -> None:
+    async def check_platform_seen(self, profile: Profile) -> None:
         """Check whether to show the page of a platform."""
         assert self._met is not None
-        self._asked_of[profile.id] = not await self._met.knows(profile)
+        self._asked_of[profile.id] = not await self._met.has_seen(profile)
 
     def platform_seen(self, profile: Profile) -> None:
         """Record that the person has seen the page of a platform."""
         self._asked_of[profile.id] = None
         if self._met is not None:
-            self.remember_met(profile)
+            self.save_platform_seen(profile)
 
     @work(group="met", exit_on_error=False, description="remember that a platform was met")
-    async def remember_met(self, profile: Profile) -> None:
+    async def save_platform_seen(self, profile: Profile) -> None:
         """Save it; show a hint on failure, because the page will open again."""
         assert self._met is not None
-        if (trouble := await self._met.remember(profile)) is not None:
+        if (trouble := await self._met.record_seen(profile)) is not None:
             cast("FleetAwareScreen", self.screen).hint(
                 f"could not save that it was read: {trouble}"
             )
 
-    def ask_next(self, *, again: bool = False) -> bool:
+    def show_next_question(self, *, again: bool = False) -> bool:
         """Show the oldest question that was not postponed; with `again`, postponed ones, too.
 
         A question opens by itself only over the fleet and the box screen, and never while the
@@ -452,7 +459,9 @@ class RgtApp(Enduring, App[None]):
         self.push_screen(QuestionScreen(self.fleet, waiting[0], unasked=not again))
         return True
 
-    def endure(self, who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
+    def report_screen_fault(
+        self, who: MessagePump, error: Exception, *, opening: bool = False
+    ) -> bool:
         """Report that a screen or widget failed, and go on; return False if the app cannot."""
         gone = isinstance(error, OSError) and error.errno in NO_TERMINAL
         if not self.ENDURES or gone or not self.is_running or not self._dom_ready:
@@ -466,25 +475,25 @@ class RgtApp(Enduring, App[None]):
             return True  # a consequence of the fault that closed it
         stays = not isinstance(screen, ModalScreen) and bool(screen.query("#event"))
         stays = screen is self.screen_stack[0] or (stays and not (opening and who is screen))
-        failed = f"{'this screen' if stays else place} failed: {words(error)}"
+        failed = f"{'this screen' if stays else place} failed: {describe_error(error)}"
         said, now = self.faults.get(failed), time.monotonic()
         if said is None and len(self.faults) < MOST_FAULTS:
             self.log.error(failed)
             path = report_path(os.environ)
-            if report(path, f"{place}: {type(who).__name__}", error):
-                where = f"reported in {short(path)}"
+            if append_traceback(path, f"{place}: {type(who).__name__}", error):
+                where = f"reported in {shorten_path(path)}"
             else:
-                where = f"and {short(path)} cannot be written"
+                where = f"and {shorten_path(path)} cannot be written"
             self._reports[failed] = where
         if not stays:
             self._taken_away.add(screen)
         elif said is not None and now - said < FAULT_SECONDS:
             return True
         self.faults[failed] = now
-        self.call_later(self._say_failed, screen, failed)
+        self.call_later(self._show_screen_failure, screen, failed)
         return True
 
-    def _say_failed(self, screen: Screen[object], failed: str) -> None:
+    def _show_screen_failure(self, screen: Screen[object], failed: str) -> None:
         """Show on the event line that a screen failed; close it if it did not open, or is a dialog.
 
         A dialog that is not shown completely must not be answered.
@@ -496,23 +505,27 @@ class RgtApp(Enduring, App[None]):
         try:
             cast("FleetAwareScreen", self.screen).hint(text, FAULT_SECONDS)
         except Exception:
-            self.notify(plain(text), severity="error", timeout=FAULT_SECONDS, markup=False)
+            self.notify(
+                make_displayable(text), severity="error", timeout=FAULT_SECONDS, markup=False
+            )
 
     def _handle_exception(self, error: Exception) -> None:
         """Go on after an error that Textual caught in a timer, a callback or its own widgets."""
-        if not self.endure(active_message_pump.get(self), error):
+        if not self.report_screen_fault(active_message_pump.get(self), error):
             super()._handle_exception(error)
 
-    def open_screen(self, place: str, box_name: str | None, spot: Spot | None = None) -> None:
+    def open_screen(
+        self, place: str, box_name: str | None, spot: ScreenPosition | None = None
+    ) -> None:
         """Open a screen, at a spot if it supports that."""
-        source = self.source
+        source = self.shown_fleet
         if source is None:
             return
-        if source.is_past and place == "time machine":
-            self._travel(spot)
+        if source.shows_past_moment and place == "time machine":
+            self._return_to_moment(spot)
             return
         if source.plays_back and place == "time machine":
-            cast("FleetAwareScreen", self.screen).go_in_replay(spot)
+            cast("FleetAwareScreen", self.screen).seek_replay(spot)
             return
         if source.why_nothing and place == "teardown":
             cast("FleetAwareScreen", self.screen).hint(source.why_nothing)
@@ -520,7 +533,7 @@ class RgtApp(Enduring, App[None]):
         if self.readonly and place == "teardown":
             self._hint_readonly()
             return
-        box = source.state.box(box_name) if box_name is not None else None
+        box = source.state.find_box(box_name) if box_name is not None else None
         if place == "teardown" and box is not None and is_gone(box.meter):
             from rgt_tui.ui.screens.receipt import ReceiptScreen
 
@@ -532,7 +545,7 @@ class RgtApp(Enduring, App[None]):
             screen.spot = spot
         self.push_screen(screen)
 
-    def _travel(self, spot: Spot | None) -> None:
+    def _return_to_moment(self, spot: ScreenPosition | None) -> None:
         """Return to the time machine below, and to another moment if the spot has one."""
         from rgt_tui.ui.screens.time_machine import TimeMachineScreen
 
@@ -540,7 +553,7 @@ class RgtApp(Enduring, App[None]):
             self.pop_screen()
         top = self.screen
         if isinstance(top, TimeMachineScreen) and spot is not None and spot.at is not None:
-            top.travel(spot.at)
+            top.go_to_time(spot.at)
 
     def return_to(self, place: str, box_name: str | None) -> None:
         """Close the screens above a screen; if it is not open, open it over the fleet."""
@@ -568,10 +581,10 @@ class RgtApp(Enduring, App[None]):
         if isinstance(screen, FleetAwareScreen):
             offered = screen.offered()
             without = len(screen.commands()) - len(offered)
-            self.push_screen(HelpScreen(offered, place, screen.legend(), without))
+            self.push_screen(HelpScreen(offered, place, screen.build_legend(), without))
             return
         own = getattr(screen, "commands", None)
-        commands = tuple(map(self.preferences.keyed, own() if callable(own) else APP))
+        commands = tuple(map(self.preferences.apply_keys, own() if callable(own) else APP))
         self.push_screen(HelpScreen(commands, place, legend_of(place)))
 
     def action_next_theme(self) -> None:
@@ -580,21 +593,21 @@ class RgtApp(Enduring, App[None]):
         here = names.index(self.theme) if self.theme in names else -1
         self.theme = names[(here + 1) % len(names)]
         if self._remember is None:
-            self._say_below(f"theme {self.theme}", SAID_SECONDS)
+            self._hint_below_dialog(f"theme {self.theme}", SAID_SECONDS)
         else:
-            self._keep_theme(self._remember, self.theme)
+            self._save_theme(self._remember, self.theme)
 
     @work(exclusive=True, group="theme", exit_on_error=False, description="remember the theme")
-    async def _keep_theme(self, path: Path, theme: str) -> None:
+    async def _save_theme(self, path: Path, theme: str) -> None:
         await asyncio.sleep(0)  # if the key is pressed twice, the second press wins
-        self._say_below(await asyncio.to_thread(remember_theme, path, theme), SAID_SECONDS)
+        self._hint_below_dialog(await asyncio.to_thread(remember_theme, path, theme), SAID_SECONDS)
 
     def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
         """Write the screen as SVG to the first writable directory, and show the path."""
         svg, hint = self.export_screenshot(), getattr(self.screen, "hint", None)
-        self._put_screenshot(svg, hint if callable(hint) else self._say_below)
+        self._put_screenshot(svg, hint if callable(hint) else self._hint_below_dialog)
 
-    def _say_below(self, text: str, seconds: float) -> None:
+    def _hint_below_dialog(self, text: str, seconds: float) -> None:
         """Show a hint on the event line of the screen below a dialog."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FleetAwareScreen):
@@ -629,7 +642,7 @@ class RgtApp(Enduring, App[None]):
         self._stopped = True
         if self._unsubscribe is not None:
             self._unsubscribe()
-        await self.last_look.keep()
+        await self.last_look.save_visits()
         if self.fleet is not None:
             try:
                 await asyncio.wait_for(self.fleet.stop(), STOP_SECONDS)

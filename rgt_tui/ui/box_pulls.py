@@ -9,14 +9,14 @@ import msgspec
 from msgspec.structs import replace
 from textual.worker import Worker
 
-from rgt_tui.fleet import FleetSource, Pulled
+from rgt_tui.fleet import FleetSource, PullResult
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import plain
+from rgt_tui.ui.notation import make_displayable
 
 if TYPE_CHECKING:
     from textual.app import App
 
-    from rgt_tui.profiles import Toll
+    from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
 TOLD_SECONDS = 30.0
@@ -26,16 +26,16 @@ MOST_PAST = 50
 KEPT = "files that have arrived are kept; the next pull resumes"
 
 
-class Pull(msgspec.Struct, frozen=True):
+class BoxPull(msgspec.Struct, frozen=True):
     """One pull of directories of a box."""
 
     paths: tuple[str, ...]
     progress: PullProgress | None = None
     plan: str = ""
     """What is fetched, where to, and what its traffic costs; empty = not known yet."""
-    asks: Toll | None = None
+    asks: TransferCost | None = None
     """The price that the person must agree to before the first byte; None = none, or agreed."""
-    end: Pulled | None = None
+    end: PullResult | None = None
     stopped: bool = False
     """Whether the person stopped it."""
     cut_off: bool = False
@@ -48,7 +48,7 @@ class Pull(msgspec.Struct, frozen=True):
     """It ran when its box last reported; whether it still does is unknown."""
 
     @property
-    def under_way(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is running."""
         return self.ended_at is None and not self.unseen
 
@@ -62,102 +62,106 @@ class BoxPulls:
 
     def __init__(self, app: App[None]) -> None:
         self._app = app
-        self._pulls: dict[str, Pull] = {}
-        self._past: list[tuple[str, Pull]] = []
+        self._pulls: dict[str, BoxPull] = {}
+        self._past: list[tuple[str, BoxPull]] = []
         self._workers: dict[str, Worker[None]] = {}
         self._answers: dict[str, asyncio.Future[None]] = {}
-        self._agreed: dict[str, tuple[frozenset[str], Toll]] = {}
+        self._agreed: dict[str, tuple[frozenset[str], TransferCost]] = {}
         """Paths and price that were agreed to for the newest pull of each box; removed when it
         completes."""
 
-    def of(self, box: str) -> Pull | None:
+    def find_pull(self, box: str) -> BoxPull | None:
         """Return the newest pull of a box, running or ended."""
         return self._pulls.get(box)
 
-    def every(self) -> list[tuple[str, Pull]]:
+    def list_pulls(self) -> list[tuple[str, BoxPull]]:
         """Return all pulls of this rgt with their boxes: running ones first, then by end."""
         known = [*self._past, *self._pulls.items()]
         return sorted(
             known,
-            key=lambda one: (not one[1].under_way, -(one[1].ended_at or one[1].began_at or 0.0)),
+            key=lambda one: (not one[1].is_running, -(one[1].ended_at or one[1].began_at or 0.0)),
         )
 
     def start(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
         """Pull directories of a box, unless a pull of it is running."""
         before = self._pulls.get(box)
-        if before is not None and before.under_way:
+        if before is not None and before.is_running:
             return
         if before is not None:
             self._past = [*self._past, (box, before)][-MOST_PAST:]
-        self._pulls[box] = Pull(paths, began_at=fleet.now())
+        self._pulls[box] = BoxPull(paths, began_at=fleet.now())
         self._workers[box] = self._app.run_worker(
-            self._run(fleet, box, paths),
+            self._run_pull(fleet, box, paths),
             group=f"pull:{box}",
             exit_on_error=False,
             description=f"pull from {box}",
         )
-        self._tell(box)
+        self._notify_page(box)
 
-    def agree(self, box: str) -> None:
+    def agree_to_cost(self, box: str) -> None:
         """Agree to the traffic price of a pull; it continues, and asks no more if it is resumed."""
         answer = self._answers.get(box)
         if answer is not None and not answer.done():
             answer.set_result(None)
 
-    async def _ask(self, box: str, paths: tuple[str, ...], toll: Toll) -> bool:
+    async def _wait_for_agreement(
+        self, box: str, paths: tuple[str, ...], toll: TransferCost
+    ) -> bool:
         """Wait until the price is agreed to; to refuse, the person stops the pull."""
         told, before = self._agreed.get(box, (frozenset(), None))
-        if before is not None and told >= set(paths) and before.covers(toll):
+        if before is not None and told >= set(paths) and before.covers_cost(toll):
             return True
         self._answers[box] = asyncio.get_running_loop().create_future()
-        self._change(box, asks=toll)
+        self._update_pull(box, asks=toll)
         try:
             await self._answers[box]
         finally:
             del self._answers[box]
-            self._change(box, asks=None)
+            self._update_pull(box, asks=None)
         self._agreed[box] = frozenset(paths), toll
         return True
 
     def stop(self, box: str) -> None:
         """Stop the pull of a box; the files that arrived are kept."""
         pull = self._pulls.get(box)
-        if pull is not None and pull.under_way:
+        if pull is not None and pull.is_running:
             self._pulls[box] = replace(pull, stopped=True)
             self._workers[box].cancel()
 
-    async def _run(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
-        def progress(look: PullProgress) -> None:
-            self._change(box, progress=look)
+    async def _run_pull(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
+        def apply_progress(look: PullProgress) -> None:
+            self._update_pull(box, progress=look)
 
-        def plan(text: str) -> None:
-            self._change(box, plan=text)
+        def apply_plan(text: str) -> None:
+            self._update_pull(box, plan=text)
 
-        async def agree(toll: Toll) -> bool:
-            return await self._ask(box, paths, toll)
+        async def request_agreement(toll: TransferCost) -> bool:
+            return await self._wait_for_agreement(box, paths, toll)
 
         try:
-            end = await fleet.pull(box, paths, progress, plan, agree)
+            end = await fleet.pull_directories(
+                box, paths, apply_progress, apply_plan, request_agreement
+            )
             if end.whole:
                 self._agreed.pop(box, None)
         except asyncio.CancelledError:
-            self._change(
-                box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now()
+            self._update_pull(
+                box, end=PullResult(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now()
             )
             raise
         # after any failure the person must see that the results are not here
         except Exception as error:
             text = str(error) or type(error).__name__
-            end = Pulled(whole=False, text=text)
-        self._change(box, end=end, ended_at=fleet.now())
+            end = PullResult(whole=False, text=text)
+        self._update_pull(box, end=end, ended_at=fleet.now())
 
-    def _change(self, box: str, **changes: Any) -> None:
+    def _update_pull(self, box: str, **changes: Any) -> None:
         pull = self._pulls[box]
-        if pull.under_way:  # progress that arrives after the end is outdated
+        if pull.is_running:  # progress that arrives after the end is outdated
             self._pulls[box] = replace(pull, **changes)
-            self._tell(box)
+            self._notify_page(box)
 
-    def _tell(self, box: str) -> None:
+    def _notify_page(self, box: str) -> None:
         """Update the page of the box.
 
         Without an open page, show the price question or the result.
@@ -173,8 +177,8 @@ class BoxPulls:
         pull = self._pulls[box]
         if not shown and pull.asks is not None:
             page = f"the tear-down page ({key_for('box.teardown')})"
-            text = f"{box}: fetch {pull.asks.short}? Answer on {page}"
-            self._app.notify(plain(text), severity="warning", timeout=60, markup=False)
+            text = f"{box}: fetch {pull.asks.size_and_price}? Answer on {page}"
+            self._app.notify(make_displayable(text), severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return
         text = f"{box}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{pull.end.text}"
@@ -183,7 +187,7 @@ class BoxPulls:
             hint(text, TOLD_SECONDS)
         else:
             self._app.notify(
-                plain(text),
+                make_displayable(text),
                 severity="information" if pull.end.whole else "error",
                 timeout=60,
                 markup=False,

@@ -8,47 +8,47 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
 from rgt_tui.model import (
-    Amount,
+    BoxHealth,
     BoxState,
-    Cell,
+    FleetSpend,
     FleetState,
-    Health,
     LogView,
+    MoneyAmount,
+    QueueCell,
     RunState,
     Severity,
-    Spend,
 )
-from rgt_tui.profiles import how_many, prices, written
-from rgt_tui.ui.enduring import words
-from rgt_tui.ui.notation import DAY, NONE, compact_time, glyphs, known
+from rgt_tui.profiles import format_sums, how_many, prices
+from rgt_tui.ui.enduring import describe_error
+from rgt_tui.ui.notation import DAY, NONE, amount_or_dash, compact_time, current_glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import Span, Tone, dim_span, make_line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment, ClockReading
     from rgt_tui.model import Profile
 
 
-def assess(box: BoxState, now: float) -> Assessment:
+def assess_box(box: BoxState, now: float) -> Assessment:
     """Assess a box. The first call imports the health package, after the first frame."""
-    return health.assess(box, now)
+    return health.assess_box(box, now)
 
 
-def failed(box: BoxState, error: Exception) -> Assessment:
+def build_failed_assessment(box: BoxState, error: Exception) -> Assessment:
     """Return an assessment for a box that could not be assessed: unknown, with the error."""
     return health.Assessment(
-        health=Health.UNKNOWN,
+        health=BoxHealth.UNKNOWN,
         word="unknown",
-        why=f"rgt failed to judge this box: {words(error)}",
+        why=f"rgt failed to judge this box: {describe_error(error)}",
         alerts=(),
         progress_age=None,
         sample_age=None,
         stale=False,
-        rank=(list(Health).index(Health.UNKNOWN), 0, 0, 0.0, box.spec.name),
+        rank=(list(BoxHealth).index(BoxHealth.UNKNOWN), 0, 0, 0.0, box.spec.name),
     )
 
 
-class Look(NamedTuple):
+class StateLook(NamedTuple):
     """How a state is displayed on every screen."""
 
     glyph: str
@@ -58,52 +58,53 @@ class Look(NamedTuple):
     """Description for the help."""
 
     @property
-    def mark(self) -> tuple[str, Tone]:
+    def glyph_and_tone(self) -> tuple[str, Tone]:
         """The character that this terminal can show, and its tone."""
-        return str(getattr(glyphs(), self.glyph)), self.tone
+        return str(getattr(current_glyphs(), self.glyph)), self.tone
 
 
-STATES: dict[Health, Look] = {
-    Health.TROUBLE: Look("trouble", Tone.TROUBLE,
+STATES: dict[BoxHealth, StateLook] = {
+    BoxHealth.TROUBLE: StateLook("trouble", Tone.TROUBLE,
         "trouble: something is wrong now; the line below the table names it and what to do"),
-    Health.UNREACHABLE: Look("unreachable", Tone.WARN,
+    BoxHealth.UNREACHABLE: StateLook("unreachable", Tone.WARN,
         "unreachable: no answer from the box; its last values stay, with their age"),
-    Health.WARN: Look("warn", Tone.WARN, "warn: it keeps running, but something needs attention"),
-    Health.UNKNOWN: Look("warn", Tone.WARN, "unknown: rgt cannot determine it, and shows why"),
-    Health.STALE: Look("stale", Tone.DIM, "stale: its values are older than three intervals"),
-    Health.CONNECTING: Look("unknown", Tone.DIM, "connecting: no data yet"),
-    Health.PAUSED: Look("paused", Tone.DIM, "paused: by you; rgt does not watch it"),
-    Health.RUNNING: Look("ok", Tone.TEXT, "running: a run is making progress"),
-    Health.IDLE: Look("idle", Tone.TEXT, "idle: ready, and nothing is running"),
-    Health.FINISHED: Look("finished", Tone.TEXT, "finished: the queue is done"),
-    Health.STOPPED: Look("stopped", Tone.DIM, "stopped: parked at the platform; its disks may still cost money"),
-    Health.GONE: Look("gone", Tone.DIM, "gone: the platform no longer has it"),
+    BoxHealth.WARN: StateLook("warn", Tone.WARN, "warn: it keeps running, but something needs attention"),
+    BoxHealth.UNKNOWN: StateLook("warn", Tone.WARN, "unknown: rgt cannot determine it, and shows why"),
+    BoxHealth.STALE: StateLook("stale", Tone.DIM, "stale: its values are older than three intervals"),
+    BoxHealth.CONNECTING: StateLook("unknown", Tone.DIM, "connecting: no data yet"),
+    BoxHealth.PAUSED: StateLook("paused", Tone.DIM, "paused: by you; rgt does not watch it"),
+    BoxHealth.RUNNING: StateLook("ok", Tone.TEXT, "running: a run is making progress"),
+    BoxHealth.IDLE: StateLook("idle", Tone.TEXT, "idle: ready, and nothing is running"),
+    BoxHealth.FINISHED: StateLook("finished", Tone.TEXT, "finished: the queue is done"),
+    BoxHealth.STOPPED: StateLook("stopped", Tone.DIM, "stopped: parked at the platform; its "
+                                                      "disks may still cost money"),
+    BoxHealth.GONE: StateLook("gone", Tone.DIM, "gone: the platform no longer has it"),
 }  # fmt: skip
 """Glyph, tone and description of every state of a box, the same on all screens."""
 
-SEVERITIES: dict[Severity, Look] = {
-    Severity.FATAL: Look("trouble", Tone.TROUBLE, "fatal: the run is over, stuck, or loses its results"),
-    Severity.SILENT_WRONG: Look("trouble", Tone.TROUBLE, "silent-wrong: it runs, but its results are worthless"),
-    Severity.DEGRADING: Look("warn", Tone.WARN, "degrading: it keeps running, but slower or worse than it could"),
-    Severity.COST: Look("warn", Tone.WARN, "cost: it costs more than it has to"),
+SEVERITIES: dict[Severity, StateLook] = {
+    Severity.FATAL: StateLook("trouble", Tone.TROUBLE, "fatal: the run is over, stuck, or loses its results"),
+    Severity.SILENT_WRONG: StateLook("trouble", Tone.TROUBLE, "silent-wrong: it runs, but its results are worthless"),
+    Severity.DEGRADING: StateLook("warn", Tone.WARN, "degrading: it keeps running, but slower or worse than it could"),
+    Severity.COST: StateLook("warn", Tone.WARN, "cost: it costs more than it has to"),
 }  # fmt: skip
 """Severity of a failure. The glyph is that of its alert: error for the first two, else warning."""
 
-UNSEEN = frozenset({Health.UNREACHABLE, Health.PAUSED, Health.STOPPED, Health.GONE})
+UNSEEN = frozenset({BoxHealth.UNREACHABLE, BoxHealth.PAUSED, BoxHealth.STOPPED, BoxHealth.GONE})
 """States in which values are old for another reason than a late sample."""
 
 
-def mark(health: Health) -> tuple[str, Tone]:
+def health_mark(health: BoxHealth) -> tuple[str, Tone]:
     """Return the glyph and the tone of a state."""
-    return STATES[health].mark
+    return STATES[health].glyph_and_tone
 
 
-def old_mark(health: Health) -> str:
+def old_mark(health: BoxHealth) -> str:
     """Return the glyph before the age of old values: the reason for their age, if known."""
-    return mark(health if health in UNSEEN else Health.STALE)[0]
+    return health_mark(health if health in UNSEEN else BoxHealth.STALE)[0]
 
 
-CALM = frozenset({Health.RUNNING, Health.IDLE, Health.FINISHED})
+CALM = frozenset({BoxHealth.RUNNING, BoxHealth.IDLE, BoxHealth.FINISHED})
 
 
 def is_limited(box: BoxState, verdict: Assessment) -> bool:
@@ -111,11 +112,11 @@ def is_limited(box: BoxState, verdict: Assessment) -> bool:
     return bool(box.limited) and verdict.health in CALM
 
 
-def standing(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
+def status_label(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
     """Return the glyph and the word of a box, and their tone."""
     if is_limited(box, verdict):
-        return glyphs().limited, "limited", Tone.TEXT
-    glyph, tone = mark(verdict.health)
+        return current_glyphs().limited, "limited", Tone.TEXT
+    glyph, tone = health_mark(verdict.health)
     return glyph, verdict.word, tone
 
 
@@ -124,22 +125,22 @@ def level_tone(level: str) -> Tone:
     return {"error": Tone.TROUBLE, "warn": Tone.WARN}.get(level, Tone.TEXT)
 
 
-def counts(healths: Iterable[Health]) -> list[tuple[Health, int]]:
+def count_by_health(healths: Iterable[BoxHealth]) -> list[tuple[BoxHealth, int]]:
     """Return how many boxes are in each state, worst first."""
     found = Counter(healths)
-    return [(health, found[health]) for health in Health if found[health]]
+    return [(health, found[health]) for health in BoxHealth if found[health]]
 
 
-def cells_of(box: BoxState) -> tuple[Cell, ...]:
+def cells_of(box: BoxState) -> tuple[QueueCell, ...]:
     """Return the cells of all queues of a box."""
     if len(box.queues) == 1:
         return box.queues[0].cells
     return tuple(cell for queue in box.queues for cell in queue.cells)
 
 
-def current_cell(box: BoxState) -> tuple[int, Cell] | None:
+def current_cell(box: BoxState) -> tuple[int, QueueCell] | None:
     """Return the running cell with its number (from 1), else the last started one."""
-    started: tuple[int, Cell] | None = None
+    started: tuple[int, QueueCell] | None = None
     for place, cell in enumerate(cells_of(box), 1):
         if cell.state == "running":
             return place, cell
@@ -165,20 +166,22 @@ def current_run(box: BoxState) -> RunState | None:
 def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
     """Return the boxes counted by state, the rate of the fleet, and its cost so far."""
     limited = [is_limited(box, verdict) for box, verdict in zip(state.boxes, verdicts, strict=True)]
-    found = counts(one.health for one, part in zip(verdicts, limited, strict=True) if not part)
+    found = count_by_health(
+        one.health for one, part in zip(verdicts, limited, strict=True) if not part
+    )
     many = len(state.boxes)
-    parts: Parts = [(3, line(dim(how_many(many, "box", "boxes"))))]
+    parts: Parts = [(3, make_line(dim_span(how_many(many, "box", "boxes"))))]
     for state_of, count in found:
-        glyph, tone = mark(state_of)
-        parts.append((1, line(Span(f"{glyph} {count}", tone))))
+        glyph, tone = health_mark(state_of)
+        parts.append((1, make_line(Span(f"{glyph} {count}", tone))))
     if any(limited):
-        parts.append((1, line(f"{glyphs().limited} {sum(limited)}")))
-    rate = written(prices.fleet_rate(box.meter for box in state.boxes), none=NONE)
-    parts.append((2, line("  ", Span(rate), dim(" /h"))))
+        parts.append((1, make_line(f"{current_glyphs().limited} {sum(limited)}")))
+    rate = format_sums(prices.fleet_rate(box.meter for box in state.boxes), none=NONE)
+    parts.append((2, make_line("  ", Span(rate), dim_span(" /h"))))
     parts += spend_parts(state)
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
     if unknown and unknown < many:
-        parts.append((5, line(dim(f"{unknown} without a price"))))
+        parts.append((5, make_line(dim_span(f"{unknown} without a price"))))
     return parts
 
 
@@ -189,48 +192,63 @@ def spend_parts(state: FleetState) -> Parts:
     """
     spend = state.spend
     if spend is None:
-        spent = written(prices.fleet_spent(box.meter for box in state.boxes), none=NONE)
-        return [(4, line(dim("spent "), Span(spent)))]
-    parts: Parts = [(4, line(dim("today "), Span(_sum(spend, "today", spend.today))))]
+        spent = format_sums(prices.fleet_spent(box.meter for box in state.boxes), none=NONE)
+        return [(4, make_line(dim_span("spent "), Span(spent)))]
+    parts: Parts = [
+        (4, make_line(dim_span("today "), Span(_format_sum(spend, "today", spend.today))))
+    ]
     if any(amount > 0 for _, amount in spend.idle_today):
-        parts.append((4, line(dim("idle "), Span(_sum(spend, "today", spend.idle_today)))))
+        parts.append(
+            (4, make_line(dim_span("idle "), Span(_format_sum(spend, "today", spend.idle_today))))
+        )
     if any(amount > 0 for _, amount in spend.yesterday):
-        parts.append((7, line(dim("yesterday "), Span(_sum(spend, "yesterday", spend.yesterday)))))
+        parts.append(
+            (
+                7,
+                make_line(
+                    dim_span("yesterday "), Span(_format_sum(spend, "yesterday", spend.yesterday))
+                ),
+            )
+        )
     if spend.month and spend.month != spend.today:
-        parts.append((8, line(dim("month "), Span(_sum(spend, "month", spend.month)))))
+        parts.append(
+            (8, make_line(dim_span("month "), Span(_format_sum(spend, "month", spend.month))))
+        )
     return parts
 
 
-def _sum(spend: Spend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
+def _format_sum(spend: FleetSpend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
     least = span in spend.at_least
     # idle cost is never estimated
     estimated = span in spend.estimated and amounts is not spend.idle_today
-    return written(
-        (Amount(amount, currency, least, estimated) for currency, amount in amounts), none=NONE
+    return format_sums(
+        (MoneyAmount(amount, currency, least, estimated) for currency, amount in amounts), none=NONE
     )
 
 
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
     """Return the state of one box, its platform, its meter and its nearest danger clock."""
-    glyph, word, tone = standing(box, verdict)
-    parts: Parts = [(1, line(Span(f"{glyph} {word}", tone)))]
+    glyph, word, tone = status_label(box, verdict)
+    parts: Parts = [(1, make_line(Span(f"{glyph} {word}", tone)))]
     if box.sample is not None:
         up = box.sample.session.uptime_s
         if up is not None and not verdict.stale:
-            parts.append((5, line(dim("up "), compact_time(up))))
+            parts.append((5, make_line(dim_span("up "), compact_time(up))))
         if box.sample.gpus:
             name = box.sample.gpus[0].name
-            platform = f"{platform}  {name} {glyphs().times}{len(box.sample.gpus)}"
-    parts.append((6, line(dim(platform))))
+            platform = f"{platform}  {name} {current_glyphs().times}{len(box.sample.gpus)}"
+    parts.append((6, make_line(dim_span(platform))))
     meter = box.meter
     if meter.per_hour is None:
-        parts.append((2, line(dim("price unknown"))))
+        parts.append((2, make_line(dim_span("price unknown"))))
     else:
-        parts.append((2, line(known(prices.rate(meter)), dim("/h"))))
+        parts.append((2, make_line(amount_or_dash(prices.find_hourly_cost(meter)), dim_span("/h"))))
     if meter.spent is not None:
-        parts.append((3, line(dim("spent "), known(prices.spent(meter)))))
+        parts.append(
+            (3, make_line(dim_span("spent "), amount_or_dash(prices.find_cost_so_far(meter))))
+        )
     if clock is not None:
-        parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
+        parts.append((4 if clock.tone is not Tone.DIM else 7, make_line(clock)))
     return parts
 
 
@@ -243,7 +261,7 @@ def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
         return Span(f"{reading.what}{left}", level_tone(reading.level))
     for pending in health.pending_readings(profile)[:1]:
         if pending.seconds_left is not None:
-            return dim(f"if stopped: {pending.what} in {compact_time(pending.seconds_left)}")
+            return dim_span(f"if stopped: {pending.what} in {compact_time(pending.seconds_left)}")
     return None
 
 
@@ -263,8 +281,8 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
 
 def clock_left(reading: ClockReading, left: float) -> str:
     """Return the time left with a sign for its accuracy; a sign and days leave out the hours."""
-    bound = health.Bound
-    sign = {bound.AT_LEAST: glyphs().at_least, bound.AT_MOST: glyphs().at_most}.get(
+    bound = health.ClockBound
+    sign = {bound.AT_LEAST: current_glyphs().at_least, bound.AT_MOST: current_glyphs().at_most}.get(
         reading.bound, "~" if reading.approx else ""
     )
     if sign and left >= DAY:

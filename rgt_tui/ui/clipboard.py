@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 from textual.app import App
 
-from rgt_tui.files import here_or, note_written, publish, state_directory, write_new
-from rgt_tui.model import clean
-from rgt_tui.ui.enduring import short
+from rgt_tui.files import here_or, note_written, replace_file, state_directory, write_new
+from rgt_tui.model import clean_text
+from rgt_tui.ui.enduring import shorten_path
 
 MOST_OSC52_BYTES = 74_000
 """Maximum size of the text: about 100,000 bytes in base64, where xterm cuts OSC strings (hterm
 documents the same limit)."""
 
 
-class Copied(msgspec.Struct, frozen=True, kw_only=True):
+class ClipboardText(msgspec.Struct, frozen=True, kw_only=True):
     """Text to copy."""
 
     what: str
@@ -38,9 +38,11 @@ def copied_path(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "copied.txt"
 
 
-def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.environ) -> str:
+def copy_to_clipboard(
+    app: App[Any], copied: ClipboardText, env: Mapping[str, str] = os.environ
+) -> str:
     """Copy a text to the terminal's clipboard and to the file; return a message about it."""
-    text = "\n".join(clean(row) for row in copied.text.splitlines())
+    text = "\n".join(clean_text(row) for row in copied.text.splitlines())
     if not text:
         return "nothing to copy here"
     small = len(text.encode()) <= MOST_OSC52_BYTES
@@ -49,12 +51,16 @@ def take_along(app: App[Any], copied: Copied, env: Mapping[str, str] = os.enviro
     path = copied_path(env)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        publish(path, f"{text}\n".encode())
+        replace_file(path, f"{text}\n".encode())
     except OSError as error:
         if small:
             return f"copied {copied.what}"
         return f"{copied.what} is too long for a terminal's clipboard, and {error}"
-    where = f"also in {short(path)}" if small else f"too long for the clipboard: in {short(path)}"
+    where = (
+        f"also in {shorten_path(path)}"
+        if small
+        else f"too long for the clipboard: in {shorten_path(path)}"
+    )
     return f"copied {copied.what}; {where}"
 
 
@@ -69,7 +75,7 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
         except OSError as error:
             why = why or f"{place}: {error.strerror or str(error)}"
             continue
-        said = f"the screen was saved to {short(path)}"
+        said = f"the screen was saved to {shorten_path(path)}"
         if why:
             return f"{said} ({why})"
         return said

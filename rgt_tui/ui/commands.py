@@ -79,7 +79,7 @@ class Command(msgspec.Struct, frozen=True):
         _KEYS.setdefault(self.id, self.keys)
 
     @property
-    def does(self) -> str:
+    def textual_action(self) -> str:
         """The Textual action."""
         return self.action or self.id.rpartition(".")[2].replace("-", "_")
 
@@ -132,12 +132,12 @@ def key_of(shown: str) -> str:
     return "+".join([*modifiers, named])
 
 
-def bindings(commands: Iterable[Command]) -> list[BindingType]:
+def build_bindings(commands: Iterable[Command]) -> list[BindingType]:
     """Return the Textual bindings of some commands."""
     return [
         Binding(
             ",".join(command.keys),
-            command.does,
+            command.textual_action,
             command.title,
             show=bool(command.footer),
             key_display=command.shown_key,

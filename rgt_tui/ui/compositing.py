@@ -30,7 +30,7 @@ Piece = tuple[int, int, Strip]
 """Line, column, and content."""
 
 
-class Look(NamedTuple):
+class CellStyle(NamedTuple):
     """The style of a terminal cell."""
 
     attributes: int = 0
@@ -40,15 +40,15 @@ class Look(NamedTuple):
     """Code of the background colour."""
 
 
-PLAIN = Look()
+PLAIN = CellStyle()
 
 
 @lru_cache(maxsize=4096)
-def look_of(style: Style | None, system: ColorSystem) -> Look:
+def cell_style_of(style: Style | None, system: ColorSystem) -> CellStyle:
     """Return how a terminal with this colour system draws a style.
 
     Raises:
-        ValueError: It is a link, which cannot be expressed as a `Look`.
+        ValueError: It is a link, which cannot be expressed as a `CellStyle`.
     """
     if style is None:
         return PLAIN
@@ -59,11 +59,11 @@ def look_of(style: Style | None, system: ColorSystem) -> Look:
         ink = ";".join(style.color.downgrade(system).get_ansi_codes())
     if style.bgcolor is not None:
         ground = ";".join(style.bgcolor.downgrade(system).get_ansi_codes(foreground=False))
-    return Look(style._attributes & style._set_attributes, ink, ground)
+    return CellStyle(style._attributes & style._set_attributes, ink, ground)
 
 
 @lru_cache(maxsize=4096)
-def turned(before: Look, after: Look) -> str:
+def switch_style(before: CellStyle, after: CellStyle) -> str:
     """Return the escape sequence that switches from one style to another."""
     if before == after:
         return ""
@@ -78,7 +78,7 @@ def turned(before: Look, after: Look) -> str:
     return f"\x1b[{';'.join(dict.fromkeys(codes))}m"
 
 
-def drawn(pieces: Iterable[Piece], system: ColorSystem) -> str:
+def draw_pieces(pieces: Iterable[Piece], system: ColorSystem) -> str:
     """Return the sequences that draw the pieces; the terminal's style is plain before and after."""
     out: list[str] = []
     pen, line = PLAIN, -1
@@ -86,15 +86,15 @@ def drawn(pieces: Iterable[Piece], system: ColorSystem) -> str:
         out.append(f"\x1b[{x + 1}G" if y == line else f"\x1b[{y + 1};{x + 1}H")
         line = y
         for text, style, _ in strip:
-            look = look_of(style, system)
+            look = cell_style_of(style, system)
             if look is not pen:
                 if not (pen.attributes | look.attributes) & ~INK and not text.strip(" "):
                     # a space looks the same in any text colour, so keep the current one
                     look = pen._replace(ground=look.ground)
-                out.append(turned(pen, look))
+                out.append(switch_style(pen, look))
                 pen = look
             out.append(text)
-    out.append(turned(pen, PLAIN))
+    out.append(switch_style(pen, PLAIN))
     return "".join(out)
 
 
@@ -109,15 +109,15 @@ class TightUpdate(ChopsUpdate):
     def render_segments(self, console: Console) -> str:
         """Return the escape sequences that draw the spans."""
         try:
-            return drawn(
-                (piece for y, x1, x2 in self.spans for piece in self._pieces(y, x1, x2)),
+            return draw_pieces(
+                (piece for y, x1, x2 in self.spans for piece in self._pieces_of_line(y, x1, x2)),
                 colours_of(console),
             )
         # the chops of another Textual version
         except (AttributeError, LookupError, TypeError, ValueError):
             return super().render_segments(console)
 
-    def _pieces(self, y: int, x1: int, x2: int) -> list[Piece]:
+    def _pieces_of_line(self, y: int, x1: int, x2: int) -> list[Piece]:
         """Return the parts of line `y` between columns `x1` and `x2`."""
         pieces = []
         for end, (start, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
@@ -133,11 +133,11 @@ class TightLayout(LayoutUpdate):
     def render_segments(self, console: Console) -> str:
         """Return the escape sequences that draw the lines."""
         try:
-            return drawn(self._pieces(), colours_of(console))
+            return draw_pieces(self._list_pieces(), colours_of(console))
         except (AttributeError, LookupError, TypeError, ValueError):
             return super().render_segments(console)
 
-    def _pieces(self) -> list[Piece]:
+    def _list_pieces(self) -> list[Piece]:
         pieces = []
         for y, line in enumerate(self.strips, self.region.y):
             x = self.region.x
@@ -147,7 +147,7 @@ class TightLayout(LayoutUpdate):
         return pieces
 
 
-def _met(regions: Iterable[Region], seen: Region) -> tuple[int, int]:
+def _find_overlap_rows(regions: Iterable[Region], seen: Region) -> tuple[int, int]:
     """Return the half-open range of rows where a region overlaps `seen`; empty if start >= end.
 
     Called for each widget at every paint, so it computes with numbers instead of Textual's regions.
@@ -190,7 +190,7 @@ class TightCompositor(Compositor):
             return
         for widget, (region, clip) in self.visible_widgets.items():
             seen = region.intersection(clip)
-            top, end = _met(self._changed, seen)
+            top, end = _find_overlap_rows(self._changed, seen)
             if top < end:
                 part = Region(seen.x, top, seen.width, end - top)
                 yield region, part, widget.render_lines(part.translate((-region.x, -region.y)))

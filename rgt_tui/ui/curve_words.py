@@ -7,21 +7,21 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.health import assess
-from rgt_tui.model import BoxState, Cell, Health, RunState, training_of
+from rgt_tui.health import assess_box
+from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, training_of
 from rgt_tui.profiles import how_many, no_agent
-from rgt_tui.ui.box_status import old_mark, standing
+from rgt_tui.ui.box_status import old_mark, status_label
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import NONE, compact_time, glyphs, number, thousands
-from rgt_tui.ui.plot.view import Axis, RunKey, Settings, Shown, metrics_of
-from rgt_tui.ui.widgets.curve import Entry
+from rgt_tui.ui.notation import NONE, compact_time, current_glyphs, format_thousands, number_or_dash
+from rgt_tui.ui.plot.view import PlotSettings, RunKey, ShownRun, XAxis, metrics_of
+from rgt_tui.ui.widgets.curve import LegendEntry
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment
     from rgt_tui.ui.plot.board import Board
-    from rgt_tui.ui.plot.frame import Frame
+    from rgt_tui.ui.plot.frame import PlotFrame
 
 
 MOST_NOTES = 3
@@ -48,35 +48,42 @@ _PAIR = re.compile(r"^\+{0,2}([A-Za-z][\w.]*)=(.*)$", re.DOTALL)
 """``key=value`` as in Hydra."""
 
 
-def curve_parts(settings: Settings, board: Board, frame: Frame | None, left_out: int = 0) -> Parts:
+def curve_parts(
+    settings: PlotSettings, board: Board, frame: PlotFrame | None, left_out: int = 0
+) -> Parts:
     """Return the right end of the header."""
-    log = settings.log if frame is None else frame.log
+    log = settings.is_log if frame is None else frame.log
     y = "log" if log else "linear"
-    if settings.log and not log:
+    if settings.is_log and not log:
         y = "linear (nothing above 0)"
     smooth = f"{settings.smooth:.2f}" if settings.smooth else "off"
-    total, shown = len(board.runs) + left_out, board.shown
+    total, shown = len(board.runs) + left_out, board.shown_runs
     boxes = len({each.box for each in board.runs})
     count = f"{len(shown)} of {how_many(total, 'run')}"
     parts: Parts = [
-        (1, _pair("", settings.metric)),
-        (4, _pair("x ", settings.axis.value)),
-        (2, _pair("y ", y)),
-        (3, _pair("smooth ", smooth)),
-        (5, _pair("", f"{count} of {how_many(boxes, 'box', 'boxes')}" if boxes > 1 else count)),
+        (1, _label_value("", settings.metric)),
+        (4, _label_value("x ", settings.axis.value)),
+        (2, _label_value("y ", y)),
+        (3, _label_value("smooth ", smooth)),
+        (
+            5,
+            _label_value(
+                "", f"{count} of {how_many(boxes, 'box', 'boxes')}" if boxes > 1 else count
+            ),
+        ),
     ]
     if settings.reference is not None:
-        parts.append((5, _pair("pinned ", settings.reference.run)))
+        parts.append((5, _label_value("pinned ", settings.reference.run)))
     if frame is not None:
-        parts.append((6, _pair("", density(frame.per_dot, settings.axis))))
+        parts.append((6, _label_value("", describe_density(frame.per_dot, settings.axis))))
         if not settings.view.is_all:
-            from rgt_tui.ui.plot.frame import axis_word
+            from rgt_tui.ui.plot.frame import format_axis_value
 
-            window = " to ".join(axis_word(settings.axis, end) for end in frame.window)
+            window = " to ".join(format_axis_value(settings.axis, end) for end in frame.window)
             parts.append(
                 (
                     5,
-                    _pair(
+                    _label_value(
                         "window ",
                         window if settings.view.right is not None else f"{window}, following",
                     ),
@@ -87,13 +94,13 @@ def curve_parts(settings: Settings, board: Board, frame: Frame | None, left_out:
 
 NOT_HEARD = frozenset(
     {
-        Health.UNREACHABLE,
-        Health.UNKNOWN,
-        Health.STALE,
-        Health.CONNECTING,
-        Health.STOPPED,
-        Health.PAUSED,
-        Health.GONE,
+        BoxHealth.UNREACHABLE,
+        BoxHealth.UNKNOWN,
+        BoxHealth.STALE,
+        BoxHealth.CONNECTING,
+        BoxHealth.STOPPED,
+        BoxHealth.PAUSED,
+        BoxHealth.GONE,
     }
 )
 """States of a box whose curves may be outdated; the header shows them first."""
@@ -103,24 +110,24 @@ def heard_part(box: BoxState | None, verdict: Assessment | None) -> Parts:
     """Return the state of the curves' box if it does not report now."""
     if box is None or verdict is None or verdict.health not in NOT_HEARD:
         return []
-    glyph, word, tone = standing(box, verdict)
+    glyph, word, tone = status_label(box, verdict)
     age = f" {compact_time(verdict.sample_age)}" if verdict.sample_age is not None else ""
-    return [(0, line(Span(f"{glyph} {word}{age}", tone)))]
+    return [(0, make_line(Span(f"{glyph} {word}{age}", tone)))]
 
 
-def _pair(name: str, value: str) -> Line:
-    return line(dim(name), Span(value))
+def _label_value(name: str, value: str) -> Line:
+    return make_line(dim_span(name), Span(value))
 
 
-def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
+def describe_density(per_dot: float, axis: XAxis = XAxis.STEP) -> str:
     """Return how many steps (seconds, epochs, tokens) share a column of dots, or columns a step."""
-    if axis in (Axis.SINCE, Axis.CLOCK):
+    if axis in (XAxis.SINCE, XAxis.CLOCK):
         if per_dot >= 1:
             return f"1 dot = {compact_time(per_dot)}"
         return f"1 dot = {per_dot * 1000:,.0f} ms"
-    if axis is Axis.EPOCH:
+    if axis is XAxis.EPOCH:
         return f"1 dot = {per_dot:.2g} epochs"
-    one = "token" if axis is Axis.TOKENS else "step"
+    one = "token" if axis is XAxis.TOKENS else "step"
     if per_dot >= 0.75:
         few = per_dot < 9.5 and abs(per_dot - round(per_dot)) > 0.05
         count = f"{per_dot:.1f}" if few else f"{per_dot:,.0f}"
@@ -129,7 +136,10 @@ def density(per_dot: float, axis: Axis = Axis.STEP) -> str:
 
 
 def nothing_to_draw(
-    box: BoxState | None, name: str, settings: Settings, listed: Sequence[Shown] | None = None
+    box: BoxState | None,
+    name: str,
+    settings: PlotSettings,
+    listed: Sequence[ShownRun] | None = None,
 ) -> tuple[str, ...]:
     """Return why the plot is empty, and what to do."""
     if box is None:
@@ -171,7 +181,7 @@ def nothing_to_draw(
         keys = [RunKey(box.spec.name, run.name) for run in runs]
     else:
         keys = [each.key for each in listed]
-    if settings.axis is not Axis.STEP and not all(key in settings.hidden for key in keys):
+    if settings.axis is not XAxis.STEP and not all(key in settings.hidden for key in keys):
         return (
             f"No shown run can be drawn on an axis of {settings.axis.value}.",
             f"{key_for('curves.axis')} switches to the next axis.",
@@ -192,12 +202,12 @@ def unseen_mark(box: BoxState | None, now: float) -> str:
     """Return the glyph for why a box has not reported for a while; empty if it has."""
     if not is_stale(box, now):
         return ""
-    return old_mark(Health.STALE if box is None else assess(box, now).health)
+    return old_mark(BoxHealth.STALE if box is None else assess_box(box, now).health)
 
 
-def entries(
-    boxes: Mapping[str, BoxState], board: Board, now: float, frame: Frame | None = None
-) -> list[Entry]:
+def build_legend_entries(
+    boxes: Mapping[str, BoxState], board: Board, now: float, frame: PlotFrame | None = None
+) -> list[LegendEntry]:
     """Return the legend's entries, one per run; `frame` is the drawn plot."""
     cells = {
         (name, cell.name): cell
@@ -207,7 +217,7 @@ def entries(
     }
     unseen = {name: unseen_mark(boxes.get(name), now) for name in {each.box for each in board.runs}}
     several = len({each.box for each in board.runs}) > 1
-    shown = frozenset(board.shown)
+    shown = frozenset(board.shown_runs)
     reference = board.settings.reference
     pinned = next((each for each in board.runs if each.key == reference), None)
     known = settings_of(boxes.get(pinned.box), pinned.run) if pinned is not None else None
@@ -217,17 +227,17 @@ def entries(
         if each.key == reference:
             differs = "pinned"
         elif known is not None and each.key in shown:
-            found = differences(known, settings_of(boxes.get(each.box), each.run))
+            found = list_differences(known, settings_of(boxes.get(each.box), each.run))
             differs = "  ".join(found) or "no known difference"
-        entry = _entry(
+        entry = _read_entry(
             each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown
         )
         made.append(
-            Entry(
-                each.key, board.number(each.key), *entry, each.key in shown,
-                notes(each, board),
+            LegendEntry(
+                each.key, board.run_number(each.key), *entry, each.key in shown,
+                list_notes(each, board),
                 f"{each.box} {each.run.name}" if several else each.run.name,
-                _off_the_axis(each.key, board, frame) if each.key in shown else _aside(each.key, board),
+                _off_the_axis(each.key, board, frame) if each.key in shown else _why_not_drawn(each.key, board),
                 differs,
                 unseen[each.box],
             )
@@ -235,30 +245,37 @@ def entries(
     return made
 
 
-def _aside(key: RunKey, board: Board) -> str:
+def _why_not_drawn(key: RunKey, board: Board) -> str:
     """Return why a run is not drawn."""
     settings = board.settings
     if key in settings.hidden:
         return "hidden"
-    if board.trace(key) is None:
+    if board.find_trace(key) is None:
         return f"no {settings.metric}"
     return f"no {PLACE_WORDS[settings.axis]}"
 
 
-PLACE_WORDS = {Axis.EPOCH: "epoch", Axis.SINCE: "time", Axis.CLOCK: "time", Axis.TOKENS: "tokens"}
+PLACE_WORDS = {
+    XAxis.EPOCH: "epoch",
+    XAxis.SINCE: "time",
+    XAxis.CLOCK: "time",
+    XAxis.TOKENS: "tokens",
+}
 
 
-def _entry(
-    each: Shown, cell: Cell | None, board: Board, now: float, *, shown: bool
+def _read_entry(
+    each: ShownRun, cell: QueueCell | None, board: Board, now: float, *, shown: bool
 ) -> tuple[float | None, str, int | None, float | None]:
     """Return value, state, step and age."""
     run = each.run
     series = run.series.get(board.settings.metric)
-    cross = board.settings.cross
+    cross = board.settings.crosshair_x
     if cross is not None:
         value = board.value_at(each.key, cross)
     else:
-        value = series.last[1] if series is not None and series.last is not None else None
+        value = (
+            series.last_point[1] if series is not None and series.last_point is not None else None
+        )
     state = cell.state if cell is not None else ""
     if state == "running" and run.wait is not None:
         state = "holding"
@@ -268,45 +285,51 @@ def _entry(
         age = None
     if run.step is not None:
         step = run.step
-    elif series is not None and series.last:
-        step = series.last[0]
+    elif series is not None and series.last_point:
+        step = series.last_point[0]
     else:
         step = None
     return value, state, step, age
 
 
-def notes(each: Shown, board: Board) -> tuple[tuple[str, Tone], ...]:
+def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     """Return what happened to a curve: its newest resumes and gaps, and its best point."""
-    g = glyphs()
+    g = current_glyphs()
     up, cross, star = ("⇡", "╳", "★") if g.braille else ("^", "X", "B")
     found: list[tuple[float, str, Tone]] = []
     for resume in each.run.resumes:
         reason = f" after {resume.reason}" if resume.reason else ""
         found.append(
-            (float(resume.step), f"{up} resumed from {thousands(resume.step)}{reason}", Tone.DIM)
+            (
+                float(resume.step),
+                f"{up} resumed from {format_thousands(resume.step)}{reason}",
+                Tone.DIM,
+            )
         )
-    for gap in board.gaps(each.key):
-        steps = f", {thousands(gap.count)} steps" if gap.count > 1 else ""
+    for gap in board.list_gaps(each.key):
+        steps = f", {format_thousands(gap.count)} steps" if gap.count > 1 else ""
         undone = ", since redone" if gap.lost else ""
-        text = f"{cross} {gap.kind} at {thousands(gap.first)}{steps}{undone}"
+        text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
     found.sort(key=lambda note: note[0])
     older = len(found) - MOST_NOTES
     shown = [(text, tone) for _, text, tone in found[max(0, older) :]]
     if older > 0:
         shown.insert(0, (f"{older} earlier", Tone.DIM))
-    best = board.best(each.key)
+    best = board.best_point(each.key)
     if best is not None and each.key in (board.selected, board.settings.reference):
-        shown.append((f"{star} best {number(best[1])} at {thousands(best[0])}", Tone.DIM))
+        shown.append(
+            (f"{star} best {number_or_dash(best[1])} at {format_thousands(best[0])}", Tone.DIM)
+        )
     return tuple(shown)
 
 
-def _off_the_axis(key: RunKey, board: Board, frame: Frame | None) -> str:
+def _off_the_axis(key: RunKey, board: Board, frame: PlotFrame | None) -> str:
     """Return a note if a logarithmic axis cannot show all of a run's values."""
-    trace = board.trace(key)
+    trace = board.find_trace(key)
     if frame is None or not frame.log or trace is None:
         return ""
-    low, high = trace.range(board.settings.smooth)
+    low, high = trace.path_bounds(board.settings.smooth)
     if not low <= 0:
         return ""
     if high > 0:
@@ -314,14 +337,14 @@ def _off_the_axis(key: RunKey, board: Board, frame: Frame | None) -> str:
     return "not above 0"
 
 
-def copied_table(title: str, made: Sequence[Entry]) -> str:
+def copied_table(title: str, made: Sequence[LegendEntry]) -> str:
     """Return the legend's values as text lines: the title, then one line per run."""
     rows = [
         (
             entry.shown_name,
-            number(entry.value),
+            number_or_dash(entry.value),
             entry.state or NONE,
-            thousands(entry.step),
+            format_thousands(entry.step),
             entry.differs,
         )
         for entry in made
@@ -384,22 +407,26 @@ def options_of(command: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for place, word in enumerate(words):
         if (pair := _PAIR.match(word)) is not None:
-            found[_key(pair[1])] = pair[2]
+            found[_short_key(pair[1])] = pair[2]
         elif (option := _OPTION.match(word)) is not None and word != "-m":
             after = words[place + 1] if place + 1 < len(words) else "-"
             bare = "on" if _OPTION.match(after) or _PAIR.match(after) or after == "-" else after
-            found[_key(option[1])] = bare if option[2] is None else option[2]
+            found[_short_key(option[1])] = bare if option[2] is None else option[2]
     return found
 
 
-def _key(name: str) -> str:
+def _short_key(name: str) -> str:
     plain = name.rpartition(".")[2].replace("-", "_").lower()
     return _SHORT.get(plain, plain)
 
 
-def differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+def list_differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
     """Return the differences, e.g. ``lr 3e-4 → 1e-3``; an unknown value is a dash, listed last."""
-    keys = [key for key in {**reference, **other} if not _same(reference.get(key), other.get(key))]
+    keys = [
+        key
+        for key in {**reference, **other}
+        if not _is_same_value(reference.get(key), other.get(key))
+    ]
     keys.sort(
         key=lambda key: (
             key not in reference or key not in other,
@@ -408,17 +435,17 @@ def differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple
             key,
         )
     )
-    arrow = glyphs().arrow
+    arrow = current_glyphs().arrow
     said = []
     for key in keys:
         one, two = reference.get(key), other.get(key)
-        said.append(f"{key} {_value(one, two)} {arrow} {_value(two, one)}")
+        said.append(f"{key} {_shorten_value(one, two)} {arrow} {_shorten_value(two, one)}")
     if len(said) > MOST_SAID:
         return (*said[:MOST_SAID], f"{len(said) - MOST_SAID} more differ")
     return tuple(said)
 
 
-def _same(one: str | None, other: str | None) -> bool:
+def _is_same_value(one: str | None, other: str | None) -> bool:
     if one == other:
         return True
     try:
@@ -427,7 +454,7 @@ def _same(one: str | None, other: str | None) -> bool:
         return False
 
 
-def _value(value: str | None, other: str | None) -> str:
+def _shorten_value(value: str | None, other: str | None) -> str:
     """Shorten a value; for a path keep the part that differs."""
     if value is None:
         return NONE
@@ -436,7 +463,9 @@ def _value(value: str | None, other: str | None) -> str:
         if name and name != other.rpartition("/")[2]:
             value = name
         elif head:
-            value = f"{glyphs().ellipsis}{value[-LONGEST:]}" if len(value) > LONGEST else value
+            value = (
+                f"{current_glyphs().ellipsis}{value[-LONGEST:]}" if len(value) > LONGEST else value
+            )
     if len(value) <= LONGEST:
         return value
-    return value[: LONGEST - 1] + glyphs().ellipsis
+    return value[: LONGEST - 1] + current_glyphs().ellipsis

@@ -21,7 +21,7 @@ from textual.message import Message
 from textual.message_pump import MessagePump
 
 from rgt_tui.files import state_directory
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 
 LONGEST_WORDS = 200
 MOST_BYTES = 1 << 20
@@ -34,10 +34,12 @@ OPENING = (Compose, Mount, ScreenResume)
 
 
 @runtime_checkable
-class Endures(Protocol):
+class ScreenFaultReporter(Protocol):
     """The app, as seen by the widgets that fail in it."""
 
-    def endure(self, who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
+    def report_screen_fault(
+        self, who: MessagePump, error: Exception, *, opening: bool = False
+    ) -> bool:
         """Report that `who` failed, perhaps while opening.
 
         Return False if the error must end the app.
@@ -45,26 +47,28 @@ class Endures(Protocol):
         ...
 
 
-class Enduring(MessagePump):
+class FaultTolerant(MessagePump):
     """A screen or widget that survives exceptions in its handlers."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
             await super()._dispatch_message(message)
         except Exception as error:
-            if not endured(self, error, opening=isinstance(message, OPENING)):
+            if not report_fault_to_app(self, error, opening=isinstance(message, OPENING)):
                 raise
 
 
-def endured(who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
+def report_fault_to_app(who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
     """Report to the app that `who` failed; return False if the error must be raised again."""
-    app = who if isinstance(who, Endures) else who.app
-    return isinstance(app, Endures) and app.endure(who, error, opening=opening)
+    app = who if isinstance(who, ScreenFaultReporter) else who.app
+    return isinstance(app, ScreenFaultReporter) and app.report_screen_fault(
+        who, error, opening=opening
+    )
 
 
-def words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error's type and message in one line."""
-    said = clean(" ".join(str(error).split()))[:LONGEST_WORDS]
+    said = clean_text(" ".join(str(error).split()))[:LONGEST_WORDS]
     if said:
         return f"{type(error).__name__}: {said}"
     return type(error).__name__
@@ -75,7 +79,7 @@ def report_path(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "faults.log"
 
 
-def short(path: Path) -> str:
+def shorten_path(path: Path) -> str:
     """Return a path with ``~`` for the home directory, to fit into a line."""
     with contextlib.suppress(ValueError, RuntimeError):
         inside = path.relative_to(Path.home())
@@ -85,7 +89,7 @@ def short(path: Path) -> str:
     return str(path)
 
 
-def report(path: Path, who: str, error: BaseException) -> bool:
+def append_traceback(path: Path, who: str, error: BaseException) -> bool:
     """Append an error with its traceback, without variable values; return whether that worked."""
     lines = "".join(traceback.format_exception(error))
     when = time.strftime("%Y-%m-%d %H:%M:%S %z")

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rgt_tui.files import here_or, note_written, state_directory, write_new
-from rgt_tui.model import EPOCH, TIME, CheckResult, clean
+from rgt_tui.model import EPOCH, TIME, CheckResult, clean_text
 from rgt_tui.ui.notation import compact_time
-from rgt_tui.ui.plot.view import Shown
-from rgt_tui.ui.widgets.checklist import WORDS, Phase
+from rgt_tui.ui.plot.view import ShownRun
+from rgt_tui.ui.widgets.checklist import WORDS, PhaseChecks
 
 PNG_NEEDS = "resvg_py"
 ENDINGS = (".svg", ".csv", ".png")
@@ -31,7 +31,7 @@ class NotExported(Exception):
     """Nothing was written; the message says why, and what to do."""
 
 
-def wanted(name: str) -> str:
+def check_suffix(name: str) -> str:
     """Return the suffix of a file name, which decides the format.
 
     Raises:
@@ -49,12 +49,12 @@ def wanted(name: str) -> str:
     return ending
 
 
-def proposed(box: str, metric: str) -> str:
+def propose_file_name(box: str, metric: str) -> str:
     """Return a proposed file name, in characters that every file system allows."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{box}-{metric}").strip("-.") + ".svg"
 
 
-def points(runs: Sequence[Shown], metric: str) -> bytes:
+def export_points(runs: Sequence[ShownRun], metric: str) -> bytes:
     """Return all points of some runs as CSV, in order of arrival.
 
     The columns are box, run, metric, step, epoch, time and value.
@@ -67,21 +67,27 @@ def points(runs: Sequence[Shown], metric: str) -> bytes:
         if series is None:
             continue
         epochs, times = (dict(each.run.series.get(name, ())) for name in (EPOCH, TIME))
-        names = [_inert(text) for text in (each.box, each.run.name, metric)]
+        names = [_disarm_formula(text) for text in (each.box, each.run.name, metric)]
         for step, value in series:
             table.writerow(
-                (*names, step, _number(epochs.get(step)), _moment(times.get(step)), repr(value))
+                (
+                    *names,
+                    step,
+                    _format_number(epochs.get(step)),
+                    _format_time(times.get(step)),
+                    repr(value),
+                )
             )
     return out.getvalue().encode()
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None or math.isnan(value):
         return ""
     return repr(value)
 
 
-def _moment(at: float | None) -> str:
+def _format_time(at: float | None) -> str:
     try:
         if at is None or math.isnan(at):
             return ""
@@ -90,15 +96,15 @@ def _moment(at: float | None) -> str:
         return ""
 
 
-def _inert(text: str) -> str:
+def _disarm_formula(text: str) -> str:
     """Return a name that no spreadsheet interprets as a formula."""
-    plain = clean(text)
+    plain = clean_text(text)
     if plain[:1] in ("=", "+", "-", "@"):
         return f"'{plain}"
     return plain
 
 
-def png(svg: str) -> bytes:
+def render_png(svg: str) -> bytes:
     """Return a picture as PNG.
 
     Raises:
@@ -110,34 +116,39 @@ def png(svg: str) -> bytes:
         raise NotExported(f"nothing written: no PNG can be made ({error}); .svg can") from error
 
 
-def phases_markdown(box: str, phases: Sequence[Phase], now: float) -> str:
+def phases_markdown(box: str, phases: Sequence[PhaseChecks], now: float) -> str:
     """Return the page; texts from boxes and persons are escaped."""
     checks = [check for phase in phases for check in phase.checks]
-    proved = sum(phase.proved for phase in phases)
+    proved = sum(phase.proved_count for phase in phases)
     written = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
-    out = [f"# Phases of {escaped(box)}", "", f"{written}: {proved} of {len(checks)} proved.", ""]
+    out = [
+        f"# Phases of {escape_markdown(box)}",
+        "",
+        f"{written}: {proved} of {len(checks)} proved.",
+        "",
+    ]
     for phase in phases:
         if not phase.checks:
             continue
-        out += [f"## {phase.number} {phase.name} ({phase.proved}/{len(phase.checks)})", ""]
-        out += [item(check, now) for check in phase.checks]
+        out += [f"## {phase.number} {phase.name} ({phase.proved_count}/{len(phase.checks)})", ""]
+        out += [format_task_item(check, now) for check in phase.checks]
         out.append("")
     return "\n".join(out).rstrip("\n") + "\n"
 
 
-def item(check: CheckResult, now: float) -> str:
+def format_task_item(check: CheckResult, now: float) -> str:
     """Return a check as an item of a task list."""
     done = WORDS[check.status] == "proved"
-    word = f"ticked by {escaped(check.by)}" if check.by else WORDS[check.status]
+    word = f"ticked by {escape_markdown(check.by)}" if check.by else WORDS[check.status]
     age = "" if check.at is None else f", {compact_time(max(0.0, now - check.at))} old"
-    evidence = f": {escaped(check.evidence)}" if check.evidence else ""
-    advice = f"; advice: {escaped(check.advice)}" if check.advice else ""
-    return f"- [{'x' if done else ' '}] {check.id} {escaped(check.title)} ({word}{age}){evidence}{advice}"
+    evidence = f": {escape_markdown(check.evidence)}" if check.evidence else ""
+    advice = f"; advice: {escape_markdown(check.advice)}" if check.advice else ""
+    return f"- [{'x' if done else ' '}] {check.id} {escape_markdown(check.title)} ({word}{age}){evidence}{advice}"
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return text without active Markdown or HTML markup."""
-    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", " ".join(clean(text).split()))
+    return re.sub(r"([\\`*_{}\[\]<>#|!~&])", r"\\\1", " ".join(clean_text(text).split()))
 
 
 def export_name(box: str, now: float) -> str:
@@ -146,7 +157,7 @@ def export_name(box: str, now: float) -> str:
     return f"phases-{plain}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}.md"
 
 
-def write(name: str, content: bytes, env: Mapping[str, str] = os.environ) -> Path:
+def write_export(name: str, content: bytes, env: Mapping[str, str] = os.environ) -> Path:
     """Write a new file; if the name exists, add a number.
 
     A relative name is relative to the current directory or, if that is not writable, to rgt's state

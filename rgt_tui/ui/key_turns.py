@@ -94,35 +94,35 @@ class KeyTurns:
         elif self._settling is not None or self._next is not None:
             self._waiting.append(event)
             return False
-        elif not self._ready():
+        elif not self._is_ready():
             self._waiting.append(event)
         else:
             its_turn = True
         app = self._app
-        self._garbage.wait()
+        self._garbage.delay_small()
         self._settling = asyncio.create_task(
-            self._settle(app.focused or app.screen), name="keys in turn"
+            self._wait_for_effect(app.focused or app.screen), name="keys in turn"
         )
         return its_turn
 
-    async def _settle(self, target: DOMNode) -> None:
+    async def _wait_for_effect(self, target: DOMNode) -> None:
         """Wait until a key sent to `target` has had its full effect, then release the next one."""
         try:
             async with asyncio.timeout(LONGEST_S):
                 # A key goes from the app to the focused widget, and bubbles from there up to the
                 # app, which acts on it.
-                await _passed(self._app, self._app)
+                await _wait_for_messages(self._app, self._app)
                 for pump in target.ancestors_with_self:
-                    await _passed(pump, self._app)
-                while not self._ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
+                    await _wait_for_messages(pump, self._app)
+                while not self._is_ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
                     await asyncio.sleep(_LOOK_S)
                 # A new widget asks the app for the focus.
-                await _passed(self._app, self._app)
+                await _wait_for_messages(self._app, self._app)
                 if not self._waiting:
                     paint_now(self._app)
-                    await _passed(self._app.screen, self._app)
+                    await _wait_for_messages(self._app.screen, self._app)
         except TimeoutError:
-            if not self._ready():
+            if not self._is_ready():
                 self._waiting.clear()
         finally:
             self._settling = None
@@ -130,18 +130,18 @@ class KeyTurns:
                 self._next = self._waiting.popleft()
                 self._app.post_message(self._next)
             else:
-                asyncio.get_running_loop().call_later(WRITTEN_S, self._painted)
+                asyncio.get_running_loop().call_later(WRITTEN_S, self._resume_collection)
 
-    def _painted(self) -> None:
-        if not self.busy:
-            self._garbage.go_on()
+    def _resume_collection(self) -> None:
+        if not self.is_busy:
+            self._garbage.resume_small()
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a key is still being handled or painted."""
         return self._settling is not None or self._next is not None
 
-    async def behind(self, steps: Iterable[object]) -> None:
+    async def run_between_keys(self, steps: Iterable[object]) -> None:
         """Run the steps of a drawing in time slices, so that keys pressed meanwhile come first."""
         await self._painted_all()
         until = self._clock() + SLICE_S
@@ -156,10 +156,10 @@ class KeyTurns:
     async def _painted_all(self) -> None:
         """Wait until every key is painted, at most `HELD_S` in case one is held down."""
         latest = self._clock() + HELD_S
-        while self.busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
+        while self.is_busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
             await asyncio.sleep(BETWEEN_S)
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
             screen = self._app.screen
         except ScreenStackError:
@@ -177,7 +177,7 @@ def paint_now(app: App[None]) -> None:
         app.screen.call_later(paint)
 
 
-async def _passed(pump: MessagePump, app: App[None]) -> None:
+async def _wait_for_messages(pump: MessagePump, app: App[None]) -> None:
     """Wait until `pump` has handled all messages sent to it so far, or was removed."""
     done = asyncio.Event()
     if not pump.call_later(done.set):
@@ -242,11 +242,11 @@ class QuietGarbage:
             gc.set_threshold(self._before[0], MIDDLE, NEVER)
             gc.enable()
 
-    def typed(self) -> None:
+    def note_input(self) -> None:
         """Record that the person pressed or clicked something."""
         self._typed_at = self._clock()
 
-    def wait(self) -> None:
+    def delay_small(self) -> None:
         """Disable smaller collections: opening a screen creates enough objects for several."""
         if self._before is None:
             return
@@ -257,12 +257,12 @@ class QuietGarbage:
         elif now - self._waits_since >= WAITS_SECONDS:
             gc.enable()
 
-    def go_on(self) -> None:
+    def resume_small(self) -> None:
         """Enable smaller collections again; one that is due runs at the next allocation."""
         if self._before is not None:
             gc.enable()
 
-    def look(self) -> bool:
+    def collect_if_due(self) -> bool:
         """Run a full collection if it is due and delays no key; return whether it ran."""
         now = self._clock()
         since = now - self._looked_at
@@ -320,7 +320,7 @@ def screen_modules() -> tuple[str, ...]:
     return (*dict.fromkeys(module for _, module, _ in SCREENS.values()), *BEYOND_SCREENS)
 
 
-def load(modules: tuple[str, ...]) -> None:
+def preload_modules(modules: tuple[str, ...]) -> None:
     """Import modules, and build their caches.
 
     Errors are left to the screen that needs the module.
@@ -334,7 +334,7 @@ def load(modules: tuple[str, ...]) -> None:
         error_finder()
 
 
-def widgets() -> list[type[Widget]]:
+def list_widget_classes() -> list[type[Widget]]:
     """Return the widget classes in the loaded modules of the screens."""
     named = [module for name, module in sys.modules.items() if name.startswith("rgt_tui.ui.")]
     found = (value for module in named for value in vars(module).values())
@@ -343,13 +343,13 @@ def widgets() -> list[type[Widget]]:
     )
 
 
-def parsing(sheet: Stylesheet) -> Iterator[None]:
+def parse_in_steps(sheet: Stylesheet) -> Iterator[None]:
     """Parse the style sheets of all loaded widgets step by step, then add them to `sheet`.
 
     `sheet` is unchanged until the end: otherwise the next redraw would parse all of it at once.
     """
     sources = {}
-    for widget in widgets():
+    for widget in list_widget_classes():
         for place, css, tie_breaker, scope in widget._get_default_css(widget.__new__(widget)):
             sources[place, tie_breaker] = (css, scope)
     for (place, tie_breaker), (css, scope) in sources.items():
@@ -371,9 +371,9 @@ async def warm_up(app: App[None], keys: KeyTurns) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)
     try:
-        await asyncio.to_thread(load, screen_modules())
+        await asyncio.to_thread(preload_modules, screen_modules())
     finally:
         sys.setswitchinterval(before)
     # another version of Textual parses on demand
     with contextlib.suppress(AttributeError, TypeError):
-        await keys.behind(parsing(app.stylesheet))
+        await keys.run_between_keys(parse_in_steps(app.stylesheet))

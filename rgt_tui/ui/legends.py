@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rgt_tui.model import Health
+from rgt_tui.model import BoxHealth
 from rgt_tui.ui.box_status import SEVERITIES, STATES, UNSEEN
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.fleet_rows import COLUMNS
 
 
@@ -21,13 +21,13 @@ Legend = tuple[tuple[str, tuple[LegendRow, ...]], ...]
 """Titles, each with its rows."""
 
 
-def states() -> tuple[LegendRow, ...]:
+def state_legend() -> tuple[LegendRow, ...]:
     """Return the glyphs of the states of a box, worst first."""
-    return tuple(LegendRow(look.mark[0], look.means) for look in STATES.values())
+    return tuple(LegendRow(look.glyph_and_tone[0], look.means) for look in STATES.values())
 
 
-def _fleet() -> Legend:
-    g = glyphs()
+def _fleet_legend() -> Legend:
+    g = current_glyphs()
     columns = tuple(LegendRow(column.title.strip(), column.means) for column in COLUMNS)
     signs = (
         LegendRow("SIM", "the GPU is simulated, as in rgt demo"),
@@ -45,13 +45,13 @@ def _fleet() -> Legend:
         LegendRow(f"{g.at_least} {g.at_most} ~", "at least, at most, about"),
         LegendRow(g.power, "the box stops itself then (rgt autostop)"),
     )
-    return (("states", states()), ("columns", columns), ("signs", signs))
+    return (("states", state_legend()), ("columns", columns), ("signs", signs))
 
 
-def _box() -> Legend:
-    g = glyphs()
+def _box_legend() -> Legend:
+    g = current_glyphs()
     return (
-        ("states", states()),
+        ("states", state_legend()),
         ("disks", (
             LegendRow("s", "files there survive stopping the box"),
             LegendRow("d", "files there survive destroying the box"),
@@ -59,13 +59,13 @@ def _box() -> Legend:
             LegendRow("?", "unknown whether they survive"),
             LegendRow(g.limit, "the position of the limit in the bar"),
         )),
-        ("queue", runs()),
+        ("queue", run_legend()),
     )  # fmt: skip
 
 
-def runs() -> tuple[LegendRow, ...]:
+def run_legend() -> tuple[LegendRow, ...]:
     """Return the glyphs of runs and cells."""
-    g = glyphs()
+    g = current_glyphs()
     return (
         LegendRow(g.ok, "runs"),
         LegendRow(g.finished, "done"),
@@ -75,26 +75,26 @@ def runs() -> tuple[LegendRow, ...]:
     )
 
 
-def _curves() -> Legend:
-    up, cross = ("⇡", "╳") if glyphs().braille else ("^", "X")
+def _curves_legend() -> Legend:
+    up, cross = ("⇡", "╳") if current_glyphs().braille else ("^", "X")
     rows = (
         LegendRow(up, "resumed from a checkpoint at this step"),
         LegendRow(cross, "NaN or infinity: a gap, never a line through it"),
     )
     lost = tuple(
-        LegendRow(f"{look.mark[0]} 42s", look.means)
+        LegendRow(f"{look.glyph_and_tone[0]} 42s", look.means)
         for health, look in STATES.items()
-        if health is Health.STALE or health in UNSEEN
+        if health is BoxHealth.STALE or health in UNSEEN
     )
     return (
         ("marks", rows),
-        ("runs", runs()),
+        ("runs", run_legend()),
         ("before a run's age: why it is not visible", lost),
     )
 
 
-def _phases() -> Legend:
-    g = glyphs()
+def _phases_legend() -> Legend:
+    g = current_glyphs()
     return (
         ("checks", (
             LegendRow(g.check, "proved, by the reading next to it"),
@@ -106,8 +106,8 @@ def _phases() -> Legend:
     )  # fmt: skip
 
 
-def _alerts() -> Legend:
-    g = glyphs()
+def _alerts_legend() -> Legend:
+    g = current_glyphs()
     return (
         ("alerts", (
             LegendRow(g.trouble, "error: something is lost or stuck"),
@@ -118,8 +118,8 @@ def _alerts() -> Legend:
     )  # fmt: skip
 
 
-def _teardown() -> Legend:
-    g = glyphs()
+def _teardown_legend() -> Legend:
+    g = current_glyphs()
     return (
         ("evidence", (
             LegendRow(g.check, "proved, as long ago as its age says"),
@@ -131,19 +131,21 @@ def _teardown() -> Legend:
     )  # fmt: skip
 
 
-def _handbook() -> Legend:
-    severities = tuple(LegendRow(look.mark[0], look.means) for look in SEVERITIES.values())
+def _handbook_legend() -> Legend:
+    severities = tuple(
+        LegendRow(look.glyph_and_tone[0], look.means) for look in SEVERITIES.values()
+    )
     return (("before a page: a box shows it now", severities),)
 
 
 _LEGENDS = {
-    "fleet": _fleet,
-    "box": _box,
-    "curves": _curves,
-    "phases": _phases,
-    "alerts": _alerts,
-    "handbook": _handbook,
-    "tear down": _teardown,
+    "fleet": _fleet_legend,
+    "box": _box_legend,
+    "curves": _curves_legend,
+    "phases": _phases_legend,
+    "alerts": _alerts_legend,
+    "handbook": _handbook_legend,
+    "tear down": _teardown_legend,
 }
 
 

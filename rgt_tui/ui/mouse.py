@@ -16,8 +16,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.clipboard import Copied, take_along
-from rgt_tui.ui.notation import glyphs, plain
+from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.notation import current_glyphs, make_displayable
 from rgt_tui.ui.widgets.spans import Line, text_of
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def hear_back_button() -> None:
         setattr(XTermParser, "parse_mouse_code", parse_mouse_code)  # noqa: B010  (a method of another's class)
 
 
-def hinted(row: Line, column: int, commands: Sequence[Command]) -> Command | None:
+def find_hinted_command(row: Line, column: int, commands: Sequence[Command]) -> Command | None:
     """Return the command whose key is in a border's hint at or left of a column.
 
     A box's output may look like a border, but only a real one has its corners as separate spans.
     Dangerous commands cannot be clicked on a border.
     """
-    text, frame = text_of(row), glyphs().frame
+    text, frame = text_of(row), current_glyphs().frame
     if (
         not row
         or row[0].text not in (frame[0], frame[5], frame[6])
@@ -88,7 +88,12 @@ def hinted(row: Line, column: int, commands: Sequence[Command]) -> Command | Non
             break
         key = word[0].rstrip(":")
         found = next(
-            (one for one in commands if plain(one.shown_key) == key and not one.dangerous), found
+            (
+                one
+                for one in commands
+                if make_displayable(one.shown_key) == key and not one.dangerous
+            ),
+            found,
         )
     first = len(text[:start]) + (len(hint) - len(hint.lstrip()))
     if cell_len(text[:first]) <= column < cell_len(text[:start] + hint):
@@ -135,11 +140,11 @@ class MouseSelection(Screen[None]):
         self.clear_selection()
         return there
 
-    def marked(self) -> Copied | None:
+    def find_selection(self) -> ClipboardText | None:
         """Return the text selected with the mouse; None = nothing."""
         text = self.get_selected_text()
         if text:
-            return Copied(what=how_many(len(text.splitlines()), "line"), text=text)
+            return ClipboardText(what=how_many(len(text.splitlines()), "line"), text=text)
         return None
 
     def copy_marked(self, say: Callable[[str], object]) -> bool:
@@ -147,10 +152,10 @@ class MouseSelection(Screen[None]):
 
         Return whether there was any.
         """
-        copied = self.marked()
+        copied = self.find_selection()
         if copied is not None:
             self.clear_selection()
-            say(take_along(self.app, copied))
+            say(copy_to_clipboard(self.app, copied))
         return copied is not None
 
     def action_copy_text(self) -> None:
@@ -163,13 +168,13 @@ class MouseSelection(Screen[None]):
             raise SkipAction
 
 
-def within(row: Line) -> tuple[int, int]:
+def text_bounds(row: Line) -> tuple[int, int]:
     """Return the first and end character of a line's text, without the walls of its pane."""
-    side = glyphs().frame[3]
+    side = current_glyphs().frame[3]
     text = text_of(row)
     walled = len(row) > 1 and row[-1].text == f" {side}" and len(text) > 3 and text[1] == " "
     # The cursor of a list replaces the left wall.
-    walled = walled and text[0] in (side, glyphs().cursor)
+    walled = walled and text[0] in (side, current_glyphs().cursor)
     if walled:
         return (2, len(text) - 2)
     return (0, len(text))
@@ -177,23 +182,23 @@ def within(row: Line) -> tuple[int, int]:
 
 def marked_text(rows: Sequence[Line], selection: Selection) -> str:
     """Return the selected text of drawn lines, without frames and trailing blanks."""
-    frame = re.compile(f"[{re.escape(glyphs().frame)}]+")
-    corners = set(glyphs().frame) - {glyphs().frame[3]}
+    frame = re.compile(f"[{re.escape(current_glyphs().frame)}]+")
+    corners = set(current_glyphs().frame) - {current_glyphs().frame[3]}
     out: list[str] = []
     for y, row in enumerate(rows):
         span = selection.get_span(y)
         if span is None:
             continue
-        (first, last), text = within(row), text_of(row)
+        (first, last), text = text_bounds(row), text_of(row)
         part = text[max(first, span[0]) : last if span[1] < 0 else max(first, min(last, span[1]))]
         if row and row[0].text[:1] in corners and row[-1].text[-1:] in corners:
-            part = frame.sub("  ", part).strip(" " + glyphs().cursor)
+            part = frame.sub("  ", part).strip(" " + current_glyphs().cursor)
             part = re.sub(" {3,}", "  ", part)
         out.append(part.rstrip())
     return "\n".join(out).strip("\n")
 
 
-def painted(strip: Strip, row: Line, span: tuple[int, int], style: Style) -> Strip:
+def paint_selection(strip: Strip, row: Line, span: tuple[int, int], style: Style) -> Strip:
     """Return a line with the characters of a span drawn as selected.
 
     Args:
@@ -202,7 +207,7 @@ def painted(strip: Strip, row: Line, span: tuple[int, int], style: Style) -> Str
         span: First character, and the one after the last; -1 = to the end.
         style: Style of the selection.
     """
-    first, last = within(row)
+    first, last = text_bounds(row)
     start, end = max(first, span[0]), last if span[1] < 0 else min(last, span[1])
     out: list[Segment] = []
     at = 0

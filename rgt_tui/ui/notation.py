@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rgt_tui import model
-from rgt_tui.model import Amount, clean
+from rgt_tui.model import MoneyAmount, clean_text
 from rgt_tui.profiles import prices
 
 NONE = "–"
@@ -36,7 +36,7 @@ def compact_time(seconds: float | None) -> str:
     return f"{days}d"
 
 
-def stopwatch(seconds: float) -> str:
+def format_position_time(seconds: float) -> str:
     """Return a position in a recording: ``12:04``, ``1:30:00``."""
     whole = max(0, int(seconds))
     hours, rest = divmod(whole, HOUR)
@@ -45,7 +45,7 @@ def stopwatch(seconds: float) -> str:
     return f"{rest // MINUTE}:{rest % MINUTE:02d}"
 
 
-def clock(at: float | None) -> str:
+def clock_or_dash(at: float | None) -> str:
     """Return the local time of day, ``14:02:11``."""
     if at is None:
         return NONE
@@ -54,22 +54,22 @@ def clock(at: float | None) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def percent(value: float | None) -> str:
+def percent_or_dash(value: float | None) -> str:
     """Return a percentage in at most four characters, as in alerts and findings."""
     return model.pct(value, none=NONE)
 
 
-def size(count: float | None) -> str:
+def size_or_dash(count: float | None) -> str:
     """Return a size in bytes for disks and transfers, ``38.2 GB``."""
     return model.size(count, none=NONE)
 
 
-def memory(count: float | None) -> str:
+def memory_or_dash(count: float | None) -> str:
     """Return a size in bytes for memory, ``62.0 GiB``."""
     return model.memory(count, none=NONE)
 
 
-def gib(count: float | None) -> str:
+def gib_or_dash(count: float | None) -> str:
     """Return bytes of memory as a bare number of GiB, for several values that share a unit."""
     if count is None:
         return NONE
@@ -81,17 +81,17 @@ def gib(count: float | None) -> str:
 
 def gib_of(used: float | None, total: float | None) -> tuple[str, str]:
     """Return used and total memory, the total with the unit: ``16.9`` and ``/24 GiB``."""
-    return gib(used), f"/{gib(total).removesuffix('.0')} GiB"
+    return gib_or_dash(used), f"/{gib_or_dash(total).removesuffix('.0')} GiB"
 
 
-def thousands(count: float | None) -> str:
+def format_thousands(count: float | None) -> str:
     """Return a whole number with separators: ``9,120``."""
     if count is None or not math.isfinite(count):
         return NONE
     return f"{count:,.0f}"
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number_or_dash(value: float | None, digits: int = 3) -> str:
     """Return a measured value (a loss) with a fixed number of decimals.
 
     NaN and infinity by name.
@@ -109,21 +109,21 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
-def money(
+def money_or_dash(
     value: float | None, currency: str = "USD", at_least: bool = False, *, estimated: bool = False
 ) -> str:
     """Return an amount with its currency: ``$1.11``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``."""
-    return prices.money(value, currency, at_least, estimated=estimated, none=NONE)
+    return prices.format_money(value, currency, at_least, estimated=estimated, none=NONE)
 
 
-def known(amount: Amount | None) -> str:
+def amount_or_dash(amount: MoneyAmount | None) -> str:
     """Return an amount with its currency and bound; a dash if it is unknown, never zero."""
     if amount is None:
         return NONE
-    return money(amount.value, amount.currency, amount.at_least, estimated=amount.estimated)
+    return money_or_dash(amount.value, amount.currency, amount.at_least, estimated=amount.estimated)
 
 
-class Glyphs(NamedTuple):
+class GlyphSet(NamedTuple):
     """A set of characters."""
 
     name: str
@@ -174,8 +174,8 @@ class Glyphs(NamedTuple):
     later: str = "▶"
 
 
-UNICODE = Glyphs("unicode")
-ASCII = Glyphs(
+UNICODE = GlyphSet("unicode")
+ASCII = GlyphSet(
     "ascii",
     ok="*",
     idle="o",
@@ -233,7 +233,7 @@ POOR = frozenset({"dumb", "linux"})
 """TERM of terminals that lack our characters: the Linux console has at most 512, and no braille."""
 
 
-def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
+def choose_glyphs(environ: Mapping[str, str], encoding: str) -> GlyphSet:
     """Return the character set for a terminal.
 
     ``RGT_ASCII=1`` selects ASCII, ``0`` Unicode; else a poor or non-UTF-8 terminal gets ASCII.
@@ -250,14 +250,14 @@ def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
 
 
 @cache
-def glyphs() -> Glyphs:
+def current_glyphs() -> GlyphSet:
     """Return the character set of this process, chosen once."""
-    return choose(os.environ, locale.getpreferredencoding(False))
+    return choose_glyphs(os.environ, locale.getpreferredencoding(False))
 
 
-def plain(text: str) -> str:
+def make_displayable(text: str) -> str:
     """Return `text` cleaned, and in ASCII if this process draws in ASCII."""
-    text = clean(text)
-    if glyphs() is UNICODE or text.isascii():
+    text = clean_text(text)
+    if current_glyphs() is UNICODE or text.isascii():
         return text
     return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")

@@ -13,10 +13,10 @@ from typing import Any
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from rgt_tui.model import FleetState, Spot
-from rgt_tui.ui.box_status import mark, old_mark
+from rgt_tui.model import FleetState, ScreenPosition
+from rgt_tui.ui.box_status import health_mark, old_mark
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
-from rgt_tui.ui.notation import compact_time, glyphs, plain
+from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable
 
 CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
 """Match quality: the title equals the query, begins with it, has words that begin with it, contains
@@ -30,7 +30,7 @@ NOT_BY_NAME = frozenset({"fleet", "box", "teardown", "first contact", "welcome"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class PaletteEntry:
     """One thing that can be found."""
 
     title: str
@@ -45,9 +45,9 @@ class Entry:
     dangerous: bool = False
 
 
-def literal(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Escape a text for the palette's markup."""
-    return plain(text).replace("[", r"\[")
+    return make_displayable(text).replace("[", r"\[")
 
 
 def in_order(letters: str, text: str) -> bool:
@@ -56,10 +56,10 @@ def in_order(letters: str, text: str) -> bool:
     return all(letter in left for letter in letters)
 
 
-def score(entry: Entry, query: str) -> float:
+def score_entry(entry: PaletteEntry, query: str) -> float:
     """Return how well an entry matches a query; 0 = not at all."""
     words = query.casefold().split()
-    title = plain(entry.title).casefold()
+    title = make_displayable(entry.title).casefold()
     if not words:
         return 1.0 + entry.rank
     whole = " ".join(words)
@@ -86,63 +86,69 @@ def score(entry: Entry, query: str) -> float:
     return found + entry.rank
 
 
-def found(entries: Iterable[Entry], query: str) -> list[tuple[float, Entry]]:
+def find_entries(entries: Iterable[PaletteEntry], query: str) -> list[tuple[float, PaletteEntry]]:
     """Return the matching entries, the best first."""
-    scored = [(score(entry, query), entry) for entry in entries]
+    scored = [(score_entry(entry, query), entry) for entry in entries]
     return sorted((one for one in scored if one[0] > 0), key=lambda one: -one[0])
 
 
-class Finder(Provider):
+class PaletteProvider(Provider):
     """Everything that can be found from the screen below the palette."""
 
-    def commands(self) -> tuple[Command, ...]:
+    def current_commands(self) -> tuple[Command, ...]:
         """Return the commands that work on that screen now."""
         made = getattr(self.screen, "offered", None)
         if callable(made):
             return tuple(made())
         return APP
 
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[PaletteEntry]:
         """Return everything that can be found."""
         state: FleetState | None = getattr(self.screen, "fleet_state", None)
         return [
             *self._of_commands(),
-            *self._screens(state),
-            *self._boxes(state),
-            *self._runs(state),
+            *self._screen_entries(state),
+            *self._box_entries(state),
+            *self._run_entries(state),
         ]
 
-    def _of_commands(self) -> list[Entry]:
+    def _of_commands(self) -> list[PaletteEntry]:
         return [
-            Entry(
-                f"{glyphs().warn} {command.title}" if command.dangerous else command.title,
+            PaletteEntry(
+                f"{current_glyphs().warn} {command.title}" if command.dangerous else command.title,
                 command.help,
-                partial(self.screen.run_action, command.does),
+                partial(self.screen.run_action, command.textual_action),
                 command.id,
                 command.shown_key,
                 0.2,
                 command.dangerous,
             )
-            for command in self.commands()
+            for command in self.current_commands()
             if command.id != "app.palette"
         ]
 
-    def _open(self, place: str, box: str | None, spot: Spot | None = None) -> Callable[[], None]:
+    def _open_action(
+        self, place: str, box: str | None, spot: ScreenPosition | None = None
+    ) -> Callable[[], None]:
         return partial(getattr(self.app, "open_screen", lambda *_: None), place, box, spot)
 
-    def _screens(self, state: FleetState | None) -> list[Entry]:
+    def _screen_entries(self, state: FleetState | None) -> list[PaletteEntry]:
         if state is None:
             return []
         box: str | None = getattr(self.screen, "target_box", None)
-        here = {command.does for command in self.commands()} | {f"open_for_box('{self._place}')"}
+        here = {command.textual_action for command in self.current_commands()} | {
+            f"open_for_box('{self._place_name}')"
+        }
         out = []
         of_all = getattr(self.screen, "box_name", None) is None
-        opened = {command.title for command in self.commands()} if of_all else set()
-        if self._place != "fleet":
+        opened = {command.title for command in self.current_commands()} if of_all else set()
+        if self._place_name != "fleet":
             back: Callable[[], None] = partial(
                 getattr(self.app, "return_to", lambda *_: None), "fleet", None
             )
-            out.append(Entry("fleet", "Every box on one screen.", back, "screen boxes", rank=0.4))
+            out.append(
+                PaletteEntry("fleet", "Every box on one screen.", back, "screen boxes", rank=0.4)
+            )
         for place, (title, *_) in SCREENS.items():
             if place in NOT_BY_NAME or f"open_for_box('{place}')" in here:
                 continue
@@ -150,55 +156,65 @@ class Finder(Provider):
                 continue  # a key of this screen opens the same
             if place in OF_ALL_BOXES:
                 out.append(
-                    Entry(
+                    PaletteEntry(
                         title.lower(),
                         "Screen, of all boxes.",
-                        self._open(place, None),
+                        self._open_action(place, None),
                         "screen",
                         rank=0.3,
                     )
                 )
             elif box is not None:
                 text = f"Screen of {box}."
-                out.append(Entry(title.lower(), text, self._open(place, box), "screen", rank=0.3))
+                out.append(
+                    PaletteEntry(
+                        title.lower(), text, self._open_action(place, box), "screen", rank=0.3
+                    )
+                )
         return out
 
     @staticmethod
-    def _shown(entry: Entry) -> Content:
+    def _entry_text(entry: PaletteEntry) -> Content:
         """Return the text in the list, as plain text, because names come from boxes and files."""
-        return Content(plain(f"{entry.title}  ({entry.key})" if entry.key else entry.title))
+        return Content(
+            make_displayable(f"{entry.title}  ({entry.key})" if entry.key else entry.title)
+        )
 
     @property
-    def _place(self) -> str:
+    def _place_name(self) -> str:
         return str(getattr(self.screen, "PLACE", ""))
 
-    def _boxes(self, state: FleetState | None) -> list[Entry]:
+    def _box_entries(self, state: FleetState | None) -> list[PaletteEntry]:
         out = []
         for box in state.boxes if state is not None else ():
             name = box.spec.name
             verdict = getattr(self.screen, "verdict", None)
             judged = verdict(box) if callable(verdict) else None
-            seen = "" if judged is None else f"{mark(judged.health)[0]} {judged.health.value}, "
+            seen = (
+                "" if judged is None else f"{health_mark(judged.health)[0]} {judged.health.value}, "
+            )
             if judged is not None and judged.stale and judged.sample_age is not None:
                 seen += f"{old_mark(judged.health)} {compact_time(judged.sample_age)} old, "
-            text = f"Box: {seen}{self._platform(name)}"
+            text = f"Box: {seen}{self._platform_name(name)}"
             out.append(
-                Entry(name, text, self._open("box", name), f"box {box.spec.profile}", rank=0.5)
+                PaletteEntry(
+                    name, text, self._open_action("box", name), f"box {box.spec.profile}", rank=0.5
+                )
             )
         return out
 
-    def _platform(self, name: str) -> str:
+    def _platform_name(self, name: str) -> str:
         fleet = getattr(self.app, "fleet", None)
         if fleet is None:
             return ""
-        return str(fleet.profile(name).name)
+        return str(fleet.profile_of(name).name)
 
-    def _runs(self, state: FleetState | None) -> list[Entry]:
+    def _run_entries(self, state: FleetState | None) -> list[PaletteEntry]:
         return [
-            Entry(
+            PaletteEntry(
                 run.name,
                 f"Run of {box.spec.name}: its curve.",
-                self._open("curves", box.spec.name, Spot(run=run.name)),
+                self._open_action("curves", box.spec.name, ScreenPosition(run=run.name)),
                 "run curve",
                 rank=0.1,
             )
@@ -209,14 +225,22 @@ class Finder(Provider):
     async def discover(self) -> Hits:
         """List commands, screens and boxes while nothing is typed."""
         state: FleetState | None = getattr(self.screen, "fleet_state", None)
-        for entry in (*self._of_commands(), *self._screens(state), *self._boxes(state)):
+        for entry in (
+            *self._of_commands(),
+            *self._screen_entries(state),
+            *self._box_entries(state),
+        ):
             yield DiscoveryHit(
-                self._shown(entry), entry.run, text=entry.title, help=literal(entry.help)
+                self._entry_text(entry), entry.run, text=entry.title, help=escape_markup(entry.help)
             )
 
     async def search(self, query: str) -> Hits:
         """List the matches."""
-        for points, entry in found(self.entries(), query):
+        for points, entry in find_entries(self.list_entries(), query):
             yield Hit(
-                points, self._shown(entry), entry.run, text=entry.title, help=literal(entry.help)
+                points,
+                self._entry_text(entry),
+                entry.run,
+                text=entry.title,
+                help=escape_markup(entry.help),
             )

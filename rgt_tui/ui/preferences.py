@@ -24,9 +24,9 @@ import msgspec
 from msgspec.structs import replace
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
-from rgt_tui.files import alone, config_directory, publish
+from rgt_tui.files import config_directory, locked_file, replace_file
 from rgt_tui.ui.commands import APP, SCREEN, Command, commands_by_screen, key_name, key_of
-from rgt_tui.ui.enduring import short
+from rgt_tui.ui.enduring import shorten_path
 from rgt_tui.ui.themes import THEMES
 
 MOST_BYTES = 1 << 20
@@ -58,7 +58,7 @@ class Preferences(msgspec.Struct, frozen=True):
     keys: Mapping[str, tuple[str, ...]] = {}
     """Textual's names of the keys, by command id."""
 
-    def keyed(self, command: Command) -> Command:
+    def apply_keys(self, command: Command) -> Command:
         """Return a command with the keys that were chosen for it."""
         keys = self.keys.get(command.id)
         if keys is None:
@@ -91,8 +91,10 @@ def read_preferences(path: Path) -> Preferences:
         return Preferences()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise PreferencesError(f"{short(path)}: {why}; correct it, or move it away") from error
-    return parse_preferences(text, short(path))
+        raise PreferencesError(
+            f"{shorten_path(path)}: {why}; correct it, or move it away"
+        ) from error
+    return parse_preferences(text, shorten_path(path))
 
 
 def parse_preferences(text: str, name: str) -> Preferences:
@@ -108,12 +110,12 @@ def parse_preferences(text: str, name: str) -> Preferences:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PreferencesError(f"{name}: this is not TOML: {error}") from error
-    faults = _Faults(text, name)
+    faults = _FaultList(text, name)
     for key in found:
         if key not in {"ui", "keys"}:
-            faults.add((key,), f"no table is called {key!r}; there are [ui] and [keys]")
-    theme = _theme(found.get("ui", {}), faults)
-    keys = _keys(found.get("keys", {}), faults)
+            faults.add_fault((key,), f"no table is called {key!r}; there are [ui] and [keys]")
+    theme = _parse_theme(found.get("ui", {}), faults)
+    keys = _parse_keys(found.get("keys", {}), faults)
     if faults.said:
         raise PreferencesError("\n".join(faults.said))
     return Preferences(theme, keys)
@@ -123,7 +125,7 @@ _TABLE = re.compile(r"[ \t]*\[[ \t]*(?P<keys>[^\]\n]+?)[ \t]*\]")
 _ENTRY = re.compile(r"[ \t]*(?P<keys>[A-Za-z0-9_.\-\"' \t+]+?)[ \t]*=")
 
 
-class _Faults:
+class _FaultList:
     """The errors in the file, in the order in which they were found, each with its line."""
 
     def __init__(self, text: str, name: str) -> None:
@@ -134,71 +136,71 @@ class _Faults:
         table = ""
         for number, row in enumerate(text.split("\n"), 1):
             if (found := _TABLE.match(row)) is not None:
-                table = where = _bare(found["keys"])
+                table = where = _strip_quotes(found["keys"])
             elif (found := _ENTRY.match(row)) is not None:
-                where = f"{table}.{_bare(found['keys'])}".lstrip(".")
+                where = f"{table}.{_strip_quotes(found['keys'])}".lstrip(".")
             else:
                 continue
             while where and where not in self._lines:
                 self._lines[where] = number
                 where = where.rpartition(".")[0]
 
-    def add(self, where: tuple[str, ...], words: str) -> None:
+    def add_fault(self, where: tuple[str, ...], words: str) -> None:
         """Add an error for a table or one of its keys.
 
         For unusual TOML syntax the line is left out.
         """
-        number = self._lines.get(_bare(".".join(where)))
+        number = self._lines.get(_strip_quotes(".".join(where)))
         line = "" if number is None else f":{number}"
         table, *key = where
         place = f'[{table}] "{key[0]}": ' if table == "keys" and key else ""
         self.said.append(f"{self._name}{line}: {place}{words}")
 
 
-def _bare(keys: str) -> str:
+def _strip_quotes(keys: str) -> str:
     return re.sub(r"[\"' \t]", "", keys)
 
 
-def _theme(table: object, faults: _Faults) -> str | None:
+def _parse_theme(table: object, faults: _FaultList) -> str | None:
     if not isinstance(table, dict):
-        faults.add(("ui",), 'ui is a table: [ui] with theme = "rgt-dark"')
+        faults.add_fault(("ui",), 'ui is a table: [ui] with theme = "rgt-dark"')
         return None
     for key in table:
         if key != "theme":
-            faults.add(("ui", key), f"[ui] has no key {key!r}; there is: theme")
+            faults.add_fault(("ui", key), f"[ui] has no key {key!r}; there is: theme")
     theme = table.get("theme")
     names = [one.name for one in THEMES]
     if theme is not None and theme not in names:
         words = f"[ui] theme: no theme is called {str(theme)!r}; there are: {', '.join(names)}"
-        faults.add(("ui", "theme"), words)
+        faults.add_fault(("ui", "theme"), words)
         return None
     return theme
 
 
-def _flat(table: Mapping[str, object], before: str = "") -> Iterable[tuple[str, object]]:
+def _flatten_table(table: Mapping[str, object], before: str = "") -> Iterable[tuple[str, object]]:
     """Yield the ids with their values: in TOML ``box.log`` without quotes is a nested table."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{before}{key}.")
+            yield from _flatten_table(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", value
 
 
-def _keys(table: object, faults: _Faults) -> dict[str, tuple[str, ...]]:
+def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]:
     if not isinstance(table, dict):
-        faults.add(("keys",), 'keys is a table: [keys] with lines such as "box.log" = "L"')
+        faults.add_fault(("keys",), 'keys is a table: [keys] with lines such as "box.log" = "L"')
         return {}
     if not table:
         return {}
     screens = commands_by_screen()
     known = {command.id: command for _, commands in screens for command in commands}
     chosen: dict[str, tuple[str, ...]] = {}
-    for id_, value in _flat(table):
+    for id_, value in _flatten_table(table):
         where = ("keys", id_)
         if id_ not in known:
             near = difflib.get_close_matches(id_, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else "docs/screens/keys.md lists them"
-            faults.add(where, f"no command has this id; {hint}")
+            faults.add_fault(where, f"no command has this id; {hint}")
             continue
         shown = [value] if isinstance(value, str) else value
         if (
@@ -206,12 +208,12 @@ def _keys(table: object, faults: _Faults) -> dict[str, tuple[str, ...]]:
             or not shown
             or not all(isinstance(key, str) and key for key in shown)
         ):
-            faults.add(where, 'give a key, such as "L", or a list of keys')
+            faults.add_fault(where, 'give a key, such as "L", or a list of keys')
             continue
         keys = tuple(key_of(key) for key in shown)
         against = [words for key in keys if (words := _why_not(key, known[id_])) is not None]
         for words in against:
-            faults.add(where, words)
+            faults.add_fault(where, words)
         if not against:
             chosen[id_] = keys
     _refuse_clashes(screens, chosen, faults)
@@ -254,7 +256,7 @@ def is_key(key: str) -> bool:
     return named or name in {one.value for one in Keys}
 
 
-def clashes(
+def find_clashes(
     screens: Iterable[tuple[str, Sequence[Command]]], keys: Mapping[str, tuple[str, ...]]
 ) -> list[tuple[str, str, str, str]]:
     """Return ``(screen, key, command, command)`` wherever a key has two meanings on one screen."""
@@ -272,15 +274,15 @@ def clashes(
 def _refuse_clashes(
     screens: Sequence[tuple[str, Sequence[Command]]],
     chosen: Mapping[str, tuple[str, ...]],
-    faults: _Faults,
+    faults: _FaultList,
 ) -> None:
-    before, told = clashes(screens, {}), set()
-    for title, key, one, other in clashes(screens, chosen):
+    before, told = find_clashes(screens, {}), set()
+    for title, key, one, other in find_clashes(screens, chosen):
         if (title, key, one, other) in before or (key, one, other) in told:
             continue  # it clashes by default, or was already reported for another screen
         told.add((key, one, other))
         mine, theirs = (one, other) if one in chosen else (other, one)
-        faults.add(
+        faults.add_fault(
             ("keys", mine),
             f"{key_name(key)} is {theirs} on the screen {title!r} already; "
             f"choose another key, or give {theirs} another one, too",
@@ -313,16 +315,16 @@ def remember_theme(path: Path, theme: str) -> str:
     """
     import tomllib
 
-    name = short(path)
+    name = shorten_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with alone(path):
+        with locked_file(path):
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             changed = with_theme(text, theme)
             if tomllib.loads(changed).get("ui", {}).get("theme") != theme:
                 raise ValueError("rgt cannot change [ui] theme there: write it yourself")
             # resolve, because it may be a link into the person's dotfiles
-            publish(path.resolve(), changed.encode())
+            replace_file(path.resolve(), changed.encode())
     except (OSError, ValueError) as error:
         return f"theme {theme}, until rgt ends: {name}: {error}"
     return f"theme {theme}; remembered in {name}"

@@ -36,7 +36,7 @@ def know_quirks(types: Callable[[], bool] = lambda: False) -> None:
     """
     _TYPES[:] = [types]
     with contextlib.suppress(ImportError, AttributeError):
-        _take_back()
+        _restore_after_sigstop()
     with contextlib.suppress(ImportError, AttributeError):
         _hear_escape()
     with contextlib.suppress(ImportError, AttributeError):
@@ -45,7 +45,7 @@ def know_quirks(types: Callable[[], bool] = lambda: False) -> None:
         _draw_on_terminal()
 
 
-def _take_back() -> None:
+def _restore_after_sigstop() -> None:
     """Set the terminal up again after SIGSTOP, as Textual does after SIGTSTP.
 
     SIGSTOP cannot be caught, so the terminal keeps its mode. Textual would then enter application
@@ -58,7 +58,7 @@ def _take_back() -> None:
     if inner.__module__ == __name__:
         return
 
-    def sigcont(self: LinuxDriver, *arguments: object) -> None:
+    def resume_terminal(self: LinuxDriver, *arguments: object) -> None:
         if not self._auto_restart or self._key_thread is None:
             return inner(self, *arguments)
         with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ def _take_back() -> None:
         app.call_later(app.refresh, layout=True)
         return None
 
-    setattr(LinuxDriver, "_sigcont_application", sigcont)  # noqa: B010  (a method of another's class)
+    setattr(LinuxDriver, "_sigcont_application", resume_terminal)  # noqa: B010  (a method of another's class)
 
 
 def _draw_on_terminal() -> None:
@@ -88,12 +88,12 @@ def _draw_on_terminal() -> None:
     if inner.__module__ == __name__:
         return
 
-    def init(self: LinuxDriver, *arguments: Any, **settings: Any) -> None:
+    def init_on_terminal(self: LinuxDriver, *arguments: Any, **settings: Any) -> None:
         inner(self, *arguments, **settings)
         if sys.__stderr__ is None or not sys.__stderr__.isatty():
             self._file = sys.__stdout__
 
-    setattr(LinuxDriver, "__init__", init)  # noqa: B010  (a method of another's class)
+    setattr(LinuxDriver, "__init__", init_on_terminal)  # noqa: B010  (a method of another's class)
 
 
 def _outlive_terminal() -> None:
@@ -109,7 +109,7 @@ def _outlive_terminal() -> None:
     if inner.__module__ == __name__:
         return
 
-    def run(self: WriterThread) -> None:
+    def run_until_lost(self: WriterThread) -> None:
         while True:
             try:
                 return inner(self)
@@ -120,7 +120,7 @@ def _outlive_terminal() -> None:
                     pass
                 return None
 
-    setattr(WriterThread, "run", run)  # noqa: B010  (a method of another's class)
+    setattr(WriterThread, "run", run_until_lost)  # noqa: B010  (a method of another's class)
 
 
 def _hear_escape() -> None:

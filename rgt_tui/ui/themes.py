@@ -10,7 +10,7 @@ from textual.theme import Theme
 DEFAULT = "rgt-dark"
 
 
-def _theme(
+def _make_theme(
     name: str, *, dark: bool, colours: tuple[str, ...], chosen: tuple[tuple[str, str], ...] = ()
 ) -> Theme:
     text, faint, accent, warn, trouble, proved, background, raised = colours
@@ -48,28 +48,28 @@ def _theme(
 
 
 THEMES: tuple[Theme, ...] = (
-    _theme(
+    _make_theme(
         DEFAULT,
         dark=True,
         colours=(
             "#c9ced6", "#9aa3b0", "#7fabdc", "#e0b050", "#ff7f8a", "#7dbd8e", "#111418", "#2f363f",
         ),
     ),
-    _theme(
+    _make_theme(
         "rgt-light",
         dark=False,
         colours=(
             "#24292f", "#4b525b", "#17457d", "#5e4000", "#8f0f1c", "#12502a", "#fafafa", "#c8ced6",
         ),
     ),
-    _theme(
+    _make_theme(
         "rgt-contrast",
         dark=True,
         colours=(
             "#ffffff", "#d0d0d0", "#9bd3ff", "#ffe07a", "#ffa8a8", "#9bf0a2", "#000000", "#303030",
         ),
     ),
-    _theme(
+    _make_theme(
         "rgt-colour-blind",
         dark=True,
         colours=(
@@ -142,7 +142,7 @@ def themes_of(colours: int) -> tuple[Theme, ...]:
     if colours > 16:
         return THEMES
     return tuple(
-        _theme(
+        _make_theme(
             theme.name,
             dark=theme.dark,
             colours=_FEW[theme.name],

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rgt_tui.fleet import Alerting, Intake
-from rgt_tui.health import diagnose
+from rgt_tui.fleet import FleetAlerting, FrameIntake
+from rgt_tui.health import diagnose_box
 from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, Frame, Hello
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import read_frame
@@ -161,7 +161,7 @@ SPEC = BoxSpec(name="a", host="h", profile="runpod")
 
 def taken(lines: Iterable[bytes], state: BoxState | None = None) -> tuple[BoxState, int]:
     """Return the state of a box after lines as the client takes them in, and how many were refused."""
-    intake = Intake(SPEC, load_profile(SPEC.profile))
+    intake = FrameIntake(SPEC, load_profile(SPEC.profile))
     state, refused = state or BoxState(spec=SPEC), 0
     for number, line in enumerate(lines):
         try:
@@ -169,8 +169,8 @@ def taken(lines: Iterable[bytes], state: BoxState | None = None) -> tuple[BoxSta
         except (ValueError, RecursionError):
             refused += 1
         else:
-            state = intake.take(state, frame, NOW + number / 100)
-        intake.config(state, 1.0, NOW)
+            state = intake.apply_frame(state, frame, NOW + number / 100)
+        intake.build_config(state, 1.0, NOW)
     return state, refused
 
 
@@ -187,5 +187,5 @@ def odd_state(seed: int) -> BoxState:
     if seed % 2:
         sent = [line for line in sent if not line.startswith((b'{"t": "hello"', b'{"t": "pong"'))]
     state, _ = taken([msgspec.json.encode(hello), *sent])
-    state = msgspec.structs.replace(state, findings=diagnose(state, NOW, ()))
-    return Alerting(clock=lambda: NOW).judged(state, NOW)[0]
+    state = msgspec.structs.replace(state, findings=diagnose_box(state, NOW, ()))
+    return FleetAlerting(clock=lambda: NOW).judge_box(state, NOW)[0]

@@ -55,7 +55,7 @@ def seen(channel: Channel, looks: int) -> tuple[set[str], set[float], set[str]]:
         elif isinstance(frame, protocol.Scalars):
             values = [point.values.get("loss") for point in frame.points]
             losses.update(value for value in values if isinstance(value, float))
-        elif isinstance(frame, protocol.Found):
+        elif isinstance(frame, protocol.FoundRuns):
             sources.update(source for run in frame.runs for source in run.sources)
         looks -= isinstance(frame, protocol.Sample)
         if looks <= 0:

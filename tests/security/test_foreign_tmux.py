@@ -85,7 +85,7 @@ def found(agent: Agent, pid: int) -> protocol.FoundRun:
     runs: dict[int, protocol.FoundRun] = {}
     looks = 0
     for frame in channel.frames():
-        if isinstance(frame, protocol.Found):
+        if isinstance(frame, protocol.FoundRuns):
             runs = {run.pid: run for run in frame.runs}
         looks += pid in runs
         if looks > 20:
@@ -108,7 +108,7 @@ def test_the_tmux_of_another_user_is_never_connected_to(
 ) -> None:
     """Nor where a program of root's was started by another user, who has chosen its environment."""
     with training(home_of_nobody, str(evil.path), effective=effective) as pid:
-        assert ownership.uids(pid) == (NOBODY, effective, effective, effective)
+        assert ownership.process_uids(pid) == (NOBODY, effective, effective, effective)
         run = found(agent, pid)
     assert (evil.connections, evil.mark.exists()) == (0, False)
     assert (run.user, run.session, run.place, run.log) == ("nobody", "tmux", "%7", None)
@@ -139,7 +139,7 @@ def test_who_pretends_to_live_in_roots_pane_is_not_shown_what_is_in_it(
 ) -> None:
     with training(home_of_nobody, own_tmux) as pid:
         run = found(agent, pid)
-        life = found_run.life_of(pid, [["tmux: server"]])
+        life = found_run.find_session(pid, [["tmux: server"]])
         assert (life.socket, life.pane) == (None, None)
     assert run.log is None
 
@@ -147,14 +147,14 @@ def test_who_pretends_to_live_in_roots_pane_is_not_shown_what_is_in_it(
 def test_ones_own_server_is_asked(own_tmux: str, tmp_path: Path) -> None:
     assert ownership.own_socket(own_tmux) == own_tmux
     assert "%0" in found_run.parse_panes(
-        found_run.ask_tmux(own_tmux, ["list-panes", "-a", "-F", found_run.PANE_FORMAT], 20)
+        found_run.query_tmux(own_tmux, ["list-panes", "-a", "-F", found_run.PANE_FORMAT], 20)
     )
     (tmp_path / "link").symlink_to(own_tmux)
     (tmp_path / "tmp").symlink_to("/tmp")
     through = tmp_path / "tmp" / os.path.basename(own_tmux)
     assert ownership.own_socket(str(through)) == own_tmux
     assert ownership.own_socket(str(tmp_path / "link")) is None
-    assert found_run.ask_tmux(str(tmp_path / "link"), ["list-panes", "-a"], 20) == ""
+    assert found_run.query_tmux(str(tmp_path / "link"), ["list-panes", "-a"], 20) == ""
 
 
 def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(
@@ -167,11 +167,11 @@ def test_a_socket_in_a_directory_that_hangs_is_not_waited_for(
     child = subprocess.Popen(["sleep", "1000"], env=env)
     try:
         # The kernel closes what `Popen` waits for before the new program's environment can be read.
-        until(lambda: found_run.environ(child.pid) == env)
-        assert found_run.life_of(child.pid, [["tmux: server"]]) == ("tmux", "%3", None, None)
+        until(lambda: found_run.read_environment(child.pid) == env)
+        assert found_run.find_session(child.pid, [["tmux: server"]]) == ("tmux", "%3", None, None)
         gate.set()
         monkeypatch.setattr(found_run, "SOCKET_WAIT", PATIENCE)
-        assert found_run.life_of(child.pid, [["tmux: server"]])[2:] == (
+        assert found_run.find_session(child.pid, [["tmux: server"]])[2:] == (
             "/hung/tmux-0/default",
             "%3",
         )
@@ -213,7 +213,7 @@ def test_a_server_of_another_user_behind_a_socket_given_to_us_is_not_used(
     evil.path.rename(mine / "default")
     os.chown(mine / "default", 0, 0)
     assert ownership.own_socket(str(mine / "default")) is None
-    assert found_run.ask_tmux(str(mine / "default"), ["list-panes", "-a"], 20) == ""
+    assert found_run.query_tmux(str(mine / "default"), ["list-panes", "-a"], 20) == ""
     assert not evil.mark.exists()
 
 
@@ -271,7 +271,7 @@ def test_a_real_tmux_of_another_user_is_told_of_but_not_asked(
         agent.env["RGT_FIND_SECONDS"] = "0.5"
         channel = agent.watch(interval=0.2, find=True, pattern=tag)
         frame = channel.expect(
-            lambda frame: isinstance(frame, protocol.Found) and bool(frame.runs), "the run"
+            lambda frame: isinstance(frame, protocol.FoundRuns) and bool(frame.runs), "the run"
         )
         for _ in range(3):
             channel.expect(lambda frame: isinstance(frame, protocol.Sample))
@@ -301,8 +301,8 @@ def test_what_a_process_says_of_itself_is_never_an_option_of_a_command(
     env = {"PATH": os.environ["PATH"], variable: value}
     with subprocess.Popen(["sleep", "1000"], env=env) as process:
         try:
-            until(lambda: found_run.environ(process.pid) == env)
-            life = found_run.life_of(process.pid, [[above]])
+            until(lambda: found_run.read_environment(process.pid) == env)
+            life = found_run.find_session(process.pid, [[above]])
             assert (life.kind, life.place) == told
             assert life.pane == (life.place if told[0] == "tmux" else None)
         finally:

@@ -11,23 +11,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import MOST_FOUND, MOST_RUNS, MOST_SERIES, Intake
-from rgt_tui.fleet.history.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
+from rgt_tui.fleet import MOST_FOUND, MOST_RUNS, MOST_SERIES, FrameIntake
+from rgt_tui.fleet.history.past import (
+    LONGEST_SECONDS,
+    MOST_NAMES,
+    SlotAccumulator,
+    from_history,
+    merge_history,
+)
 from rgt_tui.model import (
     MAX_FRAME_BYTES,
     BoxSpec,
     BoxState,
-    History,
     HistoryRow,
-    Past,
+    RecordedHistory,
+    ReducedHistory,
     RunState,
     Series,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import LineSplitter, read_frame
-from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
-from rgt_tui.ui import entries
-from rgt_tui.ui.plot import Board, RunKey, Settings, Shown, View
+from rgt_tui.ssh.remote_cat import LONGEST_LINE, OutputPipe
+from rgt_tui.ui import build_legend_entries
+from rgt_tui.ui.plot import AxisWindow, Board, PlotSettings, RunKey, ShownRun
 from tests.security.costs import LINEAR_AT_MOST, growth
 
 SPEC = BoxSpec(name="a", host="h")
@@ -41,11 +47,11 @@ def lines(frames: Sequence[dict[str, Any]]) -> list[bytes]:
 
 def taken(sent: list[bytes], state: BoxState | None = None) -> BoxState:
     """Return the state of a box after lines that are all frames."""
-    intake = Intake(SPEC, load_profile("generic-ssh"))
+    intake = FrameIntake(SPEC, load_profile("generic-ssh"))
     state = state or BoxState(spec=SPEC)
     for line in sent:
         assert len(line) <= MAX_FRAME_BYTES
-        state = intake.take(state, read_frame(line), NOW)
+        state = intake.apply_frame(state, read_frame(line), NOW)
     return state
 
 
@@ -128,7 +134,7 @@ def test_a_run_below_two_trainings_is_the_nearer_one_s() -> None:
 def feed(chunks: list[bytes]) -> LineSplitter:
     splitter = LineSplitter()
     for chunk in chunks:
-        splitter.feed(chunk)
+        splitter.split_lines(chunk)
     return splitter
 
 
@@ -137,7 +143,7 @@ def test_single_bytes_against_a_long_rest_cost_what_they_weigh() -> None:
         return [b"x" * (MAX_FRAME_BYTES // 2), *[b"y"] * count]
 
     assert growth(chunks, feed, 10_000) < LINEAR_AT_MOST
-    assert feed(chunks(9)).feed(b"\n") == [b"x" * (MAX_FRAME_BYTES // 2) + b"y" * 9]
+    assert feed(chunks(9)).split_lines(b"\n") == [b"x" * (MAX_FRAME_BYTES // 2) + b"y" * 9]
 
 
 def test_a_pipe_searches_each_byte_once() -> None:
@@ -149,7 +155,7 @@ def test_a_pipe_searches_each_byte_once() -> None:
             return super().find(sub, start or 0)
 
     async def read() -> bytes:
-        pipe = Pipe()
+        pipe = OutputPipe()
         pipe._data = Counted()
         reading = asyncio.ensure_future(pipe.readline())
         for _ in range(5000):
@@ -164,15 +170,15 @@ def test_a_pipe_searches_each_byte_once() -> None:
 
 def history(
     rows: Sequence[HistoryRow], width: float, names: tuple[str, ...] = ("util",)
-) -> History:
-    return History(boot="b", seq=9, width=width, names=names, rows=tuple(rows))
+) -> RecordedHistory:
+    return RecordedHistory(boot="b", seq=9, width=width, names=names, rows=tuple(rows))
 
 
 @pytest.mark.parametrize("width", [1e12, 1e300, 86_400.0, 0.0, -60.0, 1e-9, math.nan, math.inf])
 def test_a_history_of_rows_that_no_recorder_writes_is_nothing(width: float) -> None:
     assert (
         from_history(history([HistoryRow(at=NOW, count=1, values=((1.0, 2.0, 3.0),))], width), 0.0)
-        == Past()
+        == ReducedHistory()
     )
 
 
@@ -182,7 +188,7 @@ def test_a_history_of_no_time_is_nothing(at: float, skew: float) -> None:
     made = from_history(
         history([HistoryRow(at=at, count=1, values=((1.0, 2.0, 3.0),))], 60.0), skew
     )
-    assert merged(Past(), made).at == ()
+    assert merge_history(ReducedHistory(), made).at == ()
 
 
 def test_of_a_history_the_last_day_is_looked_at() -> None:
@@ -202,10 +208,10 @@ def test_the_figures_of_a_box_are_limited_in_number() -> None:
     assert made.names == names[:MOST_NAMES]
     assert [len(values) for values in made.values] == [MOST_NAMES]
     other = msgspec.structs.replace(made, names=tuple(f"x{name}" for name in made.names))
-    assert len(merged(made, other).names) == MOST_NAMES
-    stretch = Stretch()
-    stretch.add(NOW, dict.fromkeys(names, 1.0), 60.0)
-    done = stretch.add(NOW + 60, {}, 60.0)
+    assert len(merge_history(made, other).names) == MOST_NAMES
+    stretch = SlotAccumulator()
+    stretch.add_sample(NOW, dict.fromkeys(names, 1.0), 60.0)
+    done = stretch.add_sample(NOW + 60, {}, 60.0)
     assert done is not None
     assert done.names == made.names
 
@@ -231,10 +237,12 @@ def test_a_curve_over_any_steps_is_drawn(first: int, second: int | None) -> None
     steps = [first] if second is None else [first, second]
     for value in VALUES:
         board = Board()
-        run = RunState("r", series={"loss": Series().extended([(step, value) for step in steps])})
-        for settings in (Settings(), Settings(pinned=float(first), view=View(8.0))):
-            board.update((Shown("b", run),), settings, RunKey("b", "r"))
-            frame = board.frame((80, 20))
+        run = RunState(
+            "r", series={"loss": Series().with_points([(step, value) for step in steps])}
+        )
+        for settings in (PlotSettings(), PlotSettings(pinned=float(first), view=AxisWindow(8.0))):
+            board.update((ShownRun("b", run),), settings, RunKey("b", "r"))
+            frame = board.draw_plot_frame((80, 20))
             assert frame is not None
             assert frame.window[0] < frame.window[1]
             assert (
@@ -247,25 +255,27 @@ def test_a_curve_over_any_steps_is_drawn(first: int, second: int | None) -> None
 
 def test_the_legend_of_many_runs_costs_what_they_are() -> None:
     def many(count: int) -> tuple[BoxState, Board]:
-        points = Series().extended([(1, 1.0)])
+        points = Series().with_points([(1, 1.0)])
         runs = tuple(RunState(f"r{n}", step=1, series={"loss": points}) for n in range(count))
         board = Board()
-        board.update([Shown(SPEC.name, run) for run in runs], Settings(), None)
+        board.update([ShownRun(SPEC.name, run) for run in runs], PlotSettings(), None)
         return BoxState(spec=SPEC, runs=runs), board
 
     assert (
-        growth(many, lambda made: entries({SPEC.name: made[0]}, made[1], NOW), 1000)
+        growth(many, lambda made: build_legend_entries({SPEC.name: made[0]}, made[1], NOW), 1000)
         < LINEAR_AT_MOST
     )
     box, board = many(3)
     board.update(
-        [Shown(SPEC.name, run) for run in box.runs],
-        Settings(hidden=frozenset({RunKey(SPEC.name, "r1")})),
+        [ShownRun(SPEC.name, run) for run in box.runs],
+        PlotSettings(hidden=frozenset({RunKey(SPEC.name, "r1")})),
         None,
     )
-    assert [(entry.number, entry.shown) for entry in entries({SPEC.name: box}, board, NOW)] == [
+    assert [
+        (entry.number, entry.shown) for entry in build_legend_entries({SPEC.name: box}, board, NOW)
+    ] == [
         (0, True),
         (1, False),
         (2, True),
     ]
-    assert board.number(RunKey("b", "nobody")) == 0
+    assert board.run_number(RunKey("b", "nobody")) == 0

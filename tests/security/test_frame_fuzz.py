@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from rgt_tui.cli import metrics, status_line
-from rgt_tui.fleet import Alerting, between
-from rgt_tui.gate import Consent, Situation, gather
-from rgt_tui.health import assess, diagnose, evaluate
-from rgt_tui.model import MAX_FRAME_BYTES, BoxSpec, BoxState, FleetState, Meter, Verb
+from rgt_tui.fleet import FleetAlerting, events_between
+from rgt_tui.gate import Consent, Situation, gather_evidence
+from rgt_tui.health import assess_box, diagnose_box, evaluate_checks
+from rgt_tui.model import MAX_FRAME_BYTES, BillingVerb, BoxSpec, BoxState, FleetState, Meter
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import LineSplitter, read_frame
-from rgt_tui.store import Means
-from rgt_tui.store.moments import Saved, bare
+from rgt_tui.store import MinuteMeans
+from rgt_tui.store.moments import BoxSnapshot, storable_state
 from tests.security.odd_frames import KINDS, NOW, SPEC, Odd, odd_lines, odd_state, taken
 
 SECONDS = 2.0
@@ -32,12 +32,12 @@ def test_nothing_that_looks_at_a_box_fails_for_what_it_says(seed: int) -> None:
     state, refused = taken(odd_lines(seed))
     assert refused < 40
     for now in (NOW, NOW + 3600):
-        found = diagnose(state, now, ())
+        found = diagnose_box(state, now, ())
         state = msgspec.structs.replace(state, findings=found)
-        state, _ = Alerting(clock=lambda now=now: now).judged(state, now)  # type: ignore[misc]
-        between(old, state, now)
-        evaluate(state, profile, now)
-        for verb in Verb:
+        state, _ = FleetAlerting(clock=lambda now=now: now).judge_box(state, now)  # type: ignore[misc]
+        events_between(old, state, now)
+        evaluate_checks(state, profile, now)
+        for verb in BillingVerb:
             given = Situation(
                 state=state,
                 meter=Meter(),
@@ -47,15 +47,17 @@ def test_nothing_that_looks_at_a_box_fails_for_what_it_says(seed: int) -> None:
                 now=now,
                 ticks=0.0,
             )
-            gather(given, verb, Consent(typed="a"))
-        line = status_line.status_line(state, assess(state, now), now)
-        json.loads(status_line.encode(line))
+            gather_evidence(given, verb, Consent(typed="a"))
+        line = status_line.status_line(state, assess_box(state, now), now)
+        json.loads(status_line.encode_line(line))
         status_line.text_line(line)
-        metrics.exposition(FleetState(boxes=(state,), at=now), now)
-        means = Means()
-        means.take(state)
-        means.closed(None)
-        msgspec.msgpack.Decoder(Saved).decode(msgspec.msgpack.encode(Saved(bare(state))))
+        metrics.format_exposition(FleetState(boxes=(state,), at=now), now)
+        means = MinuteMeans()
+        means.add_sample(state)
+        means.take_finished(None)
+        msgspec.msgpack.Decoder(BoxSnapshot).decode(
+            msgspec.msgpack.encode(BoxSnapshot(storable_state(state)))
+        )
 
 
 @cache
@@ -84,9 +86,9 @@ def test_a_long_frame_costs_little_time_and_memory(kind: type[msgspec.Struct]) -
         line = long_line(kind, seed)
         begun = time.process_time()
         state, _ = taken([line] * 3)
-        state = msgspec.structs.replace(state, findings=diagnose(state, NOW, ()))
-        state, _ = Alerting(clock=lambda: NOW).judged(state, NOW)
-        evaluate(state, load_profile(SPEC.profile), NOW)
+        state = msgspec.structs.replace(state, findings=diagnose_box(state, NOW, ()))
+        state, _ = FleetAlerting(clock=lambda: NOW).judge_box(state, NOW)
+        evaluate_checks(state, load_profile(SPEC.profile), NOW)
         assert time.process_time() - begun < 3 * SECONDS
         tracemalloc.start()
         try:
@@ -111,7 +113,7 @@ def test_bytes_that_were_turned_over_are_refused_or_taken(seed: int) -> None:
         for _ in range(pick.choice((1, 3, 20))):
             place = pick.randrange(len(changed))
             changed[place : place + pick.randrange(3)] = pick.randbytes(pick.randrange(3))
-        lines += LineSplitter().feed(bytes(changed) + b"\n")
+        lines += LineSplitter().split_lines(bytes(changed) + b"\n")
     taken(lines)
 
 

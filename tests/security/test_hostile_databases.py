@@ -15,7 +15,14 @@ from typing import Any
 
 import pytest
 from rgt_box import confined_child, place
-from rgt_box.metrics import BY_KIND, identify, open_source, read_all, sqlite_child, sqlite_files
+from rgt_box.metrics import (
+    BY_KIND,
+    identify_kind,
+    open_source,
+    read_all,
+    sqlite_child,
+    sqlite_files,
+)
 
 from tests.process.box.harness import PATIENCE, Agent, pythons, until
 
@@ -80,8 +87,8 @@ LONG = 600
 
 
 @pytest.fixture(autouse=True)
-def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[confined_child.Child]:
-    child = confined_child.Child(sqlite_child.__name__)
+def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[confined_child.ConfinedChild]:
+    child = confined_child.ConfinedChild(sqlite_child.__name__)
     child.patience = LONG
     monkeypatch.setattr(confined_child, "WALL", LONG)
     monkeypatch.setattr(sqlite_child, "child", child)
@@ -111,7 +118,7 @@ def peak(words: list[str], env: dict[str, str]) -> tuple[int, float, bytes]:
 @pytest.mark.parametrize("kind", DATABASES)
 def test_an_honest_database(kind: str, tmp_path: Path) -> None:
     path = good(tmp_path / "x.db", kind)
-    assert identify(str(path), (kind,)) == kind
+    assert identify_kind(str(path), (kind,)) == kind
     store, problems = read_all(open_source(kind, str(path)))
     assert problems == []
     assert [series.ys for series in store.series.values()] == [[0.5]]
@@ -143,12 +150,14 @@ def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(
         path, ";".join(f"CREATE TABLE t{n} (a{'x' * 4000} TEXT)" for n in range(30)) + ";" + schema
     )
     assert b"CREATE TABLE metrics" not in path.read_bytes()[: 64 << 10]
-    assert identify(str(path), DATABASES) == kind
+    assert identify_kind(str(path), DATABASES) == kind
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["x.db"]
 
 
 def test_one_instruction_without_an_end_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    a_child_of_its_own: confined_child.ConfinedChild,
 ) -> None:
     monkeypatch.setattr(confined_child, "SECONDS", 1)
     path = slow(tmp_path / "x.db")
@@ -161,7 +170,9 @@ def test_one_instruction_without_an_end_ends(
     )
     assert (batch.points, batch.cursor) == ([], None)
     with monkeypatch.context() as patch:
-        patch.setattr(a_child_of_its_own, "ask", lambda *_: pytest.fail("it is asked for again"))
+        patch.setattr(
+            a_child_of_its_own, "request_answer", lambda *_: pytest.fail("it is asked for again")
+        )
         assert reader.read().problems == []  # it is left alone
     monkeypatch.setattr(confined_child, "SECONDS", 60)
     assert (
@@ -172,32 +183,34 @@ def test_one_instruction_without_an_end_ends(
 
 def test_what_waits_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs takes no time of a core."""
-    (tmp_path / "rgt_box").symlink_to(place.root() + "/rgt_box")
+    (tmp_path / "rgt_box").symlink_to(place.code_root() + "/rgt_box")
     (tmp_path / "waiting.py").write_text(
         "import time\nanswer = lambda request: time.sleep(request['s']) or {}\n"
     )
-    monkeypatch.setattr(place, "root", lambda: str(tmp_path))
+    monkeypatch.setattr(place, "code_root", lambda: str(tmp_path))
     monkeypatch.setattr(confined_child, "WALL", 1)
-    child = confined_child.Child("waiting")
+    child = confined_child.ConfinedChild("waiting")
     child.patience = PATIENCE
     try:
-        with pytest.raises(confined_child.Ended, match=r"it took more than 1 s$"):
-            child.ask({"s": 1e6})
+        with pytest.raises(confined_child.ChildDied, match=r"it took more than 1 s$"):
+            child.request_answer({"s": 1e6})
         monkeypatch.setattr(confined_child, "WALL", 60)
-        assert child.ask({"s": 0}) == {}
+        assert child.request_answer({"s": 0}) == {}
     finally:
         child.close()
 
 
 def test_who_waits_for_it_waits_a_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    a_child_of_its_own: confined_child.ConfinedChild,
 ) -> None:
     """The answer comes later, and what others ask meanwhile is not lost."""
     monkeypatch.setattr(confined_child, "SECONDS", 1)
     hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
     a_child_of_its_own.patience = confined_child.PATIENCE
     stands: list[subprocess.Popen[bytes]] = []
-    start = a_child_of_its_own._start
+    start = a_child_of_its_own._start_process
 
     def stopped() -> subprocess.Popen[bytes]:
         """However slow this process is, the child is not through before all have asked."""
@@ -206,13 +219,13 @@ def test_who_waits_for_it_waits_a_moment(
         stands.append(process)
         return process
 
-    monkeypatch.setattr(a_child_of_its_own, "_start", stopped)
+    monkeypatch.setattr(a_child_of_its_own, "_start_process", stopped)
     one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
     first = one.read()
     assert (first.points, first.problems, first.more) == ([], [], False)
     assert other.read().points == []
     assert a_child_of_its_own._asked, "nobody has waited for the end of it"
-    monkeypatch.setattr(a_child_of_its_own, "_start", start)
+    monkeypatch.setattr(a_child_of_its_own, "_start_process", start)
     stands[0].send_signal(signal.SIGCONT)
     until(lambda: other.read().points, "the honest one's answer", LONG)
     assert [problem.reason for problem in one.read().problems] == [
@@ -221,18 +234,20 @@ def test_who_waits_for_it_waits_a_moment(
 
 
 def test_the_rest_doubles_and_an_answer_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined_child.Child
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    a_child_of_its_own: confined_child.ConfinedChild,
 ) -> None:
     path = good(tmp_path / "x.db")
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     answers: list[Any] = [
-        confined_child.Ended("x"),
-        confined_child.Ended("x"),
+        confined_child.ChildDied("x"),
+        confined_child.ChildDied("x"),
         None,
-        confined_child.Ended("x"),
+        confined_child.ChildDied("x"),
     ]
-    real = a_child_of_its_own.ask
+    real = a_child_of_its_own.request_answer
 
     def ask(request: dict[str, Any]) -> dict[str, Any]:
         answer = answers.pop(0)
@@ -240,7 +255,7 @@ def test_the_rest_doubles_and_an_answer_ends_it(
             raise answer
         return real(request)
 
-    monkeypatch.setattr(a_child_of_its_own, "ask", ask)
+    monkeypatch.setattr(a_child_of_its_own, "request_answer", ask)
     reader = open_source("trackio", str(path))
 
     def told() -> list[str]:
@@ -257,20 +272,24 @@ def test_the_rest_doubles_and_an_answer_ends_it(
 
 
 def test_an_unchanged_database_is_not_asked_for(
-    tmp_path: Path, a_child_of_its_own: confined_child.Child, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    a_child_of_its_own: confined_child.ConfinedChild,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = good(tmp_path / "x.db")
     os.utime(path, (1.79e9, 1.79e9))
     reader = open_source("trackio", str(path))
     first = reader.read()
     assert first.points
-    monkeypatch.setattr(a_child_of_its_own, "ask", lambda *_: pytest.fail("it is asked for"))
+    monkeypatch.setattr(
+        a_child_of_its_own, "request_answer", lambda *_: pytest.fail("it is asked for")
+    )
     again = reader.read(first.cursor)
     assert (again.points, again.cursor, again.problems) == ([], first.cursor, [])
 
 
 def test_a_child_that_was_killed_is_replaced_and_leaves_no_copies(
-    tmp_path: Path, a_child_of_its_own: confined_child.Child
+    tmp_path: Path, a_child_of_its_own: confined_child.ConfinedChild
 ) -> None:
     path = good(tmp_path / "x.db")
     assert open_source("trackio", str(path)).read().points
@@ -285,7 +304,7 @@ def test_a_child_that_was_killed_is_replaced_and_leaves_no_copies(
 
 def test_only_what_our_statements_need_is_allowed(tmp_path: Path) -> None:
     path = good(tmp_path / "x.db")
-    db = sqlite_files.connect(str(path), "mode=ro")
+    db = sqlite_files.open_restricted(str(path), "mode=ro")
     assert db.execute(
         "SELECT count(*), max(length(metrics)) FROM metrics WHERE run_name NOT LIKE 'x/%'"
     ).fetchone()
@@ -329,13 +348,13 @@ def test_a_watch_goes_on_beside_hostile_databases(tmp_path: Path, agent: Agent) 
 
 def test_the_child_takes_requests_as_lines(tmp_path: Path) -> None:
     """What is sent between agent and child is what `pack` and `unpack` agree on, NaN included."""
-    from rgt_box.metrics import Batch, Point
+    from rgt_box.metrics import MetricPoint, ReadBatch
 
-    batch = Batch("x", {"id": 3})
-    batch.points = [Point("loss", "step", 1.0, float("nan"), None, "g")]
-    batch.start(2.0, "again")
-    batch.problem(5, "why")
+    batch = ReadBatch("x", {"id": 3})
+    batch.points = [MetricPoint("loss", "step", 1.0, float("nan"), None, "g")]
+    batch.add_restart(2.0, "again")
+    batch.add_problem(5, "why")
     batch.more = batch.reset = True
-    other = Batch("x", None)
-    sqlite_child.unpack(json.loads(json.dumps(sqlite_child.pack(batch))), other)
-    assert repr(sqlite_child.pack(other)) == repr(sqlite_child.pack(batch))
+    other = ReadBatch("x", None)
+    sqlite_child.unpack_batch(json.loads(json.dumps(sqlite_child.pack_batch(batch))), other)
+    assert repr(sqlite_child.pack_batch(other)) == repr(sqlite_child.pack_batch(batch))

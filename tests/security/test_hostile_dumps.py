@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from rgt_box import confined_child
 from rgt_box.sampling import flight_dumps
-from rgt_box.sampling.flight_dumps import FlightDumps, cut, loads
+from rgt_box.sampling.flight_dumps import FlightDumps, load_dump, reduce_dump
 
-from rgt_tui.handbook.collectives import compared, dump_of
+from rgt_tui.handbook.collectives import compare_dumps, dump_of
 
 FLIGHT = Path(__file__).parents[1] / "fixtures" / "flight"
 ENTRY = {
@@ -48,19 +48,19 @@ def test_a_good_one_is_read_once_and_again_when_it_has_changed(
     tmp_path: Path, dumps: FlightDumps
 ) -> None:
     path = written(tmp_path, pickle.dumps(GOOD, 2))
-    first = dumps.read(path)
+    first = dumps.read_dump(path)
     assert first is not None
     assert [entry["profiling_name"] for entry in first["entries"]] == ["gloo:all_reduce"]
     dumps._child.close()
-    again = dumps.read(path)
+    again = dumps.read_dump(path)
     assert again is not None
     assert again["entries"] == first["entries"]
     assert dumps._child._process is None  # nobody was asked
     written(tmp_path, pickle.dumps(GOOD | {"entries": []}, 2))
-    changed = dumps.read(path)
+    changed = dumps.read_dump(path)
     assert changed is not None
     assert changed["entries"] == []
-    dumps.forget([])
+    dumps.keep_only([])
     assert dumps._told == {}
 
 
@@ -103,11 +103,11 @@ def test_a_hostile_one_runs_nothing_and_ends(
 ) -> None:
     monkeypatch.setattr(confined_child, "SECONDS", 1)
     path = written(tmp_path, hostile(tmp_path)[name])
-    assert dumps.read(path) is None
+    assert dumps.read_dump(path) is None
     assert not (tmp_path / "ran").exists()
     asked: list[Any] = []
-    monkeypatch.setattr(dumps._child, "ask", lambda request: asked.append(request))
-    assert dumps.read(path) is None
+    monkeypatch.setattr(dumps._child, "request_answer", lambda request: asked.append(request))
+    assert dumps.read_dump(path) is None
     assert asked == []  # what was refused, or ended the child, is not tried again
 
 
@@ -115,9 +115,9 @@ def test_after_one_that_ended_the_child_the_next_is_read(
     tmp_path: Path, dumps: FlightDumps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confined_child, "SECONDS", 1)
-    assert dumps.read(written(tmp_path, hostile(tmp_path)["time"])) is None
+    assert dumps.read_dump(written(tmp_path, hostile(tmp_path)["time"])) is None
     monkeypatch.setattr(confined_child, "SECONDS", 60)  # a good one on a busy machine
-    assert dumps.read(written(tmp_path, pickle.dumps(GOOD, 2))) is not None
+    assert dumps.read_dump(written(tmp_path, pickle.dumps(GOOD, 2))) is not None
 
 
 def test_only_regular_files_of_this_user_of_a_sound_size_are_opened(
@@ -131,11 +131,11 @@ def test_only_regular_files_of_this_user_of_a_sound_size_are_opened(
         file.write(b"\x80\x02")
         file.truncate(flight_dumps.LARGEST + 1)
     for path in (fifo, folder, large, tmp_path / "missing", "/dev/zero", "x\0y"):
-        assert dumps.read(str(path)) is None
-    assert dumps.read(good) is not None
+        assert dumps.read_dump(str(path)) is None
+    assert dumps.read_dump(good) is not None
     real = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: real + 1)
-    assert dumps.read(good) is None
+    assert dumps.read_dump(good) is None
 
 
 def test_what_is_told_of_a_large_one_is_little(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_is_told_of_a_large_one_is_little(tmp_path: Path) -> None:
         for at in range(4000)
     ]  # fmt: skip
     config = {str(at): {"ranks": "[" + "1, " * 9000 + "]"} for at in range(300)}
-    told = cut({"version": "v" * 9999, "entries": entries, "pg_config": config})
+    told = reduce_dump({"version": "v" * 9999, "entries": entries, "pg_config": config})
     assert len(json.dumps(told)) < 40_000
 
 
@@ -155,13 +155,13 @@ def test_what_is_cut_names_the_same_as_the_whole(kind: str) -> None:
     paths = sorted(path for path in FLIGHT.glob(f"{kind}_rank_*") if not path.suffix)
     whole, short = [], []
     for path in paths:
-        value = loads(path.read_bytes())
-        sent = json.loads(json.dumps(cut(value)))
+        value = load_dump(path.read_bytes())
+        sent = json.loads(json.dumps(reduce_dump(value)))
         assert len(json.dumps(sent)) < 2000
         whole.append(dump_of(value, int(path.name[-1])))
         short.append(dump_of(sent, int(path.name[-1])))
-    assert compared(short) == compared(whole)
-    assert (compared(whole) == []) is (kind == "healthy")
+    assert compare_dumps(short) == compare_dumps(whole)
+    assert (compare_dumps(whole) == []) is (kind == "healthy")
 
 
 def message(number: int, **over: Any) -> dict[str, Any]:
@@ -176,12 +176,12 @@ def test_of_messages_the_last_are_told_where_one_is_open_and_of_many_groups_thos
 ):
     done = {"state": "completed"}
     several = [message(at, **done) for at in range(40)]
-    assert (cut(GOOD | {"entries": several}) or {})["entries"] == []
-    told = (cut(GOOD | {"entries": [*several, message(40)]}) or {})["entries"]
+    assert (reduce_dump(GOOD | {"entries": several}) or {})["entries"] == []
+    told = (reduce_dump(GOOD | {"entries": [*several, message(40)]}) or {})["entries"]
     assert [entry["p2p_seq_id"] for entry in told] == list(range(25, 41))
     groups = [ENTRY | {"process_group": (str(at), "x"), **done} for at in range(40)]
     groups[3] = ENTRY | {"process_group": ("3", "x")}
-    found = (cut(GOOD | {"entries": groups}) or {})["entries"]
+    found = (reduce_dump(GOOD | {"entries": groups}) or {})["entries"]
     assert [entry["process_group"][0] for entry in found] == [
         "3",
         "39",
@@ -205,4 +205,4 @@ def test_of_messages_the_last_are_told_where_one_is_open_and_of_many_groups_thos
     ],
 )  # fmt: skip
 def test_where_dumps_are(env: dict[str, str], expected: list[str]) -> None:
-    assert flight_dumps.places(env, 3) == expected
+    assert flight_dumps.dump_paths(env, 3) == expected

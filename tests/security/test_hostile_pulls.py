@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer import Ledger, Stamp
+from rgt_tui.transfer import FileStamp, Ledger
 from rgt_tui.transfer.copying import (
     RANGE_BYTES,
-    Fetcher,
-    Listing,
+    BoxListing,
+    PullFetcher,
     RemoteFile,
-    Stream,
+    RequestStream,
     StreamError,
     parts_folder,
-    plan,
+    plan_pull,
 )
 from rgt_tui.transfer.copying.local_copy import GroupSync
 from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES
@@ -44,30 +44,30 @@ class Pull:
         self.ledger = Ledger(folder / "ledger.jsonl")
         self.news = threading.Event()
 
-    def begin(self, **sizes: int) -> tuple[Fetcher, Stream]:
+    def begin(self, **sizes: int) -> tuple[PullFetcher, RequestStream]:
         files = tuple(
-            RemoteFile(f"/w/{name}", Stamp(size, 1, 2, 3), 1) for name, size in sizes.items()
+            RemoteFile(f"/w/{name}", FileStamp(size, 1, 2, 3), 1) for name, size in sizes.items()
         )
-        todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
-        self.fetcher = Fetcher(todo, self.ledger, self.folder, "", self.news.set)
-        self.stream = Stream(self.fetcher, 0, self.news.set)
+        todo = plan_pull(BoxListing(roots=("/w",), files=files), self.ledger, self.folder)
+        self.fetcher = PullFetcher(todo, self.ledger, self.folder, "", self.news.set)
+        self.stream = RequestStream(self.fetcher, 0, self.news.set)
         return self.fetcher, self.stream
 
-    def run(self, answer: Answer, **sizes: int) -> Fetcher:
+    def run(self, answer: Answer, **sizes: int) -> PullFetcher:
         """Ask and answer until nothing is left."""
         fetcher, stream = self.begin(**sizes)
-        while not fetcher.finished:
+        while not fetcher.is_finished:
             self.news.clear()
-            requests = stream.requests()
+            requests = stream.next_requests()
             for line in requests.splitlines():
-                stream.feed(answer(json.loads(line)))
-            if not requests and not fetcher.finished:
+                stream.feed_data(answer(json.loads(line)))
+            if not requests and not fetcher.is_finished:
                 assert self.news.wait(60), "nothing is asked, and nothing is over"
         self.end()
         return fetcher
 
     def end(self) -> None:
-        self.stream.lost()
+        self.stream.give_back_tasks()
         self.fetcher.close()
 
     def written(self) -> dict[str, bytes]:
@@ -102,7 +102,7 @@ def test_an_honest_box_is_believed(pull: Pull, size: int) -> None:
     fetcher = pull.run(lambda request: honest(request, data[:size]), a=size)
     assert pull.written() == {"w/a": data[:size]}
     assert fetcher.problems == []
-    row = pull.ledger.file("/w/a")
+    row = pull.ledger.find_file("/w/a")
     assert row is not None
     assert row.sha256 == hashlib.sha256(data[:size]).hexdigest()
 
@@ -118,7 +118,7 @@ def test_bytes_that_are_not_what_was_hashed_never_get_their_name(pull: Pull, siz
     assert [row.reason for row in fetcher.problems] == [
         "what came is not what the box says that it holds"
     ]
-    assert pull.ledger.file("/w/a") is None
+    assert pull.ledger.find_file("/w/a") is None
 
 
 @pytest.mark.parametrize("told", [b"null", b'"x"', b'"../../../etc/passwd"', b"7"])
@@ -136,27 +136,27 @@ def test_a_hash_that_is_none_proves_nothing(pull: Pull, told: bytes) -> None:
 
 def test_a_size_that_lies_ends_the_stream(pull: Pull) -> None:
     _, stream = pull.begin(a=5)
-    (line,) = stream.requests().splitlines()
+    (line,) = stream.next_requests().splitlines()
     with pytest.raises(StreamError, match="6 bytes announced of a file of 5"):
-        stream.feed(b'{"id":%d,"n":6,"stamp":[5,1,2,3]}\n' % json.loads(line)["id"])
+        stream.feed_data(b'{"id":%d,"n":6,"stamp":[5,1,2,3]}\n' % json.loads(line)["id"])
     pull.end()
 
 
 def test_more_than_was_asked_for_is_not_taken(pull: Pull) -> None:
     """An endless answer: however much is announced, no more than the range is held."""
     _, stream = pull.begin(a=BIG)
-    first = json.loads(stream.requests().splitlines()[0])
+    first = json.loads(stream.next_requests().splitlines()[0])
     with pytest.raises(StreamError, match="announced"):
-        stream.feed(b'{"id":%d,"n":%d,"stamp":[%d,1,2,3]}\n' % (first["id"], 10**15, 10**15))
+        stream.feed_data(b'{"id":%d,"n":%d,"stamp":[%d,1,2,3]}\n' % (first["id"], 10**15, 10**15))
     assert stream.held == 0
     pull.end()
 
 
 def test_an_answer_to_another_file_ends_the_stream(pull: Pull) -> None:
     _, stream = pull.begin(a=5, b=5)
-    one, two = map(json.loads, stream.requests().splitlines())
+    one, two = map(json.loads, stream.next_requests().splitlines())
     with pytest.raises(StreamError, match="not made"):
-        stream.feed(honest(two, b"other"))
+        stream.feed_data(honest(two, b"other"))
     assert one["path"] == "/w/a"
     pull.end()
 
@@ -181,12 +181,15 @@ def test_a_box_that_reads_nothing_is_named_file_by_file(pull: Pull) -> None:
 def test_a_name_that_is_a_directory_here_costs_that_file_alone(pull: Pull) -> None:
     (pull.folder / "w").mkdir()
     (pull.folder / "w" / "a").write_bytes(b"in the way of a directory")
-    files = (RemoteFile("/w/a/b", Stamp(5, 1, 2, 3), 1), RemoteFile("/w/c", Stamp(5, 1, 2, 3), 1))
-    todo = plan(Listing(roots=("/w",), files=files), pull.ledger, pull.folder)
-    pull.fetcher = Fetcher(todo, pull.ledger, pull.folder, "", pull.news.set)
-    pull.stream = Stream(pull.fetcher, 0, pull.news.set)
-    for line in pull.stream.requests().splitlines():
-        pull.stream.feed(honest(json.loads(line), b"hello"))
+    files = (
+        RemoteFile("/w/a/b", FileStamp(5, 1, 2, 3), 1),
+        RemoteFile("/w/c", FileStamp(5, 1, 2, 3), 1),
+    )
+    todo = plan_pull(BoxListing(roots=("/w",), files=files), pull.ledger, pull.folder)
+    pull.fetcher = PullFetcher(todo, pull.ledger, pull.folder, "", pull.news.set)
+    pull.stream = RequestStream(pull.fetcher, 0, pull.news.set)
+    for line in pull.stream.next_requests().splitlines():
+        pull.stream.feed_data(honest(json.loads(line), b"hello"))
     pull.end()
     assert [row.path for row in pull.fetcher.problems] == ["/w/a/b"]
     assert pull.written() == {"w/a": b"in the way of a directory", "w/c": b"hello"}
@@ -206,21 +209,21 @@ def test_a_link_in_the_place_of_a_copy_is_not_written_through(pull: Pull, tmp_pa
 
 def test_a_lost_stream_gives_back_what_was_not_answered(pull: Pull) -> None:
     fetcher, stream = pull.begin(a=5, b=BIG)
-    lines = stream.requests().splitlines()
-    stream.feed(honest(json.loads(lines[0]), b"hello"))
-    stream.feed(honest(json.loads(lines[1]), b"x" * BIG)[:5000])
-    stream.lost()
-    other = pull.stream = Stream(fetcher, 0, pull.news.set)
-    again = other.requests().splitlines()
+    lines = stream.next_requests().splitlines()
+    stream.feed_data(honest(json.loads(lines[0]), b"hello"))
+    stream.feed_data(honest(json.loads(lines[1]), b"x" * BIG)[:5000])
+    stream.give_back_tasks()
+    other = pull.stream = RequestStream(fetcher, 0, pull.news.set)
+    again = other.next_requests().splitlines()
     assert len(again) == len(lines) - 1
     for line in again:
-        other.feed(honest(json.loads(line), b"x" * BIG))
-    while not fetcher.finished:
+        other.feed_data(honest(json.loads(line), b"x" * BIG))
+    while not fetcher.is_finished:
         assert pull.news.wait(60)
         pull.news.clear()
     pull.end()
     assert pull.written() == {"w/a": b"hello", "w/b": b"x" * BIG}
-    assert fetcher.progress().bytes_done == BIG + 5
+    assert fetcher.read_progress().bytes_done == BIG + 5
 
 
 @pytest.mark.parametrize("size", [1000, BIG])

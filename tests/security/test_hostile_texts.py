@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from rgt_tui.cli import metrics, status_line
-from rgt_tui.cli.printing import columns, complain, print_json, print_lines
-from rgt_tui.fleet import Alerting
-from rgt_tui.fleet.changes import between
-from rgt_tui.health import assess, diagnose, evaluate
-from rgt_tui.health.alert_sinks import sequence
-from rgt_tui.model import INVISIBLE, AlertEvent, BoxState, CheckResult, FleetState, clean
+from rgt_tui.cli.printing import format_row, print_error, print_json, print_lines
+from rgt_tui.fleet import FleetAlerting
+from rgt_tui.fleet.changes import events_between
+from rgt_tui.health import assess_box, diagnose_box, evaluate_checks
+from rgt_tui.health.alert_sinks import notification_sequence
+from rgt_tui.model import INVISIBLE, AlertEvent, BoxState, CheckResult, FleetState, clean_text
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import answers
-from rgt_tui.providers.control_plane import printable
+from rgt_tui.providers.control_plane import make_printable
 from rgt_tui.ssh import read_frame
 from tests.security.odd_frames import KINDS, NOW, SPEC, Odd, taken
 from tests.ui.conftest import _faults_end_the_app, _same_everywhere  # noqa: F401
@@ -87,7 +87,7 @@ def test_every_text_of_a_frame_is_clean_except_those_declared_exact(
     kind: type[msgspec.Struct],
 ) -> None:
     found = list(texts(read_frame(lines()[kind])))
-    odd = {where for where, text, hint in found if clean(text) != text}
+    odd = {where for where, text, hint in found if clean_text(text) != text}
     assert odd == {where for where, _, hint in found if "exact" in str(hint)}
 
 
@@ -114,19 +114,19 @@ def hostile_state() -> BoxState:
     """Return the state of a box of which every text is hostile, as the fleet judges it."""
     state, refused = taken(lines().values())
     assert not refused
-    state = msgspec.structs.replace(state, findings=diagnose(state, NOW, ()))
-    return Alerting(clock=lambda: NOW).judged(state, NOW)[0]
+    state = msgspec.structs.replace(state, findings=diagnose_box(state, NOW, ()))
+    return FleetAlerting(clock=lambda: NOW).judge_box(state, NOW)[0]
 
 
 def test_nothing_hostile_is_printed_journaled_or_sent() -> None:
     state = hostile_state()
-    line = status_line.status_line(state, assess(state, NOW), NOW)
+    line = status_line.status_line(state, assess_box(state, NOW), NOW)
     told = [
         status_line.text_line(line),
-        *(event.text for event in between(BoxState(spec=SPEC), state, NOW)),
+        *(event.text for event in events_between(BoxState(spec=SPEC), state, NOW)),
         *(alert.text for alert in state.alerts),
-        *status_line.encode(line).decode().splitlines(),
-        *metrics.exposition(FleetState(boxes=(state,), at=NOW), NOW).decode().splitlines(),
+        *status_line.encode_line(line).decode().splitlines(),
+        *metrics.format_exposition(FleetState(boxes=(state,), at=NOW), NOW).decode().splitlines(),
     ]
     assert state.alerts
     assert [text for text in told if not is_harmless(text)] == []
@@ -134,7 +134,7 @@ def test_nothing_hostile_is_printed_journaled_or_sent() -> None:
 
 def test_a_desktop_note_holds_one_sequence_of_our_own() -> None:
     event = AlertEvent(what="raised", at=NOW, level="warn", title=HOSTILE, text=HOSTILE)
-    note = sequence(event, {}).decode()
+    note = notification_sequence(event, {}).decode()
     assert note.startswith("\x1b]9;") and note.endswith("\x07")
     assert is_harmless(note[4:-1])
 
@@ -143,8 +143,8 @@ def test_what_a_command_prints_is_cleaned_whatever_it_is_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_lines(HOSTILE, HOSTILE)
-    sys.stdout.write(columns([(HOSTILE, 8, "dim")], HOSTILE))
-    complain(HOSTILE)
+    sys.stdout.write(format_row([(HOSTILE, 8, "dim")], HOSTILE))
+    print_error(HOSTILE)
     print_json({HOSTILE: HOSTILE})
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 4, "a line feed of somebody else begins no line"
@@ -153,7 +153,7 @@ def test_what_a_command_prints_is_cleaned_whatever_it_is_given(
     assert not INVISIBLE.search(printed.out.splitlines()[3])
 
 
-@pytest.mark.parametrize("read", [answers.text, printable])
+@pytest.mark.parametrize("read", [answers.parse_text, make_printable])
 def test_what_a_provider_says_is_printable(read: Callable[[object], str | None]) -> None:
     assert (read(HOSTILE) or "").isprintable()
 
@@ -165,9 +165,9 @@ SCREENS: dict[str, tuple[str, ...]] = {"": (), "box": ("f",), "log": ("e",), "cu
 class JudgedFleet(FakeFleet):
     """Evaluates the checks of its one box, as a real fleet does."""
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
-        found = self.state.box(box)
-        return () if found is None else evaluate(found, load_profile(SPEC.profile), NOW)
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
+        found = self.state.find_box(box)
+        return () if found is None else evaluate_checks(found, load_profile(SPEC.profile), NOW)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from rgt_box import jsonline
-from rgt_box.metrics import MAX_STARTS, Batch, Point, Store, merging
+from rgt_box.metrics import MAX_STARTS, MetricPoint, ReadBatch, SeriesStore, merging
 from rgt_box.queue import queue_state
 from rgt_box.streams import curve_followers
 from rgt_box.streams import watch as configs
 from rgt_box.streams.curve_followers import ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
-from rgt_box.streams.pipes import Inbox
+from rgt_box.streams.pipes import ControlInbox
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, make_job
@@ -174,7 +174,7 @@ def test_a_queue_frame_fits_and_never_passes_for_shorter_than_it_is(count: int) 
     frame = {"t": "queue", "path": "/j", "at": 1.0, "runner_alive": False, "done": True}
     frame["cells"] = [dict(cell, name=f"cell-{n:05}") for n in range(count)]
     found = queue_state.shortened(frame, MIB)
-    assert len(jsonline.line(found)) <= MIB
+    assert len(jsonline.encode_line(found)) <= MIB
     if found["cells"]:
         assert [each["name"] for each in found["cells"]] == [f"cell-{n:05}" for n in range(count)]
         assert all(each["state"] == "done" for each in found["cells"])
@@ -190,10 +190,10 @@ def test_no_frame_of_a_log_is_above_the_limit(tmp_path: Path, junk: bytes) -> No
     path.write_bytes((junk * (MIB // len(junk)))[:MIB].replace(b"\x01", b"\n") + b"\n")
     follower = LogFollower(str(path), (path.stat().st_ino, 0), 0)
     end, longest = 0, 0
-    while frame := follower.poll():
+    while frame := follower.poll_frame():
         assert frame["start"] == end
         end = frame["end"]
-        longest = max(longest, len(jsonline.line(frame)))
+        longest = max(longest, len(jsonline.encode_line(frame)))
     assert end == path.stat().st_size
     assert longest <= protocol.MAX_FRAME_BYTES
 
@@ -206,7 +206,7 @@ def test_no_frame_of_metrics_is_above_the_limit(tmp_path: Path) -> None:
     longest = count = 0
     while (frame := follower.poll()[0]) is not None:
         count += len(frame["points"])
-        longest = max(longest, len(jsonline.line(frame)))
+        longest = max(longest, len(jsonline.encode_line(frame)))
     assert (count, longest <= protocol.MAX_FRAME_BYTES) == (20, True)
 
 
@@ -270,17 +270,17 @@ def test_the_first_line_and_the_controls_come_byte_by_byte_or_all_at_once(
 
 def test_a_control_line_that_comes_byte_by_byte_costs_no_square() -> None:
     reader, writer = os.pipe()
-    inbox = Inbox(reader)
+    inbox = ControlInbox(reader)
     line = b"x" * 60_000 + b"\n"
     began = time.process_time()
     for at in range(len(line)):
         os.write(writer, line[at : at + 1])
-        curve_followers = inbox.read()
+        curve_followers = inbox.read_lines()
     assert curve_followers == [line[:-1]]
     assert time.process_time() - began < 2.0
     assert not inbox.ended
     os.close(writer)
-    assert inbox.read() == [] and inbox.ended
+    assert inbox.read_lines() == [] and inbox.ended
     os.close(reader)
 
 
@@ -335,12 +335,12 @@ def test_curves_of_one_file_are_kept_up_to_a_bound_and_that_is_said(
 
 
 def test_restarts_without_an_end_cost_no_square() -> None:
-    store = Store()
-    batch = Batch("x", None)
-    batch.points = [Point(f"m{n}", "step", 1.0, 1.0, None) for n in range(2000)]
+    store = SeriesStore()
+    batch = ReadBatch("x", None)
+    batch.points = [MetricPoint(f"m{n}", "step", 1.0, 1.0, None) for n in range(2000)]
     for _ in range(100_000):
-        batch.start(1.0, "again")
+        batch.add_restart(1.0, "again")
     began = time.process_time()
-    store.take(batch)
+    store.apply_batch(batch)
     assert time.process_time() - began < 10.0
     assert MAX_STARTS < 100_000

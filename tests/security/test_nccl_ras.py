@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from rgt_box.sampling import nccl_ras
-from rgt_box.sampling.nccl_ras import RasWatch, address, cut
+from rgt_box.sampling.nccl_ras import RasWatch, ras_address_words, reduce_answer
 
 from rgt_tui.handbook.collectives import of_ras_json
 
@@ -70,11 +70,11 @@ def ncclras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ncclras:
 
 @pytest.fixture
 def look() -> Callable[..., dict[str, Any] | None]:
-    child = nccl_ras.child()
+    child = nccl_ras.new_child()
     watch = RasWatch(child)
 
     def asked(stood: float = 40.0, where: tuple[str, ...] = ()) -> dict[str, Any] | None:
-        return watch.look(stood, {ME: 0}, 3, where)
+        return watch.poll_stuck_launch(stood, {ME: 0}, 3, where)
 
     asked.watch = watch  # type: ignore[attr-defined]
     return asked
@@ -153,30 +153,30 @@ def test_without_nccl_the_program_or_the_right_to_it_nothing_runs(
     (tmp_path / "bin").chmod(0o777)  # anybody may have put it there
     assert look() is None
     (tmp_path / "bin").chmod(0o700)
-    watch = RasWatch(nccl_ras.child())
+    watch = RasWatch(nccl_ras.new_child())
     assert (
-        watch.look(40.0, {ME: 0, 1 << 30: 1}, 3, ()) is None
+        watch.poll_stuck_launch(40.0, {ME: 0, 1 << 30: 1}, 3, ()) is None
     )  # a process that is gone, or another user's
     monkeypatch.setattr(nccl_ras, "has_nccl", lambda pid: False)
-    assert RasWatch(nccl_ras.child()).look(40.0, {ME: 0}, 3, ()) is None
+    assert RasWatch(nccl_ras.new_child()).poll_stuck_launch(40.0, {ME: 0}, 3, ()) is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert RasWatch(nccl_ras.child()).look(40.0, {ME: 0}, 3, ()) is None
+    assert RasWatch(nccl_ras.new_child()).poll_stuck_launch(40.0, {ME: 0}, 3, ()) is None
     assert ncclras.times() == 0
 
 
 def test_only_this_launch_is_told_and_a_rank_by_its_number_in_it() -> None:
-    assert cut(BEHIND, {1: 0}, 3) == (None, None)  # another job
-    assert cut(job(row(0), row(1), row(2)), {ME: 0}, 3)[0] is None  # all is well
+    assert reduce_answer(BEHIND, {1: 0}, 3) == (None, None)  # another job
+    assert reduce_answer(job(row(0), row(1), row(2)), {ME: 0}, 3)[0] is None  # all is well
     part = job(row(0), row(1, collective_counts={"AllReduce": 1}), size=2)
-    told = cut(part, {ME: 4, ME + 1: 5}, 8)[0]
+    told = reduce_answer(part, {ME: 4, ME + 1: 5}, 8)[0]
     assert told is not None
     assert {verdict.ranks for verdict in of_ras_json(told)} == {(5,)}
     far = job(row(0), row(1, host="10.0.0.2", collective_counts={"AllReduce": 1}), size=2)
-    assert cut(far, {ME: 4, ME + 1: 5}, 8) == (None, None)
+    assert reduce_answer(far, {ME: 4, ME + 1: 5}, 8) == (None, None)
     lost = job(
         row(0), size=3, missing=[row(2, status={"considered_dead": True}, collective_counts=None)]
     )
-    (verdict,) = of_ras_json(cut(lost, {ME: 0}, 3)[0] or {})
+    (verdict,) = of_ras_json(reduce_answer(lost, {ME: 0}, 3)[0] or {})
     assert verdict.ranks == (2,)
     assert "is taken for dead" in verdict.text
 
@@ -187,7 +187,9 @@ def test_what_is_told_of_a_large_job_is_little() -> None:
         row(at, collective_counts={name: count + at for name, count in names.items()})
         for at in range(2000)
     ]
-    told, _ = cut(job(*rows, size=2000, missing=[row(at) for at in range(2000)]), {ME: 0}, 2000)
+    told, _ = reduce_answer(
+        job(*rows, size=2000, missing=[row(at) for at in range(2000)]), {ME: 0}, 2000
+    )
     assert len(json.dumps(told)) < 40_000
 
 
@@ -200,7 +202,7 @@ def test_what_is_told_of_a_large_job_is_little() -> None:
     ],
 )  # fmt: skip
 def test_where_nccl_listens(env: dict[str, str], words: list[str] | None) -> None:
-    assert address(env) == words
+    assert ras_address_words(env) == words
 
 
 def test_a_process_without_nccl_is_known() -> None:

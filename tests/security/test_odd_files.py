@@ -123,13 +123,13 @@ def test_every_reader_of_metrics(tmp_path: Path, kind: str, make: Callable[[Path
 
 def _exact(path: str) -> None:
     reader = cat.ExactReader(path)
-    with pytest.raises(cat.NotThere):
+    with pytest.raises(cat.UnreadableFileError):
         reader.open()
 
 
 def _follower(path: str) -> None:
     follower = LogFollower(path, None, 10)
-    assert [follower.poll() for _ in range(3)] == [None] * 3
+    assert [follower.poll_frame() for _ in range(3)] == [None] * 3
 
 
 def _own(path: str) -> None:
@@ -145,10 +145,10 @@ def _refused(read: Callable[[str], Any]) -> Callable[[str], None]:
 
 
 SMALL: dict[str, Callable[[str], None]] = {
-    "file": lambda path: assert_none(files.read(path)),
+    "file": lambda path: assert_none(files.read_file(path)),
     "json": lambda path: assert_none(files.read_json(path)),
     "lock": lambda path: assert_none(files.is_locked(path) or None),
-    "hash": _refused(hashing.of_path),
+    "hash": _refused(hashing.hash_path),
     "exact": _exact,
     "follower": _follower,
     "own metrics": _own,
@@ -174,7 +174,7 @@ def test_every_other_reader(tmp_path: Path, name: str, make: Callable[[Path], No
 def test_who_asks_whether_a_job_names_what_was_pushed(
     tmp_path: Path, name: str, make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remove, "look_for_namers", lambda *_: ([], []))
+    monkeypatch.setattr(remove, "find_references", lambda *_: ([], []))
     make(tmp_path / name)
     (tmp_path / "good").mkdir()
     (tmp_path / "good" / name).write_text("cd /data/code-0a1b2c3d && python train.py")
@@ -182,14 +182,14 @@ def test_who_asks_whether_a_job_names_what_was_pushed(
     (tmp_path / "large" / name).write_text("#" * (remove.LONGEST + 1))
     with at_once("the look"):
         for job in (tmp_path, tmp_path / "large"):
-            doubts = code_versions.users(["/data/code-0a1b2c3d"], [str(job)]).doubts
+            doubts = code_versions.find_users(["/data/code-0a1b2c3d"], [str(job)]).doubts
             known = make is dangling and job == tmp_path
             assert (
                 any(f"the job in {job} names cannot be read" in doubt for doubt in doubts)
                 is not known
             )
-        found = code_versions.users(["/data/code-0a1b2c3d"], [str(tmp_path / "good")])
-    assert any("names it" in why for why in found.of("/data/code-0a1b2c3d"))
+        found = code_versions.find_users(["/data/code-0a1b2c3d"], [str(tmp_path / "good")])
+    assert any("names it" in why for why in found.users_of("/data/code-0a1b2c3d"))
 
 
 @odd
@@ -201,20 +201,20 @@ def test_a_log_that_was_rotated_away_to_it(tmp_path: Path, make: Callable[[Path]
     reader = cat.ExactReader(str(log))
     reader.open()
     assert reader.read() == b"one\n"
-    frame = follower.poll()
+    frame = follower.poll_frame()
     assert frame is not None and frame["lines"] == ["one"]
     log.rename(tmp_path / "train.log.2")
     make(tmp_path / "train.log.1")
     os.utime(tmp_path / "train.log.1", (2e9, 2e9), follow_symlinks=False)
     log.write_text("two\n")
     with at_once("the follower"):
-        frame = follower.poll()
+        frame = follower.poll_frame()
         assert reader.next_file() == "rotated"
     assert frame is not None and frame["lines"] == ["two"]
     assert reader.read() == b"two\n"
     inode = os.lstat(tmp_path / "train.log.1").st_ino
     with at_once("the follower"):
-        frame = LogFollower(str(log), (inode, 0), 10).poll()
+        frame = LogFollower(str(log), (inode, 0), 10).poll_frame()
     assert frame is not None and frame["lines"] == ["two"]
 
 
@@ -353,12 +353,12 @@ import ctypes, glob, hashlib, resource, shutil, socket, subprocess, threading, u
 sys.path.insert(0, sys.argv[1])
 import rgt_box
 from rgt_box import bytecode
-bytecode.install(zipimport.zipimporter(sys.argv[1]))
+bytecode.install_importer(zipimport.zipimporter(sys.argv[1]))
 from rgt_box.__main__ import main
 for module in pkgutil.walk_packages(rgt_box.__path__, "rgt_box."):  # else each child imports what its verb does late
     if not module.name.endswith("__main__"):
         __import__(module.name)
-bytecode.save()
+bytecode.save_compiled()
 gc.freeze()
 
 def start(words):

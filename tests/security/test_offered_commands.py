@@ -14,8 +14,8 @@ import pytest
 from rgt_box import jsonline
 from rgt_box.sampling import disks
 
-from rgt_tui.health import diagnose
-from rgt_tui.model import BoxSpec, BoxState, Disk, Fix, Link, Sample, clean
+from rgt_tui.health import diagnose_box
+from rgt_tui.model import BoxSpec, BoxState, DiskReading, FixStep, LinkState, Sample, clean_text
 from rgt_tui.ui.widgets import finding_details, finding_lines, text_of
 
 INNOCENT = b"viz"
@@ -44,19 +44,24 @@ PLAIN = {
 }
 
 
-def offered(root: Path) -> tuple[Fix, ...]:
+def offered(root: Path) -> tuple[FixStep, ...]:
     """Return the steps out of used-up inodes, after the scan and the frame of the agent."""
     wire = jsonline.dumps(
-        {"mount": str(root), "inodes_total": 100, "inodes_used": 100, "hogs": disks.scan(str(root))}
+        {
+            "mount": str(root),
+            "inodes_total": 100,
+            "inodes_used": 100,
+            "hogs": disks.find_inode_hogs(str(root)),
+        }
     )
-    disk = msgspec.json.decode(wire, type=Disk)
+    disk = msgspec.json.decode(wire, type=DiskReading)
     box = BoxState(
         spec=BoxSpec(name="b", host="h"),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         sample=Sample(boot="b", seq=1, at=1.0, disks=(disk,)),
         sample_at=1.0,
     )
-    (finding,) = diagnose(box, 1.0, ())
+    (finding,) = diagnose_box(box, 1.0, ())
     return finding.fixes
 
 
@@ -82,7 +87,7 @@ def test_no_offered_command_touches_the_directory_that_a_name_pretends_to_be(
     assert len(fixes) > 1
     for fix in fixes:
         if fix.command is not None:
-            assert clean(fix.command) == fix.command
+            assert clean_text(fix.command) == fix.command
             subprocess.run(
                 ["bash", "-c", fix.command], cwd=tmp_path, check=False, capture_output=True
             )
@@ -118,14 +123,14 @@ def test_a_removal_is_never_shown_without_a_look_and_a_warning_before_it(tmp_pat
             "mount": str(tmp_path),
             "inodes_total": 100,
             "inodes_used": 100,
-            "hogs": disks.scan(str(tmp_path)),
+            "hogs": disks.find_inode_hogs(str(tmp_path)),
         }
     )
-    disk = msgspec.json.decode(wire, type=Disk)
+    disk = msgspec.json.decode(wire, type=DiskReading)
     box = BoxState(
         spec=BoxSpec(name="b", host="h"), sample=Sample(boot="b", seq=1, at=1.0, disks=(disk,))
     )
-    (finding,) = diagnose(box, 1.0, ())
+    (finding,) = diagnose_box(box, 1.0, ())
     for width in (20, 40, 76, 116, 196):
         shown = [finding_lines(finding, width, 1.0), finding_details(finding, width, said=False)]
         for way, lines in enumerate(shown):

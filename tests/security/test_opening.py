@@ -54,7 +54,7 @@ def test_nothing_but_a_regular_file_is_opened(tmp_path: Path, follow_links: bool
         for path in [tmp_path, tmp_path / "fifo", tmp_path / "socket", "/dev/zero", "/dev/null"]:
             with pytest.raises(OSError, match="not a regular file"):
                 files.open_regular(str(path), follow_links)
-            assert files.read(str(path)) is None
+            assert files.read_file(str(path)) is None
     with pytest.raises(FileNotFoundError):
         files.open_regular(str(tmp_path / "none"), follow_links)
     with pytest.raises(NotADirectoryError):
@@ -254,8 +254,8 @@ def test_a_path_that_is_swapped_between_look_and_opening_leads_nowhere_else(
         monkeypatch.setattr(os, "open", real)
 
 
-def opened(opener: files.Opener, path: Path) -> bytes:
-    with open(opener.open(str(path)), "rb") as file:
+def opened(opener: files.CachedOpener, path: Path) -> bytes:
+    with open(opener.open_file(str(path)), "rb") as file:
         return file.read()
 
 
@@ -272,7 +272,7 @@ def test_who_opens_many_files_walks_to_their_directory_once(
         return real(path)
 
     monkeypatch.setattr(files, "open_folder", open_folder)
-    opener = files.Opener()
+    opener = files.CachedOpener()
     assert [opened(opener, tmp_path / name) for name in "aba"] == [b"a", b"b", b"a"]
     assert walks == [str(tmp_path)]
     opener.close()
@@ -285,7 +285,7 @@ def test_a_kept_directory_lets_nothing_in_that_the_walk_refuses(tmp_path: Path) 
     (there / "good").write_bytes(b"good")
     (there / "evil").symlink_to(tmp_path / "secret")
     os.mkfifo(there / "fifo")
-    opener = files.Opener()
+    opener = files.CachedOpener()
     assert opened(opener, there / "good") == b"good"
     for name, why in (
         ("evil", "symbolic link"),
@@ -295,7 +295,7 @@ def test_a_kept_directory_lets_nothing_in_that_the_walk_refuses(tmp_path: Path) 
         ("..", "now a directory"),
     ):
         with pytest.raises(OSError, match=why):
-            opener.open(f"{there}/{name}")
+            opener.open_file(f"{there}/{name}")
         assert opened(opener, there / "good") == b"good"
     opener.close()
 
@@ -325,7 +325,7 @@ def test_a_directory_that_was_exchanged_is_seen(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     (tmp_path / "at").mkdir()
     (tmp_path / "at" / "log").write_bytes(b"old")
-    opener = files.Opener()
+    opener = files.CachedOpener()
     assert opened(opener, tmp_path / "at" / "log") == b"old"
     (tmp_path / "at").rename(tmp_path / "away")
     (tmp_path / "at").mkdir()

@@ -24,10 +24,10 @@ def test_a_user_without_a_name_is_called_by_the_number() -> None:
 def test_of_a_process_that_is_gone_nothing_is_known() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert ownership.uids(gone.pid) == ()
-    assert ownership.user_of(gone.pid) is None
+    assert ownership.process_uids(gone.pid) == ()
+    assert ownership.process_user_name(gone.pid) is None
     assert not ownership.is_own_process(gone.pid)
-    assert ownership.user_of(os.getpid()) == "root"
+    assert ownership.process_user_name(os.getpid()) == "root"
     assert ownership.is_own_process(os.getpid())
 
 
@@ -47,7 +47,10 @@ def test_no_directory_service_is_asked_who_started_a_process(
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: pytest.fail("asked"))
     child = started_by(NO_SUCH)
     try:
-        assert (ownership.user_of(os.getpid()), ownership.user_of(child.pid)) == (
+        assert (
+            ownership.process_user_name(os.getpid()),
+            ownership.process_user_name(child.pid),
+        ) == (
             "root",
             str(NO_SUCH),
         )
@@ -60,9 +63,9 @@ def test_a_process_of_which_one_uid_is_another_is_not_ours() -> None:
     """As of a set-user-ID program: another user chose its arguments."""
     child = started_by(NOBODY)
     try:
-        assert ownership.uids(child.pid) == (NOBODY, 0, 0, 0)
+        assert ownership.process_uids(child.pid) == (NOBODY, 0, 0, 0)
         assert not ownership.is_own_process(child.pid)
-        assert ownership.user_of(child.pid) == "nobody"
+        assert ownership.process_user_name(child.pid) == "nobody"
     finally:
         child.kill()
         child.wait()

@@ -19,7 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics import BY_KIND, Offer, Store, identify, merge, open_reader, open_source
+from rgt_box.metrics import (
+    BY_KIND,
+    SeriesStore,
+    SourceSeries,
+    identify_kind,
+    merge_curves,
+    open_reader,
+    open_source,
+)
 from rgt_box.metrics.console_formats import FORMATS
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.log_follower import LogFollower
@@ -258,14 +266,14 @@ def read(kind: str, path: Path) -> None:
     """Read a file as the agent does: to its end, from its cursors, merged."""
     place = path.parent if kind == "tensorboard_dir" else path
     reader = open_reader(kind, str(place)) if kind in DATABASES else open_source(kind, str(place))
-    store, cursor = Store(), None
+    store, cursor = SeriesStore(), None
     for _ in range(400):
         batch = reader.read(cursor)
         for problem in batch.problems:
             # The last line of defence has caught what the reader should have said in words.
             caught = re.match(r"(\w+Error|Exception): ", problem.reason)
             assert not caught or kind in DATABASES, problem.reason
-        store.take(batch)
+        store.apply_batch(batch)
         moved = json.dumps(batch.cursor) != json.dumps(cursor)
         assert not batch.more or moved or batch.points, (
             "it says that there is more, and does not go on"
@@ -275,10 +283,10 @@ def read(kind: str, path: Path) -> None:
             break
     else:
         raise AssertionError("it does not come to an end")
-    curves = merge([Offer(str(path), kind, "", BY_KIND[kind].rank, store.series, "")])
+    curves = merge_curves([SourceSeries(str(path), kind, "", BY_KIND[kind].rank, store.series, "")])
     for curve in curves.values():
-        curve.points()
-    identify(
+        curve.list_points()
+    identify_kind(
         str(path),
         tuple(
             each
@@ -291,7 +299,7 @@ def read(kind: str, path: Path) -> None:
 def streams(kind: str, path: Path) -> None:
     """Follow it as a log, as metrics of ours, and as whatever it is found to be."""
     follower = LogFollower(str(path), (path.stat().st_ino, 0), 10)
-    while follower.poll():
+    while follower.poll_frame():
         pass
     follower.close()
     own = ScalarFollower("r", str(path), None)

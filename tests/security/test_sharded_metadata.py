@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint import Damaged, Foreign
+from rgt_train.checkpoint import CheckpointDamaged, UnknownFormat
 from rgt_train.ranks import dcp_reader
 from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
@@ -57,8 +57,8 @@ def test_metadata_that_wants_more_than_records_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Foreign, match=r"asks for (posix|os)\.system"):
-        dcp_reader.parse(pickle.dumps(Bomb()))
+    with pytest.raises(UnknownFormat, match=r"asks for (posix|os)\.system"):
+        dcp_reader.parse_metadata(pickle.dumps(Bomb()))
     assert not (tmp_path / "exploded").exists()
 
 
@@ -68,7 +68,7 @@ def everything() -> dict[str, dict[str, Any]]:
     found: list[Any] = [
         *theirs,
         *dcp_reader.STANDS_FOR.values(),
-        dcp_reader._Record,
+        dcp_reader._PickleRecord,
         torch.serialization._get_layout,
     ]
     return {repr(one): dict(vars(one)) for one in found if hasattr(one, "__dict__")}
@@ -83,8 +83,8 @@ def test_no_class_can_be_changed(name: tuple[str, str], where: str) -> None:
     state = pickle.EMPTY_DICT + pair
     if where == "slots":
         state = pickle.NONE + state + pickle.TUPLE2
-    with pytest.raises((Damaged, Foreign)):
-        dcp_reader.parse(built(named(*name), state))
+    with pytest.raises((CheckpointDamaged, UnknownFormat)):
+        dcp_reader.parse_metadata(built(named(*name), state))
     assert everything() == before
 
 
@@ -103,9 +103,9 @@ def test_attributes_are_never_taken(owner: tuple[str, str], name: str) -> None:
     """Python 3.11.2 asks for ``getattr``; what it stands for here takes nothing from anything."""
     data = called(named("builtins", "getattr"), named(*owner), text(name))
     found = dcp_reader._Unpickler(io.BytesIO(data)).load()
-    assert type(found) is dcp_reader._Attribute
-    with pytest.raises(Damaged):
-        dcp_reader.parse(data)
+    assert type(found) is dcp_reader._AttributeRecord
+    with pytest.raises(CheckpointDamaged):
+        dcp_reader.parse_metadata(data)
 
 
 def test_nothing_of_builtins_but_getattr_and_that_not_itself() -> None:
@@ -113,7 +113,7 @@ def test_nothing_of_builtins_but_getattr_and_that_not_itself() -> None:
     assert names == ["getattr"]
     assert getattr not in dcp_reader.STANDS_FOR.values()
     for made in dcp_reader.STANDS_FOR.values():
-        assert made in (dict, torch.Size) or type(made) is dcp_reader._Seal, made
+        assert made in (dict, torch.Size) or type(made) is dcp_reader._SealedMeta, made
 
 
 @pytest.fixture
@@ -131,21 +131,21 @@ def only(values: Any) -> Any:
 )
 def test_tensors_are_read_from_verified_files_alone(theirs: Any, name: str) -> None:
     only(theirs.storage_data).relative_path = name
-    with pytest.raises(Damaged, match="file name"):
-        dcp_reader.parse(pickle.dumps(theirs))
+    with pytest.raises(CheckpointDamaged, match="file name"):
+        dcp_reader.parse_metadata(pickle.dumps(theirs))
 
 
 def test_no_transformation_of_the_bytes(theirs: Any) -> None:
     only(theirs.storage_data).transform_descriptors = ["zstd"]
-    with pytest.raises(Damaged, match="transformation"):
-        dcp_reader.parse(pickle.dumps(theirs))
+    with pytest.raises(CheckpointDamaged, match="transformation"):
+        dcp_reader.parse_metadata(pickle.dumps(theirs))
 
 
 @pytest.mark.parametrize("size", [torch.Size([-1]), [3], (3,), "3", None])
 def test_sizes_are_sizes(theirs: Any, size: Any) -> None:
     only(theirs.state_dict_metadata).size = size
-    with pytest.raises(Damaged, match=r"holds a (Size|list|tuple|str|NoneType)"):
-        dcp_reader.parse(pickle.dumps(theirs))
+    with pytest.raises(CheckpointDamaged, match=r"holds a (Size|list|tuple|str|NoneType)"):
+        dcp_reader.parse_metadata(pickle.dumps(theirs))
 
 
 @pytest.mark.parametrize("change", ["state_dict_metadata", "storage_data", "planner_data"])
@@ -154,10 +154,10 @@ def test_fields_of_another_kind_are_damage(theirs: Any, change: str, value: Any)
     setattr(theirs, change, value)
     data = pickle.dumps(theirs)
     if change == "planner_data":
-        assert dcp_reader.parse(data).planner_data is None, "nothing that a load needs"
+        assert dcp_reader.parse_metadata(data).planner_data is None, "nothing that a load needs"
         return
-    with pytest.raises(Damaged):
-        dcp_reader.parse(data)
+    with pytest.raises(CheckpointDamaged):
+        dcp_reader.parse_metadata(data)
 
 
 def test_an_unknown_class_is_no_damage(theirs: Any, tmp_path: Path) -> None:

@@ -54,9 +54,10 @@ def test_the_directory_of_another_user_is_neither_written_to_nor_believed(
     for frame in frames:
         samples += isinstance(frame, protocol.Sample)
         assert not (
-            isinstance(frame, protocol.Found) and any(run.name == "planted" for run in frame.runs)
+            isinstance(frame, protocol.FoundRuns)
+            and any(run.name == "planted" for run in frame.runs)
         )
-        assert not (isinstance(frame, protocol.Event) and frame.kind == "no-recorder")
+        assert not (isinstance(frame, protocol.BoxEvent) and frame.kind == "no-recorder")
         if samples == 3:
             break
     channel.kill()
@@ -69,20 +70,20 @@ def test_one_of_ours_that_others_may_write_to_is_closed(agent: Agent, tmp_path: 
     agent.state.chmod(0o2777)
     assert agent.run("record").returncode == 0
     assert stat.S_IMODE(agent.state.stat().st_mode) == 0o2755
-    ownership.take(str(tmp_path / "a/b"))
+    ownership.ensure_private_folder(str(tmp_path / "a/b"))
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o700
     with pytest.raises(PermissionError, match="it belongs to nobody"):
-        ownership.take(str(give(tmp_path / "a/b")))
+        ownership.ensure_private_folder(str(give(tmp_path / "a/b")))
 
 
 def test_nor_is_one_used_that_everybody_can_replace(tmp_path: Path) -> None:
     state = tmp_path / "open/cache/rgt"
-    ownership.take(str(state))
+    ownership.ensure_private_folder(str(state))
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(PermissionError, match=f"everyone can write to {tmp_path}/open: chmod o-w"):
-        ownership.take(str(state))
+        ownership.ensure_private_folder(str(state))
     (tmp_path / "open").chmod(0o1777)
-    ownership.take(str(state))
+    ownership.ensure_private_folder(str(state))
 
 
 @pytest.mark.parametrize("planted", ["file", "directory", "open", "ours"])
@@ -96,7 +97,7 @@ def test_hashes_that_another_user_could_write_prove_nothing(
     time.sleep(0.1)  # a file that was changed just now is never taken from the cache
     agent.state.mkdir()
     cache = agent.state / "hashes.jsonl"
-    key = ":".join(f"{number:x}" for number in hashing.identity(result.stat()))
+    key = ":".join(f"{number:x}" for number in hashing.content_key(result.stat()))
     cache.write_text(json.dumps({"k": key, "h": "0" * 64}) + "\n")
     cache.chmod(0o600)
     if planted == "file":
@@ -120,7 +121,7 @@ def test_code_that_another_user_could_write_is_not_run(
     (tmp_path / "planted.py").write_text(f"open({str(mark)!r}, 'w').close()")
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
-    name = f"pynvml-{place.digest()}-{sys.implementation.cache_tag}.pyc"
+    name = f"pynvml-{place.agent_digest()}-{sys.implementation.cache_tag}.pyc"
     cached = state / name
     py_compile.compile(str(tmp_path / "planted.py"), str(cached), doraise=True)
     cached.chmod(0o600)
@@ -132,7 +133,7 @@ def test_code_that_another_user_could_write_is_not_run(
         if planted == "open":
             cached.chmod(0o622)
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    gpu_nvml.load(str(state))
+    gpu_nvml.load_pynvml(str(state))
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     assert mark.exists() == (planted == "ours")
 
@@ -143,12 +144,12 @@ def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(
     precious = tmp_path / "precious"
     precious.write_bytes(b"precious")
     (tmp_path / f"state.json.tmp-{os.getpid()}").symlink_to(precious)
-    files.replace(str(tmp_path / "state.json"), b"new")
+    files.replace_file(str(tmp_path / "state.json"), b"new")
     assert (precious.read_bytes(), (tmp_path / "state.json").read_bytes()) == (b"precious", b"new")
     assert not (tmp_path / "state.json").is_symlink()
     (tmp_path / "lock").symlink_to(precious)
     with pytest.raises(OSError, match="symbolic links"):
-        files.Lock(str(tmp_path / "lock")).acquire()
+        files.FileLock(str(tmp_path / "lock")).acquire()
     assert precious.read_bytes() == b"precious"
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from rgt_tui.model import MAX_FRAME_BYTES, Frame, Pong
-from rgt_tui.ssh import Channel
-from rgt_tui.ssh.channel import WAITING_BYTES, _Session
+from rgt_tui.ssh import WatchChannel
+from rgt_tui.ssh.channel import WAITING_BYTES, _FrameSession
 from tests.unit.ssh.test_compressed import HELLO
 
 PONG = b'{"t":"pong","id":1,"at":1}\n'
@@ -52,14 +52,14 @@ def test_a_bomb_is_taken_in_by_turns_and_holds_no_memory(what: bytes) -> None:
     async def turns() -> tuple[list[Frame], int, float]:
         frames: list[Frame] = []
         bad: list[int] = []
-        session = _Session(frames.append, bad.append, None, lambda: None)
+        session = _FrameSession(frames.append, bad.append, None, lambda: None)
         for piece in pieces(data, 32 << 10):
             session.data_received(piece, None)
-        channel = Channel(None, session)  # type: ignore[arg-type]
+        channel = WatchChannel(None, session)  # type: ignore[arg-type]
         longest, waits, ends = 0.0, True, time.monotonic() + (2 if what in (BLANK, SHORT) else 300)
         while waits and time.monotonic() < ends:
             begun = time.thread_time()
-            waits = channel.take_in(time.monotonic() + 0.002)
+            waits = channel.apply_received(time.monotonic() + 0.002)
             longest = max(longest, time.thread_time() - begun)
         return frames, sum(bad), longest
 
@@ -82,7 +82,7 @@ def test_a_giant_frame_is_left_out_and_the_next_one_comes() -> None:
     async def take() -> tuple[list[Frame], int]:
         frames: list[Frame] = []
         bad: list[int] = []
-        session = _Session(frames.append, bad.append, None, None)
+        session = _FrameSession(frames.append, bad.append, None, None)
         giant = b'{"t":"event","boot":"' + b"b" * (2 * MAX_FRAME_BYTES) + b'"}\n'
         data = b"".join(map(zlib.compress, (PONG, giant, PONG)))
         for piece in pieces(HELLO + data, 1):

@@ -190,7 +190,7 @@ exec chroot "$root" "$@"
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter a chroot")
 def test_a_root_that_is_no_mount_point_gets_its_own_word(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    code = "from rgt_tui.demo import sandboxes; sandboxes.check()"
+    code = "from rgt_tui.demo import sandboxes; sandboxes.check_sandboxes()"
     enter = ["unshare", "--mount", "bash", "-c", CHROOT, "sh", str(tmp_path / "root"), str(ROOT)]
     done = subprocess.run(
         [*enter, sys.executable, "-c", code],

@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 READERS = '''
-from rgt_tui.health.condition import Rung, graded, level
+from rgt_tui.health.condition import AlertRung, verdict_of_level, level_of_value
 
-HOT = (Rung("warn", 83.0, 80.0), Rung("error", 90.0, 87.0))
+HOT = (AlertRung("warn", 83.0, 80.0), AlertRung("error", 90.0, 87.0))
 
 
 def read_hot(view: Facts) -> Sequence[Reading] | None:
@@ -29,7 +29,7 @@ def say_hot(view: Facts, reading: Reading, since: float) -> str:
 def check_hot(view: Facts) -> Verdict:
     """No card is hot."""
     found = [gpu.temp_c for gpu in _gpus(view) if gpu.temp_c is not None]
-    return graded(f"{max(found):.0f} °C", level(HOT, max(found))) if found else waiting("no card tells")
+    return verdict_of_level(f"{max(found):.0f} °C", level_of_value(HOT, max(found))) if found else waiting("no card tells")
 
 
 def prove_hot(view: Facts) -> Iterator[Proof]:
@@ -64,32 +64,32 @@ LIVE = """    "HOT1": Live(prove=gpu.prove_hot),
 """
 FOLLOWED = """
 import msgspec
-from rgt_tui.health import AlertState, advice, alert_rows, assess, diagnose, evaluate, parse_alerts, step_alerts
-from rgt_tui.model.protocol import Gpu
+from rgt_tui.health import AlertState, alert_advice, alert_rows, assess_box, diagnose_box, evaluate_checks, parse_alerts, step_alerts
+from rgt_tui.model.protocol import GpuReading
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import NOW, box, cell, log, queue, sample
 
 def at(celsius, **over):
-    return box(sample=sample(gpus=(Gpu(index=0, name="H100", temp_c=celsius),)), **over)
+    return box(sample=sample(gpus=(GpuReading(index=0, name="H100", temp_c=celsius),)), **over)
 
 def hot(state):
-    return [(a.level, a.text) for a in assess(state, NOW).alerts if a.kind == "gpu-hot"]
+    return [(a.level, a.text) for a in assess_box(state, NOW).alerts if a.kind == "gpu-hot"]
 
 def check(state):
-    (found,) = [r for r in evaluate(state, load_profile("vastai"), NOW) if r.id == "4.9"]
+    (found,) = [r for r in evaluate_checks(state, load_profile("vastai"), NOW) if r.id == "4.9"]
     return found.status.value
 
 assert hot(at(82.0)) == [] and check(at(82.0)) == "passed"
 assert hot(at(84.0)) == [("warn", "GPU 0 is at 84 °C")] and check(at(84.0)) == "warn"
-(finding,) = diagnose(at(91.0), NOW, ())
+(finding,) = diagnose_box(at(91.0), NOW, ())
 assert (finding.gotcha, finding.resource) == ("HOT1", "GPU 0") and check(at(91.0)) == "failed"
 told = msgspec.structs.replace(at(91.0), findings=(finding,))
 assert hot(told) == [], "the finding stands for it"
 failed = at(50.0, queues=(queue(cell(state="failed", exit_code=1)),), logs=(log("GPU 0 reached its thermal limit"),))
-assert [f.gotcha for f in diagnose(failed, NOW, ())] == ["HOT1"]
+assert [f.gotcha for f in diagnose_box(failed, NOW, ())] == ["HOT1"]
 kinds = alert_rows(parse_alerts({"gpu-hot": {"warn": 70}}, [{"kind": "bell", "kinds": ["gpu-hot"]}]))
 raised = step_alerts(AlertState(), at(75.0), NOW, kinds).raised
-assert [(a.id, a.level) for a in raised] == [("gpu-hot:0", "warn")] and advice(raised[0])
+assert [(a.id, a.level) for a in raised] == [("gpu-hot:0", "warn")] and alert_advice(raised[0])
 print("followed")
 """
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.sampling.gpu_nvml import Nvml
+from rgt_box.sampling.gpu_nvml import NvmlSession
 
-from rgt_tui.model import Gpu
+from rgt_tui.model import GpuReading
 from rgt_tui.ui.widgets import gpu_lines, text_of
 from tests.process.box.test_gpu import FakeNvml
 from tests.system.tree import ROOT
@@ -38,8 +38,8 @@ class WithFan(FakeNvml):
 
 def shown(percent: int | None, width: int) -> list[str]:
     """Return the lines of the pane for what the agent reads and sends."""
-    frame = json.dumps(Nvml("", WithFan(percent)).read()[0])
-    gpu = msgspec.json.decode(frame, type=Gpu)
+    frame = json.dumps(NvmlSession("", WithFan(percent)).read()[0])
+    gpu = msgspec.json.decode(frame, type=GpuReading)
     assert gpu.error is None
     return [text_of(row).rstrip() for row in gpu_lines(gpu, running_box(), width)]
 

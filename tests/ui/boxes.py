@@ -11,39 +11,39 @@ import msgspec
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
-    Cell,
     CheckResult,
     CheckStatus,
-    Claim,
+    ClockClaim,
     ClockMode,
     ClockStart,
-    Cpu,
+    CpuReading,
     DangerClock,
-    Disk,
+    DetachedSessions,
+    DiskReading,
     Finding,
-    Fix,
+    FixStep,
     FleetEvent,
     FleetState,
-    Gpu,
+    GpuReading,
     Lifecycle,
-    Link,
+    LinkState,
     LogView,
-    Memory,
+    MemoryReading,
     Meter,
     MeterKind,
     Overrides,
-    Proc,
     Profile,
     ProviderRef,
+    QueueCell,
     QueueState,
-    Resume,
-    Rings,
+    RowSparklines,
+    RunResume,
     RunState,
     Sample,
     Series,
-    Session,
     Severity,
-    Tier,
+    StorageTier,
+    TrainingProcess,
 )
 
 NOW = 1_795_255_331.0
@@ -58,8 +58,8 @@ def gpu(
     name: str = "RTX 4090",
     sim: bool = True,
     vram: float = 15.8,
-) -> Gpu:
-    return Gpu(
+) -> GpuReading:
+    return GpuReading(
         index=index,
         name=name,
         util=util,
@@ -77,9 +77,9 @@ def gpu(
 
 def disk(
     mount: str, used: float, inodes: float | None, *, gib: int = 100, inode_total: int = 65_536
-) -> Disk:
+) -> DiskReading:
     total = gib * GIB
-    return Disk(
+    return DiskReading(
         mount=mount,
         bytes_total=total,
         bytes_used=int(total * used / 100),
@@ -93,11 +93,11 @@ def sample(
     seq: int = 1,
     *,
     at: float = NOW,
-    gpus: Sequence[Gpu] = (),
-    disks: Sequence[Disk] = (),
+    gpus: Sequence[GpuReading] = (),
+    disks: Sequence[DiskReading] = (),
     used: float = 37.0,
     limit: float | None = 100.0,
-    procs: Sequence[Proc] = (),
+    procs: Sequence[TrainingProcess] = (),
     uptime: float = 11_220.0,
 ) -> Sample:
     return Sample(
@@ -105,7 +105,7 @@ def sample(
         seq=seq,
         at=at,
         gpus=tuple(gpus) or (gpu(),),
-        mem=Memory(
+        mem=MemoryReading(
             cgroup=2,
             used=int(used * GIB),
             cache=int(8 * GIB),
@@ -115,12 +115,12 @@ def sample(
             host_used=251 * GIB,
             host_total=503 * GIB,
         ),
-        cpu=Cpu(quota=16.0, cores=16, load1=7.2, throttled_pct=0.0),
+        cpu=CpuReading(quota=16.0, cores=16, load1=7.2, throttled_pct=0.0),
         disks=tuple(disks)
         or (disk("/root/autodl-tmp", 41, 12), disk("/root/autodl-fs", 18, 73), disk("/", 33, 8)),
         procs=tuple(procs)
         or (
-            Proc(
+            TrainingProcess(
                 pid=2231,
                 started=at - 7_000,
                 cmd="python -m rgt_train --config c.toml",
@@ -129,7 +129,7 @@ def sample(
                 state="R",
             ),
         ),
-        session=Session(tmux=("rgt",), uptime_s=uptime),
+        session=DetachedSessions(tmux=("rgt",), uptime_s=uptime),
     )
 
 
@@ -143,7 +143,7 @@ def curve(
             end + (start - end) * math.exp(-4 * step / max(1, steps)) + 0.03 * math.sin(step / 7)
         )
         points.append((step, math.nan if step == nan_at else value))
-    return Series().extended(points)
+    return Series().with_points(points)
 
 
 def run(
@@ -166,8 +166,8 @@ def run(
     )
 
 
-def cell(name: str, state: str = "waiting", **changes: object) -> Cell:
-    base = Cell(
+def cell(name: str, state: str = "waiting", **changes: object) -> QueueCell:
+    base = QueueCell(
         name=name,
         cfg=f"configs/{name}.toml",
         task="chargpt",
@@ -178,7 +178,7 @@ def cell(name: str, state: str = "waiting", **changes: object) -> Cell:
     return msgspec.structs.replace(base, **changes)
 
 
-def queue(*cells: Cell, at: float = NOW, done: bool = False) -> QueueState:
+def queue(*cells: QueueCell, at: float = NOW, done: bool = False) -> QueueState:
     return QueueState(
         path="/jobs/demo/queue.txt",
         at=at,
@@ -254,14 +254,14 @@ def running_box(name: str = "autodl-demo", *, at: float = NOW) -> BoxState:
     )
     return BoxState(
         spec(name),
-        Link.LIVE,
+        LinkState.LIVE,
         "ssh",
         at - 11_000,
         None,
         sample(at=at),
         at,
         0.0,
-        Rings(wave(92), wave(66), wave(37)),
+        RowSparklines(wave(92), wave(66), wave(37)),
         (queue(*cells, at=at),),
         (run("gpt-a", 2400, loss=1.611), run("gpt-b", 2400, loss=1.588), run("gpt-c", at=at)),
         (),
@@ -284,12 +284,12 @@ def inode_finding(at: float = NOW) -> Finding:
         "OSError: [Errno 28] No space left on device: '/workspace/ckpt/lstm-b/.tmp-00812'",
         "/jobs/demo/logs/lstm-b.log",
         (
-            Fix("Check: it is the inodes, not the bytes", "df -i -- '/workspace'"),
-            Fix(
+            FixStep("Check: it is the inodes, not the bytes", "df -i -- '/workspace'"),
+            FixStep(
                 "First inspect /workspace/.cache/viz (228 MB)",
                 "ls -A -- '/workspace/.cache/viz' | head",
             ),
-            Fix(
+            FixStep(
                 "58,204 files in /workspace/.cache/viz can be recreated: remove them, "
                 "the cell then resumes from step 800",
                 "rm -rf -- '/workspace/.cache/viz'",
@@ -330,7 +330,7 @@ def trouble_box(name: str = "vast-demo", *, at: float = NOW) -> BoxState:
             disks=(disk("/workspace", 63, 100), disk("/", 21, 4)),
             used=41,
         ),
-        rings=Rings(wave(80)[:30] + wave(6, low=2, count=30), wave(70), wave(41)),
+        rings=RowSparklines(wave(80)[:30] + wave(6, low=2, count=30), wave(70), wave(41)),
         queues=(queue(*cells, at=at),),
         runs=(run("lstm-a", 1200, loss=1.301), stuck),
         findings=(inode_finding(at),),
@@ -346,7 +346,9 @@ def trouble_box(name: str = "vast-demo", *, at: float = NOW) -> BoxState:
 def warn_box(name: str = "runpod-demo", *, at: float = NOW) -> BoxState:
     cells = (cell("moe-a", "running", started=at - 1400, attempts=2),)
     resumed = msgspec.structs.replace(
-        run("moe-a", 340, loss=0.913, at=at - 1), epoch=1.0, resumes=(Resume(320, "SIGTERM", 320),)
+        run("moe-a", 340, loss=0.913, at=at - 1),
+        epoch=1.0,
+        resumes=(RunResume(320, "SIGTERM", 320),),
     )
     finding = Finding(
         "U4",
@@ -355,7 +357,7 @@ def warn_box(name: str = "runpod-demo", *, at: float = NOW) -> BoxState:
         "spot capacity",
         "SIGTERM received, checkpoint flushed at step 338",
         "/jobs/demo/logs/moe-a.log",
-        (Fix("nothing to do: the run goes on from step 320"),),
+        (FixStep("nothing to do: the run goes on from step 320"),),
         run="moe-a",
         step=338,
         since=at - 40,
@@ -371,7 +373,7 @@ def warn_box(name: str = "runpod-demo", *, at: float = NOW) -> BoxState:
             disks=(disk("/workspace", 34, 2), disk("/", 11, 3)),
             used=58,
         ),
-        rings=Rings(wave(97), wave(80), wave(58)),
+        rings=RowSparklines(wave(97), wave(80), wave(58)),
         queues=(queue(*cells, at=at),),
         runs=(resumed,),
         findings=(finding,),
@@ -383,7 +385,7 @@ def stale_box(name: str = "lab-a100-2", *, at: float = NOW) -> BoxState:
     return msgspec.structs.replace(
         running_box(name, at=at),
         spec=spec(name, "generic-ssh"),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         sample=sample(
             at=at - 42, gpus=(gpu(88, name="A100", sim=False),), disks=(disk("/", 12, 3),), used=71
         ),
@@ -403,7 +405,7 @@ def stale_box(name: str = "lab-a100-2", *, at: float = NOW) -> BoxState:
 def lost_box(name: str = "lost-demo", *, at: float = NOW) -> BoxState:
     return msgspec.structs.replace(
         stale_box(name, at=at),
-        link=Link.UNREACHABLE,
+        link=LinkState.UNREACHABLE,
         reason="ssh: connection refused",
         since=at - 200,
         sample_at=at - 200,
@@ -449,7 +451,7 @@ AUTO_RELEASE = DangerClock(
     applies_when="stopped",
     mode=ClockMode.COUNTDOWN,
     counts_from=ClockStart.STOP,
-    claims=(Claim(after_s=15 * 86_400, cited_as="test"),),
+    claims=(ClockClaim(after_s=15 * 86_400, cited_as="test"),),
 )
 
 
@@ -462,10 +464,10 @@ def profile(box: str = "autodl") -> Profile:
         top_danger="a stopped box is released after 15 days",
         overrides=Overrides(detach="tmux"),
         tiers=(
-            Tier("data", ("/root/autodl-tmp",), True, False, False, role="data"),
-            Tier("file storage", ("/root/autodl-fs",), True, True, None, role="durable"),
-            Tier("workspace", ("/workspace",), True, False, True, role="data"),
-            Tier("system", ("/",), True, False, None, role="system"),
+            StorageTier("data", ("/root/autodl-tmp",), True, False, False, role="data"),
+            StorageTier("file storage", ("/root/autodl-fs",), True, True, None, role="durable"),
+            StorageTier("workspace", ("/workspace",), True, False, True, role="data"),
+            StorageTier("system", ("/",), True, False, None, role="system"),
         ),
         clocks=(AUTO_RELEASE,) if box == "autodl" else (),
     )

@@ -25,11 +25,11 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("RGT_ASCII", "0")
-    notation.glyphs.cache_clear()
-    lines._safe.cache_clear()
+    notation.current_glyphs.cache_clear()
+    lines._replace_controls.cache_clear()
     yield
     monkeypatch.undo()
-    notation.glyphs.cache_clear()
+    notation.current_glyphs.cache_clear()
     time.tzset()
 
 

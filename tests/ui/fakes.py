@@ -8,22 +8,22 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet import Chronicle, FleetSource, GateClosed, Pulled, TransferNote
+from rgt_tui.fleet import Chronicle, FleetSource, GateClosed, PullResult, TransferNote
 from rgt_tui.gate import Receipt
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     CheckResult,
     EvidenceItem,
     FleetState,
     Forfeit,
-    Level,
     PersonTick,
     Profile,
-    Review,
+    RiskLevel,
     StopPhase,
     StopProgress,
-    Verb,
 )
-from rgt_tui.profiles import Toll
+from rgt_tui.profiles import TransferCost
 from rgt_tui.store import with_ticks
 from rgt_tui.transfer.copying import PullProgress
 from tests.ui.boxes import (
@@ -105,19 +105,19 @@ class FakeFleet(FleetSource):
         self.told: list[tuple[object, ...]] = []
         self.started = 0
         self.stopped = 0
-        self.executed: list[tuple[str, Verb, str]] = []
+        self.executed: list[tuple[str, BillingVerb, str]] = []
         self.review_changes: dict[str, object] = {}
-        self.reviewed: list[tuple[Verb, frozenset[str], frozenset[str], str]] = []
+        self.reviewed: list[tuple[BillingVerb, frozenset[str], frozenset[str], str]] = []
         self.protected = False
         self.pulls: list[tuple[str, tuple[str, ...]]] = []
         self.pull_looks: tuple[PullProgress, ...] = (
             PullProgress(phase="pulling", bytes=GIB, bytes_done=GIB),
         )
         self.pull_gate: asyncio.Event | None = None
-        self.pull_end: Pulled | Exception = Pulled(
+        self.pull_end: PullResult | Exception = PullResult(
             whole=True, text="3 files, 3.0 GB verified in pulled/vast-demo"
         )
-        self.pull_toll: Toll | None = None
+        self.pull_toll: TransferCost | None = None
         self.pulls_stopped = 0
         self.progress_gate: asyncio.Event | None = None
         self.steps: tuple[StopPhase, ...] = (
@@ -166,21 +166,21 @@ class FakeFleet(FleetSource):
     def now(self) -> float:
         return self._now
 
-    def profile(self, box: str) -> Profile:
-        found = self._state.box(box)
+    def profile_of(self, box: str) -> Profile:
+        found = self._state.find_box(box)
         return profile(found.spec.profile if found else "generic-ssh")
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         return with_ticks(self.check_results, self.ticks)
 
-    async def tick(self, box: str, check: str, tick: PersonTick) -> str | None:
+    async def store_tick(self, box: str, check: str, tick: PersonTick) -> str | None:
         self.told.append(("tick", box, check, tick))
         if self.tick_trouble is not None:
             return self.tick_trouble
         self.ticks[check] = (*self.ticks.get(check, ()), tick)
         return None
 
-    def runnable(self, box: str, check: str) -> str | None:
+    def runnable_command(self, box: str, check: str) -> str | None:
         return f"rgt doctor {box}" if check in self.runs else None
 
     async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
@@ -197,52 +197,54 @@ class FakeFleet(FleetSource):
             raise
         return 0
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         self.focused.append(box)
 
-    def look(self, looking: bool) -> None:
+    def set_looking(self, looking: bool) -> None:
         pass
 
-    def follow(self, box: str, path: str) -> None:
+    def follow_log(self, box: str, path: str) -> None:
         self.followed.append((box, path))
 
-    def pause(self, box: str, paused: bool) -> None:
+    def set_box_paused(self, box: str, paused: bool) -> None:
         self.told.append(("pause", box, paused))
 
-    def retry(self, box: str) -> None:
+    def retry_box(self, box: str) -> None:
         self.told.append(("retry", box))
 
     def set_interval(self, box: str, seconds: float | None) -> None:
         self.told.append(("interval", box, seconds))
 
-    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
         self.told.append(("mute", box, alert, seconds))
 
-    def answer(self, question: int, text: str | None) -> None:
+    def answer_question(self, question: int, text: str | None) -> None:
         self.told.append(("answer", question, text))
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         *,
         forfeits: frozenset[str] = frozenset(),
         ignored: frozenset[str] = frozenset(),
         unprotect: str = "",
-    ) -> Review:
+    ) -> ActionReview:
         self.reviewed.append((verb, forfeits, ignored, unprotect))
-        base = Review(
+        base = ActionReview(
             box,
             verb,
-            "Destroy" if verb is Verb.DESTROY else "Stop",
+            "Destroy" if verb is BillingVerb.DESTROY else "Stop",
             "9918231",
-            verb is Verb.DESTROY,
+            verb is BillingVerb.DESTROY,
             0.42,
             1.11,
             "USD",
-            ("/workspace  38.2 GB  (everything on the box)",) if verb is Verb.DESTROY else (),
-            () if verb is Verb.DESTROY else ("/workspace",),
-            () if verb is Verb.DESTROY else ("storage $0.02/h",),
+            ("/workspace  38.2 GB  (everything on the box)",)
+            if verb is BillingVerb.DESTROY
+            else (),
+            () if verb is BillingVerb.DESTROY else ("/workspace",),
+            () if verb is BillingVerb.DESTROY else ("storage $0.02/h",),
             (
                 EvidenceItem("roster", True, "3 cells, 3 accounted for", self._now),
                 EvidenceItem("manifest", True, "214 files, 38.2 GB", self._now - 9),
@@ -256,7 +258,7 @@ class FakeFleet(FleetSource):
             "running",
             self._now,
             self._now,
-            level=Level.IRREVERSIBLE if verb is Verb.DESTROY else Level.METER,
+            level=RiskLevel.IRREVERSIBLE if verb is BillingVerb.DESTROY else RiskLevel.METER,
         )
         base = msgspec.structs.replace(base, **self.review_changes)
         items = tuple(_judged(item, forfeits, ignored) for item in base.items)
@@ -265,7 +267,7 @@ class FakeFleet(FleetSource):
             for i in items
             if i.forfeited
         )
-        against = tuple(item.text for item in items if item.blocks)
+        against = tuple(item.text for item in items if item.is_blocking)
         asked = f"unprotect {box}" if self.protected and unprotect != f"unprotect {box}" else ""
         return msgspec.structs.replace(
             base,
@@ -273,15 +275,15 @@ class FakeFleet(FleetSource):
             refusals=(*base.refusals, *against, *((f"{box} is protected",) if asked else ())),
             forfeits=given,
             phrase=f"forfeit {len(given)} of {box}" if given else box,
-            level=Level.IRREVERSIBLE if given else base.level,
+            level=RiskLevel.IRREVERSIBLE if given else base.level,
             irreversible=base.irreversible or bool(given),
             unprotect=asked,
         )
 
-    async def execute(
+    async def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         forfeits: frozenset[str] = frozenset(),
@@ -289,7 +291,7 @@ class FakeFleet(FleetSource):
         unprotect: str = "",
         evidence_digest: str | None = None,
     ) -> AsyncIterator[StopProgress]:
-        review = await self.review(
+        review = await self.review_action(
             box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect
         )
         if review.refusals or typed != review.phrase:
@@ -300,23 +302,23 @@ class FakeFleet(FleetSource):
                 await self.progress_gate.wait()
             yield StopProgress(phase, self._now, phase.value)
 
-    async def done(self, box: str) -> StopProgress:
+    async def confirm_done(self, box: str) -> StopProgress:
         self.done_asked += 1
         if self.fail_done is not None:
             raise self.fail_done
         return StopProgress(StopPhase.METER_OFF, self._now, "done on the console")
 
-    async def receipt(self, box: str) -> Receipt | None:
+    async def find_receipt(self, box: str) -> Receipt | None:
         return self.receipts.get(box)
 
-    async def pull(
+    async def pull_directories(
         self,
         box: str,
         paths: tuple[str, ...],
         on_progress: Callable[[PullProgress], None],
         on_plan: Callable[[str], None],
-        agree: Callable[[Toll], Awaitable[bool]],
-    ) -> Pulled:
+        agree: Callable[[TransferCost], Awaitable[bool]],
+    ) -> PullResult:
         self.pulls.append((box, paths))
         on_plan("3 of 3 files, 3.0 GB, to pulled/vast-demo")
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.model import FleetEvent, FleetState
-from rgt_tui.store import FLEET, Cost, HistoryFile, Told
+from rgt_tui.store import FLEET, BoxWrites, HistoryFile, ObservedCost
 from rgt_tui.store.spending import day_of
 from tests.ui.boxes import NOW, demo_state
 
@@ -56,14 +56,14 @@ def keep_night(
     """
     state = demo_state(NOW) if state is None else state
     file = HistoryFile(path, clock=lambda: NOW)
-    file.adopt([box.spec for box in state.boxes])
+    file.adopt_boxes([box.spec for box in state.boxes])
     name = state.boxes[0].spec.name
-    file.commit({box.spec.name: Told(runs=box) for box in state.boxes})
+    file.commit_batch({box.spec.name: BoxWrites(runs=box) for box in state.boxes})
     if more:
         old = tuple(
             FleetEvent(at=NOW - 9 * HOUR + n, box=name, text=f"old event {n}") for n in range(more)
         )
-        file.commit({name: Told(events=old)})
+        file.commit_batch({name: BoxWrites(events=old)})
     times = sorted(
         {NOW - hours / 2 * HOUR for hours in range(25)}
         | {NOW + hours * HOUR for hours, *_ in STORY}
@@ -76,12 +76,12 @@ def keep_night(
             }
         )
     for at in times:
-        cost = Cost(day_of(at), "USD", 0.1, 0.01, 60.0)
-        file.commit({name: Told(costs=(cost,))})
+        cost = ObservedCost(day_of(at), "USD", 0.1, 0.01, 60.0)
+        file.commit_batch({name: BoxWrites(costs=(cost,))})
         if minutes:
-            file.commit({FLEET: Told(moments=(as_then(state, at),))})
+            file.commit_batch({FLEET: BoxWrites(moments=(as_then(state, at),))})
     for event in told_story():
-        file.commit({event.box: Told(events=(event,))})
+        file.commit_batch({event.box: BoxWrites(events=(event,))})
     return file
 
 

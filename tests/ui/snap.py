@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 import rgt_tui.ui.plot.frame  # noqa: F401  (or the small plot would come up some time later: numpy is imported aside)
 from rgt_tui.model import FleetState
-from rgt_tui.ui import MetPlatforms, RgtApp
+from rgt_tui.ui import RgtApp, SeenPlatforms
 from tests.ui.fakes import FakeFleet
 
 
@@ -57,7 +57,7 @@ async def running(
     *,
     size: tuple[int, int] = (120, 34),
     keys: tuple[str, ...] = (),
-    met: MetPlatforms | None = None,
+    met: SeenPlatforms | None = None,
 ) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
     """Run the app on a fleet in memory, press some keys, and wait until it is quiet."""
     fleet = FakeFleet(source) if isinstance(source, FleetState) or source is None else source

@@ -14,25 +14,25 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.fleet import Account, Beginnings, FleetSource, Pulled
+from rgt_tui.fleet import Beginnings, FleetSource, PlatformAccount, PullResult
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
-from rgt_tui.health import evaluate
+from rgt_tui.health import evaluate_checks
 from rgt_tui.model import (
+    BillingVerb,
+    BoxQuestion,
     BoxState,
     CheckResult,
     EvidenceItem,
     FleetState,
-    GpuProc,
-    Link,
+    GpuProcess,
+    LinkState,
     PersonTick,
     Profile,
-    Question,
     QuestionKind,
-    Verb,
-    Workers,
+    WorkerSums,
 )
 from rgt_tui.profiles import load_profile
-from rgt_tui.store import History
+from rgt_tui.store import FleetHistory
 from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui import RgtApp
 from tests.ui.fakes import GIB, NOW, FakeFleet, demo_state, running_box, sample
@@ -59,7 +59,7 @@ def _stale(box: BoxState) -> BoxState:
 def _unreachable(box: BoxState) -> BoxState:
     return msgspec.structs.replace(
         box,
-        link=Link.UNREACHABLE,
+        link=LinkState.UNREACHABLE,
         reason="ssh: connection refused",
         since=NOW - 200,
         sample_at=NOW - 200,
@@ -73,11 +73,12 @@ def _calm(box: BoxState) -> BoxState:
 
 def _eight(box: BoxState) -> BoxState:
     """One card of eight is throttled, one does not answer."""
-    gpus = [card(i, procs=(GpuProc(pid=300 + i, mapped=True),)) for i in range(8)]
+    gpus = [card(i, procs=(GpuProcess(pid=300 + i, mapped=True),)) for i in range(8)]
     gpus[3] = card(3, throttle=("hw_thermal",), clock_mhz=900, pcie_width=8)
     gpus[6] = card(6, error="GPU is lost", xid=79)
     ranks = [
-        proc(300 + i, 299, workers=Workers(count=8, threads=16, states={"S": 8})) for i in range(8)
+        proc(300 + i, 299, workers=WorkerSums(count=8, threads=16, states={"S": 8}))
+        for i in range(8)
     ]
     shown = msgspec.structs.replace(
         sample(),
@@ -115,15 +116,17 @@ def boxes_of(state: str) -> tuple[BoxState, ...]:
 class StagedFleet(FakeFleet):
     """Judges its boxes as a real fleet does, with the profiles of their platforms."""
 
-    def profile(self, box: str) -> Profile:
-        found = self.state.box(box)
+    def profile_of(self, box: str) -> Profile:
+        found = self.state.find_box(box)
         name = found.spec.profile if found else "generic-ssh"
         return load_profile({"vast": "vastai"}.get(name, name))
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
-        found = self.state.box(box)
-        self.check_results = evaluate(found, self.profile(box), self.now()) if found else ()
-        return super().checks(box)
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
+        found = self.state.find_box(box)
+        self.check_results = (
+            evaluate_checks(found, self.profile_of(box), self.now()) if found else ()
+        )
+        return super().evaluate_checks(box)
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +169,7 @@ SCREENS: dict[str, Shown] = {
     "question": Shown(keys=("A",), states=("live",)),
     "welcome": Shown(states=("live",)),
 }
-KEY = Question(
+KEY = BoxQuestion(
     id=1,
     box="runpod-demo",
     kind=QuestionKind.HOST_KEY,
@@ -190,25 +193,25 @@ LOOK = PullProgress(
 class _FoundHere:
     """What there is to begin with on the computer of nobody in particular."""
 
-    async def look(self) -> Beginnings:
-        accounts = (Account("runpod", "RunPod", "RUNPOD_API_KEY"),)
+    async def find_beginnings(self) -> Beginnings:
+        accounts = (PlatformAccount("runpod", "RunPod", "RUNPOD_API_KEY"),)
         return Beginnings(
             hosts=("lab-a100", "lab-a100-2", "vast"),
             accounts=accounts,
             path="~/.config/rgt/fleet.toml",
         )
 
-    async def demo(self) -> str:
+    async def choose_demo(self) -> str:
         raise NotImplementedError
 
-    take_hosts = demo
+    take_hosts = choose_demo
 
-    async def take_account(self, kind: str) -> str:
+    async def import_account(self, kind: str) -> str:
         raise NotImplementedError(kind)
 
-    paste = take_account
+    paste = import_account
 
-    def make(self) -> FleetSource:
+    def make_chosen_fleet(self) -> FleetSource:
         raise NotImplementedError
 
 
@@ -234,11 +237,11 @@ async def _pulls(app: RgtApp, fleet: FakeFleet, pilot: Pilot[None]) -> None:
     for box, end in (
         (
             "autodl-demo",
-            Pulled(whole=True, text="214 files, 38.2 GB verified in pulled/autodl-demo"),
+            PullResult(whole=True, text="214 files, 38.2 GB verified in pulled/autodl-demo"),
         ),
         (
             "runpod-demo",
-            Pulled(
+            PullResult(
                 whole=False, text="2 of 214 files differ from the manifest: ckpt/a.pt, ckpt/b.pt"
             ),
         ),
@@ -261,7 +264,7 @@ def _audited(home: Path) -> None:
         (AuditEvent.ANSWER, "meter off"),
     )
     for n, (event, text) in enumerate(told):
-        log.record(AuditEntry(at=NOW - 600 + n, event=event, box=BOX, verb=Verb.DESTROY, instance="9918231", text=text,
+        log.record_entry(AuditEntry(at=NOW - 600 + n, event=event, box=BOX, verb=BillingVerb.DESTROY, instance="9918231", text=text,
                               typed=BOX, who="han@desk"))  # fmt: skip
 
 
@@ -296,8 +299,8 @@ async def staged(
             keep_night(path, fleet.state).close()
         else:
             shutil.copy(night, path)
-        history = History(path, clock=lambda: NOW)
-        history.adopt([box.spec for box in fleet.state.boxes])
+        history = FleetHistory(path, clock=lambda: NOW)
+        history.adopt_boxes([box.spec for box in fleet.state.boxes])
         fleet.chronicle = history
     app = RgtApp(
         lambda: fleet,

@@ -9,17 +9,17 @@ import pytest
 
 from rgt_tui.fleet import Chronicle
 from rgt_tui.fleet.history.spoken_times import coming_time
-from rgt_tui.health import assess
+from rgt_tui.health import assess_box
 from rgt_tui.model import (
     Alert,
     BoxState,
+    EventFilter,
     FleetEvent,
     FleetState,
     Happening,
     Happenings,
-    Link,
-    Spot,
-    Wanted,
+    LinkState,
+    ScreenPosition,
 )
 from rgt_tui.ui import RgtApp, compact_time
 from rgt_tui.ui.screens import (
@@ -53,7 +53,7 @@ async def test_the_alerts_of_all_boxes_worst_first() -> None:
 
 async def test_muting_says_for_how_long_and_asks_the_fleet() -> None:
     async with running(keys=("a",)) as (app, pilot, fleet):
-        picked = alerts(app).picked
+        picked = alerts(app).picked_alert
         assert picked is not None
         await pilot.press("m")
         await pilot.press("M")
@@ -99,7 +99,7 @@ def test_the_details_name_what_to_do() -> None:
 def test_a_diagnosis_is_said_once_and_its_place_and_proof_are_there() -> None:
     state = demo_state()
     box = next(box for box in state.boxes if box.spec.name == "vast-demo")
-    alert = next(one for one in assess(box, NOW).alerts if one.id.startswith("finding:"))
+    alert = next(one for one in assess_box(box, NOW).alerts if one.id.startswith("finding:"))
     row = AlertRow(box.spec.name, alert, finding=finding_of(box, alert))
     assert row.finding is not None and row.finding.reading is not None
     head = text_of(row_line(row, 9, NOW))
@@ -121,7 +121,7 @@ def test_a_diagnosis_is_said_once_and_its_place_and_proof_are_there() -> None:
 
 def test_a_cause_that_hits_one_run_after_another_is_as_old_as_every_other_screen_says() -> None:
     box = box_of(FakeFleet())
-    alert = next(one for one in assess(box, NOW).alerts if one.id.startswith("finding:"))
+    alert = next(one for one in assess_box(box, NOW).alerts if one.id.startswith("finding:"))
     finding = finding_of(box, alert)
     assert finding is not None
     held, found = (
@@ -131,12 +131,12 @@ def test_a_cause_that_hits_one_run_after_another_is_as_old_as_every_other_screen
     row = AlertRow(box.spec.name, held, finding=found)
     assert "2m14" in text_of(row_line(row, 9, NOW))
     assert any("2m14 ago" in text_of(made) for made in detail_lines(row, 110, NOW, said=True))
-    assert AlertRow("lab", Alert("memory", "error", "memory 98%")).since is None
+    assert AlertRow("lab", Alert("memory", "error", "memory 98%")).began_at is None
 
 
 def test_the_steps_come_before_what_they_follow_from() -> None:
     box = box_of(FakeFleet())
-    alert = next(one for one in assess(box, NOW).alerts if one.id.startswith("finding:"))
+    alert = next(one for one in assess_box(box, NOW).alerts if one.id.startswith("finding:"))
     row = AlertRow(box.spec.name, alert, finding=finding_of(box, alert))
 
     made = [text_of(part) for part in detail_lines(row, 56, NOW, said=False)]
@@ -171,10 +171,10 @@ async def test_pause_connect_and_interval_ask_the_fleet() -> None:
     async with running(keys=("enter",)) as (app, pilot, fleet):
         await pilot.press("P")
         await pilot.press("I")
-        fleet.change("vast-demo", link=Link.PAUSED)
+        fleet.change("vast-demo", link=LinkState.PAUSED)
         await settle(pilot)
         await pilot.press("P")
-        fleet.change("vast-demo", link=Link.UNREACHABLE)
+        fleet.change("vast-demo", link=LinkState.UNREACHABLE)
         await settle(pilot)
         await pilot.press("r")
         assert fleet.told == [
@@ -237,7 +237,7 @@ async def test_nothing_holds_although_something_ended() -> None:
 
 async def test_the_fix_stands_there_and_y_copies_one_step_at_a_time(state_home: Path) -> None:
     async with running(size=(120, 40), keys=("a",)) as (app, pilot, _):
-        picked = alerts(app).picked
+        picked = alerts(app).picked_alert
         assert picked is not None and picked.finding is not None
         text, finding = screen_text(app), picked.finding
         commands = [fix.command for fix in finding.fixes if fix.command]
@@ -320,7 +320,7 @@ async def test_a_tall_screen_tells_what_happened_on_the_box_of_the_selected_aler
 class _Kept:
     """A history that is written a few seconds later than things happen."""
 
-    async def happened(self, wanted: Wanted, before: int | None, most: int) -> Happenings:
+    async def happened(self, wanted: EventFilter, before: int | None, most: int) -> Happenings:
         return Happenings((Happening(1, NOW - 600, "vast-demo", "written down", "warn", "x"),))
 
 
@@ -373,7 +373,7 @@ def test_what_stands_below_a_list_that_never_grows_has_the_rest(
 async def test_an_alert_says_how_often_it_held_before() -> None:
     fleet = FakeFleet()
     held = next(
-        one for one in assess(box_of(fleet), NOW).alerts if not one.id.startswith("finding:")
+        one for one in assess_box(box_of(fleet), NOW).alerts if not one.id.startswith("finding:")
     )
     told = tuple(
         event
@@ -385,7 +385,7 @@ async def test_an_alert_says_how_often_it_held_before() -> None:
     )
     fleet.push(msgspec.structs.replace(fleet.state, events=told))
     async with running(fleet, size=(120, 34), keys=("a", "j", "j")) as (app, _, __):
-        picked = alerts(app).picked
+        picked = alerts(app).picked_alert
         assert (
             picked is not None and picked.alert.id == held.id and picked.before == (2, NOW - 3540)
         )
@@ -394,7 +394,7 @@ async def test_an_alert_says_how_often_it_held_before() -> None:
 
 
 def box_of(fleet: FakeFleet) -> BoxState:
-    found = fleet.state.box("vast-demo")
+    found = fleet.state.find_box("vast-demo")
     assert found is not None
     return found
 
@@ -402,11 +402,11 @@ def box_of(fleet: FakeFleet) -> BoxState:
 @pytest.mark.parametrize(
     ("key", "place", "spot"),
     [
-        ("H", "handbook", Spot(gotcha="U7")),
+        ("H", "handbook", ScreenPosition(gotcha="U7")),
         (
             "l",
             "log",
-            Spot(
+            ScreenPosition(
                 log="/jobs/demo/logs/lstm-b.log",
                 line_no=41,
                 text="OSError: [Errno 28] No space left on device: '/workspace/ckpt/lstm-b/.tmp-00812'",
@@ -417,7 +417,7 @@ def box_of(fleet: FakeFleet) -> BoxState:
     ],
 )
 async def test_from_a_diagnosis_its_page_and_its_proof_are_one_key_away(
-    key: str, place: str, spot: Spot | None, monkeypatch: pytest.MonkeyPatch
+    key: str, place: str, spot: ScreenPosition | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[tuple[object, ...]] = []
     async with running(keys=("a",)) as (app, pilot, _):

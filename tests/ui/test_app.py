@@ -9,7 +9,7 @@ import pytest
 from textual.command import CommandPalette
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui import Finder, RgtApp
+from rgt_tui.ui import PaletteProvider, RgtApp
 from rgt_tui.ui.screens import BoxScreen, FleetScreen
 from rgt_tui.ui.widgets import EventLine
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
@@ -114,14 +114,14 @@ async def test_ctrl_q_quits_stops_the_fleet_once_and_says_that_the_boxes_go_on()
         assert app.return_code == 0
     assert fleet.stopped == 1
     assert (
-        app.farewell
+        app.farewell_line
         == "rgt has quit; the boxes keep running: autodl-demo, runpod-demo, vast-demo, lab-a100-2"
     )
 
 
 async def test_a_caller_may_have_its_own_farewell() -> None:
     app = RgtApp(FakeFleet, farewell="the demo is over")
-    assert app.farewell == "the demo is over"
+    assert app.farewell_line == "the demo is over"
 
 
 async def test_a_fleet_that_hangs_does_not_keep_the_terminal(
@@ -204,7 +204,7 @@ async def test_the_palette_has_every_command_of_the_screen() -> None:
         assert isinstance(app.screen, CommandPalette)
         await pilot.press("escape")
         await pilot.pause()
-        offered = [hit.text or "" async for hit in Finder(app.screen).discover()]
+        offered = [hit.text or "" async for hit in PaletteProvider(app.screen).discover()]
         screen = app.screen
         assert isinstance(screen, FleetScreen)
         for command in screen.offered():
@@ -215,10 +215,10 @@ async def test_the_event_line_tells_the_last_event_and_hints_pass() -> None:
     async with running() as (app, pilot, _):
         line = app.screen.query_one(EventLine)
         assert "preempted at step 338" in screen_text(app)
-        line.hint("for a moment")
+        line.show_hint("for a moment")
         await pilot.pause()
         assert "for a moment" in screen_text(app)
-        line.hint(None)
+        line.show_hint(None)
         await pilot.pause()
         assert "preempted at step 338" in screen_text(app)
 
@@ -249,7 +249,7 @@ async def test_readonly_offers_nothing_that_stops_a_meter(place: str) -> None:
                 app.open_screen(place, "vast-demo")
                 await settle(pilot)
             assert ("tear down" in screen_text(app).splitlines()[-1]) is not readonly
-            offered = [command.id for command in Finder(app.screen).commands()]
+            offered = [command.id for command in PaletteProvider(app.screen).current_commands()]
             assert ("box.teardown" in offered) is not readonly
             await pilot.press("D")
             await settle(pilot)

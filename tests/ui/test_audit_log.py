@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.demo import DemoFleet
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
-from rgt_tui.model import Verb
+from rgt_tui.model import BillingVerb
 from rgt_tui.ui.screens import AuditScreen
 from rgt_tui.ui.widgets import SelectableList
 from tests.ui.fakes import NOW, FakeFleet
@@ -23,14 +23,14 @@ def log(state_home: Path) -> AuditLog:
 
 def entry(n: int, event: AuditEvent, text: str) -> AuditEntry:
     return AuditEntry(
-        at=NOW + n, event=event, box="vast-demo" if n % 2 else "lab\x1b[31m", verb=Verb.DESTROY, instance="99",
+        at=NOW + n, event=event, box="vast-demo" if n % 2 else "lab\x1b[31m", verb=BillingVerb.DESTROY, instance="99",
         text=text, typed="vast-demo", evidence="c" * 64,
     )  # fmt: skip
 
 
 async def test_newest_first_with_details_and_its_check(log: AuditLog, state_home: Path) -> None:
     for n, event in enumerate((AuditEvent.REFUSED, AuditEvent.REQUESTED, AuditEvent.ANSWER)):
-        log.record(entry(n, event, f"text {n}"))
+        log.record_entry(entry(n, event, f"text {n}"))
     async with running(size=(140, 30), keys=("u",)) as (app, pilot, _):
         assert isinstance(app.screen, AuditScreen)
         text = screen_text(app)
@@ -67,8 +67,8 @@ async def test_a_fleet_that_writes_its_own_log_shows_that_one(
     class OwnLog(FakeFleet):
         audit_file = tmp_path / "demo" / "audit.jsonl"
 
-    log.record(entry(1, AuditEvent.REQUESTED, "of the person"))
-    AuditLog(OwnLog.audit_file).record(entry(3, AuditEvent.REQUESTED, "of the demo"))
+    log.record_entry(entry(1, AuditEvent.REQUESTED, "of the person"))
+    AuditLog(OwnLog.audit_file).record_entry(entry(3, AuditEvent.REQUESTED, "of the demo"))
     async with running(OwnLog(), keys=("u",)) as (app, _, __):
         assert "of the demo" in screen_text(app) and "of the person" not in screen_text(app)
 
@@ -80,7 +80,7 @@ def test_the_demo_is_a_fleet_with_a_log_of_its_own() -> None:
 
 async def test_in_a_narrow_terminal_what_happened_is_not_cut(log: AuditLog) -> None:
     for n, event in enumerate(AuditEvent):
-        log.record(
+        log.record_entry(
             msgspec.structs.replace(entry(n, event, f"text {n}"), box="train-a-100-of-the-lab")
         )
     async with running(size=(60, 20), keys=("u",)) as (app, _, __):
@@ -91,7 +91,7 @@ async def test_in_a_narrow_terminal_what_happened_is_not_cut(log: AuditLog) -> N
 
 async def test_a_log_that_was_changed_is_called_broken(log: AuditLog) -> None:
     for n in range(3):
-        log.record(entry(n, AuditEvent.REFUSED, f"text {n}"))
+        log.record_entry(entry(n, AuditEvent.REFUSED, f"text {n}"))
     log.path.write_bytes(log.path.read_bytes().replace(b"text 1", b"text 9"))
     async with running(size=(140, 30), keys=("u",)) as (app, _, __):
         assert (

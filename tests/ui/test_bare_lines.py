@@ -9,7 +9,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rgt_tui.ui.widgets import Ground, LineWidget, Pane, width_of
+from rgt_tui.ui.widgets import LineWidget, PaintedGround, Pane, width_of
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import resize, running, settle
 
@@ -30,9 +30,9 @@ async def test_they_are_those_that_textual_draws(
         if place != "fleet":
             app.open_screen(place, fleet.state.boxes[0].spec.name)
             await settle(pilot)
-        assert isinstance(app.screen, Ground)
+        assert isinstance(app.screen, PaintedGround)
         looked = 0
-        for widget in (app.screen, *app.screen.query(LineWidget), *app.screen.query(Ground)):
+        for widget in (app.screen, *app.screen.query(LineWidget), *app.screen.query(PaintedGround)):
             width, height = widget.size
             for crop in (Region(0, 0, width, height), Region(3, 1, width - 5, height - 1)):
                 if width > 8 and height > 1:
@@ -55,7 +55,7 @@ async def test_of_what_has_a_frame_or_is_seen_through_textual_draws_the_lines(
 
     monkeypatch.setattr(StylesCache, "render_widget", noted)
     async with running(FakeFleet(demo_state())) as (app, pilot, _):
-        assert not [one for one in drawn if isinstance(one, LineWidget | Ground)]
+        assert not [one for one in drawn if isinstance(one, LineWidget | PaintedGround)]
         pane = app.screen.query_one("#why", Pane)
         for name, value in (
             ("border", ("round", "red")),
@@ -80,7 +80,7 @@ async def test_what_the_first_paint_has_made_is_not_made_again_for_the_size_that
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[LineWidget] = []
-    make = LineWidget._make
+    make = LineWidget._update_drawn
 
     def noted(self: LineWidget, width: int, height: int) -> None:
         made.append(self)
@@ -88,7 +88,7 @@ async def test_what_the_first_paint_has_made_is_not_made_again_for_the_size_that
 
     async with running(FakeFleet(demo_state())) as (app, pilot, _):
         pane = app.screen.query_one("#why", Pane)
-        monkeypatch.setattr(LineWidget, "_make", noted)
+        monkeypatch.setattr(LineWidget, "_update_drawn", noted)
         pane.on_resize(Resize(pane.size, pane.size))
         assert made == []
         await resize(pilot, 100, 40)

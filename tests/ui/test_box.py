@@ -10,23 +10,30 @@ from rich.console import RenderableType
 from textual.geometry import Region
 from textual.screen import Screen
 
-from rgt_tui.health import assess
+from rgt_tui.health import assess_box
 from rgt_tui.model import (
+    BoxHealth,
     BoxSpec,
     BoxState,
     Checkpoint,
     Checkpoints,
     FleetState,
-    Health,
-    Link,
+    LinkState,
     LogView,
-    Memory,
+    MemoryReading,
     RunState,
     short_command,
 )
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui import choose_log, mark
-from rgt_tui.ui.screens import LEAST_LOG, BoxScreen, FleetScreen, LogScreen, Wants, place
+from rgt_tui.ui import choose_log, health_mark
+from rgt_tui.ui.screens import (
+    LEAST_LOG,
+    BoxScreen,
+    FleetScreen,
+    LogScreen,
+    WantedHeights,
+    place_panes,
+)
 from rgt_tui.ui.widgets import (
     LogPane,
     Pane,
@@ -34,16 +41,16 @@ from rgt_tui.ui.widgets import (
     dangers_section,
     detail_sections,
     disk_lines,
+    draw_sections,
     gpu_sections,
     is_old,
     memory_lines,
     platform_section,
     run_lines,
-    sections,
     text_of,
     vitals_sections,
 )
-from rgt_tui.ui.widgets.fleet_rows import Row, age_cell, eta_cell
+from rgt_tui.ui.widgets.fleet_rows import FleetRow, age_cell, eta_cell
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from tests.ui.fakes import (
     LOG,
@@ -73,7 +80,7 @@ def fleet_of(*boxes: object) -> FleetState:
     "size", [(60, 16), (76, 20), (80, 20), (110, 30), (120, 30), (200, 46), (40, 8), (300, 90)]
 )
 def test_panes_tile_the_screen_without_overlap(size: tuple[int, int], trouble: int) -> None:
-    regions = place(*size, Wants(18, trouble, 7))
+    regions = place_panes(*size, WantedHeights(18, trouble, 7))
     assert "log" in regions
     assert ("trouble" in regions) == bool(trouble)
     cells = 0
@@ -90,7 +97,9 @@ def test_panes_tile_the_screen_without_overlap(size: tuple[int, int], trouble: i
 def test_the_past_takes_more_than_half_where_it_is_whole_then() -> None:
     """Of the room for past and log; one line less is the line of times."""
     for least in (8, 12, 14):
-        regions = place(200, 46, Wants(18, 15, 8, lambda lines: min(lines, 14), past_least=least))
+        regions = place_panes(
+            200, 46, WantedHeights(18, 15, 8, lambda lines: min(lines, 14), past_least=least)
+        )
         both = regions["past"].height + regions["log"].height
         assert regions["past"].height >= min(least, both - LEAST_LOG)
         assert regions["log"].height >= LEAST_LOG
@@ -174,8 +183,8 @@ def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
     base = running_box()
     assert base.sample is not None
     for memory, limit in (
-        (Memory(cgroup=2, used=5 << 30, cache=0, limit=None), "no limit"),
-        (Memory(), "limit unknown"),
+        (MemoryReading(cgroup=2, used=5 << 30, cache=0, limit=None), "no limit"),
+        (MemoryReading(), "limit unknown"),
     ):
         box = msgspec.structs.replace(base, sample=msgspec.structs.replace(base.sample, mem=memory))
         text = " ".join(text_of(row) for row in memory_lines(box, 40))
@@ -186,7 +195,7 @@ def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
 def test_the_memory_of_the_host_is_not_cut_off() -> None:
     base = running_box()
     assert base.sample is not None
-    mem = Memory(
+    mem = MemoryReading(
         cgroup=1,
         used=1 << 28,
         cache=0,
@@ -239,21 +248,25 @@ def test_what_a_stop_goes_on_billing_is_said_once() -> None:
     )
 
 
-@pytest.mark.parametrize("health", [Health.STALE, Health.UNREACHABLE, Health.PAUSED])
-def test_old_values_carry_the_same_glyph_on_every_screen(health: Health) -> None:
+@pytest.mark.parametrize("health", [BoxHealth.STALE, BoxHealth.UNREACHABLE, BoxHealth.PAUSED])
+def test_old_values_carry_the_same_glyph_on_every_screen(health: BoxHealth) -> None:
     box = msgspec.structs.replace(running_box(), sample_at=NOW - 200)
     parts = vitals_sections(box, profile(), 44, NOW, short=True, health=health)
-    assert f"{mark(health)[0]} 3m20 old" in text_of(parts[0].title)
-    verdict = msgspec.structs.replace(assess(box, NOW), health=health, stale=True, sample_age=200.0)
-    row = Row(box, verdict, (), "AutoDL")
-    assert f"{mark(health)[0]} 3m20" in text_of(age_cell(row, 8))
+    assert f"{health_mark(health)[0]} 3m20 old" in text_of(parts[0].title)
+    verdict = msgspec.structs.replace(
+        assess_box(box, NOW), health=health, stale=True, sample_age=200.0
+    )
+    row = FleetRow(box, verdict, (), "AutoDL")
+    assert f"{health_mark(health)[0]} 3m20" in text_of(age_cell(row, 8))
     state = FleetState((box,), (), NOW)
-    assert f"{mark(health)[0]} 3m20 old" in text_of(detail_sections(row, state, 44, NOW)[0].hint)
+    assert f"{health_mark(health)[0]} 3m20 old" in text_of(
+        detail_sections(row, state, 44, NOW)[0].hint
+    )
 
 
 def test_an_age_that_does_not_fit_loses_its_last_digits_only() -> None:
     verdict = msgspec.structs.replace(
-        assess(running_box(), NOW), health=Health.UNREACHABLE, stale=True
+        assess_box(running_box(), NOW), health=BoxHealth.UNREACHABLE, stale=True
     )
     for age, told in (
         (42, "⊘ 42s"),
@@ -262,7 +275,9 @@ def test_an_age_that_does_not_fit_loses_its_last_digits_only() -> None:
         (11_220, "⊘ 3h07"),
         (14 * 86400, "⊘ 14d"),
     ):
-        row = Row(running_box(), msgspec.structs.replace(verdict, sample_age=age), (), "AutoDL")
+        row = FleetRow(
+            running_box(), msgspec.structs.replace(verdict, sample_age=age), (), "AutoDL"
+        )
         assert text_of(age_cell(row, 6)).strip() == told
 
 
@@ -347,7 +362,7 @@ async def test_a_box_that_was_never_reached_has_no_age_and_says_why_in_the_whole
     why = "ssh: root@gpu-9.example:22: Name or service not known; check `host`, and whether this machine is online"
     box = BoxState(
         spec("never", "generic-ssh"),
-        Link.UNREACHABLE,
+        LinkState.UNREACHABLE,
         reason=why,
         since=NOW - 200,
         retry_at=NOW + 30,
@@ -484,7 +499,7 @@ async def test_search_in_the_full_log() -> None:
     async with running(fleet_of(running_box()), keys=("l", "slash", *"step 50")) as (app, pilot, _):
         assert isinstance(app.screen, LogScreen)
         pane = app.screen.query_one("#log", LogPane)
-        assert pane.matches() == 10
+        assert pane.count_matches() == 10
         await pilot.press("enter")
         await settle(pilot)
         assert "step 509" in pane.chosen_lines()[0]
@@ -496,7 +511,7 @@ async def test_search_in_the_full_log() -> None:
         await pilot.press("escape")
         await settle(pilot)
         assert isinstance(app.screen, LogScreen)
-        assert pane.searched == ""
+        assert pane.searched_text == ""
         await pilot.press("escape")
         await settle(pilot)
         assert not isinstance(app.screen, LogScreen)
@@ -536,7 +551,7 @@ def test_a_command_begins_with_the_name_of_its_program(cmd: str, shown: str) -> 
 def test_the_badge_of_a_simulated_gpu_stays_however_long_its_name_is(width: int) -> None:
     long = gpu(name="NVIDIA GeForce RTX 4090 Laptop GPU")
     box = msgspec.structs.replace(running_box(), sample=sample(gpus=(long,)))
-    top = text_of(sections(gpu_sections(box, width - 4), width, 8)[0])
+    top = text_of(draw_sections(gpu_sections(box, width - 4), width, 8)[0])
     assert "GPU 0" in top
     assert " SIM " in top
     assert len(top) == width
@@ -586,14 +601,14 @@ async def test_a_fix_whose_cause_is_over_is_ticked_and_one_that_nobody_can_tell_
     read = msgspec.structs.replace(inode_finding(), where="sample", run=None, step=None)
     stuck = msgspec.structs.replace(trouble_box(), findings=(read,))
     async with running(fleet_of(stuck), size=(120, 34), keys=("enter",)) as (app, pilot, fleet):
-        fleet.change("vast-demo", findings=(), link=Link.UNREACHABLE)
+        fleet.change("vast-demo", findings=(), link=LinkState.UNREACHABLE)
         app.tick(force=True)
         await pilot.pause()
         assert "· inodes of /workspace" in screen_text(
             app
         ) and "does not report it now" in screen_text(app)
         room = sample(disks=(disk("/workspace", 63, 10),))
-        fleet.change("vast-demo", link=Link.LIVE, sample=room)
+        fleet.change("vast-demo", link=LinkState.LIVE, sample=room)
         app.tick(force=True)
         await pilot.pause()
         shown = screen_text(app)
@@ -664,10 +679,10 @@ def test_a_running_cell_says_first_how_far_it_is(width: int, told: str) -> None:
 
 def test_a_run_that_is_stuck_has_no_time_to_its_end() -> None:
     def told(box: BoxState) -> str:
-        return text_of(eta_cell(Row(box, assess(box, NOW), (), "vast", NOW), 7)).strip()
+        return text_of(eta_cell(FleetRow(box, assess_box(box, NOW), (), "vast", NOW), 7)).strip()
 
     stuck = trouble_box()
-    assert any(alert.kind == "stalled" for alert in assess(stuck, NOW).alerts)
+    assert any(alert.kind == "stalled" for alert in assess_box(stuck, NOW).alerts)
     assert told(stuck) == "–"
     moving = msgspec.structs.replace(stuck, runs=tuple(
         msgspec.structs.replace(run, progressed_at=NOW, last_at=NOW) for run in stuck.runs

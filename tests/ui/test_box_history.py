@@ -6,19 +6,19 @@ import math
 
 import msgspec
 import pytest
-from rgt_box.recorder.ring_history import figures as of_the_box
+from rgt_box.recorder.ring_history import summary_figures as of_the_box
 
-from rgt_tui.fleet.history.past import figures
-from rgt_tui.model import BoxState, FleetState, Past, Sample
+from rgt_tui.fleet.history.past import kept_percentages
+from rgt_tui.model import BoxState, FleetState, ReducedHistory, Sample
 from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
-from rgt_tui.store.minute_means import readings
+from rgt_tui.store.minute_means import iterate_percentages
 from rgt_tui.ui.screens import BoxScreen
 from rgt_tui.ui.widgets import (
     TALLEST,
-    course,
     course_of,
     fitting_span,
     label_of,
+    mean_per_cell,
     names_of,
     past_room,
     past_section,
@@ -32,9 +32,9 @@ from tests.ui.snap import resize, running, screen_text
 NAMES = ("util", "vram", "disk:/root/data", "inodes:/root/data")
 
 
-def kept(width: float, count: int, holes: range = range(0), level: float = 50.0) -> Past:
+def kept(width: float, count: int, holes: range = range(0), level: float = 50.0) -> ReducedHistory:
     rows = [i for i in range(count) if i not in holes]
-    return Past(
+    return ReducedHistory(
         names=NAMES,
         at=tuple(NOW - (count - 1 - i) * width for i in rows),
         values=tuple((level + 40 * math.sin(i / 5), level, 41.0, None) for i in rows),
@@ -42,8 +42,8 @@ def kept(width: float, count: int, holes: range = range(0), level: float = 50.0)
     )
 
 
-def box_with(past: Past, recent: Past | None = None) -> BoxState:
-    return msgspec.structs.replace(running_box(), past=past, recent=recent or Past())
+def box_with(past: ReducedHistory, recent: ReducedHistory | None = None) -> BoxState:
+    return msgspec.structs.replace(running_box(), past=past, recent=recent or ReducedHistory())
 
 
 def lines(box: BoxState, span: int, width: int = 60, height: int = 20) -> list[str]:
@@ -54,21 +54,23 @@ def test_the_stretch_that_is_under_way_is_no_hole() -> None:
     def ends(age: float) -> str:
         past = kept(20.0, 60)
         older = msgspec.structs.replace(past, at=tuple(at - age for at in past.at))
-        return lines(box_with(Past(), older), 0, width=150, height=6)[-2][:132].rstrip()[-1]
+        return lines(box_with(ReducedHistory(), older), 0, width=150, height=6)[-2][:132].rstrip()[
+            -1
+        ]
 
     assert ends(29.0) not in "·⡀⢀⣀", "it is merely not whole yet"
     assert ends(120.0) == "·", "nobody saw it"
 
 
 def test_a_stretch_that_nobody_saw_is_a_hole_at_every_resolution() -> None:
-    past = Past(
+    past = ReducedHistory(
         names=("util",), at=(60.0, 120.0, 300.0), values=((10.0,), (20.0,), (math.nan,)), width=60.0
     )
-    assert course(past, 0, 0.0, 300.0, 5) == [10.0, 20.0, None, None, None]
-    assert course(past, 0, 0.0, 300.0, 10)[:5] == [10.0, 10.0, 20.0, 20.0, None]
-    assert course(past, 0, 0.0, 300.0, 1) == [15.0]
-    assert course(past, 0, 1000.0, 1300.0, 5) == [None] * 5
-    assert course(past, 0, -600.0, -300.0, 5) == [None] * 5
+    assert mean_per_cell(past, 0, 0.0, 300.0, 5) == [10.0, 20.0, None, None, None]
+    assert mean_per_cell(past, 0, 0.0, 300.0, 10)[:5] == [10.0, 10.0, 20.0, 20.0, None]
+    assert mean_per_cell(past, 0, 0.0, 300.0, 1) == [15.0]
+    assert mean_per_cell(past, 0, 1000.0, 1300.0, 5) == [None] * 5
+    assert mean_per_cell(past, 0, -600.0, -300.0, 5) == [None] * 5
 
 
 def test_what_was_seen_finely_is_drawn_finely_and_what_came_before_as_it_is_kept() -> None:
@@ -79,7 +81,7 @@ def test_what_was_seen_finely_is_drawn_finely_and_what_came_before_as_it_is_kept
         "the day's stretches do not fill a hole that was seen to be one"
     )
     assert (
-        course_of(box_with(Past(), kept(20, 60)), "vram", NOW - 3600, NOW, 180)[:119]
+        course_of(box_with(ReducedHistory(), kept(20, 60)), "vram", NOW - 3600, NOW, 180)[:119]
         == [None] * 119
     )
 
@@ -101,19 +103,21 @@ def test_each_figure_says_its_extremes_and_the_tall_ones_what_it_is_now() -> Non
 
 def test_a_box_that_was_just_met_shows_ten_minutes_and_the_cards_come_first() -> None:
     young = box_with(
-        Past(names=("disk:/", "vram"), at=(NOW - 60,), values=((1.0, 2.0),), width=60.0)
+        ReducedHistory(names=("disk:/", "vram"), at=(NOW - 60,), values=((1.0, 2.0),), width=60.0)
     )
     assert fitting_span(young, NOW) == 0 and fitting_span(running_box(), NOW) == 0
     assert fitting_span(box_with(kept(60, 600)), NOW) == 1
     assert names_of(young) == ["vram", "disk:/"]
-    turned = Past(
+    turned = ReducedHistory(
         names=("cgroup", "vram", "util"), at=(NOW - 60,), values=((1.0, 2.0, 3.0),), width=60.0
     )
     assert names_of(box_with(turned)) == ["util", "vram", "cgroup"], "in one order on every box"
     tmp, fs = (label_of(f"disk:/root/autodl-{end}") for end in ("tmp", "fs"))
     assert (tmp, fs) == ("disk autodl-tmp", "disk autodl-fs")
     mounts = box_with(
-        Past(names=("inodes:/root/autodl-tmp",), at=(NOW - 60,), values=((1.0,),), width=60.0)
+        ReducedHistory(
+            names=("inodes:/root/autodl-tmp",), at=(NOW - 60,), values=((1.0,),), width=60.0
+        )
     )
     assert "inode autodl-tmp " in lines(mounts, 0)[0], "mounts that begin alike are told apart"
 
@@ -186,8 +190,8 @@ def cards(count: int) -> Sample:
 def test_each_of_several_cards_has_a_course_of_its_own_and_one_card_has_none_beside_the_box_s() -> (
     None
 ):
-    assert not any(is_of_card(name) for name in figures(cards(1)))
-    found = figures(cards(3))
+    assert not any(is_of_card(name) for name in kept_percentages(cards(1)))
+    found = kept_percentages(cards(3))
     assert {name: found[name] for name in found if name.endswith(":1")} == {
         "util:1": 10.0, "vram:1": pytest.approx(100 * 15.8 / 24, 0.001), "temp:1": 71.0,
         "power:1": pytest.approx(100 * 398 / 450),
@@ -195,8 +199,8 @@ def test_each_of_several_cards_has_a_course_of_its_own_and_one_card_has_none_bes
     assert "temp:2" not in found and "power:2" not in found, (
         "what a card does not tell is not made up"
     )
-    assert dict(readings(cards(3)))["util:2"] == found["util:2"] == 20.0
-    assert {name for name in figures(cards(40)) if is_of_card(name)} == {
+    assert dict(iterate_percentages(cards(3)))["util:2"] == found["util:2"] == 20.0
+    assert {name for name in kept_percentages(cards(40)) if is_of_card(name)} == {
         f"{kind}:{card}" for kind in CARD_FIGURES for card in range(MOST_CARDS)
     }
     told = msgspec.to_builtins(cards(3))
@@ -209,7 +213,7 @@ def test_each_of_several_cards_has_a_course_of_its_own_and_one_card_has_none_bes
 
 def test_cards_stand_one_after_the_other_below_the_box_with_their_units() -> None:
     names = ("util", "util:10", "temp:2", "util:2", "disk:/", "power:2", "vram:2")
-    past = Past(
+    past = ReducedHistory(
         names=names,
         at=(NOW - 60, NOW),
         values=((50.0, 1.0, 71.0, 99.6, 40.0, 88.0, 3.0),) * 2,
@@ -236,6 +240,6 @@ def test_what_is_not_kept_of_single_cards_is_said() -> None:
     several = msgspec.structs.replace(box_with(old), sample=cards(4))
     assert "no per-GPU data is recorded for the last 10 min" in "\n".join(lines(several, 0))
     assert "single cards" not in "\n".join(lines(box_with(old), 0))
-    each = Past(names=("util", "util:0"), at=(NOW,), values=((1.0, 2.0),), width=60.0)
+    each = ReducedHistory(names=("util", "util:0"), at=(NOW,), values=((1.0, 2.0),), width=60.0)
     many = msgspec.structs.replace(box_with(each), sample=cards(9))
     assert "only the first 8 of 9 GPUs are recorded separately" in "\n".join(lines(many, 0))

@@ -14,32 +14,32 @@ from rgt_tui.model import Series
 from rgt_tui.ui.plot import (
     FIRST_CURVE,
     GAP,
+    AxisWindow,
     Canvas,
-    Curve,
+    CurvePath,
+    CurveTrace,
+    ExtremesPyramid,
     Floats,
-    Frame,
-    Path,
-    Pyramid,
-    Scale,
-    Trace,
-    View,
-    compose,
+    PlotCurve,
+    PlotFrame,
+    ValueScale,
+    draw_plot,
     edges_of,
-    lit,
-    look,
+    lit_rows,
     rows_of,
+    sample_columns,
 )
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 
 
-def trace_of(points: list[tuple[int, float]]) -> Trace:
-    trace = Trace()
-    trace.feed(Series().extended(points))
+def trace_of(points: list[tuple[int, float]]) -> CurveTrace:
+    trace = CurveTrace()
+    trace.feed(Series().with_points(points))
     return trace
 
 
-def text(frame: Frame) -> list[str]:
+def text(frame: PlotFrame) -> list[str]:
     return ["".join(piece for piece, _ in row) for row in frame.rows]
 
 
@@ -48,20 +48,22 @@ def array(*values: float) -> Floats:
 
 
 def spans(
-    xs: Floats, ys: Floats, window: tuple[float, float], scale: Scale, size: tuple[int, int]
+    xs: Floats, ys: Floats, window: tuple[float, float], scale: ValueScale, size: tuple[int, int]
 ) -> tuple[Floats, Floats]:
     shown = np.where(ys > 0, ys, np.nan) if scale.log else ys
-    pyramid = Pyramid()
-    pyramid.follow(shown)
+    pyramid = ExtremesPyramid()
+    pyramid.append_new(shown)
     edges = edges_of(window, size[0])
-    top, bottom = rows_of(look([(Path(xs, shown, pyramid), edges, edges)], size[0]), scale, size[1])
+    top, bottom = rows_of(
+        sample_columns([(CurvePath(xs, shown, pyramid), edges, edges)], size[0]), scale, size[1]
+    )
     return top[0], bottom[0]
 
 
 def dots(
     top: Floats, bottom: Floats, height: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    first, last = lit(top[None], bottom[None], height)
+    first, last = lit_rows(top[None], bottom[None], height)
     rows = np.arange(height)[:, None]
     shown: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (rows >= first[0]) & (rows <= last[0])
     return shown
@@ -70,7 +72,7 @@ def dots(
 def grid(
     xs: Floats, ys: Floats, columns: int = 20, height: int = 12
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    scale = Scale(0.0, float(height - 1))
+    scale = ValueScale(0.0, float(height - 1))
     return dots(*spans(xs, ys, (0.0, float(columns - 1)), scale, (columns, height)), height)
 
 
@@ -107,13 +109,15 @@ def test_nan_breaks_the_line() -> None:
 
 
 def test_a_line_runs_into_and_out_of_the_window() -> None:
-    lit = dots(*spans(array(-100, 200), array(5.0, 5.0), (0.0, 19.0), Scale(0, 11), (20, 12)), 12)
+    lit = dots(
+        *spans(array(-100, 200), array(5.0, 5.0), (0.0, 19.0), ValueScale(0, 11), (20, 12)), 12
+    )
     assert lit.any(axis=0).all()
 
 
 def test_log_scale_has_no_place_for_zero() -> None:
-    scale = Scale.of(0.001, 10.0, log=True)
-    rows = scale.rows(array(-1.0, 0.0, 0.001, 10.0), 40)
+    scale = ValueScale.from_range(0.001, 10.0, log=True)
+    rows = scale.rows_of_values(array(-1.0, 0.0, 0.001, 10.0), 40)
     assert np.isnan(rows[:2]).all()
     assert rows[2] > rows[3]
 
@@ -144,7 +148,7 @@ def test_the_rasteriser_never_raises_and_stays_inside(
 ) -> None:
     trace = trace_of(sorted(points))
     low, high = (v if math.isfinite(v) else 1.0 for v in (min(low, high), max(low, high)))
-    scale = Scale.of(min(low, high), max(low, high), log=log)
+    scale = ValueScale.from_range(min(low, high), max(low, high), log=log)
     top, bottom = spans(trace.xs, trace.ys, (first, first + width), scale, (columns, height))
     assert top.shape == bottom.shape == (columns,)
     assert (np.isnan(top) == np.isnan(bottom)).all()
@@ -169,10 +173,10 @@ def test_a_frame_fills_its_size_exactly(
     ascii_only: bool,
     cross: float | None,
 ) -> None:
-    curve = Curve(trace_of(points), 0, (10.0,), tag="1")
-    view = View().zoom(0.3, 40.0, (0.0, 4000.0))
-    for window in (View(), view):
-        frame = compose(
+    curve = PlotCurve(trace_of(points), 0, (10.0,), tag="1")
+    view = AxisWindow().zoom(0.3, 40.0, (0.0, 4000.0))
+    for window in (AxisWindow(), view):
+        frame = draw_plot(
             [curve], (width, height), view=window, log=log, cross=cross, ascii_only=ascii_only
         )
         assert len(frame.rows) == max(4, height)
@@ -184,7 +188,7 @@ def test_a_frame_fills_its_size_exactly(
 def test_no_line_is_drawn_backwards() -> None:
     trace = trace_of([(s, 1.0) for s in range(100)] + [(s, 3.0) for s in range(50, 120)])
     xs, ys = trace.xs, trace.ys
-    lit = dots(*spans(xs, ys, (0.0, 119.0), Scale(0, 4), (120, 40)), 40)
+    lit = dots(*spans(xs, ys, (0.0, 119.0), ValueScale(0, 4), (120, 40)), 40)
     assert (lit.sum(axis=0)[:48] == 1).all()
     assert (lit.sum(axis=0)[52:] == 1).all()
 
@@ -192,7 +196,7 @@ def test_no_line_is_drawn_backwards() -> None:
 def test_the_frame_marks_resumes_and_gaps() -> None:
     points = [(s, 2.0) for s in range(100)]
     points[60] = (60, math.nan)
-    frame = compose([Curve(trace_of(points), 0, (30.0,))], (80, 20), view=View())
+    frame = draw_plot([PlotCurve(trace_of(points), 0, (30.0,))], (80, 20), view=AxisWindow())
     lines = text(frame)
     assert sum(line.count("⇡") for line in lines) == 2
     assert "⇡" in lines[-2]
@@ -203,8 +207,11 @@ def test_the_frame_marks_resumes_and_gaps() -> None:
 
 
 def test_the_crosshair_goes_through_the_curve() -> None:
-    frame = compose(
-        [Curve(trace_of([(s, 2.0) for s in range(100)]), 0)], (80, 20), view=View(), cross=50.0
+    frame = draw_plot(
+        [PlotCurve(trace_of([(s, 2.0) for s in range(100)]), 0)],
+        (80, 20),
+        view=AxisWindow(),
+        cross=50.0,
     )
     lines = text(frame)
     assert sum("●" in line for line in lines) == 1
@@ -215,22 +222,24 @@ def test_the_crosshair_goes_through_the_curve() -> None:
 
 
 def test_log_falls_back_where_nothing_is_positive() -> None:
-    frame = compose([Curve(trace_of([(0, -1.0), (5, -2.0)]), 0)], (60, 12), view=View(), log=True)
+    frame = draw_plot(
+        [PlotCurve(trace_of([(0, -1.0), (5, -2.0)]), 0)], (60, 12), view=AxisWindow(), log=True
+    )
     assert not frame.log
     assert frame.low < -2 < -1 < frame.high
 
 
 def test_later_curves_own_their_cells_and_ends_are_tagged() -> None:
-    a = Curve(trace_of([(s, 2.0) for s in range(50)]), 0, tag="1")
-    b = Curve(trace_of([(s, 2.0) for s in range(50)]), 1, tag="2")
-    frame = compose([a, b], (60, 12), view=View())
+    a = PlotCurve(trace_of([(s, 2.0) for s in range(50)]), 0, tag="1")
+    b = PlotCurve(trace_of([(s, 2.0) for s in range(50)]), 1, tag="2")
+    frame = draw_plot([a, b], (60, 12), view=AxisWindow())
     drawn = {
         style
         for row in frame.rows
         for piece, style in row
         if style >= FIRST_CURVE and "1" not in piece
     }
-    assert drawn == {b.style}
+    assert drawn == {b.style_id}
     joined = "".join(text(frame)[:-2])
     assert "1" in joined
     assert "2" in joined
@@ -238,22 +247,24 @@ def test_later_curves_own_their_cells_and_ends_are_tagged() -> None:
 
 def test_what_a_resume_threw_away_has_its_own_style() -> None:
     trace = trace_of([(s, 1.0) for s in range(100)] + [(s, 3.0) for s in range(20, 50)])
-    frame = compose([Curve(trace, 0)], (80, 20), view=View())
+    frame = draw_plot([PlotCurve(trace, 0)], (80, 20), view=AxisWindow())
     styles = {style for row in frame.rows for _, style in row}
     assert {FIRST_CURVE, FIRST_CURVE + 1} <= styles
 
 
 def test_text_is_clipped_at_the_edge_of_the_canvas() -> None:
     canvas = Canvas(5, 2)
-    canvas.put(3, 0, "abc", 7)
-    canvas.put(-1, 1, "xy", 7)
-    canvas.put(0, 9, "no", 7)
-    assert ["".join(piece for piece, _ in row) for row in canvas.rows()] == ["   ab", "y    "]
-    assert not canvas.free(3, 0, 1)
-    assert not canvas.free(4, 1, 2)
+    canvas.put_text(3, 0, "abc", 7)
+    canvas.put_text(-1, 1, "xy", 7)
+    canvas.put_text(0, 9, "no", 7)
+    assert ["".join(piece for piece, _ in row) for row in canvas.make_rows()] == ["   ab", "y    "]
+    assert not canvas.is_empty_area(3, 0, 1)
+    assert not canvas.is_empty_area(4, 1, 2)
 
 
 @pytest.mark.parametrize("values", [(1e308, -1e308), (5e-324, 1e-300), (7.0, 7.0), (0.0, 0.0)])
 def test_extreme_ranges_are_drawn(values: tuple[float, float]) -> None:
-    frame = compose([Curve(trace_of([(0, values[0]), (9, values[1])]), 0)], (60, 12), view=View())
+    frame = draw_plot(
+        [PlotCurve(trace_of([(0, values[0]), (9, values[1])]), 0)], (60, 12), view=AxisWindow()
+    )
     assert any(ord(char) > 0x2800 for line in text(frame) for char in line)

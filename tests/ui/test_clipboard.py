@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from textual.app import App
 
-from rgt_tui.store import History
-from rgt_tui.ui import MOST_OSC52_BYTES, SCREENS, Copied, copied_path, take_along
+from rgt_tui.store import FleetHistory
+from rgt_tui.ui import MOST_OSC52_BYTES, SCREENS, ClipboardText, copied_path, copy_to_clipboard
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.kept import keep_night
 from tests.ui.snap import running, screen_text, settle, until
@@ -31,19 +31,23 @@ def test_a_text_goes_to_the_terminal_and_to_a_file_that_only_its_owner_reads(
     tmp_path: Path,
 ) -> None:
     app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
-    said = take_along(app, Copied(what="line 3", text="a\x1b]52;c;aGk=\x07b\nc\n"), env)
+    said = copy_to_clipboard(
+        app, ClipboardText(what="line 3", text="a\x1b]52;c;aGk=\x07b\nc\n"), env
+    )
     assert app.sent == [copied_path(env).read_text()[:-1]] and "\x1b" not in app.sent[0]
     assert app.sent[0].splitlines()[1] == "c"
     assert said.startswith("copied line 3; also in ")
     assert stat.S_IMODE(copied_path(env).stat().st_mode) == 0o600
-    take_along(app, Copied(what="line 4", text="d"), env)
+    copy_to_clipboard(app, ClipboardText(what="line 4", text="d"), env)
     assert copied_path(env).read_text() == "d\n"
     assert [path.name for path in copied_path(env).parent.iterdir()] == ["copied.txt"]
 
 
 def test_what_no_terminal_takes_is_in_the_file_alone(tmp_path: Path) -> None:
     app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
-    said = take_along(app, Copied(what="the log", text="x" * (MOST_OSC52_BYTES + 1)), env)
+    said = copy_to_clipboard(
+        app, ClipboardText(what="the log", text="x" * (MOST_OSC52_BYTES + 1)), env
+    )
     assert not app.sent and "too long for the clipboard: in " in said
     assert len(copied_path(env).read_text()) == MOST_OSC52_BYTES + 2
 
@@ -53,11 +57,16 @@ def test_a_file_that_cannot_be_written_is_said_only_where_nothing_else_was_copie
 ) -> None:
     (tmp_path / "rgt").write_text("no directory")
     app, env = Sent(), {"XDG_STATE_HOME": str(tmp_path)}
-    assert take_along(app, Copied(what="a row", text="x"), env) == "copied a row" and app.sent == [
-        "x"
-    ]
-    assert "is too long" in take_along(app, Copied(what="a log", text="x" * 80_000), env)
-    assert take_along(app, Copied(what="a row", text="\n"), env) == "nothing to copy here"
+    assert copy_to_clipboard(
+        app, ClipboardText(what="a row", text="x"), env
+    ) == "copied a row" and app.sent == ["x"]
+    assert "is too long" in copy_to_clipboard(
+        app, ClipboardText(what="a log", text="x" * 80_000), env
+    )
+    assert (
+        copy_to_clipboard(app, ClipboardText(what="a row", text="\n"), env)
+        == "nothing to copy here"
+    )
 
 
 async def test_y_on_a_screen_sends_the_sequence_of_the_terminal(
@@ -85,8 +94,8 @@ async def test_every_screen_has_something_to_take_along(
     history = keep_night(tmp_path / "history.db")
     history.close()
     fleet = FakeFleet(demo_state())
-    fleet.chronicle = kept = History(tmp_path / "history.db", clock=lambda: NOW)
-    kept.adopt([box.spec for box in fleet.state.boxes])
+    fleet.chronicle = kept = FleetHistory(tmp_path / "history.db", clock=lambda: NOW)
+    kept.adopt_boxes([box.spec for box in fleet.state.boxes])
     try:
         async with running(lambda: fleet, size=(120, 34)) as (app, pilot, _):
             if place != "fleet":

@@ -20,9 +20,9 @@ from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
-from rgt_tui.model import Link
-from rgt_tui.ui import ON, TightCompositor, TightUpdate, drawn, turned
-from rgt_tui.ui.compositing import Look
+from rgt_tui.model import LinkState
+from rgt_tui.ui import ON, TightCompositor, TightUpdate, draw_pieces, switch_style
+from rgt_tui.ui.compositing import CellStyle
 from rgt_tui.ui.widgets import LineWidget
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text
@@ -109,7 +109,10 @@ async def partial(app_size: tuple[int, int] = (WIDTH, HEIGHT)) -> tuple[ChopsUpd
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Compositor, "render_partial_update", spy)
             fleet.change(
-                "autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
+                "autodl-demo",
+                link=LinkState.UNREACHABLE,
+                reason="ssh: timed out",
+                sample_at=NOW - 90,
             )
             app.tick()
             await pilot.pause()
@@ -202,7 +205,7 @@ async def test_a_whole_screen_looks_the_same_with_half_the_bytes(system: ColorSy
 
 
 ALL_LOOKS = [
-    Look(sum(1 << bit for bit in bits), ink, ground)
+    CellStyle(sum(1 << bit for bit in bits), ink, ground)
     for bits in [(), (0,), (1,), (0, 1), (2,), (3,), (6,), (0, 3, 6), (8,), (1, 6, 8), (9,), (3, 9)]
     for ink, ground in [("39", "49"), ("38;2;1;2;3", "49"), ("38;2;1;2;3", "48;5;7"), ("91", "100")]
 ]
@@ -210,16 +213,16 @@ ALL_LOOKS = [
 
 def test_from_any_look_to_any_other() -> None:
     for before in ALL_LOOKS:
-        pen = Pen().after(turned(Look(), before)[2:-1] or "0")
+        pen = Pen().after(switch_style(CellStyle(), before)[2:-1] or "0")
         assert pen == Pen(
             frozenset(int(ON[bit]) for bit in range(10) if before.attributes >> bit & 1),
             *before[1:],
         )
         for after in ALL_LOOKS:
-            sent = turned(before, after)
+            sent = switch_style(before, after)
             assert (sent == "") == (before == after)
             assert (pen.after(sent[2:-1]) if sent else pen) == Pen().after(
-                turned(Look(), after)[2:-1] or "0"
+                switch_style(CellStyle(), after)[2:-1] or "0"
             )
 
 
@@ -228,7 +231,7 @@ def test_a_terminal_draws_plainly_after_an_update() -> None:
         [Segment("a", Style(bold=True, color="red")), Segment(" ", Style(bgcolor="blue"))]
     )
     terminal = Terminal()
-    terminal.feed(drawn([(0, 0, strip), (0, 5, strip), (1, 0, strip)], ColorSystem.TRUECOLOR))
+    terminal.feed(draw_pieces([(0, 0, strip), (0, 5, strip), (1, 0, strip)], ColorSystem.TRUECOLOR))
     assert terminal.pen == Pen()
     assert [character for character, _ in terminal.cells[0][:7]] == [
         "a",
@@ -244,10 +247,12 @@ def test_a_terminal_draws_plainly_after_an_update() -> None:
 
 def test_a_blank_takes_no_ink_but_what_is_seen_on_it() -> None:
     ink, line = Style(color="#102030"), Style(color="#405060", underline=True)
-    one = drawn([(0, 0, Strip([Segment("a", ink), Segment("  ", Style(color="#405060")), Segment("b", ink)]))],
+    one = draw_pieces([(0, 0, Strip([Segment("a", ink), Segment("  ", Style(color="#405060")), Segment("b", ink)]))],
                 ColorSystem.TRUECOLOR)  # fmt: skip
     assert one == "\x1b[1;1H\x1b[38;2;16;32;48ma  b\x1b[0m"
-    under = drawn([(0, 0, Strip([Segment("a", ink), Segment("  ", line)]))], ColorSystem.TRUECOLOR)
+    under = draw_pieces(
+        [(0, 0, Strip([Segment("a", ink), Segment("  ", line)]))], ColorSystem.TRUECOLOR
+    )
     assert under == "\x1b[1;1H\x1b[38;2;16;32;48ma\x1b[4;38;2;64;80;96m  \x1b[0m"
 
 
@@ -290,7 +295,7 @@ def with_other_names(patch: pytest.MonkeyPatch) -> None:
 
 def with_other_lines(patch: pytest.MonkeyPatch) -> None:
     """What changed has the old names and another meaning."""
-    patch.setattr(TightUpdate, "_pieces", lambda self, y, x1, x2: self.chops[y].items(y))
+    patch.setattr(TightUpdate, "_pieces_of_line", lambda self, y, x1, x2: self.chops[y].items(y))
 
 
 @pytest.mark.parametrize(
@@ -309,7 +314,7 @@ async def test_another_textual_draws_by_itself(
             lambda self, screen, update: drawn.append(update.render_segments(app.console)),
         )
         fleet.change(
-            "autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
+            "autodl-demo", link=LinkState.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
         )
         app.tick()
         await pilot.pause()
@@ -354,7 +359,9 @@ async def test_what_many_updates_drew_is_what_one_whole_screen_shows(
         ):
             fleet.advance(1)
             fleet.change(
-                "vast-demo", sample_at=NOW + turn, link=Link.LIVE if turn % 2 else Link.UNREACHABLE
+                "vast-demo",
+                sample_at=NOW + turn,
+                link=LinkState.LIVE if turn % 2 else LinkState.UNREACHABLE,
             )
             app.tick()
             await pilot.pause()

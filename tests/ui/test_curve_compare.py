@@ -14,12 +14,12 @@ from rgt_tui.model import (
     FleetState,
     FoundRun,
     RunState,
+    ScreenPosition,
     Series,
-    Spot,
-    cleaned,
+    clean_decoded,
 )
-from rgt_tui.ui import RgtApp, differences, options_of, settings_of
-from rgt_tui.ui.plot import Axis, RunKey, best_is_highest
+from rgt_tui.ui import RgtApp, list_differences, options_of, settings_of
+from rgt_tui.ui.plot import RunKey, XAxis, best_is_highest
 from rgt_tui.ui.screens import CurvesScreen, listed_runs
 from rgt_tui.ui.widgets import CurveLegend, EventLine, text_of
 from tests.ui.fakes import NOW, FakeFleet, running_box, trouble_box, warn_box
@@ -31,10 +31,10 @@ def placed(run: RunState, *, start: float, seconds: float = 1.0) -> RunState:
     """Return the run with a time and an epoch at each of its points, and with evaluations."""
     steps = [x for x, _ in run.series["loss"]]
     more = {
-        TIME: Series().extended([(x, start + x * seconds) for x in steps]),
-        EPOCH: Series().extended([(x, x / 1000) for x in steps]),
-        "val_loss": Series().extended([(x, 3.3) for x in steps if x % 500 == 250]),
-        "train/num_tokens": Series().extended([(x, x * 4096.0) for x in steps]),
+        TIME: Series().with_points([(x, start + x * seconds) for x in steps]),
+        EPOCH: Series().with_points([(x, x / 1000) for x in steps]),
+        "val_loss": Series().with_points([(x, 3.3) for x in steps if x % 500 == 250]),
+        "train/num_tokens": Series().with_points([(x, x * 4096.0) for x in steps]),
     }
     return msgspec.structs.replace(run, series={**run.series, **more})
 
@@ -51,7 +51,7 @@ def timed_box() -> BoxState:
     )
 
 
-def axis(screen: CurvesScreen) -> Axis:
+def axis(screen: CurvesScreen) -> XAxis:
     return screen.settings.axis
 
 
@@ -66,26 +66,26 @@ async def test_the_x_axis_counts_what_the_runs_log() -> None:
         step = screen.settings.pinned
         assert step is not None
         await pilot.press("x")
-        assert axis(screen) is Axis.EPOCH
+        assert axis(screen) is XAxis.EPOCH
         assert screen.settings.pinned == pytest.approx(step / 1000)
         assert "x epoch" in header(screen)
         assert "2 of 3 runs" in header(screen)
         assert "no epoch" in legend(screen)
         await pilot.press("x")
-        assert axis(screen) is Axis.SINCE
-        assert screen.plot.frame is not None
-        assert screen.plot.frame.window == (0.0, 2400.0)
+        assert axis(screen) is XAxis.SINCE
+        assert screen.plot_widget.drawn_frame is not None
+        assert screen.plot_widget.drawn_frame.window == (0.0, 2400.0)
         assert "35m" in plot(screen)
         assert "at time since its start" in legend(screen)
         await pilot.press("x")
-        assert axis(screen) is Axis.CLOCK
-        assert screen.plot.frame is not None
-        assert screen.plot.frame.window == (NOW - 9000, NOW - 5300)
+        assert axis(screen) is XAxis.CLOCK
+        assert screen.plot_widget.drawn_frame is not None
+        assert screen.plot_widget.drawn_frame.window == (NOW - 9000, NOW - 5300)
         await pilot.press("x")
-        assert axis(screen) is Axis.TOKENS
+        assert axis(screen) is XAxis.TOKENS
         assert screen.settings.pinned == pytest.approx(step * 4096)
         await pilot.press("plus", "right_square_bracket", "0", "x")
-        assert axis(screen) is Axis.STEP
+        assert axis(screen) is XAxis.STEP
         assert screen.settings.pinned is not None
 
 
@@ -93,7 +93,7 @@ async def test_an_axis_that_nobody_logs_is_named_and_passed_over() -> None:
     async with RgtApp(lambda: fleet_of(box_with_history())).run_test(size=(140, 34)) as pilot:
         screen = await opened(pilot)
         await pilot.press("x")
-        assert axis(screen) is Axis.STEP
+        assert axis(screen) is XAxis.STEP
         for word in ("epoch", "time", "tokens"):
             assert word in said(screen)
 
@@ -111,14 +111,14 @@ async def test_runs_of_several_boxes_and_a_pinned_one() -> None:
         assert "autodl-demo gpt-a" in legend(screen)
         assert "vast-demo lstm-b" in legend(screen)
         assert "config gpt-a.toml → lst" in legend(screen)
-        numbers = {key: screen.board.number(key) for key in screen.board.shown}
+        numbers = {key: screen.board.run_number(key) for key in screen.board.shown_runs}
         await pilot.press("b")
         await settle(pilot)
         for _ in "*":
             await pilot.press("backspace")
         await pilot.press(*"vast*", "enter")
         await until(pilot, lambda: "5 of 5 runs of 2 boxes" in header(screen))
-        assert all(screen.board.number(key) == numbers[key] for key in screen.board.shown)
+        assert all(screen.board.run_number(key) == numbers[key] for key in screen.board.shown_runs)
         await pilot.press("B", "R")
         assert screen.scope == ()
         assert screen.settings.reference is None
@@ -138,16 +138,16 @@ async def test_the_pinned_run_stays_the_reference_on_the_curves_of_other_boxes()
         assert isinstance(other_screen, CurvesScreen)
         screen = other_screen
         assert screen.settings.reference == RunKey(BOX, "gpt-a") and screen.settings.smooth == 0.6
-        assert set(screen.board.shown) == {
+        assert set(screen.board.shown_runs) == {
             RunKey(BOX, "gpt-a"), *(RunKey("vast-demo", run.name) for run in other.runs)
         }, "the reference alone comes from the other box, and is hidden no more"  # fmt: skip
         assert "pinned gpt-a" in header(screen) and "config gpt-a.toml → lst" in legend(screen)
         await pilot.press("B")
-        assert "no other box" not in said(screen) and len(screen.board.shown) == 5
+        assert "no other box" not in said(screen) and len(screen.board.shown_runs) == 5
         await pilot.press("B", "j", "R")
         await settle(pilot)
         assert screen.settings.reference != RunKey(BOX, "gpt-a")
-        assert {key.box for key in screen.board.shown} == {"vast-demo"}
+        assert {key.box for key in screen.board.shown_runs} == {"vast-demo"}
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 34), (200, 50)], ids=str)
@@ -174,7 +174,7 @@ async def test_enter_opens_the_log_at_the_step_of_the_crosshair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = RgtApp(lambda: fleet_of(timed_box()))
-    opens: list[tuple[str, str | None, Spot | None]] = []
+    opens: list[tuple[str, str | None, ScreenPosition | None]] = []
     async with app.run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
         monkeypatch.setattr(app, "open_screen", lambda *of: opens.append(of))
@@ -198,13 +198,15 @@ async def test_enter_opens_the_log_at_the_step_of_the_crosshair(
 @pytest.mark.parametrize(
     ("spot", "selected", "step"),
     [
-        (Spot(run="gpt-b", step=700), "gpt-b", 700.0),
-        (Spot(run="gpt-a", at=NOW - 9000 + 1234.4), "gpt-a", 1234.0),
-        (Spot(at=NOW), "gpt-c", None),
-        (Spot(run="nobody", step=3), None, None),
+        (ScreenPosition(run="gpt-b", step=700), "gpt-b", 700.0),
+        (ScreenPosition(run="gpt-a", at=NOW - 9000 + 1234.4), "gpt-a", 1234.0),
+        (ScreenPosition(at=NOW), "gpt-c", None),
+        (ScreenPosition(run="nobody", step=3), None, None),
     ],
 )
-async def test_it_opens_at_a_spot(spot: Spot, selected: str | None, step: float | None) -> None:
+async def test_it_opens_at_a_spot(
+    spot: ScreenPosition, selected: str | None, step: float | None
+) -> None:
     app = RgtApp(lambda: fleet_of(timed_box()))
     async with app.run_test(size=(120, 34)) as pilot:
         await until(pilot, lambda: app.fleet is not None)
@@ -259,7 +261,7 @@ async def test_the_table_at_the_crosshair_is_copied(state_home: object) -> None:
 
 async def test_the_legend_lies_where_no_curve_is_and_else_below() -> None:
     box = box_with_history()
-    steady = Series().extended([(s, 1.0 + s % 7) for s in range(3000)])
+    steady = Series().with_points([(s, 1.0 + s % 7) for s in range(3000)])
     noise = msgspec.structs.replace(
         box, runs=tuple(msgspec.structs.replace(run, series={"loss": steady}) for run in box.runs)
     )
@@ -268,19 +270,19 @@ async def test_the_legend_lies_where_no_curve_is_and_else_below() -> None:
         screen = await opened(pilot)
         drawn = screen.query_one(CurveLegend)
         assert not screen.has_class("below")
-        assert screen.plot.region.width == 120, "the plot has the whole width"
-        assert drawn.region.right == screen.plot.region.right
+        assert screen.plot_widget.region.width == 120, "the plot has the whole width"
+        assert drawn.region.right == screen.plot_widget.region.right
         app.fleet.push(FleetState((noise,), (), NOW))  # type: ignore[union-attr]
         app.tick(force=True)
         await settle(pilot)
         assert screen.has_class("below")
-        assert drawn.region.y >= screen.plot.region.bottom
+        assert drawn.region.y >= screen.plot_widget.region.bottom
         await pilot.press("L")
         await settle(pilot)
         for size in ((60, 20), (80, 24)):
             await resize(pilot, *size)
             await settle(pilot)
-            assert drawn.region.y >= screen.plot.region.bottom
+            assert drawn.region.y >= screen.plot_widget.region.bottom
 
 
 def test_the_options_of_a_command() -> None:
@@ -315,22 +317,24 @@ def test_what_differs_is_short_and_what_matters_comes_first() -> None:
         "note": "y",
         "warm": "2",
     }
-    assert differences(one, other) == (
+    assert list_differences(one, other) == (
         "seed 1 → 2", "epochs 4 → 8", "note x → y", "2 more differ",
     )  # fmt: skip
     config = {"config": "configs/a.toml"}, {"config": "configs/b.toml", "lr": "1"}
-    assert differences(*config) == ("config a.toml → b.toml", "lr – → 1"), (
+    assert list_differences(*config) == ("config a.toml → b.toml", "lr – → 1"), (
         "what one of them does not tell is last"
     )
-    assert differences(one, one) == ()
-    assert differences({"lr": "1e-3"}, {}) == ("lr 1e-3 → –",)
-    assert differences(cleaned({"a": "\x1b[31mred"}), {"a": "x" * 99})[0].isprintable()
+    assert list_differences(one, one) == ()
+    assert list_differences({"lr": "1e-3"}, {}) == ("lr 1e-3 → –",)
+    assert list_differences(clean_decoded({"a": "\x1b[31mred"}), {"a": "x" * 99})[0].isprintable()
 
 
 def test_what_a_found_run_was_started_with() -> None:
     found = FoundRun(name="t", pid=1, started=0.0, command="python train.py --seed 3 --lr 1e-3")
     box = msgspec.structs.replace(running_box(), found=(found,))
-    run = RunState("t/sub", series={"lr": Series().extended([(0, 1e-5), (1, 1e-3), (2, math.nan)])})
+    run = RunState(
+        "t/sub", series={"lr": Series().with_points([(0, 1e-5), (1, 1e-3), (2, math.nan)])}
+    )
     assert settings_of(box, run) == {"seed": "3", "lr": "1e-3"}
     assert settings_of(None, run)["peak lr"] == "0.001"
 
@@ -344,7 +348,7 @@ def test_what_the_config_of_a_cell_says() -> None:
     )
     box = msgspec.structs.replace(box, queues=(msgspec.structs.replace(queue, cells=cells),))
     one, other = (settings_of(box, run) for run in box.runs[:2])
-    assert differences(one, other)[:2] == ("lr 3e-4 → 1e-3", "config gpt-a.toml → gpt-b.toml")
+    assert list_differences(one, other)[:2] == ("lr 3e-4 → 1e-3", "config gpt-a.toml → gpt-b.toml")
 
 
 def test_of_too_many_runs_those_are_listed_that_moved_last() -> None:

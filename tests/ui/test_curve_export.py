@@ -14,14 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.model import FleetState, Resume, RunState, Series
-from rgt_tui.ui import NotExported, RgtApp, exports, points, proposed, wanted, write
-from rgt_tui.ui.plot import Axis, Board, Settings, Shown, svg, tag
+from rgt_tui.model import FleetState, RunResume, RunState, Series
+from rgt_tui.ui import (
+    NotExported,
+    RgtApp,
+    check_suffix,
+    export_points,
+    exports,
+    propose_file_name,
+    write_export,
+)
+from rgt_tui.ui.plot import Board, PlotSettings, ShownRun, XAxis, draw_svg, run_tag
 from rgt_tui.ui.widgets import (
     MetricGrid,
+    choose_grid,
     curve_tone,
-    layout,
-    newest_told,
+    format_newest,
     run_names,
     text_of,
     width_of,
@@ -34,25 +42,27 @@ from tests.ui.test_curves import BOX, header, opened
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def picture(runs: list[Shown], chosen: Settings | None = None) -> ET.Element:
+def picture(runs: list[ShownRun], chosen: PlotSettings | None = None) -> ET.Element:
     board = Board()
-    board.update(runs, chosen or Settings(), None)
-    curves = board.curves()
+    board.update(runs, chosen or PlotSettings(), None)
+    curves = board.build_curves()
     return ET.fromstring(
-        svg(curves, [f"<{c.number}>" for c in curves], "a & b", chosen or Settings())
+        draw_svg(curves, [f"<{c.number}>" for c in curves], "a & b", chosen or PlotSettings())
     )
 
 
 def test_a_picture_has_lines_marks_names_and_axes() -> None:
     box = timed_box()
-    drawn = picture([Shown(BOX, run) for run in box.runs])
+    drawn = picture([ShownRun(BOX, run) for run in box.runs])
     words = ["".join(each.itertext()) for each in drawn.iter(f"{SVG}text")]
     assert {"a & b", "<0>", "<1>", "<2>", "step", "500", "✕", "⇡", "★"} <= set(words)
     assert len(list(drawn.iter(f"{SVG}circle"))) >= 4
     lines = list(drawn.iter(f"{SVG}polyline"))
     assert len(lines) >= 4, "the gap breaks a line in two"
     assert {line.get("stroke-dasharray") for line in lines} >= {None, "7 3"}
-    clocked = picture([Shown(BOX, run) for run in box.runs], Settings(axis=Axis.CLOCK, smooth=0.9))
+    clocked = picture(
+        [ShownRun(BOX, run) for run in box.runs], PlotSettings(axis=XAxis.CLOCK, smooth=0.9)
+    )
     assert any(":" in ("".join(each.itertext())) for each in clocked.iter(f"{SVG}text"))
 
 
@@ -68,9 +78,9 @@ def test_a_picture_has_lines_marks_names_and_axes() -> None:
 )
 @settings(deadline=None, max_examples=40)
 def test_any_curve_makes_a_picture(told: list[tuple[int, float]], log: bool) -> None:
-    series = Series().extended([(0, 1.0), *told])
-    run = RunState("\x1b[31m<&>", series={"loss": series}, resumes=(Resume(3, "x", 1),))
-    drawn = picture([Shown("b", run)], Settings() if log else Settings().toggled_log())
+    series = Series().with_points([(0, 1.0), *told])
+    run = RunState("\x1b[31m<&>", series={"loss": series}, resumes=(RunResume(3, "x", 1),))
+    drawn = picture([ShownRun("b", run)], PlotSettings() if log else PlotSettings().toggled_log())
     for line in drawn.iter(f"{SVG}polyline"):
         for pair in (line.get("points") or "").split():
             assert all(math.isfinite(float(number)) for number in pair.split(","))
@@ -79,9 +89,11 @@ def test_any_curve_makes_a_picture(told: list[tuple[int, float]], log: bool) -> 
 def test_the_table_has_every_point_as_it_came() -> None:
     (run, *_) = timed_box().runs
     run = msgspec.structs.replace(run, name="=cmd()")
-    bare = RunState("bare", series={"loss": Series().extended([(5, math.nan), (5, 1e300)])})
+    bare = RunState("bare", series={"loss": Series().with_points([(5, math.nan), (5, 1e300)])})
     rows = list(
-        csv.reader(points([Shown(BOX, run), Shown(BOX, bare)], "loss").decode().splitlines())
+        csv.reader(
+            export_points([ShownRun(BOX, run), ShownRun(BOX, bare)], "loss").decode().splitlines()
+        )
     )
     assert rows[0] == ["box", "run", "metric", "step", "epoch", "time", "value"]
     assert len(rows) == 1 + 2401 + 2
@@ -91,26 +103,26 @@ def test_the_table_has_every_point_as_it_came() -> None:
 
 
 def test_the_ending_says_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [wanted(name) for name in ("a.svg", "b.CSV")] == [".svg", ".csv"]
+    assert [check_suffix(name) for name in ("a.svg", "b.CSV")] == [".svg", ".csv"]
     for name in ("a", "a.pdf", ""):
         with pytest.raises(NotExported, match=r"end with \.svg, \.csv or \.png"):
-            wanted(name)
+            check_suffix(name)
     monkeypatch.setattr(exports, "PNG_NEEDS", "no_such_module_here")
     with pytest.raises(NotExported, match="pip install resvg-py"):
-        wanted("a.png")
-    assert proposed("a/../b c", "train/loss") == "a-..-b-c-train-loss.svg"
+        check_suffix("a.png")
+    assert propose_file_name("a/../b c", "train/loss") == "a-..-b-c-train-loss.svg"
 
 
 def test_nothing_is_overwritten_and_what_cannot_be_written_goes_to_the_state_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_home: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert write("a.csv", b"1", os.environ) == tmp_path / "a.csv"
-    assert write("a.csv", b"2", os.environ) == tmp_path / "a-2.csv"
+    assert write_export("a.csv", b"1", os.environ) == tmp_path / "a.csv"
+    assert write_export("a.csv", b"2", os.environ) == tmp_path / "a-2.csv"
     assert (tmp_path / "a.csv").read_bytes() == b"1"
-    assert write("none/a.csv", b"3", os.environ) == state_home / "exports" / "a.csv"
+    assert write_export("none/a.csv", b"3", os.environ) == state_home / "exports" / "a.csv"
     with pytest.raises(NotExported, match="nothing written: /nowhere"):
-        write("/nowhere/a.csv", b"4", os.environ)
+        write_export("/nowhere/a.csv", b"4", os.environ)
 
 
 async def test_export_writes_where_one_says(
@@ -175,7 +187,7 @@ async def test_the_grid_shows_all_metrics_and_opens_one() -> None:
         assert not screen.grid
         assert screen.settings.metric == "lr"
         assert "lr" in header(screen)
-        assert screen.plot.frame is not None
+        assert screen.plot_widget.drawn_frame is not None
         await pilot.press("g", "escape")
         assert not screen.grid
         assert app.screen is screen
@@ -205,7 +217,7 @@ async def test_a_grid_without_a_metric_says_why() -> None:
      (5, (200, 50), (3, 2)), (6, (120, 30), (3, 2)), (3, (200, 20), (3, 1)), (0, (20, 4), (1, 1)), (1, (0, 0), (1, 1))],
 )  # fmt: skip
 def test_as_many_plots_as_fit(count: int, size: tuple[int, int], made: tuple[int, int]) -> None:
-    assert layout(count, *size) == made
+    assert choose_grid(count, *size) == made
 
 
 async def test_every_number_in_the_grid_has_a_name_above_it() -> None:
@@ -216,17 +228,17 @@ async def test_every_number_in_the_grid_has_a_name_above_it() -> None:
         first = grid.shown_lines[0]
         below = "\n".join(text_of(row) for row in grid.shown_lines[1:])
         for each in board.runs:
-            number = tag(board.number(each.key))
+            number = run_tag(board.run_number(each.key))
             assert f"{number} {each.run.name}" in text_of(first) and number in below
-            assert curve_tone(board.number(each.key)) in {
+            assert curve_tone(board.run_number(each.key)) in {
                 span.tone for span in first if number in span.text
             }
 
 
 def test_names_that_do_not_fit_are_counted() -> None:
     board = Board()
-    runs = [Shown("lab", RunState(name=f"a-long-name-{place}")) for place in range(9)]
-    board.update(runs, Settings(), None)
+    runs = [ShownRun("lab", RunState(name=f"a-long-name-{place}")) for place in range(9)]
+    board.update(runs, PlotSettings(), None)
     made = run_names(board, 60)
     assert width_of(made) == 60 and " more" in text_of(made) and "1 a-long-name-0" in text_of(made)
     assert text_of(run_names(board, 400)).count("a-long-name") == 9
@@ -245,4 +257,4 @@ def test_names_that_do_not_fit_are_counted() -> None:
 def test_a_value_in_the_grid_has_as_many_decimals_as_mean_something(
     value: float, told: str
 ) -> None:
-    assert newest_told(value).replace("+", "") == told
+    assert format_newest(value).replace("+", "") == told

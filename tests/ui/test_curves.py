@@ -15,15 +15,22 @@ from rgt_tui.model import (
     BoxState,
     FleetState,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
-    Resume,
+    RunResume,
     Series,
-    cleaned,
+    clean_decoded,
 )
-from rgt_tui.ui import RgtApp, density, entries, notation, notes, nothing_to_draw
-from rgt_tui.ui.plot import Board, RunKey, Settings, Shown
+from rgt_tui.ui import (
+    RgtApp,
+    build_legend_entries,
+    describe_density,
+    list_notes,
+    notation,
+    nothing_to_draw,
+)
+from rgt_tui.ui.plot import Board, PlotSettings, RunKey, ShownRun
 from rgt_tui.ui.screens import CurvesScreen
 from rgt_tui.ui.widgets import CurveLegend, CurvePlot, EventLine, HeaderLine, entry_line, text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
@@ -47,8 +54,8 @@ def box_with_history() -> BoxState:
             msgspec.structs.replace(b, series={"loss": curve(2400, end=1.5, nan_at=1210)}),
             msgspec.structs.replace(
                 c,
-                series={"loss": Series().extended(redone)},
-                resumes=(Resume(320, "SIGTERM", 339),),
+                series={"loss": Series().with_points(redone)},
+                resumes=(RunResume(320, "SIGTERM", 339),),
             ),
         ),
     )
@@ -64,7 +71,7 @@ def runs_of(**losses: list[float]) -> BoxState:
                 box.runs[0],
                 name=name,
                 step=len(values) - 1,
-                series={"loss": Series().extended(list(enumerate(values)))},
+                series={"loss": Series().with_points(list(enumerate(values)))},
             )
             for name, values in losses.items()
         ),
@@ -127,14 +134,14 @@ async def test_what_it_shows_and_what_the_keys_do(fleet: FakeFleet) -> None:
         assert "lr" in header(screen)
         assert "1 of 3 runs" in header(screen)
         await pilot.press("m", "s", "s", "plus", "plus")
-        frame = screen.plot.frame
+        frame = screen.plot_widget.drawn_frame
         assert frame is not None
         assert frame.window[1] - frame.window[0] == pytest.approx(600)
         assert "window" in header(screen)
         before = frame.window
         await pilot.press("right")
-        assert screen.plot.frame is not None
-        assert screen.plot.frame.window[0] > before[0]
+        assert screen.plot_widget.drawn_frame is not None
+        assert screen.plot_widget.drawn_frame.window[0] > before[0]
         await pilot.press("left", "minus", "0")
         assert screen.settings.view.is_all
 
@@ -171,11 +178,21 @@ async def test_the_mouse_points_pins_zooms_and_picks(fleet: FakeFleet) -> None:
         await pilot.hover("#legend", offset=(3, 1))
         await until(pilot, lambda: screen.settings.hover is None)
         assert "at step" in legend(screen)
-        region = screen.plot.region
+        region = screen.plot_widget.region
         for kind in (events.MouseScrollUp, events.MouseScrollUp, events.MouseScrollDown):
-            screen.plot.post_message(
+            screen.plot_widget.post_message(
                 kind(
-                    screen.plot, 40, 10, 0, 0, 0, False, False, False, region.x + 40, region.y + 10
+                    screen.plot_widget,
+                    40,
+                    10,
+                    0,
+                    0,
+                    0,
+                    False,
+                    False,
+                    False,
+                    region.x + 40,
+                    region.y + 10,
                 )
             )
         await until(pilot, lambda: not screen.settings.view.is_all)
@@ -189,21 +206,21 @@ async def test_new_points_are_drawn_and_nothing_else_is(fleet: FakeFleet) -> Non
     app = RgtApp(lambda: fleet)
     async with app.run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
-        frame = screen.plot.frame
+        frame = screen.plot_widget.drawn_frame
         app.tick(force=True)
         await pilot.pause()
-        assert screen.plot.frame is frame, "without a new point nothing is drawn again"
+        assert screen.plot_widget.drawn_frame is frame, "without a new point nothing is drawn again"
         box = fleet.state.boxes[0]
-        grown = box.runs[0].series["loss"].extended([(s, 1.6) for s in range(2401, 3001)])
+        grown = box.runs[0].series["loss"].with_points([(s, 1.6) for s in range(2401, 3001)])
         runs = (
             msgspec.structs.replace(box.runs[0], series={"loss": grown}, step=3000),
             *box.runs[1:],
         )
         fleet.change(BOX, runs=runs)
         app.tick(force=True)
-        await until(pilot, lambda: screen.plot.frame is not frame)
-        assert screen.plot.frame is not None
-        assert screen.plot.frame.window == (0.0, 3000.0)
+        await until(pilot, lambda: screen.plot_widget.drawn_frame is not frame)
+        assert screen.plot_widget.drawn_frame is not None
+        assert screen.plot_widget.drawn_frame.window == (0.0, 3000.0)
         assert "3,000" in legend(screen)
 
 
@@ -256,23 +273,25 @@ async def test_ascii_terminals_get_a_plot_too(
     fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
-    notation.glyphs.cache_clear()
+    notation.current_glyphs.cache_clear()
     async with RgtApp(lambda: fleet).run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)
-        drawn = [screen.plot.render_line(y).text for y in range(screen.plot.size.height)]
+        drawn = [
+            screen.plot_widget.render_line(y).text for y in range(screen.plot_widget.size.height)
+        ]
         assert all(line.isascii() for line in drawn)
         assert any("*" in line for line in drawn)
         assert any("^" in line for line in drawn)
 
 
-def board_of(box: BoxState, settings: Settings | None = None) -> Board:
+def board_of(box: BoxState, settings: PlotSettings | None = None) -> Board:
     board = Board()
-    board.update(listed(box), settings or Settings(), None)
+    board.update(listed(box), settings or PlotSettings(), None)
     return board
 
 
-def listed(box: BoxState) -> list[Shown]:
-    return [Shown(BOX, run) for run in box.runs]
+def listed(box: BoxState) -> list[ShownRun]:
+    return [ShownRun(BOX, run) for run in box.runs]
 
 
 def key(name: str) -> RunKey:
@@ -281,19 +300,19 @@ def key(name: str) -> RunKey:
 
 def test_the_legend_reads_at_the_crosshair() -> None:
     box = box_with_history()
-    board = board_of(box, Settings(pinned=330.0))
-    values = {entry.key.run: entry.value for entry in entries({BOX: box}, board, NOW)}
+    board = board_of(box, PlotSettings(pinned=330.0))
+    values = {entry.key.run: entry.value for entry in build_legend_entries({BOX: box}, board, NOW)}
     assert values["gpt-c"] == pytest.approx(2.9 - 330 / 400)
-    far = board_of(box, Settings(pinned=2000.0))
-    assert {e.key.run: e.value for e in entries({BOX: box}, far, NOW)}["gpt-c"] is None
+    far = board_of(box, PlotSettings(pinned=2000.0))
+    assert {e.key.run: e.value for e in build_legend_entries({BOX: box}, far, NOW)}["gpt-c"] is None
 
 
 def test_long_numbers_in_the_legend_are_told_apart() -> None:
     box = runs_of(**{"gpt-a": [-1e32]})
     box = msgspec.structs.replace(box, runs=(msgspec.structs.replace(box.runs[0], step=1_000_000),))
     board = Board()
-    board.update([Shown(BOX, box.runs[0])], Settings(), None)
-    (entry,) = entries({BOX: box}, board, NOW)
+    board.update([ShownRun(BOX, box.runs[0])], PlotSettings(), None)
+    (entry,) = build_legend_entries({BOX: box}, board, NOW)
     assert text_of(entry_line(entry, 0, len("gpt-a"))).split()[2:6] == [
         "gpt-a",
         "-1.0e+32",
@@ -304,7 +323,9 @@ def test_long_numbers_in_the_legend_are_told_apart() -> None:
 
 def test_states_and_ages_in_the_legend() -> None:
     box = box_with_history()
-    found = {entry.key.run: entry for entry in entries({BOX: box}, board_of(box), NOW + 7)}
+    found = {
+        entry.key.run: entry for entry in build_legend_entries({BOX: box}, board_of(box), NOW + 7)
+    }
     assert (found["gpt-a"].state, found["gpt-a"].age) == ("done", None)
     assert (found["gpt-c"].state, found["gpt-c"].age, found["gpt-c"].step) == ("running", 7.0, 655)
 
@@ -317,8 +338,8 @@ OFF = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, at=NOW + 7, source=
     [
         ({}, "7s"),
         ({"sample_at": NOW - 42}, "◌ 7s"),
-        ({"sample_at": NOW - 42, "link": Link.UNREACHABLE, "since": NOW - 42}, "⊘ 7s"),
-        ({"sample_at": NOW - 42, "link": Link.PAUSED}, "‖ 7s"),
+        ({"sample_at": NOW - 42, "link": LinkState.UNREACHABLE, "since": NOW - 42}, "⊘ 7s"),
+        ({"sample_at": NOW - 42, "link": LinkState.PAUSED}, "‖ 7s"),
         ({"sample_at": NOW - 42, "meter": OFF}, "○ 7s"),
     ],
     ids=["seen", "stale", "unreachable", "paused", "stopped"],
@@ -326,7 +347,9 @@ OFF = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, at=NOW + 7, source=
 def test_the_legend_says_why_a_run_is_not_seen(changes: dict[str, object], age: str) -> None:
     """Late, cut off and parked are three different things to do about."""
     box = msgspec.structs.replace(box_with_history(), **{"sample_at": NOW + 7, **changes})
-    found = {entry.key.run: entry for entry in entries({BOX: box}, board_of(box), NOW + 7)}
+    found = {
+        entry.key.run: entry for entry in build_legend_entries({BOX: box}, board_of(box), NOW + 7)
+    }
     shown = text_of(entry_line(found["gpt-c"], 0, 5)).rstrip()
     assert shown.endswith(f" {age}") and ("655" + age.rjust(7)) in shown
 
@@ -335,9 +358,11 @@ def test_notes_are_clean_and_few() -> None:
     box = box_with_history()
     many = msgspec.structs.replace(
         box.runs[2],
-        resumes=tuple(cleaned(Resume(s, "\x1b[31mSIGTERM\n", s)) for s in range(10, 100, 10)),
+        resumes=tuple(
+            clean_decoded(RunResume(s, "\x1b[31mSIGTERM\n", s)) for s in range(10, 100, 10)
+        ),
     )
-    made = notes(Shown(BOX, many), board_of(box))
+    made = list_notes(ShownRun(BOX, many), board_of(box))
     assert made[0][0] == "6 earlier"
     assert len(made) == 4
     assert made[-1][0] == "⇡ resumed from 90 after SIGTERM"
@@ -353,18 +378,18 @@ def test_notes_are_clean_and_few() -> None:
     ],
 )
 def test_the_density_in_words(steps: float, text: str) -> None:
-    assert density(steps) == text
+    assert describe_density(steps) == text
 
 
 def test_every_empty_state_says_what_to_do() -> None:
     box = box_with_history()
     unlogged = msgspec.structs.replace(box.runs[0], series={})
     cases = [
-        (None, Settings()),
-        (msgspec.structs.replace(box, runs=()), Settings()),
-        (msgspec.structs.replace(box, runs=(unlogged,)), Settings()),
-        (box, Settings(metric="nope")),
-        (box, Settings(hidden=frozenset({key("gpt-a"), key("gpt-b"), key("gpt-c")}))),
+        (None, PlotSettings()),
+        (msgspec.structs.replace(box, runs=()), PlotSettings()),
+        (msgspec.structs.replace(box, runs=(unlogged,)), PlotSettings()),
+        (box, PlotSettings(metric="nope")),
+        (box, PlotSettings(hidden=frozenset({key("gpt-a"), key("gpt-b"), key("gpt-c")}))),
     ]
     said = [nothing_to_draw(state, BOX, settings) for state, settings in cases]
     assert len({lines[0] for lines in said}) == len(cases)
@@ -374,12 +399,12 @@ def test_every_empty_state_says_what_to_do() -> None:
 def test_a_board_forgets_runs_that_are_gone_and_sees_what_changed() -> None:
     box = box_with_history()
     board = board_of(box)
-    assert board.shown == [key("gpt-a"), key("gpt-b"), key("gpt-c")]
-    assert not board.update(listed(box), Settings(), None)
-    assert board.update(listed(box)[:1], Settings(), None)
-    assert board.trace(key("gpt-b")) is None
-    assert board.update(listed(box), Settings(smooth=0.9), None)
-    assert board.frame((80, 20)) is not None
+    assert board.shown_runs == [key("gpt-a"), key("gpt-b"), key("gpt-c")]
+    assert not board.update(listed(box), PlotSettings(), None)
+    assert board.update(listed(box)[:1], PlotSettings(), None)
+    assert board.find_trace(key("gpt-b")) is None
+    assert board.update(listed(box), PlotSettings(smooth=0.9), None)
+    assert board.draw_plot_frame((80, 20)) is not None
     assert not math.isnan(board.value_at(key("gpt-a"), 10.0) or math.nan)
 
 

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui import RgtApp, report, report_path, short, words
+from rgt_tui.ui import RgtApp, append_traceback, describe_error, report_path, shorten_path
 from rgt_tui.ui.screens import AlertsScreen, BoxScreen, FleetScreen, LogScreen, TeardownScreen
 from rgt_tui.ui.widgets import EventLine, FittedLines, HeaderLine
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
@@ -236,23 +236,23 @@ async def test_a_widget_that_is_not_ours(fleet: FakeFleet, monkeypatch: pytest.M
 
 async def test_without_a_terminal_there_is_nothing_to_go_on_for(fleet: FakeFleet) -> None:
     async with running(fleet, size=(80, 24)) as (app, _, _fleet):
-        assert not app.endure(app.screen, OSError(errno.EIO, "Input/output error"))
-        assert app.endure(app.screen, OSError(errno.ENOSPC, "No space left on device"))
+        assert not app.report_screen_fault(app.screen, OSError(errno.EIO, "Input/output error"))
+        assert app.report_screen_fault(app.screen, OSError(errno.ENOSPC, "No space left on device"))
         RgtApp.ENDURES = False
-        assert not app.endure(app.screen, ValueError("x"))
+        assert not app.report_screen_fault(app.screen, ValueError("x"))
 
 
 async def test_it_is_said_again_for_as_long_as_it_lasts(fleet: FakeFleet, faults: Path) -> None:
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
-        app.endure(app.screen, ValueError("x"))
+        app.report_screen_fault(app.screen, ValueError("x"))
         await settle(pilot)
-        app.query_one(EventLine).hint(None)
+        app.query_one(EventLine).show_hint(None)
         app.faults = dict.fromkeys(app.faults, float("inf"))  # however long all of this takes
-        app.endure(app.screen, ValueError("x"))
+        app.report_screen_fault(app.screen, ValueError("x"))
         await settle(pilot)
         assert "this screen failed" not in screen_text(app)
         app.faults = dict.fromkeys(app.faults, float("-inf"))
-        app.endure(app.screen, ValueError("x"))
+        app.report_screen_fault(app.screen, ValueError("x"))
         await settle(pilot)
         assert "this screen failed: ValueError: x" in screen_text(app)
     assert faults.read_text().count("ValueError: x") == 1
@@ -261,7 +261,7 @@ async def test_it_is_said_again_for_as_long_as_it_lasts(fleet: FakeFleet, faults
 async def test_faults_without_number_fill_no_disk(fleet: FakeFleet, faults: Path) -> None:
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
         for number in range(150):
-            app.endure(app.screen, ValueError(f"fault {number}"))
+            app.report_screen_fault(app.screen, ValueError(f"fault {number}"))
         await settle(pilot)
         assert "fault 149, not reported: 100 others were" in screen_text(app)
     assert faults.read_text().count("ValueError: fault") == 100
@@ -281,7 +281,7 @@ def test_a_report_goes_into_a_file_of_its_own_alone(kind: str, tmp_path: Path) -
     else:
         path = tmp_path / "other" / "faults.log"
         other.write_text("no folder")
-    assert not report(path, "x", ValueError("y"))
+    assert not append_traceback(path, "x", ValueError("y"))
     if kind == "fifo":
         os.close(reader)
     elif kind == "link":
@@ -290,19 +290,19 @@ def test_a_report_goes_into_a_file_of_its_own_alone(kind: str, tmp_path: Path) -
 
 def test_a_long_report_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "a" / "faults.log"
-    assert report(path, "x", ValueError("y"))
+    assert append_traceback(path, "x", ValueError("y"))
     path.write_bytes(b"x" * (2 << 20))
-    assert report(path, "who", ValueError("last"))
+    assert append_traceback(path, "who", ValueError("last"))
     assert path.stat().st_size < 1000
-    assert report(path, "who", ValueError("really last"))
+    assert append_traceback(path, "who", ValueError("really last"))
     assert "ValueError: last" in path.read_text()
 
 
 def test_words_and_places() -> None:
-    assert words(ValueError()) == "ValueError"
-    assert len(words(ValueError("y" * 5000))) < 300
+    assert describe_error(ValueError()) == "ValueError"
+    assert len(describe_error(ValueError("y" * 5000))) < 300
     assert report_path({"XDG_STATE_HOME": "/s"}) == Path("/s/rgt/faults.log")
-    assert short(Path.home() / "a" / "b") == "~/a/b"
-    assert short(Path("/elsewhere/b")) == "/elsewhere/b"
-    assert short(Path.home()) == "~"
+    assert shorten_path(Path.home() / "a" / "b") == "~/a/b"
+    assert shorten_path(Path("/elsewhere/b")) == "/elsewhere/b"
+    assert shorten_path(Path.home()) == "~"
     assert report_path({"XDG_STATE_HOME": "s"}) == Path.home() / ".local/state/rgt/faults.log"

@@ -26,8 +26,8 @@ async def press(app: RgtApp, pilot: Pilot[None], *keys: str) -> None:
 def picked(app: RgtApp) -> object:
     screen = app.screen
     if isinstance(screen, HandbookScreen):
-        return screen.picked
-    return screen.query_one(FleetTable).picked
+        return screen.picked_page
+    return screen.query_one(FleetTable).picked_key
 
 
 @pytest.mark.parametrize("opened", [(), ("H",)], ids=["fleet", "handbook"])

@@ -12,11 +12,18 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.fleet.history.morning_report import Word
-from rgt_tui.model import Alert, FleetEvent, Happening, Spot
-from rgt_tui.store import History, HistoryError, Told
+from rgt_tui.fleet.history.morning_report import ReportEntry
+from rgt_tui.model import Alert, FleetEvent, Happening, ScreenPosition
+from rgt_tui.store import BoxWrites, FleetHistory, HistoryError
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens import HappeningList, JournalScreen, LogScreen, alert_of, ended, packed
+from rgt_tui.ui.screens import (
+    HappeningList,
+    JournalScreen,
+    LogScreen,
+    alert_of,
+    find_durations,
+    pack_words,
+)
 from rgt_tui.ui.screens.event_journal import row_lines
 from rgt_tui.ui.widgets import READ_FROM, Line, RowChosen, text_of, width_of
 from tests.ui.boxes import demo_state
@@ -35,9 +42,9 @@ async def journal(
     opened: tuple[str, ...] = ("J",),
 ) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
     keep_night(path, minutes=minutes, more=more).close()
-    history = History(path, clock=lambda: NOW)
+    history = FleetHistory(path, clock=lambda: NOW)
     fleet = FakeFleet()
-    history.adopt([box.spec for box in fleet.state.boxes])
+    history.adopt_boxes([box.spec for box in fleet.state.boxes])
     fleet.chronicle = history
     try:
         async with running(lambda: fleet, size=size, keys=(*opened, *keys)) as (app, pilot, _):
@@ -52,7 +59,7 @@ def rows(app: RgtApp) -> list[str]:
 
 
 def picked(app: RgtApp) -> Happening:
-    found = app.screen.query_one(HappeningList).event
+    found = app.screen.query_one(HappeningList).selected_event
     assert found is not None
     return found
 
@@ -121,7 +128,7 @@ async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:
         await pilot.press("enter")
         await settle(pilot)
         assert isinstance(app.screen, LogScreen)
-        assert taken == [("log", "vast-demo", Spot(at=row.at))]
+        assert taken == [("log", "vast-demo", ScreenPosition(at=row.at))]
 
 
 @pytest.mark.parametrize("about", ["stalled:lstm-a", "failed:lstm-a", "run:lstm-a"])
@@ -130,17 +137,17 @@ async def test_enter_opens_the_log_of_the_run_that_the_event_is_about(
 ) -> None:
     """Not that of the cell which runs now."""
     file = keep_night(path)
-    file.commit(
+    file.commit_batch(
         {
-            "vast-demo": Told(
+            "vast-demo": BoxWrites(
                 events=(FleetEvent(NOW - 5, "vast-demo", "lstm-a stands still", "warn", about),)
             )
         }
     )
     file.close()
-    history = History(path, clock=lambda: NOW)
+    history = FleetHistory(path, clock=lambda: NOW)
     fleet = FakeFleet()
-    history.adopt([one.spec for one in fleet.state.boxes])
+    history.adopt_boxes([one.spec for one in fleet.state.boxes])
     fleet.chronicle = history
     try:
         async with running(lambda: fleet, keys=("J", "G", "enter")) as (app, pilot, _):
@@ -168,13 +175,13 @@ async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(
         for one in state.boxes
     ]
     file = keep_night(path, msgspec.structs.replace(state, boxes=tuple(stood)))
-    file.commit(
-        {name: Told(events=(FleetEvent(NOW - 5 * HOUR, name, "U7 again", "error", about),))}
+    file.commit_batch(
+        {name: BoxWrites(events=(FleetEvent(NOW - 5 * HOUR, name, "U7 again", "error", about),))}
     )
     file.close()
-    history = History(path, clock=lambda: NOW)
+    history = FleetHistory(path, clock=lambda: NOW)
     fleet = FakeFleet()
-    history.adopt([one.spec for one in fleet.state.boxes])
+    history.adopt_boxes([one.spec for one in fleet.state.boxes])
     fleet.chronicle = history
     other = msgspec.structs.replace(finding, since=NOW, evidence="another line")
     fleet.change(name, findings=(other,) if again else ())
@@ -194,7 +201,11 @@ async def test_enter_on_a_diagnosis_opens_the_log_at_the_line_that_proved_it(
             await settle(pilot)
             assert isinstance(app.screen, LogScreen) and app.screen.box_name == name
             assert taken == [
-                ("log", name, Spot(at=NOW - 5 * HOUR, log=finding.where, text=finding.evidence))
+                (
+                    "log",
+                    name,
+                    ScreenPosition(at=NOW - 5 * HOUR, log=finding.where, text=finding.evidence),
+                )
             ]
     finally:
         await history.close()
@@ -205,13 +216,13 @@ async def test_enter_while_the_rows_are_still_read_opens_the_log_when_they_are_t
 ) -> None:
     async with journal(path) as (app, pilot, fleet):
         assert fleet.chronicle is not None
-        read, go = fleet.chronicle.happened, asyncio.Event()
+        read, go = fleet.chronicle.read_event_page, asyncio.Event()
 
         async def slowly(*arguments: Any) -> Any:
             await go.wait()
             return await read(*arguments)
 
-        fleet.chronicle.happened = slowly  # type: ignore[method-assign,assignment]
+        fleet.chronicle.read_event_page = slowly  # type: ignore[method-assign,assignment]
         await pilot.press("slash", *"inodes", "enter", "enter")
         await pilot.pause()
         assert isinstance(app.screen, JournalScreen)
@@ -289,9 +300,9 @@ async def test_what_happens_meanwhile_comes_and_the_selection_stays(path: Path) 
     async with journal(path) as (app, pilot, fleet):
         await pilot.press("k")
         history = fleet.chronicle
-        assert isinstance(history, History)
-        history.put(
-            {"vast-demo": Told(events=(FleetEvent(at=NOW, box="vast-demo", text="just now"),))}
+        assert isinstance(history, FleetHistory)
+        history.put_batch(
+            {"vast-demo": BoxWrites(events=(FleetEvent(at=NOW, box="vast-demo", text="just now"),))}
         )
         fleet.advance(6)
         fleet.push(msgspec.structs.replace(fleet.state, at=NOW + 6))
@@ -308,11 +319,11 @@ async def test_without_a_history_there_is_what_this_rgt_has_seen() -> None:
 
 
 async def test_a_history_that_cannot_be_read_says_why(path: Path) -> None:
-    class Broken(History):
-        async def happened(self, *_: object) -> object:  # type: ignore[override]
+    class Broken(FleetHistory):
+        async def read_event_page(self, *_: object) -> object:  # type: ignore[override]
             raise HistoryError("the disk is full")
 
-        async def night(self, *_: object) -> object:  # type: ignore[override]
+        async def read_night(self, *_: object) -> object:  # type: ignore[override]
             raise HistoryError("the disk is full")
 
     fleet = FakeFleet()
@@ -343,7 +354,7 @@ def test_an_end_is_marked_as_one_and_other_news_are_not() -> None:
         happening(3, "info", "x"),
         happening(4, "info", ""),
     )
-    assert ended(found) == {2: 1.0}
+    assert find_durations(found) == {2: 1.0}
 
 
 def test_hostile_text_is_harmless_in_a_row() -> None:
@@ -375,9 +386,13 @@ def test_how_long_it_lasted_is_said_once() -> None:
 
 
 def test_the_report_breaks_between_its_words_only() -> None:
-    found = [Word("spent", "$3.10"), Word("wasted", "$0.40"), Word("", "nothing known to be lost")]
-    assert len(packed(found, 120)) == 1
-    assert [text_of(made).strip() for made in packed(found, 25)] == [
+    found = [
+        ReportEntry("spent", "$3.10"),
+        ReportEntry("wasted", "$0.40"),
+        ReportEntry("", "nothing known to be lost"),
+    ]
+    assert len(pack_words(found, 120)) == 1
+    assert [text_of(made).strip() for made in pack_words(found, 25)] == [
         "spent $3.10",
         "wasted $0.40",
         "nothing known to be lost",
@@ -413,17 +428,17 @@ def test_the_selected_event_is_whole_and_nothing_else_moves() -> None:
     events = tuple(happening(n, "error", "x", LONG if n == 3 else f"event {n}") for n in range(9))
     listed = HappeningList()
     listed.show_events(events, "", NOW, named=True)
-    listed.select("3")
+    listed.select_key("3")
     made = [text_of(row) for row in listed.make_lines(60, 20)]
     assert len(made) == 11 and all(len(row) <= 60 for row in made)
     assert " ".join(" ".join(row[15:].strip() for row in made[3:6]).split()).endswith(
         "(spot-lm)"
     ), made
     assert made[6].rstrip().endswith("event 4") and listed.selected_line() == 3
-    listed.select("2")
+    listed.select_key("2")
     cut = [text_of(row) for row in listed.make_lines(60, 20)]
     assert len(cut) == 9 and cut[3].rstrip().endswith("…"), "the others stay in their lines"
-    listed.select("3")
+    listed.select_key("3")
     low = [text_of(row) for row in listed.make_lines(60, 6)]
     assert len(low) == 6 and any("(spot-lm)" in row for row in low), (
         "it pushes others out, and is not cut by the edge"
@@ -442,7 +457,7 @@ def test_a_click_on_any_line_of_the_whole_event_is_a_click_on_it(
     said: list[RowChosen] = []
     monkeypatch.setattr(listed, "post_message", said.append)
     listed.show_events(events, "", NOW, named=True)
-    listed.select("3")
+    listed.select_key("3")
     listed.make_lines(60, 20)
     listed.on_click(Click(y=y))  # type: ignore[arg-type]
     assert [one.key for one in said][:1] == ([] if picked is None else [str(picked)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet import between
+from rgt_tui.fleet import events_between
 from rgt_tui.model import FleetEvent
-from rgt_tui.ui.widgets import HOLDS_S, standing
+from rgt_tui.ui.widgets import HOLDS_S, choose_event
 from tests.ui.boxes import cell, queue, running_box, trouble_box
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
@@ -20,13 +20,13 @@ CONNECTED = FleetEvent(NOW - 5, "autodl", "connected", "info", "link")
 
 
 def said(*events: FleetEvent, now: float = NOW, seen_at: float = 0.0) -> str:
-    event, _ = standing(events, now, seen_at)
+    event, _ = choose_event(events, now, seen_at)
     return event.text if event is not None else ""
 
 
 def test_a_fatal_event_is_not_wiped_away_by_a_start() -> None:
     assert said(FATAL, STARTED, CONNECTED) == FATAL.text
-    assert standing((FATAL, STARTED, CONNECTED), NOW)[1] == 2, "and what came since is counted"
+    assert choose_event((FATAL, STARTED, CONNECTED), NOW)[1] == 2, "and what came since is counted"
 
 
 def test_its_own_end_takes_its_place() -> None:
@@ -72,11 +72,11 @@ async def test_the_screen_says_it_and_escape_has_seen_it() -> None:
 def test_events_of_a_box_say_what_they_are_about() -> None:
     sick = trouble_box("b")
     well = msgspec.structs.replace(sick, findings=())
-    began, ended = between(well, sick, NOW), between(sick, well, NOW + 5)
+    began, ended = events_between(well, sick, NOW), events_between(sick, well, NOW + 5)
     assert said(*began, STARTED, now=NOW + 1) == began[0].text
     assert said(*began, *ended, now=NOW + 6) == ended[0].text
     one = msgspec.structs.replace(running_box("b"), queues=(queue(cell("x", "failed")),))
     other = msgspec.structs.replace(running_box("b"), queues=(queue(cell("x", "running")),))
-    (failed,) = [event for event in between(other, one, NOW) if event.level == "error"]
-    (again,) = between(one, other, NOW + 5)
+    (failed,) = [event for event in events_between(other, one, NOW) if event.level == "error"]
+    (again,) = events_between(one, other, NOW + 5)
     assert said(failed, again, now=NOW + 6) == again.text

@@ -10,7 +10,7 @@ import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from rgt_tui.model import Link
+from rgt_tui.model import LinkState
 from rgt_tui.ui import APP, MOVE, SCREENS, Command, RgtApp, screen_class
 from rgt_tui.ui.screens import (
     FirstContactScreen,
@@ -159,7 +159,7 @@ async def test_keys_of_all_screens_do_on_each_what_they_do(
             await pilot.press(key)
             await rest(app, pilot)
             assert isinstance(app.screen, HelpScreen), key
-            title = text_of(app.screen.panel.shown_lines[0])
+            title = text_of(app.screen.help_panel.shown_lines[0])
             assert f"{getattr(screen, 'PLACE', '')} keys " in title
             await back_to(app, pilot, screen)
         assert fleet.stopped == 0
@@ -202,9 +202,9 @@ def of_table(screen: Any) -> int:
 
 def of_log(screen: Any) -> int:
     pane = cast("LogKeys", screen).log_pane
-    rows = pane.rows
+    rows = pane.shown_rows
     assert rows is not None
-    here = pane.cursor.row(rows)
+    here = pane.cursor.current_row(rows)
     return len(rows) - 1 if here is None else here
 
 
@@ -302,7 +302,7 @@ async def test_how_rgt_treats_a_box_is_said_and_done_from_each_screen(
         await pilot.press("r")
         await rest(app, pilot)
         assert below(app) == f"{BOX} is already connected"
-        fleet.change(BOX, link=Link.UNREACHABLE, reason="ssh: timed out")
+        fleet.change(BOX, link=LinkState.UNREACHABLE, reason="ssh: timed out")
         app.tick(force=True)
         await pilot.press("r")
         await rest(app, pilot)
@@ -373,7 +373,7 @@ async def test_phases_are_gone_through_in_both_directions(state_home: Path) -> N
         assert isinstance(screen, LifecycleScreen)
 
         def phase() -> int:
-            return int(str(screen.cursor).removeprefix("phase ").partition(".")[0])
+            return int(str(screen.cursor_key).removeprefix("phase ").partition(".")[0])
 
         await pilot.press("g")
         await rest(app, pilot)
@@ -391,10 +391,10 @@ async def test_the_order_and_the_panes_of_an_earlier_moment_are_changed_as_those
 ) -> None:
     async with staged("time machine", "live", home=state_home, size=(120, 34)) as (app, pilot):
         table = app.screen.query_one(FleetTable)
-        names = table.names
+        names = table.row_names
         await pilot.press("O")
         await rest(app, pilot)
-        assert table.names != names and sorted(table.names) == sorted(names)
+        assert table.row_names != names and sorted(table.row_names) == sorted(names)
         assert "reverses it" in below(app)
         ways = []
         for key in ("tab", "shift+tab", "shift+tab", "tab"):

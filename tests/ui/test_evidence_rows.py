@@ -10,16 +10,16 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.model import EvidenceItem, Level, Verb
+from rgt_tui.model import BillingVerb, EvidenceItem, RiskLevel
 from rgt_tui.ui.screens import TeardownScreen
 from rgt_tui.ui.widgets import Line, Tone, text_of, width_of
-from rgt_tui.ui.widgets.teardown.confirm_state import NOTHING, Choice, Confirm, Stage
-from rgt_tui.ui.widgets.teardown.confirm_view import asked
+from rgt_tui.ui.widgets.teardown.confirm_state import NOTHING, ConfirmState, DialogStage, ItemChoice
+from rgt_tui.ui.widgets.teardown.confirm_view import typing_prompt
 from rgt_tui.ui.widgets.teardown.evidence_list import (
     EvidenceList,
     in_order,
-    listed,
-    offers,
+    key_hints,
+    list_lines,
     rows_of,
 )
 from tests.ui.fakes import GIB, NOW
@@ -53,18 +53,18 @@ ITEMS = (QUIET, PROVED, GIVABLE, NOBODYS)
 
 
 def lines_of(
-    *items: EvidenceItem, picked: str = "", width: int = 100, choice: Choice = NOTHING
+    *items: EvidenceItem, picked: str = "", width: int = 100, choice: ItemChoice = NOTHING
 ) -> list[Line]:
     made = review(items=items, at=NOW, steady_at=NOW)
-    return [each for _, each in listed(rows_of(made, choice, NOW), picked, width)]
+    return [each for _, each in list_lines(rows_of(made, choice, NOW), picked, width)]
 
 
 def texts(lines: Iterable[Line]) -> list[str]:
     return [text_of(made) for made in lines]
 
 
-def opened(*items: EvidenceItem) -> Confirm:
-    return Confirm(BOX, Verb.DESTROY, NOW).reviewed(review(items=items), NOW)
+def opened(*items: EvidenceItem) -> ConfirmState:
+    return ConfirmState(BOX, BillingVerb.DESTROY, NOW).apply_review(review(items=items), NOW)
 
 
 def test_each_kind_stands_together_and_what_is_against_comes_first() -> None:
@@ -118,7 +118,7 @@ def test_the_selected_row_is_whole_and_says_what_its_keys_do() -> None:
     assert "f gives it up: 537 MB, newest 1d 0h ago" in shown
     assert "i it is no result" in shown
     assert "cannot be given up" in "\n".join(texts(lines_of(FIXED, picked="identity")))
-    assert offers(rows_of(review(items=(PROVED,)), NOTHING, NOW)[0], 80) == []
+    assert key_hints(rows_of(review(items=(PROVED,)), NOTHING, NOW)[0], 80) == []
 
 
 @pytest.mark.parametrize("width", [24, 56, 76, 118, 196])
@@ -129,16 +129,16 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 
 
 def test_giving_up_asks_for_a_new_review_and_empties_the_field() -> None:
-    state = opened(GIVABLE).enter(BOX).give_up(GIVABLE.key, LATER)
+    state = opened(GIVABLE).enter_text(BOX).give_up(GIVABLE.key, LATER)
     assert state.typed == ""
     assert state.choice.forfeit_keys == {GIVABLE.key}
-    assert "the review is being repeated" in state.blockers(LATER + 1)
+    assert "the review is being repeated" in state.list_blockers(LATER + 1)
     assert state.give_up(GIVABLE.key, LATER).choice == NOTHING
 
 
 @pytest.mark.parametrize("item", [FIXED, PROVED, QUIET, msgspec.structs.replace(GIVABLE, ok=True)])
 def test_what_cannot_be_given_up_is_not(item: EvidenceItem) -> None:
-    state = opened(item).enter(BOX)
+    state = opened(item).enter_text(BOX)
     after = state.give_up(item.key, LATER)
     assert after.choice == NOTHING
     assert after.told
@@ -147,20 +147,23 @@ def test_what_cannot_be_given_up_is_not(item: EvidenceItem) -> None:
 
 def test_only_what_nobody_owns_is_ignored() -> None:
     state = opened(GIVABLE, NOBODYS)
-    assert state.ignore(GIVABLE.key, LATER).choice == NOTHING
-    assert state.ignore(NOBODYS.key, LATER).choice.ignored_keys == {NOBODYS.key}
-    assert state.ignore(NOBODYS.key, LATER).ignore(NOBODYS.key, LATER).choice == NOTHING
+    assert state.toggle_ignored(GIVABLE.key, LATER).choice == NOTHING
+    assert state.toggle_ignored(NOBODYS.key, LATER).choice.ignored_keys == {NOBODYS.key}
+    assert (
+        state.toggle_ignored(NOBODYS.key, LATER).toggle_ignored(NOBODYS.key, LATER).choice
+        == NOTHING
+    )
     by_file = msgspec.structs.replace(NOBODYS, ok=True, text="ignored by the fleet file")
-    assert opened(by_file).ignore(by_file.key, LATER).choice == NOTHING
-    both = state.give_up(NOBODYS.key, LATER).ignore(NOBODYS.key, LATER).choice
+    assert opened(by_file).toggle_ignored(by_file.key, LATER).choice == NOTHING
+    both = state.give_up(NOBODYS.key, LATER).toggle_ignored(NOBODYS.key, LATER).choice
     assert (both.forfeit_keys, both.ignored_keys) == (frozenset(), frozenset({NOBODYS.key}))
 
 
 def test_a_review_for_another_choice_does_not_count() -> None:
     state = opened(GIVABLE).give_up(GIVABLE.key, LATER)
     late = review(items=(PROVED,), at=LATER)
-    assert state.reviewed(late, LATER, NOTHING) == state
-    counted = state.reviewed(late, LATER, state.choice)
+    assert state.apply_review(late, LATER, NOTHING) == state
+    counted = state.apply_review(late, LATER, state.choice)
     assert counted.review == late
 
 
@@ -168,9 +171,9 @@ def test_a_review_that_gives_up_more_than_the_person_locks() -> None:
     given = msgspec.structs.replace(GIVABLE, forfeited=True)
     forfeits = opened(GIVABLE).give_up(GIVABLE.key, LATER).choice.forfeits
     state = opened(given)
-    state = state.reviewed(
+    state = state.apply_review(
         review(items=(given,), forfeits=forfeits, phrase="x", at=LATER), LATER
-    ).enter("x")
+    ).enter_text("x")
     assert not state.may_confirm(LATER + 1)
 
 
@@ -193,31 +196,31 @@ def test_a_forfeit_of_what_has_changed_since_is_dropped_and_said(
     state = opened(GIVABLE).give_up(GIVABLE.key, LATER)
     first = msgspec.structs.replace(GIVABLE, forfeited=True)
     phrase = f"forfeit 1 of {BOX}"
-    state = state.reviewed(
+    state = state.apply_review(
         review(items=(first,), phrase=phrase, forfeits=state.choice.forfeits, at=LATER), LATER
-    ).enter(phrase)
+    ).enter_text(phrase)
     assert state.may_confirm(LATER + 1)
-    changed = state.reviewed(
+    changed = state.apply_review(
         review(items=(now,), phrase=phrase, forfeits=state.choice.forfeits, at=LATER), LATER
     )
     assert changed.choice == NOTHING
     assert part in "\n".join(changed.changed)
     assert changed.typed == ""
-    assert not changed.enter(phrase).may_confirm(LATER + 1), (
+    assert not changed.enter_text(phrase).may_confirm(LATER + 1), (
         "the review is for what is no longer given up"
     )
 
 
 def test_an_ignored_directory_with_a_newer_file_is_not_ignored_any_more() -> None:
-    state = opened(NOBODYS).ignore(NOBODYS.key, LATER)
+    state = opened(NOBODYS).toggle_ignored(NOBODYS.key, LATER)
     calm = msgspec.structs.replace(
         NOBODYS, ok=True, text="ignored by you", fact="x", newest=NOW - 86_399
     )
     newer = msgspec.structs.replace(calm, newest=NOW)
     more = msgspec.structs.replace(calm, bytes=GIB)
-    assert state.reviewed(review(items=(calm,), at=LATER), LATER).choice == state.choice
+    assert state.apply_review(review(items=(calm,), at=LATER), LATER).choice == state.choice
     for item in (newer, more):
-        changed = state.reviewed(review(items=(item,), at=LATER), LATER)
+        changed = state.apply_review(review(items=(item,), at=LATER), LATER)
         assert changed.choice == NOTHING
         assert "has changed" in changed.changed[0]
 
@@ -225,7 +228,7 @@ def test_an_ignored_directory_with_a_newer_file_is_not_ignored_any_more() -> Non
 def test_what_follows_from_a_choice_is_no_news() -> None:
     state = opened(GIVABLE, NOBODYS).give_up(GIVABLE.key, LATER)
     given = msgspec.structs.replace(GIVABLE, forfeited=True)
-    after = state.reviewed(
+    after = state.apply_review(
         review(
             items=(given, NOBODYS), phrase="forfeit 1", forfeits=state.choice.forfeits, at=LATER
         ),
@@ -235,32 +238,37 @@ def test_what_follows_from_a_choice_is_no_news() -> None:
 
 
 def test_protection_is_lifted_by_its_own_phrase_first() -> None:
-    state = Confirm(BOX, Verb.DESTROY, NOW).reviewed(
+    state = ConfirmState(BOX, BillingVerb.DESTROY, NOW).apply_review(
         review(unprotect=f"unprotect {BOX}", phrase=BOX), NOW
     )
-    assert state.wanted == f"unprotect {BOX}"
-    assert not state.enter(BOX).may_confirm(LATER)
-    assert state.enter(BOX).lift(LATER) == state.enter(BOX)
-    assert not state.enter(f"unprotect {BOX}").may_confirm(LATER)
-    lifted = state.enter(f"unprotect {BOX}").lift(LATER)
+    assert state.wanted_text == f"unprotect {BOX}"
+    assert not state.enter_text(BOX).may_confirm(LATER)
+    assert state.enter_text(BOX).lift_protection(LATER) == state.enter_text(BOX)
+    assert not state.enter_text(f"unprotect {BOX}").may_confirm(LATER)
+    lifted = state.enter_text(f"unprotect {BOX}").lift_protection(LATER)
     assert lifted.choice.unprotect == f"unprotect {BOX}"
     assert lifted.typed == ""
-    after = lifted.reviewed(review(phrase=BOX, at=LATER), LATER)
-    assert after.wanted == BOX
-    assert after.enter(BOX).may_confirm(LATER + 1)
+    after = lifted.apply_review(review(phrase=BOX, at=LATER), LATER)
+    assert after.wanted_text == BOX
+    assert after.enter_text(BOX).may_confirm(LATER + 1)
 
 
 @pytest.mark.parametrize(
     ("level", "typed"),
-    [(Level.LOCAL, ""), (Level.RECOVERABLE, ""), (Level.METER, BOX), (Level.IRREVERSIBLE, BOX)],
+    [
+        (RiskLevel.LOCAL, ""),
+        (RiskLevel.RECOVERABLE, ""),
+        (RiskLevel.METER, BOX),
+        (RiskLevel.IRREVERSIBLE, BOX),
+    ],
 )
-def test_each_level_asks_for_its_own(level: Level, typed: str) -> None:
+def test_each_level_asks_for_its_own(level: RiskLevel, typed: str) -> None:
     made = review(irreversible=False, level=level, refusals=())
-    state = Confirm(BOX, Verb.DESTROY, NOW).reviewed(made, NOW)
-    assert state.wanted == typed
+    state = ConfirmState(BOX, BillingVerb.DESTROY, NOW).apply_review(made, NOW)
+    assert state.wanted_text == typed
     assert state.may_confirm(LATER) == (typed == "")
-    assert state.enter(typed).may_confirm(LATER)
-    assert ("nothing to type" in text_of(asked(state, 100))) == (typed == "")
+    assert state.enter_text(typed).may_confirm(LATER)
+    assert ("nothing to type" in text_of(typing_prompt(state, 100))) == (typed == "")
 
 
 # In the app
@@ -294,10 +302,10 @@ async def test_the_rows_are_walked_and_given_up_by_name_and_the_longer_phrase_se
         screen = await evidence_page(pilot, fleet)
         rows = screen.query_one(EvidenceList)
         assert screen.focused is rows
-        assert rows.picked == GIVABLE.key
+        assert rows.picked_key == GIVABLE.key
         await choose(pilot, fleet, screen, "f")
         await pilot.press("down")
-        assert rows.picked == NOBODYS.key
+        assert rows.picked_key == NOBODYS.key
         await choose(pilot, fleet, screen, "i")
         assert fleet.reviewed[-1][1:3] == (frozenset({GIVABLE.key}), frozenset({NOBODYS.key}))
         phrase = f"forfeit 1 of {BOX}"
@@ -311,8 +319,8 @@ async def test_the_rows_are_walked_and_given_up_by_name_and_the_longer_phrase_se
         await type_name(pilot, screen, phrase)
         assert not button(screen, "ok").disabled
         await pilot.press("tab", "tab", "enter")
-        await until(pilot, lambda: screen.state.stage is Stage.OFF)
-        assert fleet.executed == [(BOX, Verb.PARK, phrase)]
+        await until(pilot, lambda: screen.state.stage is DialogStage.OFF)
+        assert fleet.executed == [(BOX, BillingVerb.PARK, phrase)]
 
 
 async def test_no_single_key_on_a_row_sends_anything() -> None:
@@ -324,7 +332,7 @@ async def test_no_single_key_on_a_row_sends_anything() -> None:
                 fleet.advance(1.0)
                 await pilot.press(key)
             assert pilot.app.screen is screen, key
-            assert screen.state.stage is Stage.REVIEW, key
+            assert screen.state.stage is DialogStage.REVIEW, key
             assert screen.query_one(Input).value == "", key
         assert fleet.executed == []
 
@@ -358,7 +366,7 @@ async def test_nothing_but_the_exact_phrase_sends() -> None:
             await pilot.press("enter", "enter", "enter")
             assert ok.disabled, typed
             assert screen.focused is field, typed
-            assert screen.state.stage is Stage.REVIEW
+            assert screen.state.stage is DialogStage.REVIEW
         field.value = ""
         field.post_message(events.Paste(f"forfeit 1 of {BOX}\u202e"))
         field.post_message(events.Paste(f"forfeit 1\x1b[31m of {BOX}"))
@@ -394,7 +402,7 @@ async def test_losing_the_network_in_mid_call_leaves_an_unknown_state(break_afte
         await choose(pilot, fleet, screen, "f")
         await type_name(pilot, screen, f"forfeit 1 of {BOX}")
         await pilot.press("tab", "tab", "enter")
-        await until(pilot, lambda: screen.state.stage is Stage.UNKNOWN)
+        await until(pilot, lambda: screen.state.stage is DialogStage.UNKNOWN)
         assert "state unknown, check the console" in said(screen)
         await pilot.press("up", "f", "p", "P", "i")
         await type_into_nothing(pilot, screen)
@@ -413,9 +421,9 @@ async def test_a_click_selects_a_row_and_nothing_else() -> None:
         screen = await evidence_page(pilot, fleet)
         rows = screen.query_one(EvidenceList)
         await pilot.click(EvidenceList, offset=(20, len(rows.shown_lines) - 1))
-        assert rows.picked == QUIET.key
+        assert rows.picked_key == QUIET.key
         await pilot.click(EvidenceList, offset=(20, 0))
-        assert rows.picked == QUIET.key
+        assert rows.picked_key == QUIET.key
         assert screen.state.choice == NOTHING
         assert fleet.executed == []
 
@@ -438,7 +446,7 @@ async def test_a_forfeit_whose_item_changes_while_the_page_is_open_is_dropped_an
         assert not button(screen, "ok").disabled
         newer = msgspec.structs.replace(GIVABLE, fact="/w/b f2", text="/w/b has a newer checkpoint")
         fleet.review_changes = {"items": (QUIET, newer)}
-        screen.ask()
+        screen.start_review()
         await until(
             pilot, lambda: not screen.state.choice.forfeits and screen.state.reviewed_for == NOTHING
         )
@@ -493,7 +501,7 @@ async def test_many_rows_scroll_and_what_is_out_of_sight_is_counted() -> None:
         await pilot.press(*["down"] * 59)
         await pilot.pause()
         rows = screen.query_one(EvidenceList)
-        assert rows.picked == "results:/data/059"
+        assert rows.picked_key == "results:/data/059"
         scroll = screen.query_one("#scroll").region
         top = rows.region.y + rows.selection[0]
         assert scroll.y <= top < scroll.bottom

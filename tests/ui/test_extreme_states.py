@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.health import evaluate
+from rgt_tui.health import evaluate_checks
 from rgt_tui.model import BoxState, CheckResult, FleetState, Hello, RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets import link_lines, text_of
@@ -26,9 +26,9 @@ KEYS = {
 class OddFleet(FakeFleet):
     """Evaluates the checks of its one box, as a real fleet does."""
 
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
-        found = self.state.box(box)
-        return () if found is None else evaluate(found, load_profile(SPEC.profile), NOW)
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
+        found = self.state.find_box(box)
+        return () if found is None else evaluate_checks(found, load_profile(SPEC.profile), NOW)
 
 
 def nanoseconds() -> BoxState:
@@ -40,7 +40,7 @@ def nanoseconds() -> BoxState:
     ]
     runs = tuple(
         RunState(name, step=points[-1][0], loss=points[-1][1], epoch=1e300, last_at=NOW, progressed_at=NOW,
-                 series={"loss": Series().extended(points[:count])}, total_steps=10**15)
+                 series={"loss": Series().with_points(points[:count])}, total_steps=10**15)
         for name, count in (("one", 1), ("two", 2), ("all", 4))
     )  # fmt: skip
     return msgspec.structs.replace(state, runs=(*state.runs, *runs))
@@ -127,7 +127,9 @@ async def test_the_phases_of_a_box_without_an_agent_say_that_nobody_looked() -> 
         queues=(),
         sample=sample(procs=()),
     )
-    checks = {check.id: check.evidence for check in evaluate(box, load_profile("autodl"), NOW)}
+    checks = {
+        check.id: check.evidence for check in evaluate_checks(box, load_profile("autodl"), NOW)
+    }
     assert checks["1.2"].startswith("agent sh, protocol 1; limited: no Python")
     for check in ("3.1", "3.3", "4.1", "4.2", "4.4", "4.5", "5.1"):
         assert checks[check] == "unknown: no agent runs on the box"

@@ -17,11 +17,11 @@ from textual.widgets import Input
 
 from rgt_tui import health
 from rgt_tui.health import Assessment
-from rgt_tui.model import BoxState, Question, QuestionKind
+from rgt_tui.model import BoxQuestion, BoxState, QuestionKind
 from rgt_tui.ui import RgtApp, key_turns
 from rgt_tui.ui.screens import BoxScreen, FleetScreen, LogScreen, QuestionScreen, TeardownScreen
 from rgt_tui.ui.widgets import Line, text_of
-from rgt_tui.ui.widgets.fleet_rows import Column, FleetTable, Row, fleet_table, row_line
+from rgt_tui.ui.widgets.fleet_rows import FleetColumn, FleetRow, FleetTable, fleet_table, row_line
 from tests.ui.fakes import FakeFleet, many_boxes
 from tests.ui.snap import running, screen_text, settle
 
@@ -69,9 +69,9 @@ async def test_a_burst_may_give_the_entry_up_and_go_on() -> None:
     async with running() as (app, pilot, _):
         burst(app, "/auto\x1bG")
         table = app.screen.query_one(FleetTable)
-        await wait_for(pilot, lambda: table.picked == table.names[-1] != table.names[0])
-        assert len(table.names) == 4, "the filter was given up"
-        assert table.picked == table.names[-1]
+        await wait_for(pilot, lambda: table.picked_key == table.row_names[-1] != table.row_names[0])
+        assert len(table.row_names) == 4, "the filter was given up"
+        assert table.picked_key == table.row_names[-1]
         assert not app.screen.query(Input)
 
 
@@ -111,7 +111,7 @@ async def test_a_paste_keeps_its_place_among_the_keys() -> None:
 
 
 async def test_a_question_that_comes_up_takes_no_key_meant_for_the_screen_below() -> None:
-    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
+    secret = BoxQuestion(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     async with running() as (app, pilot, fleet):
         fleet.push(msgspec.structs.replace(fleet.state, questions=(secret,)))
         app.tick(force=True)
@@ -126,7 +126,7 @@ async def test_a_question_that_comes_up_takes_no_key_meant_for_the_screen_below(
 
 
 async def test_an_answer_typed_behind_the_key_that_asks_for_the_question_is_taken_whole() -> None:
-    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
+    secret = BoxQuestion(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     first = FakeFleet()
     first.push(msgspec.structs.replace(first.state, questions=(secret,)))
     async with running(first) as (app, pilot, fleet):
@@ -143,7 +143,7 @@ async def test_an_answer_typed_behind_the_key_that_asks_for_the_question_is_take
 async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_screen_below() -> (
     None
 ):
-    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
+    secret = BoxQuestion(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password")
     first = FakeFleet()
     first.push(msgspec.structs.replace(first.state, questions=(secret,)))
     async with running(first) as (app, pilot, fleet):
@@ -176,8 +176,8 @@ async def test_keys_for_what_never_stands_go_nowhere_and_one_can_leave(
         await pilot.pause(0.3)
         burst(app, "j")
         table = app.screen.query_one(FleetTable)
-        await wait_for(pilot, lambda: table.picked == table.names[1])
-        assert table.picked == table.names[1], "later keys are taken again"
+        await wait_for(pilot, lambda: table.picked_key == table.row_names[1])
+        assert table.picked_key == table.row_names[1], "later keys are taken again"
         monkeypatch.setattr(FleetScreen, "takes_keys", property(lambda screen: False))
         app.post_message(events.Key("ctrl+q", None))
         await wait_for(pilot, lambda: fleet.stopped > 0)
@@ -202,11 +202,11 @@ async def test_what_a_key_does_is_painted_without_waiting_for_a_frame(
         display = app._display
 
         def record(screen: Screen[object], update: RenderableType | None) -> None:
-            painted.append(app.screen.query_one(FleetTable).picked)
+            painted.append(app.screen.query_one(FleetTable).picked_key)
             display(screen, update)
 
         monkeypatch.setattr(app, "_display", record)
-        names = app.screen.query_one(FleetTable).names
+        names = app.screen.query_one(FleetTable).row_names
         burst(app, "j")
         await unpainted(lambda: names[1] in painted)
         burst(app, "jj")
@@ -251,13 +251,13 @@ async def test_a_key_is_dealt_with_and_painted_before_the_data_that_were_to_be_d
         display = app._display
 
         def record(screen: Screen[object], update: RenderableType | None) -> None:
-            if table.picked == table.names[1]:
+            if table.picked_key == table.row_names[1]:
                 left_when.append(steps.left)
             display(screen, update)
 
         monkeypatch.setattr(app, "_display", record)
         burst(app, "j")
-        await app._keys.behind(steps)
+        await app._keys.run_between_keys(steps)
         assert steps.left == 0, "the data come, too"
         assert left_when
         assert left_when[0] >= 34, "the key is on the screen after the first slices"
@@ -266,11 +266,11 @@ async def test_a_key_is_dealt_with_and_painted_before_the_data_that_were_to_be_d
 async def test_data_come_at_last_for_somebody_who_holds_a_key_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_turns.KeyTurns, "busy", True)
+    monkeypatch.setattr(key_turns.KeyTurns, "is_busy", True)
     monkeypatch.setattr(key_turns, "HELD_S", 0.0)
     async with running() as (app, _, _fleet):
         steps = Steps(9)
-        await app._keys.behind(steps)
+        await app._keys.run_between_keys(steps)
         assert steps.left == 0
 
 
@@ -283,7 +283,7 @@ async def test_a_beat_draws_the_state_that_it_judged_and_judges_no_box_twice(
 
     def assess(box: BoxState, now: float) -> Assessment:
         judged.append(box.spec.name)
-        return health.assess(box, now)
+        return health.assess_box(box, now)
 
     async with running() as (app, pilot, fleet):
         await settle(pilot)
@@ -291,7 +291,7 @@ async def test_a_beat_draws_the_state_that_it_judged_and_judges_no_box_twice(
         fleet.push(msgspec.structs.replace(fleet.state, at=fleet.now()))
         monkeypatch.setattr(base, "assess", assess)
         judged.clear()
-        await app.beat()
+        await app.redraw_in_steps()
         assert isinstance(app.screen, FleetScreen)
         assert app.screen.fleet_state is fleet.state
         names = [box.spec.name for box in fleet.state.boxes]
@@ -314,7 +314,7 @@ async def test_who_comes_back_to_hundreds_of_boxes_sees_them_before_they_are_jud
 
     def assess(box: BoxState, now: float) -> Assessment:
         judged.append(box.spec.name)
-        return health.assess(box, now)
+        return health.assess_box(box, now)
 
     async with running(many_boxes(60)) as (app, pilot, fleet):
         await pilot.press("enter")
@@ -347,7 +347,7 @@ async def test_a_row_that_was_drawn_is_not_drawn_again_for_a_key(
     drawn: list[str] = []
     draw = row_line
 
-    def noted(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+    def noted(row: FleetRow, columns: Sequence[tuple[FleetColumn, int]]) -> Line:
         drawn.append(row.name)
         return draw(row, columns)
 
@@ -355,14 +355,14 @@ async def test_a_row_that_was_drawn_is_not_drawn_again_for_a_key(
         monkeypatch.setattr(fleet_table, "row_line", noted)
         fleet.advance(1.0)
         fleet.push(msgspec.structs.replace(fleet.state, at=fleet.now()))
-        await app.beat()
+        await app.redraw_in_steps()
         table = app.screen.query_one(FleetTable)
-        in_sight = table.names[: table.page_rows]
+        in_sight = table.row_names[: table.page_rows]
         assert sorted(drawn) == sorted(in_sight), "each once, before the state is handed on"
         await pilot.press("O", "O")
         await settle(pilot)
         assert len(drawn) == len(set(drawn)), "sorted, and back again"
-        assert text_of(table.shown_lines[1]).split()[1] == table.names[0]
+        assert text_of(table.shown_lines[1]).split()[1] == table.row_names[0]
 
 
 def keys_of(data: str) -> list[str]:

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.model import Fix, FleetEvent, FleetState, Lifecycle, Link
-from rgt_tui.ui import assess, glyphs
+from rgt_tui.model import FixStep, FleetEvent, FleetState, Lifecycle, LinkState
+from rgt_tui.ui import assess_box, current_glyphs
 from rgt_tui.ui.screens import FleetScreen
 from rgt_tui.ui.widgets import (
     KeyLine,
@@ -19,7 +19,15 @@ from rgt_tui.ui.widgets import (
     why_lines,
     width_of,
 )
-from rgt_tui.ui.widgets.fleet_rows import COLUMNS, FleetTable, Order, Row, layout, ordered, row_line
+from rgt_tui.ui.widgets.fleet_rows import (
+    COLUMNS,
+    FleetRow,
+    FleetTable,
+    SortOrder,
+    choose_columns,
+    row_line,
+    sort_rows,
+)
 from tests.ui.fakes import (
     NOW,
     demo_state,
@@ -33,47 +41,47 @@ from tests.ui.fakes import (
 from tests.ui.snap import running, screen_text, settle, tones
 
 
-def rows(state: FleetState) -> list[Row]:
-    return [Row(box, assess(box, NOW), (), "AutoDL") for box in state.boxes]
+def rows(state: FleetState) -> list[FleetRow]:
+    return [FleetRow(box, assess_box(box, NOW), (), "AutoDL") for box in state.boxes]
 
 
 def test_the_worst_box_is_first_and_calm_rows_do_not_change_places() -> None:
     state = FleetState(
         (running_box("b"), running_box("a"), stale_box(), warn_box(), trouble_box(), lost_box())
     )
-    names = [row.name for row in ordered(rows(state), Order())]
+    names = [row.name for row in sort_rows(rows(state), SortOrder())]
     assert names == ["vast-demo", "lost-demo", "runpod-demo", "lab-a100-2", "a", "b"]
     older = msgspec.structs.replace(
         state.boxes[0],
         runs=(msgspec.structs.replace(state.boxes[0].runs[-1], progressed_at=NOW - 9),),
     )
     again = msgspec.structs.replace(state, boxes=(older, *state.boxes[1:]))
-    assert [row.name for row in ordered(rows(again), Order())] == names
+    assert [row.name for row in sort_rows(rows(again), SortOrder())] == names
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 119, 120, 138, 160, 200, 300])
 def test_columns_fit_and_a_wider_table_never_has_fewer(width: int) -> None:
-    columns = layout(width)
+    columns = choose_columns(width)
     row = rows(FleetState((trouble_box(),)))[0]
     made = row_line(row, columns)
     assert width_of(made) <= max(width, 1 + sum(w + 1 for _, w in columns))
     if width >= 60:
         assert width_of(made) <= width
-        wider = {column.key for column, _ in layout(width + 20)}
+        wider = {column.key for column, _ in choose_columns(width + 20)}
         assert {column.key for column, _ in columns} - {"why"} <= wider
 
 
 def test_eighty_columns_keep_what_matters() -> None:
-    keys = [column.key for column, _ in layout(80)]
+    keys = [column.key for column, _ in choose_columns(80)]
     assert keys == ["name", "state", "gpu", "inode", "cgroup", "cell", "eta", "age", "rate"]
-    assert [column.key for column, _ in layout(80, 16)][-1] == "rate", (
+    assert [column.key for column, _ in choose_columns(80, 16)][-1] == "rate", (
         "money comes before the time that is left"
     )
-    assert "loss" in [column.key for column, _ in layout(90)]
-    assert "why" in [column.key for column, _ in layout(110)]
-    wide = {column.key for column, _ in layout(120)}
+    assert "loss" in [column.key for column, _ in choose_columns(90)]
+    assert "why" in [column.key for column, _ in choose_columns(110)]
+    wide = {column.key for column, _ in choose_columns(120)}
     assert wide == {"vram", "disk", "step", "loss", "rate", "spent", "clock"} | set(keys) - {"eta"}
-    assert {column.key for column, _ in layout(240)} == {column.key for column in COLUMNS}
+    assert {column.key for column, _ in choose_columns(240)} == {column.key for column in COLUMNS}
 
 
 def test_heights_of_table_and_pane() -> None:
@@ -85,17 +93,17 @@ def test_heights_of_table_and_pane() -> None:
 @pytest.mark.parametrize("age", [0, 60], ids=["fresh", "stale"])
 def test_a_finding_is_said_once_however_old_the_values_are(age: int) -> None:
     box = trouble_box()
-    row = Row(box, assess(box, NOW + age), (), "Vast.ai")
+    row = FleetRow(box, assess_box(box, NOW + age), (), "Vast.ai")
     text = "\n".join(text_of(made) for made in why_lines(row, 120, NOW + age))
     assert row.verdict.stale is bool(age)
     assert text.count("65,536 of 65,536 inodes used") == 1
 
 
-@pytest.mark.parametrize("link", [Link.REFUSED_KEY, Link.REFUSED_LOGIN])
-def test_why_a_box_lets_nobody_in_is_said_once_with_what_to_do(link: Link) -> None:
+@pytest.mark.parametrize("link", [LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN])
+def test_why_a_box_lets_nobody_in_is_said_once_with_what_to_do(link: LinkState) -> None:
     why = "ssh: lab (root@127.0.0.1:22): it does not like what it was shown"
     box = msgspec.structs.replace(lost_box(), link=link, reason=why, retry_at=None)
-    row = Row(box, assess(box, NOW), (), "Vast.ai")
+    row = FleetRow(box, assess_box(box, NOW), (), "Vast.ai")
     for made in (
         why_lines(row, 200, NOW, brief=True),
         why_lines(row, 200, NOW),
@@ -108,8 +116,8 @@ def test_why_a_box_lets_nobody_in_is_said_once_with_what_to_do(link: Link) -> No
 
 def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values() -> None:
     for box, age in ((stale_box(), "◌ 42s"), (lost_box(), "⊘ 3m20")):
-        row = Row(box, assess(box, NOW), (), "lab")
-        made = row_line(row, layout(120))
+        row = FleetRow(box, assess_box(box, NOW), (), "lab")
+        made = row_line(row, choose_columns(120))
         text = text_of(made)
         assert age in text
         assert "88%" in text
@@ -138,13 +146,17 @@ def test_no_digit_of_a_number_is_cut_off() -> None:
                 replace(run, step=step, loss=loss) if run.name == name else run for run in box.runs
             )
             changed = replace(box, runs=runs)
-            text = text_of(row_line(Row(changed, assess(changed, NOW), (), "AutoDL"), layout(120)))
+            text = text_of(
+                row_line(
+                    FleetRow(changed, assess_box(changed, NOW), (), "AutoDL"), choose_columns(120)
+                )
+            )
             assert shown in text and told in text and "…" not in text, (step, loss, text)
 
 
 def test_a_healthy_row_has_no_colour() -> None:
     box = running_box()
-    made = row_line(Row(box, assess(box, NOW), (), "AutoDL"), layout(160))
+    made = row_line(FleetRow(box, assess_box(box, NOW), (), "AutoDL"), choose_columns(160))
     assert {span.tone for span in made} <= {Tone.TEXT, Tone.DIM, Tone.BADGE}
 
 
@@ -152,23 +164,27 @@ def test_a_healthy_row_has_no_colour() -> None:
 def test_a_simulated_gpu_is_marked_in_its_row_and_a_real_one_is_not(width: int) -> None:
     box = running_box()
     assert box.sample is not None
-    assert "% SIM" in text_of(row_line(Row(box, assess(box, NOW), (), "AutoDL"), layout(width)))
+    assert "% SIM" in text_of(
+        row_line(FleetRow(box, assess_box(box, NOW), (), "AutoDL"), choose_columns(width))
+    )
     gpus = tuple(msgspec.structs.replace(gpu, sim=False) for gpu in box.sample.gpus)
     real = msgspec.structs.replace(box, sample=msgspec.structs.replace(box.sample, gpus=gpus))
-    assert "SIM" not in text_of(row_line(Row(real, assess(real, NOW), (), "AutoDL"), layout(width)))
+    assert "SIM" not in text_of(
+        row_line(FleetRow(real, assess_box(real, NOW), (), "AutoDL"), choose_columns(width))
+    )
 
 
 async def test_the_selection_stays_on_its_box_when_the_order_changes() -> None:
     async with running(keys=("j", "j", "j")) as (app, pilot, fleet):
         table = app.screen.query_one(FleetTable)
-        assert table.picked == "autodl-demo"
+        assert table.picked_key == "autodl-demo"
         fleet.change(
-            "autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
+            "autodl-demo", link=LinkState.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90
         )
         app.tick()
         await pilot.pause()
-        assert table.names[1] == "autodl-demo"
-        assert table.picked == "autodl-demo"
+        assert table.row_names[1] == "autodl-demo"
+        assert table.picked_key == "autodl-demo"
         assert table.selected_line() == 2
 
 
@@ -176,17 +192,17 @@ async def test_until_someone_chooses_the_worst_box_is_selected() -> None:
     calm = FleetState((running_box("a-box"), running_box("b-box")))
     async with running(calm) as (app, pilot, fleet):
         table = app.screen.query_one(FleetTable)
-        assert table.picked == "a-box"
+        assert table.picked_key == "a-box"
         fleet.push(FleetState((running_box("a-box"), trouble_box("b-box"))))
         app.tick()
         await pilot.pause()
-        assert table.picked == "b-box"
+        assert table.picked_key == "b-box"
         await pilot.press("j")
-        assert table.picked == "a-box"
+        assert table.picked_key == "a-box"
         fleet.push(FleetState((running_box("a-box"), lost_box("b-box"))))
         app.tick()
         await pilot.pause()
-        assert table.picked == "a-box"
+        assert table.picked_key == "a-box"
 
 
 async def test_opening_a_box_is_choosing_it() -> None:
@@ -201,7 +217,7 @@ async def test_opening_a_box_is_choosing_it() -> None:
         fleet.push(FleetState((running_box("a-box"), trouble_box("b-box"))))
         app.tick(force=True)
         await settle(pilot)
-        assert app.screen.query_one(FleetTable).picked == "a-box"
+        assert app.screen.query_one(FleetTable).picked_key == "a-box"
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)])
@@ -253,10 +269,10 @@ async def test_what_does_not_fit_is_scrolled_to(size: tuple[int, int], place: st
 async def test_tab_gives_the_keys_to_the_pane_and_back_to_the_boxes() -> None:
     async with running(size=(200, 50)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
-        first = table.picked
+        first = table.picked_key
         await pilot.press("tab", "j")
         assert app.focused is app.screen.query_one("#why")
-        assert table.picked == first
+        assert table.picked_key == first
         await pilot.press("tab")
         assert app.focused is app.screen.query_one("#since")
         await pilot.press("tab")
@@ -272,11 +288,11 @@ def test_a_command_that_this_terminal_cannot_show_is_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     finding = trouble_box().findings[0]
-    step = Fix("remove it", "rm -rf -- '/w/.cache/ä'")
+    step = FixStep("remove it", "rm -rf -- '/w/.cache/ä'")
     finding = msgspec.structs.replace(finding, fixes=(step,))
     assert any("$ rm -rf" in text_of(made) for made in finding_lines(finding, 80, NOW))
     monkeypatch.setenv("RGT_ASCII", "1")
-    glyphs.cache_clear()
+    current_glyphs.cache_clear()
     made = [text_of(made) for made in finding_lines(finding, 80, NOW)]
     assert not any("rm -rf" in text for text in made), "an ä drawn as ? names another directory"
     assert any("cannot be displayed here" in text for text in made)
@@ -285,27 +301,27 @@ def test_a_command_that_this_terminal_cannot_show_is_not_shown(
 async def test_moving_stops_at_both_ends() -> None:
     async with running(keys=("k",)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
-        assert table.picked == "vast-demo"
+        assert table.picked_key == "vast-demo"
         await pilot.press("G", "j", "down")
-        assert table.picked == table.names[-1]
+        assert table.picked_key == table.row_names[-1]
         await pilot.press("g")
-        assert table.picked == table.names[0]
+        assert table.picked_key == table.row_names[0]
         await pilot.press("end", "home", "pagedown")
-        assert table.picked == table.names[-1]
+        assert table.picked_key == table.row_names[-1]
 
 
 async def test_filter_as_one_types_and_clear_with_escape() -> None:
     async with running(keys=("slash", "a", "u", "t", "o")) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
-        assert table.names == ["autodl-demo"]
+        assert table.row_names == ["autodl-demo"]
         await pilot.press("enter")
         await settle(pilot)
-        assert table.names == ["autodl-demo"]
+        assert table.row_names == ["autodl-demo"]
         await pilot.press("j")
         assert app.focused is None
         await pilot.press("escape")
         await settle(pilot)
-        assert len(table.names) == 4
+        assert len(table.row_names) == 4
         assert isinstance(app.screen, FleetScreen)
 
 
@@ -314,7 +330,7 @@ async def test_escape_in_the_filter_line_gives_it_up_and_an_empty_result_says_so
         assert "no box matches zz" in screen_text(app)
         await pilot.press("escape")
         await settle(pilot)
-        assert len(app.screen.query_one(FleetTable).names) == 4
+        assert len(app.screen.query_one(FleetTable).row_names) == 4
         assert app.return_code is None
 
 
@@ -331,24 +347,24 @@ async def test_a_click_selects_a_double_click_opens_and_a_title_sorts() -> None:
         table = app.screen.query_one(FleetTable)
         await pilot.click(FleetTable, offset=(10, 3))
         await settle(pilot)
-        assert table.picked == table.names[2]
+        assert table.picked_key == table.row_names[2]
         await pilot.click(FleetTable, offset=(5, 0))
         await settle(pilot)
-        assert table.names[0] == "autodl-demo"
+        assert table.row_names[0] == "autodl-demo"
         assert "box▴" in screen_text(app).splitlines()[1]
         await pilot.click(FleetTable, offset=(5, 0))
         await settle(pilot)
-        assert table.names[-1] == "autodl-demo"
+        assert table.row_names[-1] == "autodl-demo"
         await pilot.click(FleetTable, offset=(5, 0))
         await pilot.click(FleetTable, offset=(10, 4))
         await settle(pilot)
-        assert table.picked == table.names[3]
+        assert table.picked_key == table.row_names[3]
         assert isinstance(app.screen, FleetScreen), (
             "one click opens nothing, wherever the selection is"
         )
         await pilot.double_click(FleetTable, offset=(10, 4))
         await settle(pilot)
-        assert "rgt  fleet › " + table.names[3] in screen_text(app)
+        assert "rgt  fleet › " + table.row_names[3] in screen_text(app)
 
 
 async def test_the_keys_in_the_key_line_can_be_clicked() -> None:
@@ -363,10 +379,10 @@ async def test_the_keys_in_the_key_line_can_be_clicked() -> None:
 async def test_the_wheel_scrolls_and_keeps_the_selection() -> None:
     async with running(many_boxes(60), size=(80, 24)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
-        first = table.picked
+        first = table.picked_key
         table.scroll_lines(table.WHEEL)
         await pilot.pause()
-        assert table.picked == first
+        assert table.picked_key == first
         assert table.selected_line() is None
         assert "3-" in screen_text(app).splitlines()[1]
         await pilot.press("j")
@@ -425,7 +441,9 @@ async def test_hostile_text_is_shown_as_text() -> None:
 
 
 async def test_stopped_gone_unreachable_are_three_words() -> None:
-    stopped = msgspec.structs.replace(running_box("s"), link=Link.UNREACHABLE, sample_at=NOW - 500)
+    stopped = msgspec.structs.replace(
+        running_box("s"), link=LinkState.UNREACHABLE, sample_at=NOW - 500
+    )
     meter = msgspec.structs.replace(stopped.meter, lifecycle=Lifecycle.STOPPED, at=NOW)
     stopped = msgspec.structs.replace(stopped, meter=meter)
     gone = msgspec.structs.replace(
@@ -487,7 +505,7 @@ async def test_trouble_alone_is_red() -> None:
 async def test_two_hundred_boxes_are_drawn_by_what_is_in_sight() -> None:
     async with running(many_boxes(200), size=(160, 50)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
-        assert len(table.names) == 200
+        assert len(table.row_names) == 200
         assert len(table.shown_lines) == table.size.height < 50
         await pilot.press("G")
         assert "/200" in screen_text(app)

@@ -6,20 +6,20 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxState, FleetState
-from rgt_tui.ui import assess
+from rgt_tui.ui import assess_box
 from rgt_tui.ui.screens import FleetScreen
 from rgt_tui.ui.widgets import EntryNote, text_of
 from rgt_tui.ui.widgets.fleet_rows import (
     TEXTS,
     FilterError,
+    FleetRow,
     FleetTable,
     FleetView,
-    Order,
-    Row,
-    matching,
-    ordered,
-    parse,
-    values,
+    SortOrder,
+    filter_rows,
+    filter_values,
+    parse_filter,
+    sort_rows,
     with_filter,
 )
 from tests.ui.fakes import NOW, lost_box, running_box, sample, stale_box, trouble_box, warn_box
@@ -27,8 +27,8 @@ from tests.ui.snap import running, screen_text, settle
 from tests.ui.test_gpu_cards import card
 
 
-def row(box: BoxState, platform: str = "") -> Row:
-    return Row(box, assess(box, NOW), (), platform, NOW)
+def row(box: BoxState, platform: str = "") -> FleetRow:
+    return FleetRow(box, assess_box(box, NOW), (), platform, NOW)
 
 
 ROWS = [
@@ -41,7 +41,7 @@ ROWS = [
 
 
 def names(text: str, saved: dict[str, str] | None = None) -> list[str]:
-    return [one.name.partition("-")[0] for one in matching(ROWS, parse(text, saved)).rows]
+    return [one.name.partition("-")[0] for one in filter_rows(ROWS, parse_filter(text, saved)).rows]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,9 @@ def test_what_a_filter_finds(text: str, found: str) -> None:
 )
 def test_a_wrong_term_is_told_what_would_be_right(text: str, says: str) -> None:
     with pytest.raises(FilterError) as caught:
-        parse(text, {"busy": "gpu<50", "self": "@self"} if "self" in text else {"busy": "gpu<50"})
+        parse_filter(
+            text, {"busy": "gpu<50", "self": "@self"} if "self" in text else {"busy": "gpu<50"}
+        )
     assert says in str(caught.value)
 
 
@@ -110,44 +112,46 @@ def test_every_field_can_be_asked_for_and_what_nobody_knows_is_counted_and_not_t
     bare = row(
         BoxState(spec=msgspec.structs.replace(running_box().spec, name="bare", provider=None))
     )
-    for field in values():
+    for field in filter_values():
         for text in (f"{field}<1", f"!{field}<1"):
-            found = matching([bare], parse(text))
+            found = filter_rows([bare], parse_filter(text))
             assert (found.rows, found.unknown) == ([], 1), text
-        assert matching([bare], parse(f"{field}:?")).rows == [bare], field
+        assert filter_rows([bare], parse_filter(f"{field}:?")).rows == [bare], field
     for field in TEXTS:
-        assert parse(f"{field}:x").tests
-    assert matching([bare, *ROWS], parse("gpu<50")).words == "1 of 6 shown, 1 unknown"
-    assert matching(ROWS, parse("gpu<50")).words == "1 of 5 shown"
-    assert matching(ROWS, parse("gpu<500")).words == ""
-    assert matching([bare], parse("gpu<50 zebra")).words == "0 of 1 shown", (
+        assert parse_filter(f"{field}:x").tests
+    assert (
+        filter_rows([bare, *ROWS], parse_filter("gpu<50")).count_text == "1 of 6 shown, 1 unknown"
+    )
+    assert filter_rows(ROWS, parse_filter("gpu<50")).count_text == "1 of 5 shown"
+    assert filter_rows(ROWS, parse_filter("gpu<500")).count_text == ""
+    assert filter_rows([bare], parse_filter("gpu<50 zebra")).count_text == "0 of 1 shown", (
         "no is no, whatever else is unknown"
     )
 
 
 def test_what_is_kept_is_what_was_typed_without_the_word_that_keeps_it() -> None:
-    asked = parse("gpu<50 SAVE:idle Vast")
+    asked = parse_filter("gpu<50 SAVE:idle Vast")
     assert (asked.save, asked.source) == ("idle", "gpu<50 Vast")
-    assert parse("drop:idle", {"idle": "x"}).drop == "idle"
+    assert parse_filter("drop:idle", {"idle": "x"}).drop == "idle"
 
 
 def test_the_name_of_a_kept_filter_stays_as_it_was_typed_and_is_found_whatever_its_case() -> None:
     kept = {"Night-A100": "gpu<50"}
-    assert parse("GPU<50 save:Night-A100").save == "Night-A100"
+    assert parse_filter("GPU<50 save:Night-A100").save == "Night-A100"
     assert (
         names("@night-a100 state:trouble", kept)
         == names("@NIGHT-A100 state:trouble", kept)
         == ["vast"]
     )
-    assert parse("DROP:night-A100", kept).drop == "Night-A100", "the one that is kept goes"
+    assert parse_filter("DROP:night-A100", kept).drop == "Night-A100", "the one that is kept goes"
     view = with_filter(FleetView(filters=kept), "night-a100", "gpu<20")
     assert view.filters == {"night-a100": "gpu<20"}, "one name in another case is no second one"
     assert with_filter(view, "NIGHT-A100", None).filters == {}
     with pytest.raises(FilterError, match="no filter is kept as Gone; there are: @Night-A100"):
-        parse("@Gone", kept)
+        parse_filter("@Gone", kept)
     own = {"Self": "@sELF"}
     with pytest.raises(FilterError, match="no filter is kept as sELF"):
-        parse("@self", own)
+        parse_filter("@self", own)
 
 
 STATE = FleetState((running_box(), warn_box(), trouble_box(), stale_box()), (), NOW)
@@ -158,7 +162,7 @@ async def test_the_header_counts_what_is_shown_and_a_wrong_term_is_said_beside_i
         screen = app.screen
         assert isinstance(screen, FleetScreen)
         table = screen.query_one(FleetTable)
-        assert table.names == [], "a word that stands nowhere"
+        assert table.row_names == [], "a word that stands nowhere"
         assert "0 of 4 shown" in screen_text(app).splitlines()[0]
         assert "no box matches gpu" in screen_text(app)
         await pilot.press("less_than_sign")
@@ -168,15 +172,17 @@ async def test_the_header_counts_what_is_shown_and_a_wrong_term_is_said_beside_i
         await pilot.press("5", "0")
         await settle(pilot)
         assert screen.query_one(EntryNote).size.width == 0
-        assert table.names == ["vast-demo"]
+        assert table.row_names == ["vast-demo"]
         assert "1 of 4 shown" in screen_text(app).splitlines()[0]
         await pilot.press("x", "enter")
         await settle(pilot)
         assert "gpu<50x: gpu is a percentage" in screen_text(app).splitlines()[-2]
-        assert table.names == ["vast-demo"], "the filter before it holds on, and the header says so"
+        assert table.row_names == ["vast-demo"], (
+            "the filter before it holds on, and the header says so"
+        )
         await pilot.press("escape")
         await settle(pilot)
-        assert len(table.names) == 4
+        assert len(table.row_names) == 4
         assert "shown" not in screen_text(app).splitlines()[0]
 
 
@@ -185,7 +191,7 @@ async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -
     async with running(STATE, keys=keys) as (app, pilot, _):
         await settle(pilot)
         assert "kept as @Low" in screen_text(app)
-        assert app.screen.query_one(FleetTable).names == ["vast-demo"]
+        assert app.screen.query_one(FleetTable).row_names == ["vast-demo"]
         await pilot.press("escape", "b", "O")
         await settle(pilot)
         assert "sorted trouble last; O reverses it" in screen_text(app)
@@ -194,23 +200,23 @@ async def test_kept_filters_and_groups_and_the_order_are_there_the_next_time() -
     async with running(STATE) as (app, pilot, _):
         await settle(pilot)
         table = app.screen.query_one(FleetTable)
-        assert table.names == ["autodl-demo", "lab-a100-2", "runpod-demo", "vast-demo"], (
+        assert table.row_names == ["autodl-demo", "lab-a100-2", "runpod-demo", "vast-demo"], (
             "no filter is on"
         )
         assert "▾ AutoDL  1 box  ● 1" in screen_text(app)
         await pilot.press("F")
         await settle(pilot)
-        assert table.names == ["vast-demo"]
+        assert table.row_names == ["vast-demo"]
         assert "@Low  gpu<50" in screen_text(app)
         await pilot.press("F")
         await settle(pilot)
-        assert len(table.names) == 4
+        assert len(table.row_names) == 4
         await pilot.press("slash", "at", *"lOW", "enter")
         await settle(pilot)
-        assert table.names == ["vast-demo"]
+        assert table.row_names == ["vast-demo"]
         await pilot.press("F")
         await settle(pilot)
-        assert len(table.names) == 4, "it was the last one"
+        assert len(table.row_names) == 4, "it was the last one"
         await pilot.press("slash", *"drop", "colon", *"low", "enter")
         await settle(pilot)
         assert "@Low is no longer kept" in screen_text(app)
@@ -241,10 +247,10 @@ def test_the_worst_card_is_what_is_filtered_and_sorted_by(
         msgspec.structs.replace(box, sample=msgspec.structs.replace(sample(), gpus=gpus)), "RunPod"
     )
     one = row(running_box("one"), "RunPod")
-    assert values()["gpu"].read(eight) == worst
-    assert bool(matching([eight], parse("gpu<50")).rows) == (worst < 50)
+    assert filter_values()["gpu"].read(eight) == worst
+    assert bool(filter_rows([eight], parse_filter("gpu<50")).rows) == (worst < 50)
     if worst < 50:
-        assert [each.name for each in ordered([one, eight], Order("gpu"))] == ["eight", "one"]
+        assert [each.name for each in sort_rows([one, eight], SortOrder("gpu"))] == ["eight", "one"]
 
 
 def test_cards_that_say_nothing_are_not_at_zero() -> None:
@@ -255,5 +261,5 @@ def test_cards_that_say_nothing_are_not_at_zero() -> None:
         ),
         "RunPod",
     )
-    assert values()["gpu"].read(silent) is None
-    assert not matching([silent], parse("gpu<50")).rows
+    assert filter_values()["gpu"].read(silent) is None
+    assert not filter_rows([silent], parse_filter("gpu<50")).rows

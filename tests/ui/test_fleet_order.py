@@ -13,14 +13,14 @@ from rgt_tui.health import ClockReading
 from rgt_tui.model import (
     Alert,
     AutostopReading,
+    BoxHealth,
     BoxState,
     ClockMode,
     FleetState,
-    Health,
     Lifecycle,
-    Link,
+    LinkState,
 )
-from rgt_tui.ui import ASCII, UNICODE, assess, glyphs, mark, standing
+from rgt_tui.ui import ASCII, UNICODE, assess_box, current_glyphs, health_mark, status_label
 from rgt_tui.ui.screens import FleetScreen
 from rgt_tui.ui.widgets import Tone, text_of
 from rgt_tui.ui.widgets.fleet_rows import (
@@ -28,25 +28,25 @@ from rgt_tui.ui.widgets.fleet_rows import (
     FILE,
     GROUPS,
     Arrangement,
-    Column,
+    FleetColumn,
+    FleetRow,
     FleetTable,
     FleetView,
-    Order,
-    Row,
+    SortOrder,
     Unreadable,
     can_sort,
+    choose_columns,
     clock_cells,
+    draw_heading,
+    filter_rows,
+    find_odd_cards,
     gpu_cell,
-    grouped,
-    heading,
-    keep_view,
-    layout,
-    matching,
-    odd_cards,
-    ordered,
-    parse,
+    group_rows,
+    parse_filter,
     read_view,
     row_line,
+    save_view,
+    sort_rows,
     state_cell,
     view_path,
     with_arrangement,
@@ -72,11 +72,11 @@ from tests.ui.test_fast_keys import wait_for
 replace = msgspec.structs.replace
 
 
-def row(box: BoxState, platform: str = "AutoDL") -> Row:
-    return Row(box, assess(box, NOW), (), platform, NOW)
+def row(box: BoxState, platform: str = "AutoDL") -> FleetRow:
+    return FleetRow(box, assess_box(box, NOW), (), platform, NOW)
 
 
-def rows(count: int = 16) -> list[Row]:
+def rows(count: int = 16) -> list[FleetRow]:
     return [row(box) for box in many_boxes(count).boxes]
 
 
@@ -88,12 +88,12 @@ KEYS = [column.key for column in COLUMNS if can_sort(column.key)] + [FILE]
 def test_every_order_keeps_every_row_and_leaves_what_is_equal_where_it_was(key: str) -> None:
     made = rows()
     for flipped in (False, True):
-        once = ordered(made, Order(key, flipped))
+        once = sort_rows(made, SortOrder(key, flipped))
         assert sorted(one.name for one in once) == sorted(one.name for one in made)
         if key != FILE:
-            again = ordered(list(reversed(made)), Order(key, flipped))
+            again = sort_rows(list(reversed(made)), SortOrder(key, flipped))
             assert [one.name for one in again] == [one.name for one in once], "whatever came first"
-        assert Order(key, flipped).words != Order(key, not flipped).words
+        assert SortOrder(key, flipped).order_text != SortOrder(key, not flipped).order_text
 
 
 def test_all_columns_but_the_words_can_be_sorted_by() -> None:
@@ -108,10 +108,10 @@ def test_most_first_least_first_and_what_nobody_knows_last() -> None:
     none = row(replace(running_box("c"), meter=meter(None)))
     yuan = row(replace(running_box("d"), meter=meter(2.0, currency="CNY")))
     made = [none, cheap, dear, yuan]
-    assert [one.name for one in ordered(made, Order("rate"))] == ["d", "a", "b", "c"], (
+    assert [one.name for one in sort_rows(made, SortOrder("rate"))] == ["d", "a", "b", "c"], (
         "currencies are not mixed"
     )
-    assert [one.name for one in ordered(made, Order("rate", True))] == ["d", "b", "a", "c"]
+    assert [one.name for one in sort_rows(made, SortOrder("rate", True))] == ["d", "b", "a", "c"]
 
 
 def test_what_changes_every_second_does_not_make_rows_jump() -> None:
@@ -120,7 +120,7 @@ def test_what_changes_every_second_does_not_make_rows_jump() -> None:
             row(replace(running_box(name), sample=sample(gpus=(gpu(util),))))
             for name, util in zip("abc", utils, strict=True)
         ]
-        return [one.name for one in ordered(made, Order("gpu"))]
+        return [one.name for one in sort_rows(made, SortOrder("gpu"))]
 
     assert at(91, 95, 12) == at(97, 92, 18) == ["c", "a", "b"]
 
@@ -128,8 +128,8 @@ def test_what_changes_every_second_does_not_make_rows_jump() -> None:
 @pytest.mark.parametrize("by", list(GROUPS))
 def test_groups_hold_all_rows_and_the_worst_one_is_on_top(by: str) -> None:
     made = [row(box, box.spec.profile) for box in many_boxes(16).boxes]
-    worst = ordered(made, Order())
-    out, heads = grouped(worst, by)
+    worst = sort_rows(made, SortOrder())
+    out, heads = group_rows(worst, by)
     assert sorted(one.name for one in out) == sorted(one.name for one in made)
     assert out[0] is worst[0]
     assert bool(heads) == bool(by)
@@ -140,27 +140,29 @@ def test_groups_hold_all_rows_and_the_worst_one_is_on_top(by: str) -> None:
 def test_what_is_kept_comes_back_and_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
     path = view_path({"XDG_STATE_HOME": str(tmp_path)})
     assert read_view(path) == FleetView()
-    keep_view(
+    save_view(
         path,
         lambda view: with_arrangement(
             view, "/a", lambda one: replace(one, sort="gpu", flipped=True)
         ),
     )
-    kept = keep_view(path, lambda view: with_filter(view, "low", "gpu<50"))
+    kept = save_view(path, lambda view: with_filter(view, "low", "gpu<50"))
     assert (
         read_view(path)
         == kept
         == FleetView(fleets={"/a": Arrangement("gpu", True)}, filters={"low": "gpu<50"})
     )
-    assert kept.of("/a").order == Order("gpu", True)
-    assert kept.of("/b").order == Order(), "what suits one fleet hides the trouble of another"
+    assert kept.arrangement_of("/a").sort_order == SortOrder("gpu", True)
+    assert kept.arrangement_of("/b").sort_order == SortOrder(), (
+        "what suits one fleet hides the trouble of another"
+    )
     assert with_filter(kept, "low", None).filters == {}
-    assert Arrangement(sort="nothing", group="nothing").order == Order()
-    assert Arrangement(sort="nothing", group="nothing").grouping == ""
+    assert Arrangement(sort="nothing", group="nothing").sort_order == SortOrder()
+    assert Arrangement(sort="nothing", group="nothing").valid_grouping == ""
     for damage in (b"{", b"\xff", b'{"version": 7}'):
         path.write_bytes(damage)
         with pytest.raises(Unreadable, match=r"fleet-view\.json"):
-            keep_view(path, lambda view: FleetView())
+            save_view(path, lambda view: FleetView())
         assert path.read_bytes() == damage
 
 
@@ -181,13 +183,13 @@ async def test_trouble_that_an_order_hides_is_counted_and_one_key_shows_it() -> 
         assert "out of sight" not in screen_text(app), "trouble is first"
         screen = app.screen
         assert isinstance(screen, FleetScreen)
-        screen._set_order(Order("name"))
+        screen._set_order(SortOrder("name"))
         await wait_for(pilot, lambda: "out of sight: t" in screen_text(app))
         assert "3 out of sight: t" in screen_text(app)
         await pilot.press("t")
         await wait_for(pilot, lambda: "out of sight" not in screen_text(app))
         table = screen.query_one(FleetTable)
-        assert table.names[0] == table.picked
+        assert table.row_names[0] == table.picked_key
 
 
 async def test_an_order_is_kept_for_its_own_fleet_alone(state_home: Path) -> None:
@@ -199,17 +201,17 @@ async def test_an_order_is_kept_for_its_own_fleet_alone(state_home: Path) -> Non
     for fleet, sort in ((FakeFleet(many_boxes(3)), "gpu"), (other, "state")):
         screen = FleetScreen(fleet)
         screen._view = read_view(path)
-        assert screen._arrangement.order.key == sort
+        assert screen._arrangement.sort_order.key == sort
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 119, 120, 200])
 @pytest.mark.parametrize("key", [column.key for column in COLUMNS if can_sort(column.key)])
 def test_what_is_sorted_by_is_shown_and_the_table_stays_in_its_width(width: int, key: str) -> None:
-    columns = layout(width, 30, 6, key)
+    columns = choose_columns(width, 30, 6, key)
     assert key in [column.key for column, _ in columns]
     assert 2 + sum(cells + 1 for _, cells in columns) <= width
-    made = text_of(heading(columns, key, rising=True))
-    assert made.count(glyphs().rising) == 1 and len(made) <= width
+    made = text_of(draw_heading(columns, key, rising=True))
+    assert made.count(current_glyphs().rising) == 1 and len(made) <= width
     assert next(column.title.strip() for column in COLUMNS if column.key == key) in made, (
         "no title is cut"
     )
@@ -240,7 +242,7 @@ async def test_headings_are_no_rows() -> None:
         for _ in range(29):
             await pilot.press("j")
         await settle(pilot)
-        assert table.picked == table.names[-1]
+        assert table.picked_key == table.row_names[-1]
         assert table.selected_line() is not None
         assert "/30 " in screen_text(app)
         await pilot.press("g")
@@ -248,12 +250,14 @@ async def test_headings_are_no_rows() -> None:
         assert table.selected_line() == 2, "the heading of the first group is in sight, too"
         await pilot.click(FleetTable, offset=(10, 1))
         await settle(pilot)
-        assert table.picked == table.names[0], "a click on a heading chooses nothing"
+        assert table.picked_key == table.row_names[0], "a click on a heading chooses nothing"
 
 
 def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
     stopped = replace(
-        running_box(), link=Link.UNREACHABLE, meter=replace(meter(), lifecycle=Lifecycle.STOPPED)
+        running_box(),
+        link=LinkState.UNREACHABLE,
+        meter=replace(meter(), lifecycle=Lifecycle.STOPPED),
     )
     boxes = [
         running_box(),
@@ -261,7 +265,7 @@ def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
         lost_box(),
         warn_box(),
         trouble_box(),
-        replace(running_box(), link=Link.PAUSED),
+        replace(running_box(), link=LinkState.PAUSED),
         replace(running_box(), limited=("no Python",)),
         replace(stopped),
         replace(stopped, meter=replace(meter(), lifecycle=Lifecycle.GONE)),
@@ -271,7 +275,7 @@ def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
             sample=sample(),
         ),
     ]
-    told = [standing(box, assess(box, NOW)) for box in boxes]
+    told = [status_label(box, assess_box(box, NOW)) for box in boxes]
     assert len({glyph for glyph, _, _ in told}) >= 9
     assert len({word for _, word, _ in told}) >= 9
     assert [word for _, word, _ in told[5:9]] == ["paused", "limited", "stopped", "gone"]
@@ -292,14 +296,14 @@ def test_each_state_has_a_glyph_and_a_word_of_its_own() -> None:
         ]
         assert len(set(marks)) == len(marks)
         assert all(len(one) == 1 for one in marks)
-    assert mark(Health.STALE) != mark(Health.UNREACHABLE)
+    assert health_mark(BoxHealth.STALE) != health_mark(BoxHealth.UNREACHABLE)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_stale_and_unreachable_differ_in_glyph_word_and_order_at_every_width(width: int) -> None:
-    made = ordered([row(stale_box("b")), row(lost_box("c")), row(running_box("a"))], Order())
+    made = sort_rows([row(stale_box("b")), row(lost_box("c")), row(running_box("a"))], SortOrder())
     assert [one.name for one in made] == ["c", "b", "a"]
-    lost, stale = (text_of(row_line(one, layout(width, 4))) for one in made[:2])
+    lost, stale = (text_of(row_line(one, choose_columns(width, 4))) for one in made[:2])
     assert "⊘ c" in lost and "unreachable" in lost and "◌" not in lost
     assert "◌ b" in stale and "stale" in stale and "⊘" not in stale
 
@@ -330,8 +334,8 @@ def test_one_bad_card_of_eight_is_seen(width: int, sim: bool) -> None:
     assert "1/8◇" in text and Tone.WARN in tones
     text, tones = cell(*well, replace(idle, util=97.0))
     assert "/8" not in text and "97%" in text
-    assert odd_cards([idle, idle]) is None, "all idle is not one that stands out"
-    assert odd_cards([]) is None
+    assert find_odd_cards([idle, idle]) is None, "all idle is not one that stands out"
+    assert find_odd_cards([]) is None
     if width >= 16 and not sim:
         assert "97%" in cell(*well, dead)[0] or "85%" in cell(*well, dead)[0]
 
@@ -339,16 +343,16 @@ def test_one_bad_card_of_eight_is_seen(width: int, sim: bool) -> None:
 @pytest.mark.parametrize("width", [80, 140, 200, 300])
 def test_names_are_shown_up_to_their_length_where_there_is_room(width: int) -> None:
     name = "gpu-worker-eu-central-17"
-    made = text_of(row_line(row(running_box(name)), layout(width, len(name))))
+    made = text_of(row_line(row(running_box(name)), choose_columns(width, len(name))))
     assert (name in made) == (width >= 140), made
-    assert len(text_of(row_line(row(running_box(name)), layout(width, len(name))))) <= width
+    assert len(text_of(row_line(row(running_box(name)), choose_columns(width, len(name))))) <= width
 
 
 def test_wide_tables_have_more_columns_and_not_wider_bars() -> None:
-    made = text_of(row_line(row(running_box()), layout(240, 12)))
+    made = text_of(row_line(row(running_box()), choose_columns(240, 12)))
     for part in ("71°", "398W", "31m58", "¥0.60"):
         assert part in made
-    assert {column.key: width for column, width in layout(300, 12)}["vram"] == 6
+    assert {column.key: width for column, width in choose_columns(300, 12)}["vram"] == 6
 
 
 def test_a_box_that_stops_itself_soon_is_sorted_and_filtered_by_that() -> None:
@@ -360,8 +364,8 @@ def test_a_box_that_stops_itself_soon_is_sorted_and_filtered_by_that() -> None:
         row(replace(running_box("b"), sample=soon)),
         row(running_box("c")),
     ]
-    assert [one.name for one in ordered(made, Order("clock"))] == ["b", "a", "c"]
-    assert [one.name for one in matching(made, parse("clock<10m")).rows] == ["b"]
+    assert [one.name for one in sort_rows(made, SortOrder("clock"))] == ["b", "a", "c"]
+    assert [one.name for one in filter_rows(made, parse_filter("clock<10m")).rows] == ["b"]
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)], ids=str)
@@ -375,12 +379,15 @@ async def test_where_one_is_among_many_boxes_covers_no_title(size: tuple[int, in
             top, count = table._top + 1, table.size.height - 1
             titles = screen_text(app).splitlines()[1]
             assert f"{top}-{top + count - 1}/200" in titles
-            for column, _ in table.columns:
+            for column, _ in table.shown_columns:
                 assert column.key == "name" or column.title in titles, titles
 
 
 def test_the_clock_is_as_wide_as_what_it_says_and_the_alerts_have_the_rest() -> None:
-    bare, named = dict(_by_key(layout(200, 11, 1))), dict(_by_key(layout(200, 11, 18)))
+    bare, named = (
+        dict(_by_key(choose_columns(200, 11, 1))),
+        dict(_by_key(choose_columns(200, 11, 18))),
+    )
     assert (bare["clock"], named["clock"]) == (BY_KEY["clock"].width, 18)
     assert bare["why"] == named["why"] + 18 - BY_KEY["clock"].width
     assert sum(width + 1 for width in bare.values()) == sum(width + 1 for width in named.values())
@@ -397,5 +404,5 @@ def test_the_clock_is_as_wide_as_what_it_says_and_the_alerts_have_the_rest() -> 
     assert clock_cells(without._replace(clocks=(reading,))) == len("5d 0h auto-release")
 
 
-def _by_key(columns: Sequence[tuple[Column, int]]) -> list[tuple[str, int]]:
+def _by_key(columns: Sequence[tuple[FleetColumn, int]]) -> list[tuple[str, int]]:
     return [(column.key, width) for column, width in columns]

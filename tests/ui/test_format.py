@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Amount, clean
-from rgt_tui.ui import ASCII, UNICODE, choose
+from rgt_tui.model import MoneyAmount, clean_text
+from rgt_tui.ui import ASCII, UNICODE, choose_glyphs
 from rgt_tui.ui import notation as f
 
 
@@ -51,7 +51,7 @@ def test_compact_time_is_short(seconds: float) -> None:
     ],
 )
 def test_percent_never_rounds_to_full_or_empty(value: float | None, text: str) -> None:
-    assert f.percent(value) == text
+    assert f.percent_or_dash(value) == text
 
 
 @pytest.mark.parametrize(
@@ -66,25 +66,25 @@ def test_percent_never_rounds_to_full_or_empty(value: float | None, text: str) -
     ],
 )
 def test_size(count: int | None, text: str) -> None:
-    assert f.size(count) == text
+    assert f.size_or_dash(count) == text
 
 
 def test_memory_is_counted_as_the_kernel_counts_it() -> None:
-    assert [f.memory(count) for count in (None, 4 << 30)] == ["–", "4.0 GiB"]
+    assert [f.memory_or_dash(count) for count in (None, 4 << 30)] == ["–", "4.0 GiB"]
     assert "".join(f.gib_of(16.9 * (1 << 30), 24 << 30)) == "16.9/24 GiB"
     assert "".join(f.gib_of(None, None)) == "–/– GiB"
 
 
 def test_money_has_its_currency_and_unknown_is_not_free() -> None:
-    assert f.money(1.11) == "$1.11"
-    assert f.money(5.12, "CNY") == "¥5.12"
-    assert f.money(7, "PLN") == "7.00 PLN"
-    assert f.money(None) == "–"
-    assert f.money(0.004) == "<$0.01"
-    assert f.money(0.0) == "$0.00"
-    assert f.money(0.5055, "USD", True) == "≥ $0.50"
-    assert f.known(None) == "–"
-    assert f.known(Amount(0.5, at_least=True)) == "≥ $0.50"
+    assert f.money_or_dash(1.11) == "$1.11"
+    assert f.money_or_dash(5.12, "CNY") == "¥5.12"
+    assert f.money_or_dash(7, "PLN") == "7.00 PLN"
+    assert f.money_or_dash(None) == "–"
+    assert f.money_or_dash(0.004) == "<$0.01"
+    assert f.money_or_dash(0.0) == "$0.00"
+    assert f.money_or_dash(0.5055, "USD", True) == "≥ $0.50"
+    assert f.amount_or_dash(None) == "–"
+    assert f.amount_or_dash(MoneyAmount(0.5, at_least=True)) == "≥ $0.50"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_money_has_its_currency_and_unknown_is_not_free() -> None:
     [(None, "–"), (1.2844, "1.284"), (math.nan, "NaN"), (-math.inf, "-inf"), (3e-7, "3.0e-7")],
 )
 def test_number(value: float | None, text: str) -> None:
-    assert f.number(value) == text
+    assert f.number_or_dash(value) == text
 
 
 HOSTILE = (
@@ -113,12 +113,12 @@ HOSTILE = (
 
 @pytest.mark.parametrize(("text", "cleaned"), HOSTILE)
 def test_clean(text: str, cleaned: str) -> None:
-    assert clean(text) == cleaned
+    assert clean_text(text) == cleaned
 
 
 @given(st.text())
 def test_clean_leaves_no_control_character(text: str) -> None:
-    assert all(ord(c) >= 32 and not 0x7F <= ord(c) <= 0x9F for c in clean(text))
+    assert all(ord(c) >= 32 and not 0x7F <= ord(c) <= 0x9F for c in clean_text(text))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_clean_leaves_no_control_character(text: str) -> None:
 def test_glyphs_are_chosen_by_the_terminal(
     environ: dict[str, str], encoding: str, expected: object
 ) -> None:
-    assert choose(environ, encoding) is expected
+    assert choose_glyphs(environ, encoding) is expected
 
 
 def test_ascii_glyphs_are_ascii_and_complete() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model import FoundRun, Meter, Resume, RunState, Series
-from rgt_tui.ui.widgets import Tone, clip, text_of
+from rgt_tui.model import FoundRun, Meter, RunResume, RunState, Series
+from rgt_tui.ui.widgets import Tone, clip_line, text_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from tests.ui.fakes import NOW, running_box
 
@@ -23,7 +23,7 @@ def lines(*found: FoundRun, runs: tuple[RunState, ...] = ()) -> list[str]:
     box = msgspec.structs.replace(
         running_box("a"), queues=(), runs=runs, found=found, clock_skew=0.0, meter=Meter()
     )
-    return [text_of(clip(made, 100)).rstrip() for made in queue_lines(box, 100, NOW)]
+    return [text_of(clip_line(made, 100)).rstrip() for made in queue_lines(box, 100, NOW)]
 
 
 def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:
@@ -96,7 +96,7 @@ def test_how_long_it_takes_is_told_where_its_steps_are_its_own(
     run = RunState("exp/train.py", step=30, total_steps=300, series={"loss": curve})
     (only,) = lines(RUN, runs=(run,))
     assert f"{expected}  tmux" in only
-    resumed = msgspec.structs.replace(run, resumes=(Resume(step=10, reason="", index=1),))
+    resumed = msgspec.structs.replace(run, resumes=(RunResume(step=10, reason="", index=1),))
     assert "2m05  tmux" in lines(RUN, runs=(resumed,))[0]
     unknown = msgspec.structs.replace(run, total_steps=None)
     assert "2m05  tmux" in lines(RUN, runs=(unknown,))[0]

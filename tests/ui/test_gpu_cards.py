@@ -5,27 +5,27 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model import BoxState, Gpu, GpuHolder, MigSlice, cleaned
+from rgt_tui.model import BoxState, GpuHolder, GpuReading, MigSlice, clean_decoded
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui import assess
+from rgt_tui.ui import assess_box
 from rgt_tui.ui.widgets import (
     Line,
     Tone,
     gpu_sections,
+    is_pcie_narrow,
     links_down,
-    narrow,
     text_of,
     vitals_sections,
     width_of,
     worst_first,
 )
-from rgt_tui.ui.widgets.fleet_rows import Row, power_cell, vram_cell
+from rgt_tui.ui.widgets.fleet_rows import FleetRow, power_cell, vram_cell
 from tests.ui.fakes import GIB, NOW, running_box, sample
 
 
-def card(index: int, **changes: object) -> Gpu:
+def card(index: int, **changes: object) -> GpuReading:
     """An H100 under load, as NVML tells of it."""
-    healthy = Gpu(
+    healthy = GpuReading(
         index=index,
         name="NVIDIA H100 80GB HBM3",
         util=95,
@@ -49,7 +49,7 @@ def card(index: int, **changes: object) -> Gpu:
     return msgspec.structs.replace(healthy, **changes)
 
 
-def box_of(*gpus: Gpu) -> BoxState:
+def box_of(*gpus: GpuReading) -> BoxState:
     shown = msgspec.structs.replace(sample(), gpus=gpus)
     return msgspec.structs.replace(running_box(), sample=shown)
 
@@ -90,7 +90,9 @@ def test_one_card_says_each_figure_against_its_limit() -> None:
 
 
 def test_what_the_driver_does_not_tell_is_left_out() -> None:
-    text = "\n".join(shown(box_of(Gpu(index=0, name="X", temp_c=50, power_w=90, clock_mhz=900))))
+    text = "\n".join(
+        shown(box_of(GpuReading(index=0, name="X", temp_c=50, power_w=90, clock_mhz=900)))
+    )
     assert "50 °C" in text and "90 W" in text and "900 MHz" in text
     for words in ("/", "PCIe", "NVLink", "ECC", "MIG", "0%"):
         assert words not in text.replace("–/– G", ""), words
@@ -147,7 +149,7 @@ def test_a_power_cap_alone_is_said_calmly() -> None:
 
 
 def test_links_that_idle_or_were_never_bridged_are_no_fault_and_missing_ones_are() -> None:
-    assert not narrow(card(0, pcie_gen=1)) and narrow(card(0, pcie_width=4))
+    assert not is_pcie_narrow(card(0, pcie_gen=1)) and is_pcie_narrow(card(0, pcie_width=4))
     assert not links_down(card(0, nvlinks_up=0)) and links_down(card(0, nvlinks_up=17))
     assert "PCIe 1 of 5 ×16" in "\n".join(shown(box_of(card(0, pcie_gen=1))))
     (part,) = gpu_sections(box_of(card(0, nvlinks_up=17)), 44)
@@ -176,7 +178,7 @@ def test_names_and_reasons_are_hostile_text_and_bounded() -> None:
         orphans=(GpuHolder(pid=7, started=0.0, cmd="[b]\x1b]0;t\x07" + "x" * 300),),
         mig=tuple(MigSlice(name="y" * 500) for _ in range(99)),
     )
-    parts = gpu_sections(box_of(cleaned(bad)), 44)
+    parts = gpu_sections(box_of(clean_decoded(bad)), 44)
     text = text_of(parts[0].title) + "\n".join(text_of(made) for made in parts[0].body)
     assert "[red]x" in text and "\x1b" not in text and "\x07" not in text
     assert len(parts[0].body) < 40 and all(width_of(made) <= 44 for made in parts[0].body)
@@ -186,7 +188,7 @@ def test_names_and_reasons_are_hostile_text_and_bounded() -> None:
 
 def test_a_card_that_was_lost_from_the_start_is_no_other_kind_of_card() -> None:
     """Nobody could ask it for its name: the driver's index is all that is known of it."""
-    gpus = [*(card(i) for i in range(7)), Gpu(index=7, name="GPU", error="GPU is lost")]
+    gpus = [*(card(i) for i in range(7)), GpuReading(index=7, name="GPU", error="GPU is lost")]
     (part,) = gpu_sections(box_of(*gpus), 80)
     assert text_of(part.title) == "GPU ×8  NVIDIA H100 80GB HBM3"
     assert text_of(gpu_sections(box_of(*(gpus[7:] * 3)), 80)[0].title) == "GPU ×3  GPU"
@@ -217,14 +219,14 @@ def test_the_fleet_sums_up_what_the_cards_tell() -> None:
     """Of eight cards a dead one and one without a power reading take nothing away from what the others say."""
     gpus = [card(i) for i in range(8)]
 
-    def cells(*gpus: Gpu) -> tuple[str, str]:
+    def cells(*gpus: GpuReading) -> tuple[str, str]:
         box = box_of(*gpus)
-        row = Row(box, assess(box, NOW), (), "x")
+        row = FleetRow(box, assess_box(box, NOW), (), "x")
         return text_of(power_cell(row, 5)).strip(), text_of(vram_cell(row, 6))
 
     whole = "━━━━╸·"
     assert cells(*gpus) == ("4896W", whole)
-    gpus[4] = Gpu(index=4, name="GPU", error="GPU is lost")
+    gpus[4] = GpuReading(index=4, name="GPU", error="GPU is lost")
     assert cells(*gpus) == ("4284W", whole)
     gpus[5] = card(5, power_w=None)
     assert cells(*gpus) == ("≥3672", whole)

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.model import Finding, FleetState, Link, Severity
+from rgt_tui.model import Finding, FleetState, LinkState, Severity
 from rgt_tui.ui import legend_of
 from rgt_tui.ui.screens import FleetScreen, HandbookScreen, list_rows, page_sections
-from rgt_tui.ui.widgets import Pane, SelectableList, Tone, finding_lines, text_of, wrapped
+from rgt_tui.ui.widgets import Pane, SelectableList, Tone, finding_lines, text_of, wrap_text
 from tests.ui.fakes import NOW, demo_state
 from tests.ui.snap import running, screen_text, settle
 
@@ -27,7 +27,7 @@ def page_text(screen: HandbookScreen) -> str:
 
 
 def picked(screen: HandbookScreen) -> str:
-    page = screen.picked
+    page = screen.picked_page
     return "" if page is None else page.id
 
 
@@ -71,7 +71,7 @@ async def test_what_a_box_showed_when_it_was_last_seen_is_not_called_now() -> No
     boxes = {box.spec.name: box for box in demo_state().boxes}
     vast = boxes["vast-demo"]
     lost = msgspec.structs.replace(
-        vast, link=Link.UNREACHABLE, reason="timed out", sample_at=NOW - 200, since=NOW - 200
+        vast, link=LinkState.UNREACHABLE, reason="timed out", sample_at=NOW - 200, since=NOW - 200
     )
     async with running(FleetState((lost,), (), NOW), size=(200, 50), keys=("H",)) as (
         app,
@@ -114,18 +114,18 @@ def test_a_severity_has_one_glyph_on_its_page_in_its_diagnosis_and_in_the_help(
     severity: Severity, glyph: str, tone: Tone
 ) -> None:
     page = next(page for page in shipped_pages().values() if page.severity is severity)
-    assert page_sections(page, (), 80)[0].body[len(wrapped(page.title, 80))][0] == (
+    assert page_sections(page, (), 80)[0].body[len(wrap_text(page.title, 80))][0] == (
         f"{glyph} {severity}",
         tone,
     )
     listed = SelectableList[str](id="pages")
-    listed.show(list_rows((page,), {page.id: True}), ())
+    listed.show_rows(list_rows((page,), {page.id: True}), ())
     assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", tone)
-    listed.show(list_rows((page,), {page.id: False}), ())
+    listed.show_rows(list_rows((page,), {page.id: False}), ())
     assert listed.make_lines(80, 1)[0][0] == (f" {glyph} ", Tone.DIM), (
         "it was seen, and nobody sees it now"
     )
-    listed.show(list_rows((page,), {}), ())
+    listed.show_rows(list_rows((page,), {}), ())
     assert glyph not in text_of(listed.make_lines(80, 1)[0]), "no box shows it now"
     finding = Finding(page.id, page.title, severity, "a thing", "the proof", "log")
     assert finding_lines(finding, 80, 0.0)[0][0] == (f"{glyph} a thing", tone)

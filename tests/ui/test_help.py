@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from textual.app import App
 
-from rgt_tui.model import FleetState, Health
+from rgt_tui.model import BoxHealth, FleetState
 from rgt_tui.recordings import FULL, ReplayFleet
 from rgt_tui.ui import (
     APP,
@@ -17,24 +17,24 @@ from rgt_tui.ui import (
     SCREEN,
     SCREENS,
     RgtApp,
-    bindings,
-    clashes,
+    build_bindings,
     commands_by_screen,
+    find_clashes,
     key_name,
     keys_page,
     legend_of,
-    states,
+    state_legend,
 )
 from rgt_tui.ui.screens import FleetAwareScreen, FleetScreen, HelpPanel, HelpScreen, key_rows
 from rgt_tui.ui.screens.help import row_lines
 from rgt_tui.ui.widgets import layout_keys, text_of
 from rgt_tui.ui.widgets.fleet_rows import (
     COLUMNS,
-    Column,
+    FilterUnit,
+    FilterValue,
+    FleetColumn,
     FleetTable,
-    Unit,
-    Value,
-    layout,
+    choose_columns,
     name_cell,
 )
 from tests.ui.fakes import NOW, FakeFleet
@@ -57,8 +57,8 @@ FORBIDDEN = {
 
 
 def test_no_key_means_two_things_on_one_screen() -> None:
-    assert clashes(commands_by_screen(), {}) == []
-    assert clashes([("Fleet", ())], {"screen.back": ("y",)}) == [
+    assert find_clashes(commands_by_screen(), {}) == []
+    assert find_clashes([("Fleet", ())], {"screen.back": ("y",)}) == [
         ("Fleet", "y", "screen.back", "screen.copy")
     ]
     for title, commands in commands_by_screen():
@@ -101,7 +101,7 @@ def test_ids_are_unique_and_help_is_a_sentence() -> None:
 
 
 def test_bindings_carry_the_ids_of_their_commands() -> None:
-    made = bindings(APP)
+    made = build_bindings(APP)
     assert [getattr(binding, "id", None) for binding in made] == [command.id for command in APP]
 
 
@@ -180,7 +180,9 @@ async def test_help_says_what_works_now_and_nothing_else(place: str) -> None:
         assert isinstance(below, FleetAwareScreen)
         await pilot.press("question_mark")
         await settle(pilot)
-        shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
+        shown = {
+            row.command.id for row in app.screen.query_one(HelpPanel).shown_rows if row.command
+        }
         assert shown == {
             command.id for command in below.commands() if below.why_not(command) is None
         }
@@ -195,7 +197,9 @@ async def test_help_without_a_box_and_in_a_replay() -> None:
         _,
         __,
     ):
-        shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
+        shown = {
+            row.command.id for row in app.screen.query_one(HelpPanel).shown_rows if row.command
+        }
         assert not shown & {command.id for command in BOX_TARGET} and "fleet.open" not in shown
         assert {"box.alerts", "box.handbook", "app.quit"} <= shown
         assert "D tear down" not in screen_text(app)
@@ -207,7 +211,9 @@ async def test_help_without_a_box_and_in_a_replay() -> None:
         await settle(pilot)
         await pilot.press("question_mark")
         await settle(pilot)
-        shown = {row.command.id for row in app.screen.query_one(HelpPanel).rows if row.command}
+        shown = {
+            row.command.id for row in app.screen.query_one(HelpPanel).shown_rows if row.command
+        }
         assert {command.id for command in REPLAY} <= shown
         assert not shown & {"box.teardown", "box.pause", "box.connect"}
 
@@ -215,22 +221,24 @@ async def test_help_without_a_box_and_in_a_replay() -> None:
 def test_the_legend_explains_every_column_and_every_state() -> None:
     rows = {row.mark: row.means for _, part in legend_of("fleet") for row in part}
     assert all(column.title.strip() in rows for column in COLUMNS)
-    assert len(states()) == len(Health)
-    words = [row.means.partition(":")[0] for row in states()]
-    assert words == [health.value for health in Health], "each says its word: colour is never alone"
+    assert len(state_legend()) == len(BoxHealth)
+    words = [row.means.partition(":")[0] for row in state_legend()]
+    assert words == [health.value for health in BoxHealth], (
+        "each says its word: colour is never alone"
+    )
 
 
 async def test_a_column_added_in_one_place_is_sorted_filtered_and_explained() -> None:
-    letters = Value(lambda row: float(len(row.name)), Unit.PLAIN, "letters of its name")
-    added = Column("letters", "abc", 3, 0, name_cell, "how long its name is", letters)
+    letters = FilterValue(lambda row: float(len(row.name)), FilterUnit.PLAIN, "letters of its name")
+    added = FleetColumn("letters", "abc", 3, 0, name_cell, "how long its name is", letters)
     COLUMNS.insert(-1, added)
-    layout.cache_clear()
+    choose_columns.cache_clear()
     try:
         async with running(size=(200, 50), keys=("question_mark",)) as (app, pilot, _):
             assert "how long its name is" in screen_text(app)
             await pilot.press("escape", "slash", *"letters>9", "enter")
             await settle(pilot)
-            names = app.screen.query_one(FleetTable).names
+            names = app.screen.query_one(FleetTable).row_names
             assert names and all(len(name) > 9 for name in names)
             await pilot.press("escape", *["o"] * (COLUMNS.index(added) - 1))
             await settle(pilot)
@@ -238,7 +246,7 @@ async def test_a_column_added_in_one_place_is_sorted_filtered_and_explained() ->
             assert " abc▾" in screen_text(app) or "▾abc" in screen_text(app)
     finally:
         COLUMNS.remove(added)
-        layout.cache_clear()
+        choose_columns.cache_clear()
 
 
 def test_the_page_of_the_fleet_lists_the_columns_as_the_help_does() -> None:

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import pytest
 
-from rgt_tui.model import FleetEvent, FleetState, Happening, Happenings, Spend, Wanted
-from rgt_tui.ui import AWAY_S, Visits, day_of, idle_since, keep_looks, looked_path, read_looks
-from rgt_tui.ui.widgets import clip, text_of
+from rgt_tui.model import EventFilter, FleetEvent, FleetSpend, FleetState, Happening, Happenings
+from rgt_tui.ui import (
+    AWAY_S,
+    UserVisits,
+    day_of,
+    idle_since,
+    read_visits,
+    visits_path,
+    write_visits,
+)
+from rgt_tui.ui.widgets import clip_line, text_of
 from rgt_tui.ui.widgets.fleet_rows import (
     MOST_EVENTS,
-    at_hand_from,
-    happened,
+    complete_from,
+    group_events,
     idle_foot,
     since_section,
 )
-from rgt_tui.ui.widgets.fleet_rows.since_lines import Look
+from rgt_tui.ui.widgets.fleet_rows.since_lines import UserActivity
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 
@@ -28,43 +36,47 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 
 
-def visits(*ats: float) -> Visits:
-    found = Visits()
+def visits(*ats: float) -> UserVisits:
+    found = UserVisits()
     for at in ats:
-        found = found.looked(Look(at))
+        found = found.add_activity(UserActivity(at))
     return found
 
 
 def test_looks_close_together_are_one_visit_and_what_counts_is_the_end_of_the_one_before() -> None:
     night = visits(NOW, NOW + AWAY_S - 1)
-    assert night.since(NOW + AWAY_S) is None, "in the first visit there is nothing that came before"
-    away = night.since(NOW + 5 * HOUR)
+    assert night.new_since(NOW + AWAY_S) is None, (
+        "in the first visit there is nothing that came before"
+    )
+    away = night.new_since(NOW + 5 * HOUR)
     assert away is not None and away.at == NOW + AWAY_S - 1, (
         "told before the first key of the morning, too"
     )
-    morning = night.looked(Look(NOW + 5 * HOUR)).looked(Look(NOW + 5 * HOUR + 60))
-    assert morning.since(NOW + 5 * HOUR + 61) == away, "it stays for as long as the visit lasts"
-    gone = morning.since(NOW + 9 * HOUR)
+    morning = night.add_activity(UserActivity(NOW + 5 * HOUR)).add_activity(
+        UserActivity(NOW + 5 * HOUR + 60)
+    )
+    assert morning.new_since(NOW + 5 * HOUR + 61) == away, "it stays for as long as the visit lasts"
+    gone = morning.new_since(NOW + 9 * HOUR)
     assert gone is not None and gone.at == NOW + 5 * HOUR + 60
 
 
 def test_what_is_kept_is_read_again_and_a_damaged_file_is_no_look(tmp_path: Path) -> None:
-    path = looked_path({"XDG_STATE_HOME": str(tmp_path)})
-    assert read_looks(path).fleets == {}
-    keep_looks(path, "rgt a.toml", visits(NOW))
-    keep_looks(path, "rgt b.toml", visits(NOW + 1))
-    assert set(read_looks(path).fleets) == {"rgt a.toml", "rgt b.toml"}
-    assert read_looks(path).fleets["rgt a.toml"] == visits(NOW)
+    path = visits_path({"XDG_STATE_HOME": str(tmp_path)})
+    assert read_visits(path).fleets == {}
+    write_visits(path, "rgt a.toml", visits(NOW))
+    write_visits(path, "rgt b.toml", visits(NOW + 1))
+    assert set(read_visits(path).fleets) == {"rgt a.toml", "rgt b.toml"}
+    assert read_visits(path).fleets["rgt a.toml"] == visits(NOW)
     for damage in (b"{", b"\xff", b'{"version": 9}', b"[]"):
         path.write_bytes(damage)
-        assert read_looks(path).fleets == {}
-    keep_looks(path, "rgt a.toml", visits(NOW))
+        assert read_visits(path).fleets == {}
+    write_visits(path, "rgt a.toml", visits(NOW))
     assert path.stat().st_mode & 0o077 == 0
 
 
 def test_idle_money_is_the_difference_on_the_same_day_and_a_lower_bound_from_midnight_on() -> None:
-    look = Look(NOW, day_of(NOW), (("USD", 0.30),))
-    spend = Spend(idle_today=(("USD", 0.42), ("CNY", 1.92)))
+    look = UserActivity(NOW, day_of(NOW), (("USD", 0.30),))
+    spend = FleetSpend(idle_today=(("USD", 0.42), ("CNY", 1.92)))
     same = idle_since(look, spend, NOW + 60)
     assert same is not None
     assert [(round(one.value, 2), one.currency, one.at_least) for one in same[0]] == [
@@ -75,7 +87,7 @@ def test_idle_money_is_the_difference_on_the_same_day_and_a_lower_bound_from_mid
     assert later is not None and later[1]
     assert [(one.value, one.at_least) for one in later[0]] == [(0.42, True), (1.92, True)]
     assert idle_since(look, None, NOW) is None
-    assert idle_since(Look(NOW, day_of(NOW)), spend, NOW) is None, (
+    assert idle_since(UserActivity(NOW, day_of(NOW)), spend, NOW) is None, (
         "nobody counted then: no zero is made of it"
     )
     state = FleetState((), (), NOW, spend=spend)
@@ -98,7 +110,7 @@ EVENTS = (
 
 
 def test_the_newest_is_first_and_the_same_is_said_once() -> None:
-    assert [(event.box, count) for event, count in happened(EVENTS, NOW - 200)] == [
+    assert [(event.box, count) for event, count in group_events(EVENTS, NOW - 200)] == [
         ("runpod", 2),
         ("vast", 1),
     ]
@@ -106,17 +118,17 @@ def test_the_newest_is_first_and_the_same_is_said_once() -> None:
 
 @pytest.mark.parametrize("width", [20, 37, 80])
 def test_the_pane_says_since_when_and_what_is_not_kept(width: int) -> None:
-    told = since_section(EVENTS, Look(NOW - 200), NOW - 150, width, NOW, journal=True)
+    told = since_section(EVENTS, UserActivity(NOW - 200), NOW - 150, width, NOW, journal=True)
     text = " ".join(" ".join(text_of(row).split()) for row in told.body)
     assert text_of(told.title).startswith("since your last visit, ")
     assert "✖ vast no inodes left" in text and "preempted ×2" in text and "old" not in text.split()
     assert f"events before {when_began(NOW - 150)} are not kept here: J shows them" in text
     assert text_of(told.hint) == "J"
-    whole = since_section(EVENTS, Look(NOW - 200), NOW - 250, width, NOW, journal=False)
+    whole = since_section(EVENTS, UserActivity(NOW - 200), NOW - 250, width, NOW, journal=False)
     assert "not kept" not in " ".join(text_of(row) for row in whole.body)
     many = EVENTS * (MOST_EVENTS // len(EVENTS))
     short = since_section(
-        many, Look(NOW - 900), at_hand_from(many, NOW - 1000), width, NOW, journal=False
+        many, UserActivity(NOW - 900), complete_from(many, NOW - 1000), width, NOW, journal=False
     )
     assert "not kept" in " ".join(text_of(row) for row in short.body), (
         "what has been pushed out is not silence"
@@ -130,7 +142,7 @@ def when_began(at: float) -> str:
 
 
 def test_an_earlier_state_says_what_it_has() -> None:
-    told = since_section(EVENTS[:2], Look(NOW), NOW, 40, NOW - 100, journal=False)
+    told = since_section(EVENTS[:2], UserActivity(NOW), NOW, 40, NOW - 100, journal=False)
     assert text_of(told.title) == "what happened"
     assert len(told.body) == 2
 
@@ -153,7 +165,7 @@ async def test_who_comes_back_is_told_of_the_time_between_and_the_next_rgt_knows
         assert "since your last visit, 10:02" in screen_text(app), (
             "the key that brings one back does not wipe it"
         )
-    kept = read_looks(state_home / "looked.json").fleets["rgt"]
+    kept = read_visits(state_home / "looked.json").fleets["rgt"]
     assert kept.last is not None and kept.last.at == NOW + 5 * HOUR
     assert kept.before is not None and kept.before.at == NOW
     later = FakeFleet(at=NOW + 20 * HOUR)
@@ -166,9 +178,9 @@ class Kept:
 
     def __init__(self, *rows: Happening, older: bool = False) -> None:
         self.rows, self.older = rows, older
-        self.asked: list[Wanted] = []
+        self.asked: list[EventFilter] = []
 
-    async def happened(self, wanted: Wanted, before: int | None, count: int) -> Happenings:
+    async def happened(self, wanted: EventFilter, before: int | None, count: int) -> Happenings:
         self.asked.append(wanted)
         return Happenings(self.rows, self.older, len(self.rows))
 
@@ -177,7 +189,7 @@ class Kept:
 async def test_what_an_earlier_rgt_saw_comes_from_the_history(
     state_home: Path, older: bool
 ) -> None:
-    keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
+    write_visits(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
     kept = Kept(Happening(1, NOW - 3 * HOUR, "vast-demo", "no inodes left", "error"), older=older)
     fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
     fleet.chronicle = cast("Chronicle", kept)
@@ -193,7 +205,7 @@ async def test_what_an_earlier_rgt_saw_comes_from_the_history(
             "asked once"
         )
     fleet = FakeFleet(FleetState(demo_state().boxes, (), NOW))
-    keep_looks(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
+    write_visits(state_home / "looked.json", "rgt", visits(NOW - 6 * HOUR))
     async with running(fleet, size=(160, 34)) as (app, pilot, _):
         assert "events before 10:02 are not kept here" in screen_text(app), "without a history"
 
@@ -204,7 +216,7 @@ class Recording(FakeFleet):
     plays_back = True
     held, speed = False, 1.0
 
-    def hold(self, held: bool) -> None: ...
+    def set_playback_paused(self, held: bool) -> None: ...
 
     def set_speed(self, speed: float) -> None: ...
 
@@ -229,9 +241,9 @@ def test_where_there_is_room_no_event_is_cut_off() -> None:
 
     def told(height: int) -> str:
         part = since_section(
-            long, Look(NOW - 200), NOW - 250, 40, NOW, journal=False, height=height
+            long, UserActivity(NOW - 200), NOW - 250, 40, NOW, journal=False, height=height
         )
-        return " ".join(text_of(clip(row, 40)).strip() for row in part.body)
+        return " ".join(text_of(clip_line(row, 40)).strip() for row in part.body)
 
     assert told(100).count("the end") == 5 and "…" not in told(100)
     assert told(10).count("the end") == 0, "of many in a small pane each has three lines"

@@ -21,7 +21,7 @@ from rgt_tui.ui.widgets import (
     EntryLine,
     HeaderLine,
     KeyLine,
-    Phase,
+    PhaseChecks,
     Tone,
     detail_lines,
     next_check,
@@ -33,7 +33,7 @@ from rgt_tui.ui.widgets import (
     text_of,
     then_lines,
     width_of,
-    wrapped,
+    wrap_text,
 )
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 from tests.ui.snap import resize, until
@@ -92,7 +92,8 @@ def test_a_phase_is_as_good_as_its_worst_check(
     found: list[CheckStatus], worst: CheckStatus
 ) -> None:
     assert (
-        Phase(0, tuple(check(f"0.{i}", status) for i, status in enumerate(found))).status is worst
+        PhaseChecks(0, tuple(check(f"0.{i}", status) for i, status in enumerate(found))).status
+        is worst
     )
 
 
@@ -105,7 +106,7 @@ def test_green_is_for_proved_alone() -> None:
                 NOW,
                 opened=True,
             ),
-            rail_line(Phase(0, (check("0.1", status),)), opened=False),
+            rail_line(PhaseChecks(0, (check("0.1", status),)), opened=False),
         ):
             assert any(span.tone is Tone.PROVED for span in made) == (status is CheckStatus.PASSED)
 
@@ -137,7 +138,7 @@ def test_the_detail_cuts_nothing_that_has_room() -> None:
     shown = " ".join(text_of(made) for made in detail_lines(row, 50, 20, NOW))
     assert text in shown.replace("\n", " ")
     assert len(detail_lines(row, 50, 3, NOW)) == 3
-    assert [text_of(row) for row in wrapped("a" * 25, 10)] == ["a" * 10, "a" * 10, "a" * 5]
+    assert [text_of(row) for row in wrap_text("a" * 25, 10)] == ["a" * 10, "a" * 10, "a" * 5]
 
 
 async def opened(pilot: Pilot[None]) -> LifecycleScreen:
@@ -164,7 +165,7 @@ def shown_text(screen: LifecycleScreen) -> str:
 async def test_it_opens_at_what_failed_and_moves(fleet: FakeFleet) -> None:
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
-        assert screen.cursor == "5.2"
+        assert screen.cursor_key == "5.2"
         assert screen.opened == {4, 5}
         assert "results pulled" in listed(screen)
         assert "read the profile" not in listed(screen)
@@ -173,24 +174,24 @@ async def test_it_opens_at_what_failed_and_moves(fleet: FakeFleet) -> None:
         assert "2 of 214 files differ" in detail
 
         await pilot.press("e")
-        assert screen.cursor == "4.3"
+        assert screen.cursor_key == "4.3"
         await pilot.press("e")
-        assert screen.cursor == "4.4"
+        assert screen.cursor_key == "4.4"
         await pilot.press("E", "k")
-        assert screen.cursor == "4.2"
+        assert screen.cursor_key == "4.2"
         await pilot.press("g")
-        assert screen.cursor == "phase 4"
+        assert screen.cursor_key == "phase 4"
         await pilot.press("enter")
         assert screen.opened == {5}
         assert "four layers" not in listed(screen)
         await pilot.press("left")
         assert screen.opened == {4, 5}
-        assert screen.cursor == "phase 4"
+        assert screen.cursor_key == "phase 4"
         await pilot.press("z")
         assert screen.opened == {0, 1, 2, 3, 4, 5}
         assert "read the profile" in listed(screen)
         await pilot.press("G")
-        assert screen.cursor == "5.2"
+        assert screen.cursor_key == "5.2"
 
 
 async def test_the_mouse_folds_and_selects(fleet: FakeFleet) -> None:
@@ -200,7 +201,7 @@ async def test_the_mouse_folds_and_selects(fleet: FakeFleet) -> None:
         assert 0 in screen.opened
         assert "read the profile" in listed(screen)
         assert await pilot.click("#checks", offset=(40, 1))
-        assert screen.cursor == "0.1"
+        assert screen.cursor_key == "0.1"
 
 
 async def test_what_fails_later_opens_by_itself_and_ages_grow(fleet: FakeFleet) -> None:
@@ -279,7 +280,7 @@ async def test_what_only_a_person_can_tell_is_ticked_with_a_note_and_a_name(
     async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
         screen = await opened(pilot)
         await pilot.press("e", "e")
-        assert screen.cursor == "4.4" and "space ticks it" in detail_text(screen)
+        assert screen.cursor_key == "4.4" and "space ticks it" in detail_text(screen)
         await pilot.press("space")
         await until(pilot, lambda: bool(screen.query("EntryLine Input")))
         await pilot.press(*"both read well", "enter")
@@ -406,7 +407,7 @@ async def test_a_check_is_run_on_request_and_what_it_prints_stands_below(
         await until(pilot, lambda: "ended by you" in detail_text(screen))
         assert ("cancelled", "5.2") in fleet.told and screen.is_current
         await pilot.press("e")
-        assert screen.cursor == "4.3"
+        assert screen.cursor_key == "4.3"
         await pilot.press("enter")
         await until(pilot, lambda: "no fleet file" in detail_text(screen))
         await pilot.press("e", "enter")
@@ -484,9 +485,9 @@ async def test_no_line_is_left_empty_while_something_asks_for_a_look(
             assert any("no directory is named" in row or "5.3" in row for row in detail)
         await pilot.press("e")
         await rest(app, pilot)
-        assert screen.cursor is not None
+        assert screen.cursor_key is not None
         assert not any(
-            f" {screen.cursor} " in text_of(made)
+            f" {screen.cursor_key} " in text_of(made)
             for made in screen.query_one(CheckDetail).shown_lines[2:]
         )
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from rgt_tui.fleet import kept_lines
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 from rgt_tui.ui.logs import line_finder
 from rgt_tui.ui.logs.line_finder import (
     ErrorFinder,
-    Finder,
-    Marks,
+    LineFinder,
+    LineMarks,
     PageFinder,
     Re2Finder,
     TextFinder,
     finder_for,
     is_error,
-    shape,
+    line_shape,
 )
 from tests.ui.test_log_errors import ERRORS, NONE, lines
 
@@ -46,15 +46,17 @@ PIECES = st.sampled_from(
         "-",
     ]
 )
-LINES = st.lists(st.lists(PIECES, max_size=6).map(lambda parts: clean("".join(parts))), max_size=20)
+LINES = st.lists(
+    st.lists(PIECES, max_size=6).map(lambda parts: clean_text("".join(parts))), max_size=20
+)
 
 
 def block(rows: list[str]) -> LineBlock:
     return block_of(5, rows)
 
 
-def found(finder: Finder, rows: list[str]) -> list[int]:
-    return [number - 5 for number, _ in finder.find(block(rows))] if rows else []
+def found(finder: LineFinder, rows: list[str]) -> list[int]:
+    return [number - 5 for number, _ in finder.find_lines(block(rows))] if rows else []
 
 
 PATTERNS = [
@@ -94,7 +96,7 @@ def test_no_expression_takes_long() -> None:
     assert isinstance(chosen.finder, Re2Finder)
     began = time.process_time()
     assert found(chosen.finder, ["a" * 10_000 + "b"]) == []
-    chosen.finder.spans("a" * 10_000 + "b")
+    chosen.finder.find_spans("a" * 10_000 + "b")
     assert time.process_time() - began < 2
 
 
@@ -114,8 +116,8 @@ def test_how_a_typed_text_is_looked_for() -> None:
 
 
 def test_lines_in_which_it_matches_are_told_where() -> None:
-    assert finder_for("os").finder.spans("loss os") == ((1, 3), (5, 7))
-    assert finder_for(r"[0-9]+").finder.spans("a12b3") in (((1, 3), (4, 5)), ())
+    assert finder_for("os").finder.find_spans("loss os") == ((1, 3), (5, 7))
+    assert finder_for(r"[0-9]+").finder.find_spans("a12b3") in (((1, 3), (4, 5)), ())
 
 
 ALL = [line for _, line in (*lines(ERRORS), *lines(NONE))]
@@ -140,19 +142,21 @@ def test_any_words_of_such_lines_are_found_alike(rows: list[str]) -> None:
 def test_pages_of_the_handbook_are_found_with_the_line() -> None:
     rows = [*["step 1 loss 2.0"] * 30, "ModuleNotFoundError: No module named 'einops'", "x"]
     finder = PageFinder(shipped_pages().values())
-    ((number, page),) = finder.find(block(rows))
+    ((number, page),) = finder.find_lines(block(rows))
     assert (number, page != "") == (35, True)
 
 
 def test_lines_that_differ_in_numbers_alone_have_one_shape() -> None:
-    assert shape("rank 3: out of memory 2.00 GiB") == shape("rank 71: out of memory 12.5 GiB")
-    assert shape("a") != shape("b")
+    assert line_shape("rank 3: out of memory 2.00 GiB") == line_shape(
+        "rank 71: out of memory 12.5 GiB"
+    )
+    assert line_shape("a") != line_shape("b")
 
 
-def look(marks: Marks) -> None:
-    while (job := marks.job()) is not None:
+def look(marks: LineMarks) -> None:
+    while (job := marks.next_job()) is not None:
         job.run()
-        marks.take(job)
+        marks.apply_job(job)
 
 
 @settings(max_examples=50, deadline=None)
@@ -176,25 +180,27 @@ def test_an_index_knows_what_looking_anew_would_find(
 
 def take_steps(steps: list[tuple[str, list[str], int]]) -> None:
     kept = KeptLines("a.log", most_lines=60)
-    marks = Marks(kept, TextFinder("loss", fold=False))
+    marks = LineMarks(kept, TextFinder("loss", fold=False))
     for what, rows, back in steps:
         if what == "append":
-            kept.append(rows)
+            kept.append_lines(rows)
         elif what == "older":
-            number = max(kept.first, kept.end - back)
+            number = max(kept.first_number, kept.end - back)
             if kept.replace_before(number, rows, FilePlace(1, 0)):
                 marks.forget_before(number)
         elif what == "look":
             look(marks)
-            assert marks.whole
+            assert marks.is_complete
         else:
             marks.catch_up()
-        told = list(marks.numbers)
-        wanted = [at for at in range(kept.first, kept.end) if "loss" in kept.line(at)]
-        assert told == [at for at in wanted if marks.looked(at)]
+        told = list(marks.line_numbers)
+        wanted = [at for at in range(kept.first_number, kept.end) if "loss" in kept.read_line(at)]
+        assert told == [at for at in wanted if marks.was_searched(at)]
         if what == "look":
             assert told == wanted
-            for at in range(kept.first - 1, kept.end + 1):
-                assert list(marks.after(at)) == [one for one in wanted if one > at]
-                assert list(marks.before(at)) == [one for one in reversed(wanted) if one < at]
-                assert marks.rank(at) == sum(one <= at for one in wanted)
+            for at in range(kept.first_number - 1, kept.end + 1):
+                assert list(marks.iterate_after(at)) == [one for one in wanted if one > at]
+                assert list(marks.iterate_before(at)) == [
+                    one for one in reversed(wanted) if one < at
+                ]
+                assert marks.count_up_to(at) == sum(one <= at for one in wanted)

@@ -11,10 +11,10 @@ import pytest
 
 from rgt_tui.fleet import box_logs
 from rgt_tui.fleet.box_logs import BoxHit, BoxLog, BoxSearch, LogPiece
-from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, kept_from
-from rgt_tui.model import FleetState, Hello, LogView, Spot
-from rgt_tui.ui import clock
-from rgt_tui.ui.logs.line_times import written
+from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, keep_from_view
+from rgt_tui.model import FleetState, Hello, LogView, ScreenPosition
+from rgt_tui.ui import clock_or_dash
+from rgt_tui.ui.logs.line_times import read_written_time
 from rgt_tui.ui.screens import LogScreen, zone_of
 from tests.ui.boxes import NOW, running_box
 from tests.ui.fakes import FakeFleet
@@ -46,7 +46,7 @@ class LogFleet(FakeFleet):
     def keep_log(self, box: str, path: str) -> KeptLines | None:
         view = next((view for view in self.state.boxes[0].logs if view.path == path), None)
         if view is not None and path not in self.kept:
-            self.kept[path] = kept_from(view, 7, len(self.data))
+            self.kept[path] = keep_from_view(view, 7, len(self.data))
         return self.kept.get(path)
 
     def leave_log(self, box: str, path: str) -> None:
@@ -83,7 +83,7 @@ class FakeBoxLog(BoxLog):
     async def count_before(self, place: FilePlace) -> int:
         return self.fleet.data[: place.offset].count(b"\n")
 
-    async def search(
+    async def search_log(
         self, wanted: str, *, fixed: bool, fold: bool, each: Callable[[BoxSearch], None]
     ) -> BoxSearch:
         if self.fleet.error is not None:
@@ -109,7 +109,7 @@ async def test_older_lines_come_on_pgup_at_the_top_until_the_first_of_all() -> N
         await settle(pilot)
         assert event_line(app).endswith("lines are kept here now")
         kept = fleet.kept[LOG]
-        assert kept.lines(kept.first, kept.end) == ALL
+        assert kept.read_lines(kept.first_number, kept.end) == ALL
         assert ALL.index(here(app)) in range(20_000 - 200 - 40, 20_000 - 200), "one page up"
         assert "older on the box" not in screen_text(app)
         await pilot.press("g", "pageup")
@@ -182,7 +182,10 @@ async def test_what_is_found_on_the_box_is_listed_and_enter_loads_the_lines_arou
 
 
 async def test_a_spot_that_is_not_kept_here_is_fetched_by_its_number_or_found_by_its_text() -> None:
-    for spot in (Spot(log=LOG, line_no=9000), Spot(log=LOG, text="line 9000 of the log needle")):
+    for spot in (
+        ScreenPosition(log=LOG, line_no=9000),
+        ScreenPosition(log=LOG, text="line 9000 of the log needle"),
+    ):
         fleet = LogFleet()
         async with running(lambda: fleet) as (app, pilot, _):  # noqa: B023
             app.open_screen("log", "autodl-demo", spot)
@@ -216,8 +219,12 @@ def timed_fleet(utc_offset: float | None) -> LogFleet:
     return fleet
 
 
-@pytest.mark.parametrize("spot", [Spot(at=NOW - 9000.5), Spot(at=NOW - 8990.0, step=10_999)])
-async def test_the_lines_of_a_moment_are_fetched_where_they_are_not_kept(spot: Spot) -> None:
+@pytest.mark.parametrize(
+    "spot", [ScreenPosition(at=NOW - 9000.5), ScreenPosition(at=NOW - 8990.0, step=10_999)]
+)
+async def test_the_lines_of_a_moment_are_fetched_where_they_are_not_kept(
+    spot: ScreenPosition,
+) -> None:
     fleet = timed_fleet(0.0)
     async with running(lambda: fleet) as (app, pilot, _):
         app.open_screen("log", "autodl-demo", spot)
@@ -230,7 +237,7 @@ async def test_the_lines_of_a_moment_are_fetched_where_they_are_not_kept(spot: S
 async def test_a_moment_of_which_nobody_knows_the_line_is_said() -> None:
     fleet = timed_fleet(None)
     async with running(lambda: fleet) as (app, pilot, _):
-        app.open_screen("log", "autodl-demo", Spot(at=NOW - 9000))
+        app.open_screen("log", "autodl-demo", ScreenPosition(at=NOW - 9000))
         await settle(pilot)
         await settle(pilot)
         assert event_line(app).startswith("that line was not found")
@@ -253,9 +260,9 @@ async def test_lines_show_the_second_that_they_say_though_no_two_clocks_are_quit
     async with running(lambda: fleet, keys=("l", "t")) as (app, pilot, _):
         await settle(pilot)
         (row, *_) = (row for row in screen_text(app).splitlines() if "step" in row)
-        said = written(row.partition("  ")[2])
+        said = read_written_time(row.partition("  ")[2])
         assert said is not None, row
-        assert row.split()[1] == clock(said.seconds - zone)
+        assert row.split()[1] == clock_or_dash(said.seconds - zone)
 
 
 async def test_a_fleet_that_keeps_no_logs_says_so() -> None:

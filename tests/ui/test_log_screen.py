@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.kept_lines import LineBlock
-from rgt_tui.model import BoxState, FleetState, Hello, LogView, Spot
+from rgt_tui.model import BoxState, FleetState, Hello, LogView, ScreenPosition
 from rgt_tui.ui import RgtApp, copied_path
 from rgt_tui.ui.logs.line_finder import Re2Finder
 from rgt_tui.ui.logs.log_rows import step_of
@@ -71,7 +71,7 @@ async def test_a_search_is_counted_and_goes_around_the_end() -> None:
         assert "nan" in {span.text for span in marked}
         await pilot.press("escape")
         await settle(pilot)
-        assert pane(app).searched == ""
+        assert pane(app).searched_text == ""
         assert "next match" not in key_line(app)
         await pilot.press("n")
         await settle(pilot)
@@ -85,14 +85,14 @@ async def test_a_wrong_expression_says_so_in_the_entry_line_and_is_searched_as_t
         _,
     ):
         assert "not a regular expression (missing )" in screen_text(app)
-        assert pane(app).matches() == 1
+        assert pane(app).count_matches() == 1
         await pilot.press("enter")
         await settle(pilot)
         assert here(app) == "LOSS ( of all"
         await pilot.press("slash", "end", "backspace", "backspace")
         await settle(pilot)
         assert "not a regular" not in screen_text(app)
-        assert pane(app).matches() == 61
+        assert pane(app).count_matches() == 61
 
 
 async def test_matches_are_counted_as_lines_come() -> None:
@@ -131,7 +131,7 @@ async def test_only_matching_lines_are_shown(typed: str) -> None:
         assert "Errno" in here(app)
         await pilot.press("escape", "escape")
         await settle(pilot)
-        assert pane(app).filtered == ""
+        assert pane(app).filtered_text == ""
         assert "Errno" in here(app), "one stays where one was"
         assert "step 401" in screen_text(app)
 
@@ -279,8 +279,8 @@ async def test_what_a_line_shows_stands_in_its_margin_and_enter_opens_the_page()
         await pilot.press("enter")
         await settle(pilot)
         assert isinstance(app.screen, HandbookScreen)
-        assert app.screen.picked is not None
-        assert app.screen.picked.id == "U7"
+        assert app.screen.picked_page is not None
+        assert app.screen.picked_page.id == "U7"
         assert app.screen.spot is None
 
 
@@ -338,7 +338,7 @@ async def test_the_curve_opens_at_the_step_that_the_line_names() -> None:
         await pilot.press("c")
         await settle(pilot)
         assert isinstance(app.screen, CurvesScreen) and app.screen.box_name == "autodl-demo"
-        assert app.screen.settings.cross == 457.0
+        assert app.screen.settings.crosshair_x == 457.0
 
 
 @pytest.mark.parametrize("midnight", [False, True])
@@ -357,13 +357,16 @@ async def test_a_moment_is_found_in_a_log_whose_lines_have_no_date(midnight: boo
         logs=(LogView(LOG, lines, at=NOW, written=ended),),
     )
     async with running(FleetState((box,), (), NOW)) as (app, pilot, _):
-        for spot, line in ((Spot(at=ended - 390), 8), (Spot(at=ended - 300, step=12), 12)):
+        for spot, line in (
+            (ScreenPosition(at=ended - 390), 8),
+            (ScreenPosition(at=ended - 300, step=12), 12),
+        ):
             app.open_screen("log", "autodl-demo", spot)
             await settle(pilot)
             assert here(app) == lines[line]
             await pilot.press("q")
             await settle(pilot)
-        app.open_screen("log", "autodl-demo", Spot(at=ended - 30_000))
+        app.open_screen("log", "autodl-demo", ScreenPosition(at=ended - 30_000))
         await settle(pilot)
         clock = lines[0].split()[0]
         assert event_line(app) == (
@@ -382,12 +385,12 @@ def test_a_step_is_read_from_a_line() -> None:
 @pytest.mark.parametrize(
     ("spot", "line"),
     [
-        (Spot(log="/jobs/demo/other.log", text="needle"), "a needle here"),
-        (Spot(text="step 420"), STEPS[20]),
-        (Spot(text="never written"), None),
+        (ScreenPosition(log="/jobs/demo/other.log", text="needle"), "a needle here"),
+        (ScreenPosition(text="step 420"), STEPS[20]),
+        (ScreenPosition(text="never written"), None),
     ],
 )
-async def test_the_screen_opens_at_a_spot(spot: Spot, line: str | None) -> None:
+async def test_the_screen_opens_at_a_spot(spot: ScreenPosition, line: str | None) -> None:
     other = LogView("/jobs/demo/other.log", ("one", "a needle here", "three"), 0, NOW)
     async with running(box_with(*STEPS, more=(other,))) as (app, pilot, _):
         app.open_screen("log", "autodl-demo", spot)
@@ -412,19 +415,19 @@ async def test_a_log_that_nobody_chose_stays_whichever_moves_last() -> None:
         read = here(app)
         fleet.change("autodl-demo", logs=moved(NOW, NOW + 1))
         await settle(pilot)
-        assert (pane(app).path, here(app)) == ("/x/a.log", read)
+        assert (pane(app).log_path, here(app)) == ("/x/a.log", read)
         await pilot.press("F")
         await settle(pilot)
-        assert pane(app).path == "/x/a.log"
+        assert pane(app).log_path == "/x/a.log"
         await pilot.press("right_square_bracket")
         await settle(pilot)
-        assert pane(app).path == "/x/b.log"
+        assert pane(app).log_path == "/x/b.log"
 
 
 async def test_the_logs_of_a_box_are_gone_through_both_ways_and_around() -> None:
     more = tuple(LogView(f"/x/{name}.log", (f"said by {name}",), 0, NOW) for name in "bc")
     async with running(box_with(*STEPS, more=more), keys=("l",)) as (app, pilot, _):
-        assert pane(app).path == LOG
+        assert pane(app).log_path == LOG
         seen = []
         for key in (
             "left_square_bracket",
@@ -434,7 +437,7 @@ async def test_the_logs_of_a_box_are_gone_through_both_ways_and_around() -> None
         ):
             await pilot.press(key)
             await settle(pilot)
-            seen.append(pane(app).path)
+            seen.append(pane(app).log_path)
         assert seen == ["/x/c.log", "/x/b.log", "/x/c.log", LOG]
         await pilot.press("left_square_bracket")
         await settle(pilot)
@@ -448,7 +451,7 @@ async def test_the_only_log_of_a_box_is_called_so(key: str) -> None:
         await pilot.press(key)
         await settle(pilot)
         assert event_line(app) == "this is the only log of the box"
-        assert (pane(app).path, here(app)) == (LOG, read)
+        assert (pane(app).log_path, here(app)) == (LOG, read)
 
 
 async def test_who_reads_the_log_of_a_cell_is_not_moved_to_that_of_the_next_one() -> None:
@@ -466,10 +469,10 @@ async def test_who_reads_the_log_of_a_cell_is_not_moved_to_that_of_the_next_one(
         )
         fleet.change("autodl-demo", queues=(msgspec.structs.replace(queue, cells=cells),))
         await settle(pilot)
-        assert pane(app).path == LOG
+        assert pane(app).log_path == LOG
         await pilot.press("F")
         await settle(pilot)
-        assert pane(app).path == new.path, "who follows the end goes on to it"
+        assert pane(app).log_path == new.path, "who follows the end goes on to it"
 
 
 def test_a_step_is_looked_for_in_the_log_of_its_run_else_in_one_that_names_steps() -> None:
@@ -491,7 +494,7 @@ def test_a_step_is_looked_for_in_the_log_of_its_run_else_in_one_that_names_steps
 
 async def test_a_log_that_a_spot_names_is_followed_first() -> None:
     async with running(box_with(*STEPS)) as (app, pilot, fleet):
-        app.open_screen("log", "autodl-demo", Spot(log="/x/late.log", text="here"))
+        app.open_screen("log", "autodl-demo", ScreenPosition(log="/x/late.log", text="here"))
         await settle(pilot)
         assert fleet.followed[-1] == ("autodl-demo", "/x/late.log")
         box: BoxState = fleet.state.boxes[0]
@@ -537,7 +540,7 @@ async def test_the_log_of_a_box_that_was_lost_keeps_its_last_lines_and_says_how_
 async def test_the_header_is_about_the_box_of_the_log() -> None:
     async with running(box_with(*STEPS), keys=("l",)) as (app, _, _):
         header = text_of(app.screen.query_one("#header", LineWidget).shown_lines[0])
-        assert isinstance(app.screen, LogScreen) and app.screen.box is not None
-        box = app.screen.box
+        assert isinstance(app.screen, LogScreen) and app.screen.box_state is not None
+        box = app.screen.box_state
         rate = f"{box.meter.per_hour:.2f}/h"
         assert rate in header and "boxes" not in header

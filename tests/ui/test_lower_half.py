@@ -11,38 +11,38 @@ import msgspec
 import pytest
 from rich.color import ColorSystem
 
-from rgt_tui.model import Fix, FleetEvent, FleetState, Resume, RunState, Series
-from rgt_tui.ui import assess
-from rgt_tui.ui.plot import Board, Shown
+from rgt_tui.model import FixStep, FleetEvent, FleetState, RunResume, RunState, Series
+from rgt_tui.ui import assess_box
+from rgt_tui.ui.plot import Board, ShownRun
 from rgt_tui.ui.screens import fleet as fleet_screen
 from rgt_tui.ui.widgets import (
     LEAST_HALF,
     LEAST_TAIL,
     SHARED_FROM,
     TALLEST_HALF,
-    Block,
-    Section,
+    PaneSection,
     Tone,
+    WhyBlock,
     WhyPane,
-    line,
+    draw_sections,
     lower_widths,
+    make_line,
     newest_lines,
-    sections,
     split_left,
     steps_of,
     text_of,
+    visible_lines,
     why_blocks,
     why_lines,
-    window,
 )
 from rgt_tui.ui.widgets.fleet_rows import (
     BARE,
     BOARD,
+    FleetRow,
     FleetTable,
     LossPane,
-    Row,
-    seen_of,
-    shows,
+    frame_still_fits,
+    measure_drawn,
     since_section,
     telling_run,
 )
@@ -54,9 +54,9 @@ MOST_IDLE_BYTES = 1500
 """A second."""
 
 
-def row() -> Row:
+def row() -> FleetRow:
     box = trouble_box()
-    return Row(box, assess(box, NOW), (), "Vast.ai")
+    return FleetRow(box, assess_box(box, NOW), (), "Vast.ai")
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 116, 120, 150, 200, 300])
@@ -80,31 +80,34 @@ def test_the_blocks_say_all_that_the_lines_say() -> None:
 
 def test_what_is_held_stays_while_its_block_scrolls_and_nothing_is_lost_on_the_way() -> None:
     def rows(*names: str) -> list[tuple]:  # type: ignore[type-arg]
-        return [line(name) for name in names]
+        return [make_line(name) for name in names]
 
     held = frozenset({0, 1})
-    blocks = [Block(rows("A", "never A", *"abcd"), held), Block(rows("B", "never B", *"ef"), held)]
-    shown = [[text_of(made) for made in window(blocks, top, 4)[0]] for top in range(6)]
+    blocks = [
+        WhyBlock(rows("A", "never A", *"abcd"), held),
+        WhyBlock(rows("B", "never B", *"ef"), held),
+    ]
+    shown = [[text_of(made) for made in visible_lines(blocks, top, 4)[0]] for top in range(6)]
     assert shown[0] == ["A", "never A", "a", "b"]
     assert shown[3] == ["A", "never A", "d", "B"]
     assert shown[4] == ["B", "never B", "e", "f"]
     assert {name for part in shown for name in part} == {"A", "never A", "B", "never B", *"abcdef"}
-    assert window(blocks, 1, 4)[1:] == (1, 5)
-    assert window([], 3, 4) == ([], 0, 0)
+    assert visible_lines(blocks, 1, 4)[1:] == (1, 5)
+    assert visible_lines([], 3, 4) == ([], 0, 0)
 
 
 def test_a_scrolled_frame_counts_what_is_out_of_sight_above_and_below() -> None:
-    first, second = ([line(f"{name}{number}") for number in range(6)] for name in "ab")
-    parts = [Section(line("first"), first), Section(line("second"), second)]
+    first, second = ([make_line(f"{name}{number}") for number in range(6)] for name in "ab")
+    parts = [PaneSection(make_line("first"), first), PaneSection(make_line("second"), second)]
     for top in range(9):
-        frame = [text_of(made) for made in sections(parts, 40, 7, top=top)]
+        frame = [text_of(made) for made in draw_sections(parts, 40, 7, top=top)]
         shown = sum(made.strip(" │├─┤") != "" for made in frame[1:-1])
         below, above = 13 - top - shown, top
         assert shown in (4, 5), "a title alone is left out"
         assert (f"▼ {below} more" in frame[-1]) == (below > 0), (top, frame)
         assert (f"{above} above" in frame[-1]) == (above > 0), (top, frame)
-    assert "more" not in text_of(sections(parts, 40, 15)[-1])
-    assert "▼ 1 more" in text_of(sections(parts, 40, 14)[-1])
+    assert "more" not in text_of(draw_sections(parts, 40, 15)[-1])
+    assert "▼ 1 more" in text_of(draw_sections(parts, 40, 14)[-1])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 20)])
@@ -128,8 +131,8 @@ async def test_who_copies_a_step_has_chosen_the_box() -> None:
         app.tick(force=True)
         await settle(pilot)
         table = app.screen.query_one(FleetTable)
-        assert table.names[0] == "a-box"
-        assert table.picked == "b-box", "the second step is not copied of another box"
+        assert table.row_names[0] == "a-box"
+        assert table.picked_key == "b-box", "the second step is not copied of another box"
         assert "y copies fix 2" in screen_text(app)
 
 
@@ -146,7 +149,7 @@ async def test_y_copies_one_step_after_the_other_and_the_removal_last() -> None:
         assert copied == [fix.command for fix in row().box.findings[0].fixes]
         await pilot.press("G", "y")
         await settle(pilot)
-        assert copied[-1] == app.screen.query_one(FleetTable).picked
+        assert copied[-1] == app.screen.query_one(FleetTable).picked_key
         assert "copied the box's name" in screen_text(app)
         await pilot.press("g")
         await settle(pilot)
@@ -156,7 +159,7 @@ async def test_y_copies_one_step_after_the_other_and_the_removal_last() -> None:
 def test_what_cannot_be_shown_whole_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     box = trouble_box()
     finding = msgspec.structs.replace(
-        box.findings[0], fixes=(Fix("hostile", "rm -rf /\x1b[2K/tmp"), Fix("words"))
+        box.findings[0], fixes=(FixStep("hostile", "rm -rf /\x1b[2K/tmp"), FixStep("words"))
     )
     hostile = msgspec.structs.replace(box, findings=(finding,))
     assert steps_of(row()._replace(box=hostile)) == []
@@ -213,7 +216,7 @@ def long_run(*more: tuple[int, float]) -> RunState:
     """Return a run of 2,000 points, and what came after them."""
     points = [*((10 * n, 3 - n / 1000) for n in range(2000)), *more]
     step, loss = points[-1]
-    series = {"loss": Series().extended(points)}
+    series = {"loss": Series().with_points(points)}
     return msgspec.structs.replace(run("long"), series=series, step=step, loss=loss, resumes=())
 
 
@@ -233,23 +236,27 @@ def test_a_plot_shows_what_adds_no_column_of_dots_to_it(
 ) -> None:
     before = long_run()
     board = Board()
-    board.update((Shown("box", before),), BARE, None)
-    frame = board.frame((40, 10))
+    board.update((ShownRun("box", before),), BARE, None)
+    frame = board.draw_plot_frame((40, 10))
     assert frame is not None
     assert frame.per_dot > 20
-    assert shows(frame, seen_of(before), long_run(*more)) is still
+    assert frame_still_fits(frame, measure_drawn(before), long_run(*more)) is still
 
 
 def test_a_plot_of_another_run_or_of_more_of_it_is_another_one() -> None:
     before = long_run()
     board = Board()
-    board.update((Shown("box", before),), BARE, None)
-    frame = board.frame((40, 10))
+    board.update((ShownRun("box", before),), BARE, None)
+    frame = board.draw_plot_frame((40, 10))
     assert frame is not None
-    resume = Resume(step=19_000, reason="preempted", index=1900)
-    assert not shows(frame, seen_of(before), msgspec.structs.replace(before, resumes=(resume,)))
-    assert not shows(frame, seen_of(before), msgspec.structs.replace(before, name="other"))
-    assert not shows(frame, seen_of(long_run((20_000, 1.01))), before)
+    resume = RunResume(step=19_000, reason="preempted", index=1900)
+    assert not frame_still_fits(
+        frame, measure_drawn(before), msgspec.structs.replace(before, resumes=(resume,))
+    )
+    assert not frame_still_fits(
+        frame, measure_drawn(before), msgspec.structs.replace(before, name="other")
+    )
+    assert not frame_still_fits(frame, measure_drawn(long_run((20_000, 1.01))), before)
 
 
 async def test_a_new_point_renews_the_number_and_a_new_column_of_dots_the_plot() -> None:
@@ -260,16 +267,16 @@ async def test_a_new_point_renews_the_number_and_a_new_column_of_dots_the_plot()
     async with running(state()) as (app, pilot, fleet):
         await settle(pilot)
         pane = app.screen.query_one(LossPane)
-        first = pane.frame
+        first = pane.drawn_frame
         assert first is not None
         fleet.push(state((20_000, 1.0625)))
         await settle(pilot)
         assert "1.062" in text_of(pane.shown_lines[0])
-        assert pane.frame is first
+        assert pane.drawn_frame is first
         fleet.push(state((20_000, 1.0625), (20_010, 9.5)))
         await settle(pilot)
-        assert pane.frame is not None
-        assert pane.frame is not first and pane.frame.high >= 9.5
+        assert pane.drawn_frame is not None
+        assert pane.drawn_frame is not first and pane.drawn_frame.high >= 9.5
         assert "9.5" in text_of(pane.shown_lines[0])
 
 
@@ -366,7 +373,7 @@ async def test_what_happened_is_worked_out_again_only_when_it_changes(
     made: list[int] = []
     original = since_section
 
-    def counted(events: Sequence[FleetEvent], *told: Any, **more: Any) -> Section:
+    def counted(events: Sequence[FleetEvent], *told: Any, **more: Any) -> PaneSection:
         made.append(len(events))
         return original(events, *told, **more)
 

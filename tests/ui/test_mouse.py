@@ -6,9 +6,16 @@ import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
 
-from rgt_tui.ui import BACK_KEY, BOX_TARGET, LOG_LINES, extra_button, hear_back_button, hinted
+from rgt_tui.ui import (
+    BACK_KEY,
+    BOX_TARGET,
+    LOG_LINES,
+    extra_button,
+    find_hinted_command,
+    hear_back_button,
+)
 from rgt_tui.ui.screens import BoxScreen, CurvesScreen, FleetScreen, TeardownScreen
-from rgt_tui.ui.widgets import LineWidget, border, line, text_of
+from rgt_tui.ui.widgets import LineWidget, draw_border, make_line, text_of
 from tests.ui.snap import running, screen_text, settle
 
 
@@ -87,16 +94,22 @@ def _hint(widget: LineWidget, words: str) -> int:
 
 
 def test_what_a_box_writes_is_no_hint_and_nothing_dangerous_is_done_by_one() -> None:
-    made = border(40, "╭", "╮", title=line("loss"), hint=line("c"))
+    made = draw_border(40, "╭", "╮", title=make_line("loss"), hint=make_line("c"))
     at = text_of(made).index(" c ") + 1
-    found = hinted(made, at, BOX_TARGET)
+    found = find_hinted_command(made, at, BOX_TARGET)
     assert found is not None and found.id == "box.curves"
-    assert hinted(made, at - 3, BOX_TARGET) is None and hinted(made, 2, BOX_TARGET) is None
-    assert hinted(line(text_of(made)), at, BOX_TARGET) is None, (
-        "a line of a log that looks like a border"
+    assert (
+        find_hinted_command(made, at - 3, BOX_TARGET) is None
+        and find_hinted_command(made, 2, BOX_TARGET) is None
     )
-    danger = border(40, "╭", "╮", hint=line("D"))
-    assert hinted(danger, text_of(danger).index("D"), BOX_TARGET) is None
-    two = border(40, "╭", "╮", hint=line("e error  F follow"))
-    keys = [hinted(two, text_of(two).index(word), LOG_LINES) for word in ("error", "follow")]
+    assert find_hinted_command(make_line(text_of(made)), at, BOX_TARGET) is None, (
+        "a make_line of a log that looks like a border"
+    )
+    danger = draw_border(40, "╭", "╮", hint=make_line("D"))
+    assert find_hinted_command(danger, text_of(danger).index("D"), BOX_TARGET) is None
+    two = draw_border(40, "╭", "╮", hint=make_line("e error  F follow"))
+    keys = [
+        find_hinted_command(two, text_of(two).index(word), LOG_LINES)
+        for word in ("error", "follow")
+    ]
     assert [key.shown_key for key in keys if key is not None] == ["e", "F"]

@@ -16,7 +16,16 @@ from textual.pilot import Pilot
 from rgt_tui.model import FleetState
 from rgt_tui.ui import THEMES, RgtApp, themes_of
 from rgt_tui.ui.screens import BoxScreen, FleetScreen, HelpScreen
-from rgt_tui.ui.widgets import HeaderLine, Line, LineWidget, Pane, Span, framed, line, text_of
+from rgt_tui.ui.widgets import (
+    HeaderLine,
+    Line,
+    LineWidget,
+    Pane,
+    Span,
+    draw_frame,
+    make_line,
+    text_of,
+)
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton
 from tests.ui.fakes import NOW, FakeFleet, running_box
@@ -371,12 +380,12 @@ def test_of_a_frame_the_text_is_taken() -> None:
 
     from rgt_tui.ui import marked_text
 
-    drawn: list[Line] = framed(
-        [line("one"), line(Span("│ "), "a box writes a frame │")],
+    drawn: list[Line] = draw_frame(
+        [make_line("one"), make_line(Span("│ "), "a box writes a frame │")],
         40,
         5,
-        title=line("title  here"),
-        hint=line("y copies"),
+        title=make_line("title  here"),
+        hint=make_line("y copies"),
     )
     assert marked_text(drawn, SELECT_ALL) == "title  here  y copies\none\n│ a box writes a frame │"
     first = text_of(drawn[0])
@@ -384,6 +393,6 @@ def test_of_a_frame_the_text_is_taken() -> None:
     assert marked_text(drawn, Selection(Offset(at, 0), Offset(at + 4, 0))) == "here"
     assert marked_text(drawn, Selection(Offset(0, 1), Offset(4, 1))) == "on"
     assert marked_text(drawn, Selection(Offset(5, 3), Offset(9, 9))) == ""
-    bare = [line(" a "), line(" b")]
+    bare = [make_line(" a "), make_line(" b")]
     assert marked_text(bare, Selection(Offset(0, 0), Offset(99, 1))) == " a\n b"
     assert marked_text(bare, Selection(Offset(5, 7), None)) == ""

@@ -6,33 +6,33 @@ import msgspec
 import pytest
 
 from rgt_tui.model import (
-    Armed,
+    ArmedRecord,
+    AutostopMode,
     AutostopReading,
     BoxState,
-    EndsBy,
+    EndAction,
     FleetState,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
-    Mode,
-    SelfStop,
+    SelfStopState,
 )
 from rgt_tui.ui.widgets import Tone, own_stop_lines, text_of, why_lines
-from rgt_tui.ui.widgets.fleet_rows import Row, clock_cell
+from rgt_tui.ui.widgets.fleet_rows import FleetRow, clock_cell
 from tests.ui.boxes import NOW, profile, running_box
 from tests.ui.snap import running, screen_text
 
 replace = msgspec.structs.replace
 CLOCK = AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0)
-ARMED = Armed(
+ARMED = ArmedRecord(
     box="lab",
     kind="runpod",
     account="default@vendor",
     instance="pod1",
     boot="b",
-    mode=Mode.IDLE,
-    action=EndsBy.PARK,
+    mode=AutostopMode.IDLE,
+    action=EndAction.PARK,
     limit_s=2700.0,
     at=NOW - 9000.0,
 )
@@ -44,10 +44,12 @@ def armed(reading: AutostopReading = CLOCK) -> BoxState:
     return replace(box, sample=replace(box.sample, autostop=reading))
 
 
-def row(box: BoxState) -> Row:
-    from rgt_tui.health import assess, clock_readings
+def row(box: BoxState) -> FleetRow:
+    from rgt_tui.health import assess_box, clock_readings
 
-    return Row(box, assess(box, NOW), clock_readings(profile(box.spec.profile), box, NOW), "RunPod")
+    return FleetRow(
+        box, assess_box(box, NOW), clock_readings(profile(box.spec.profile), box, NOW), "RunPod"
+    )
 
 
 def test_the_row_has_the_clock_of_its_own_stop() -> None:
@@ -76,10 +78,10 @@ def test_the_selected_box_says_it_once() -> None:
 
 async def test_a_box_that_is_off_says_what_it_was_armed_for_at_every_size() -> None:
     meter = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, at=NOW, source="RunPod")
-    known = SelfStop(armed=(ARMED,), off_at=NOW - 3600.0, stopping_at=NOW - 3610.0)
+    known = SelfStopState(armed=(ARMED,), off_at=NOW - 3600.0, stopping_at=NOW - 3610.0)
     box = replace(
         running_box("lab"),
-        link=Link.UNREACHABLE,
+        link=LinkState.UNREACHABLE,
         meter=meter,
         sample=None,
         sample_at=None,

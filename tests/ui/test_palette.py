@@ -7,7 +7,7 @@ from textual.command import CommandPalette
 from textual.content import Content
 
 from rgt_tui.model import FleetState
-from rgt_tui.ui import Entry, Finder, found, score
+from rgt_tui.ui import PaletteEntry, PaletteProvider, find_entries, score_entry
 from rgt_tui.ui.screens import FleetAwareScreen, FleetScreen
 from rgt_tui.ui.widgets import HeaderLine
 from tests.ui.boxes import running_box, trouble_box, warn_box
@@ -15,8 +15,10 @@ from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.snap import running, screen_text, settle
 
 
-def entry(title: str, *, dangerous: bool = False, about: str = "", rank: float = 0.0) -> Entry:
-    return Entry(title, "", lambda: None, about, rank=rank, dangerous=dangerous)
+def entry(
+    title: str, *, dangerous: bool = False, about: str = "", rank: float = 0.0
+) -> PaletteEntry:
+    return PaletteEntry(title, "", lambda: None, about, rank=rank, dangerous=dangerous)
 
 
 def test_the_nearest_name_stands_first() -> None:
@@ -27,10 +29,10 @@ def test_the_nearest_name_stands_first() -> None:
         entry("starter"),
         entry("s-t-a-r-t"),
     ]
-    titles = [one.title for _, one in found(entries, "Start")]
+    titles = [one.title for _, one in find_entries(entries, "Start")]
     assert titles == ["start", "starter", "a start", "restart", "s-t-a-r-t"]
-    assert score(entry("x", about="runpod"), "runpod") > 0
-    assert score(entry("gpt-a"), "gtb") == 0
+    assert score_entry(entry("x", about="runpod"), "runpod") > 0
+    assert score_entry(entry("gpt-a"), "gtb") == 0
 
 
 @pytest.mark.parametrize("typed", ["t", "td", "dow", "trd", "down", "tear", "a", "e", "t d"])
@@ -41,10 +43,10 @@ def test_what_is_dangerous_stands_behind_everything_and_is_never_guessed(typed: 
         entry("tidy down"),
         entry("down tear"),
     ]
-    ranked = [one.title for _, one in found(entries, typed)]
+    ranked = [one.title for _, one in find_entries(entries, typed)]
     assert "tear down" not in ranked[:-1]
-    assert score(entry("tear down", dangerous=True, about="stop the meter"), "meter") == 0
-    assert score(entry("tear down", dangerous=True), "trdn") == 0
+    assert score_entry(entry("tear down", dangerous=True, about="stop the meter"), "meter") == 0
+    assert score_entry(entry("tear down", dangerous=True), "trdn") == 0
 
 
 async def find(pilot: object, text: str) -> None:
@@ -110,7 +112,7 @@ async def test_tear_down_is_marked_and_opens_the_review_alone() -> None:
 async def test_boxes_of_a_platform_are_found_and_hostile_names_are_only_text() -> None:
     boxes = (running_box("a[red]"), warn_box("b"), trouble_box("c"))
     async with running(FakeFleet(FleetState(boxes, (), NOW))) as (app, _, __):
-        finder = Finder(app.screen)
+        finder = PaletteProvider(app.screen)
         hits = [hit async for hit in finder.search("a[red]")]
         assert str(hits[0].prompt) == "a[red]"
         help_text = Content.from_markup(hits[0].help or "").plain

@@ -24,10 +24,10 @@ class Met:
         self.known = set(known)
         self.broken = broken
 
-    async def knows(self, profile: Profile) -> bool:
+    async def has_seen(self, profile: Profile) -> bool:
         return profile.id in self.known
 
-    async def remember(self, profile: Profile) -> str | None:
+    async def record_seen(self, profile: Profile) -> str | None:
         if self.broken is None:
             self.known.add(profile.id)
         return self.broken
@@ -173,7 +173,7 @@ async def test_one_page_for_each_platform_and_none_over_a_screen_where_something
         for _ in range(3):
             await shown(app, pilot)
             assert isinstance(app.screen, FirstContactScreen)
-            names.append(app.screen.fleet.profile(app.screen.box_name or "").id)
+            names.append(app.screen.fleet.profile_of(app.screen.box_name or "").id)
             await pilot.press("enter")
             await settle(pilot)
         assert len(set(names)) == 3 and met.known == set(names)

@@ -11,20 +11,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from rgt_tui.model import EPOCH, TIME, Resume, RunState, Series
+from rgt_tui.model import EPOCH, TIME, RunResume, RunState, Series
 from rgt_tui.ui.plot import (
     FINE,
     SMOOTHING,
-    Average,
-    Axis,
+    AxisKnots,
     Board,
+    CurveTrace,
+    ExtremesPyramid,
     Floats,
-    Knots,
-    Pyramid,
+    PlotSettings,
     RunKey,
-    Settings,
-    Shown,
-    Trace,
+    RunningAverage,
+    ShownRun,
+    XAxis,
     clock_labels,
     duration_labels,
     moving_average,
@@ -51,14 +51,14 @@ def test_no_extreme_is_missed_and_none_comes_from_far(
     size: int, seed: int, places: list[int]
 ) -> None:
     values = noisy(size, seed)
-    pyramid = Pyramid()
+    pyramid = ExtremesPyramid()
     for cut in sorted({min(place, size) for place in places} | {size}):
-        pyramid.follow(values[:cut])
+        pyramid.append_new(values[:cut])
     cuts = np.array(sorted(min(place, size) for place in places))
     starts, ends = cuts[:-1], cuts[1:]
     filled = ends > starts
     starts, ends = starts[filled], ends[filled]
-    lows, highs = pyramid.extremes(values, starts, ends)
+    lows, highs = pyramid.range_extremes(values, starts, ends)
     for low, high, start, end in zip(lows, highs, starts, ends, strict=True):
         inside = values[start:end]
         room = (end - start) // FINE
@@ -70,13 +70,15 @@ def test_no_extreme_is_missed_and_none_comes_from_far(
 
 def test_a_curve_that_is_cut_and_grows_again_is_followed() -> None:
     values = noisy(5000, 1)
-    pyramid = Pyramid()
-    pyramid.follow(values)
-    pyramid.cut(1234)
+    pyramid = ExtremesPyramid()
+    pyramid.append_new(values)
+    pyramid.truncate_to(1234)
     values[1234:] = 7.0
     values[3000] = -99.0
-    pyramid.follow(values[:4000])
-    low, high = pyramid.extremes(values[:4000], np.array([1300, 2900]), np.array([2900, 4000]))
+    pyramid.append_new(values[:4000])
+    low, high = pyramid.range_extremes(
+        values[:4000], np.array([1300, 2900]), np.array([2900, 4000])
+    )
     assert low.tolist() == [7.0, -99.0]
     assert high.tolist() == [7.0, 7.0]
 
@@ -93,13 +95,13 @@ def test_averages_in_blocks_are_the_definition(
     values: list[float], keep: float, piece: int
 ) -> None:
     raw = np.array(values * 9, dtype=np.float64)
-    average = Average(keep)
+    average = RunningAverage(keep)
     for end in range(0, len(raw) + piece, piece * 7):
-        average.follow(raw[: min(end, len(raw))])
-    average.follow(raw)
+        average.append_new(raw[: min(end, len(raw))])
+    average.append_new(raw)
     total = weight = 0.0
     size = 0.0
-    for value, found in zip(raw.tolist(), average.ys.tolist(), strict=True):
+    for value, found in zip(raw.tolist(), average.averages.tolist(), strict=True):
         if math.isnan(value):
             assert math.isnan(found)
             continue
@@ -113,13 +115,13 @@ def test_averages_in_blocks_are_the_definition(
 
 def test_an_average_goes_on_after_a_cut_as_if_nothing_had_been_there() -> None:
     raw = noisy(3000, 3)
-    average, fresh = Average(0.97), Average(0.97)
-    average.follow(raw)
-    average.cut(1700)
+    average, fresh = RunningAverage(0.97), RunningAverage(0.97)
+    average.append_new(raw)
+    average.truncate_to(1700)
     changed = np.concatenate([raw[:1700], raw[:500]])
-    average.follow(changed)
-    fresh.follow(changed)
-    np.testing.assert_allclose(average.ys, fresh.ys, rtol=1e-12)
+    average.append_new(changed)
+    fresh.append_new(changed)
+    np.testing.assert_allclose(average.averages, fresh.averages, rtol=1e-12)
 
 
 def test_values_that_would_overflow_a_block_are_averaged_one_by_one() -> None:
@@ -128,10 +130,10 @@ def test_values_that_would_overflow_a_block_are_averaged_one_by_one() -> None:
     assert means[0] == 1e308
 
 
-def knots_of(points: list[tuple[int, float]], *, from_zero: bool = False) -> Knots | None:
-    trace = Trace()
-    trace.feed(Series().extended(points))
-    return Knots.of(trace, from_zero=from_zero)
+def knots_of(points: list[tuple[int, float]], *, from_zero: bool = False) -> AxisKnots | None:
+    trace = CurveTrace()
+    trace.feed(Series().with_points(points))
+    return AxisKnots.from_trace(trace, from_zero=from_zero)
 
 
 def test_places_are_in_proportion_between_points_and_nowhere_beyond() -> None:
@@ -211,7 +213,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 @given(
     st.lists(st.tuples(STEPS, ANY), min_size=1, max_size=60),
     st.lists(st.tuples(STEPS, ANY), max_size=20),
-    st.sampled_from(Axis),
+    st.sampled_from(XAxis),
     st.sampled_from(SMOOTHING),
     st.booleans(),
     st.sampled_from([(80, 24), (20, 5), (200, 50)]),
@@ -220,7 +222,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 def test_whatever_a_run_tells_is_drawn_or_said_to_be_nowhere(
     points: list[tuple[int, float]],
     places: list[tuple[int, float]],
-    axis: Axis,
+    axis: XAxis,
     smooth: float,
     flipped: bool,
     size: tuple[int, int],
@@ -228,34 +230,34 @@ def test_whatever_a_run_tells_is_drawn_or_said_to_be_nowhere(
     told = {"loss": points, "val_loss": places, TIME: places, EPOCH: places, "tokens": places}
     run = RunState(
         "r",
-        series={name: Series().extended(each) for name, each in told.items() if each},
-        resumes=(Resume(7, "x", 1),),
+        series={name: Series().with_points(each) for name, each in told.items() if each},
+        resumes=(RunResume(7, "x", 1),),
     )
     board = Board()
-    shown = [Shown("b", run), Shown("c", run)]
-    chosen = Settings(axis=axis, smooth=smooth, flipped=frozenset({"loss"} if flipped else ()))
+    shown = [ShownRun("b", run), ShownRun("c", run)]
+    chosen = PlotSettings(axis=axis, smooth=smooth, flipped=frozenset({"loss"} if flipped else ()))
     board.update(shown, chosen, RunKey("b", "r"))
-    frame = board.frame(size)
+    frame = board.draw_plot_frame(size)
     if frame is None:
-        assert axis is not Axis.STEP
+        assert axis is not XAxis.STEP
         return
     wide = max(size[0], 16)
     assert {sum(len(text) for text, _ in row) for row in frame.rows} == {wide}
     cross = frame.x_at(wide // 2)
     near = replace(
-        chosen, pinned=cross, view=chosen.view.zoom(0.5, cross, board.extent, axis.closest)
+        chosen, pinned=cross, view=chosen.view.zoom(0.5, cross, board.x_extent, axis.closest_zoom)
     )
     board.update(shown, near, None)
-    assert board.frame(size, ascii_only=True) is not None
+    assert board.draw_plot_frame(size, ascii_only=True) is not None
     board.value_at(RunKey("b", "r"), cross)
 
 
 def test_stretches_far_from_each_other_are_answered_each_from_its_own() -> None:
     values = noisy(20_000, 5)
-    pyramid = Pyramid()
-    pyramid.follow(values)
+    pyramid = ExtremesPyramid()
+    pyramid.append_new(values)
     starts, ends = np.array([10, 9_000, 19_990]), np.array([14, 9_005, 20_000])
-    lows, highs = pyramid.extremes(values, starts, ends)
+    lows, highs = pyramid.range_extremes(values, starts, ends)
     for low, high, start, end in zip(lows, highs, starts, ends, strict=True):
         assert (low, high) == (np.nanmin(values[start:end]), np.nanmax(values[start:end]))
 
@@ -269,6 +271,6 @@ def test_the_extent_of_a_curve_on_an_axis() -> None:
         ([30, 40], None),
         ([], None),
     ):
-        trace = Trace()
-        trace.feed(Series().extended([(step, 1.0) for step in steps]))
-        assert knots.extent(trace) == extent
+        trace = CurveTrace()
+        trace.feed(Series().with_points([(step, 1.0) for step in steps]))
+        assert knots.trace_extent(trace) == extent

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Series
-from rgt_tui.ui.plot import MOST_LOST, Trace
+from rgt_tui.ui.plot import MOST_LOST, CurveTrace
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(-(10**6), 10**6), VALUES), max_size=60)
 
 
-def fed(points: list[tuple[int, float]]) -> Trace:
-    trace = Trace()
-    trace.feed(Series().extended(points))
+def fed(points: list[tuple[int, float]]) -> CurveTrace:
+    trace = CurveTrace()
+    trace.feed(Series().with_points(points))
     return trace
 
 
@@ -28,13 +28,13 @@ def test_steps_done_again_replace_the_first_attempt() -> None:
     assert trace.xs.tolist() == list(range(400))
     assert trace.ys[320] == 320
     assert trace.ys[321] == -1
-    assert len(trace.lost()) == 1
-    assert trace.lost()[0][0].tolist() == list(range(320, 339))
+    assert len(trace.lost_pieces()) == 1
+    assert trace.lost_pieces()[0][0].tolist() == list(range(320, 339))
 
 
 def test_a_resume_without_overlap_loses_nothing() -> None:
     trace = fed([(s, 1.0) for s in range(0, 100, 10)] + [(s, 1.0) for s in range(100, 200, 10)])
-    assert trace.lost() == []
+    assert trace.lost_pieces() == []
     assert len(trace.xs) == 20
 
 
@@ -47,10 +47,10 @@ def test_gaps_are_counted_and_named() -> None:
 
 
 def test_a_gap_goes_on_over_two_snapshots() -> None:
-    trace = Trace()
-    series = Series().extended([(0, 1.0), (1, math.nan)])
+    trace = CurveTrace()
+    series = Series().with_points([(0, 1.0), (1, math.nan)])
     trace.feed(series)
-    trace.feed(series.extended([(2, math.nan), (3, 1.0)]))
+    trace.feed(series.with_points([(2, math.nan), (3, 1.0)]))
     assert [(gap.first, gap.count) for gap in trace.gaps] == [(1, 2)]
 
 
@@ -70,22 +70,22 @@ def test_feeding_in_pieces_is_feeding_at_once() -> None:
     points[40] = (40, math.nan)
     for smooth in (0.0, 0.9):
         whole = fed(points)
-        parts, series = Trace(), Series()
+        parts, series = CurveTrace(), Series()
         for i in range(0, len(points), 7):
-            series = series.extended(points[i : i + 7])
+            series = series.with_points(points[i : i + 7])
             assert parts.feed(series)
-            parts.path(smooth)
+            parts.smoothed_path(smooth)
         assert not parts.feed(series)
         np.testing.assert_allclose(parts.xs, whole.xs)
-        np.testing.assert_allclose(parts.path(smooth).ys, whole.path(smooth).ys)
-        for part, one in zip(parts.lost(smooth), whole.lost(smooth), strict=True):
+        np.testing.assert_allclose(parts.smoothed_path(smooth).ys, whole.smoothed_path(smooth).ys)
+        for part, one in zip(parts.lost_pieces(smooth), whole.lost_pieces(smooth), strict=True):
             np.testing.assert_allclose(part[1], one[1])
         assert parts.gaps == whole.gaps
 
 
 def test_another_series_begins_anew() -> None:
     trace = fed([(0, 1.0), (1, 2.0)])
-    assert trace.feed(Series().extended([(5, 5.0)]))
+    assert trace.feed(Series().with_points([(5, 5.0)]))
     assert trace.xs.tolist() == [5]
     assert trace.feed(Series())
     assert len(trace.xs) == 0
@@ -93,7 +93,7 @@ def test_another_series_begins_anew() -> None:
 
 def test_smoothing_begins_at_the_first_value_and_leaves_gaps() -> None:
     trace = fed([(0, 4.0), (1, 2.0), (2, math.nan), (3, 2.0)])
-    ys = trace.path(0.9).ys
+    ys = trace.smoothed_path(0.9).ys
     assert ys[0] == pytest.approx(4.0)
     assert ys[1] == pytest.approx((0.9 * 0.4 + 0.2) / (0.9 * 0.1 + 0.1))
     assert math.isnan(ys[2])
@@ -103,16 +103,16 @@ def test_smoothing_begins_at_the_first_value_and_leaves_gaps() -> None:
 def test_smoothing_goes_on_from_the_step_of_the_resume() -> None:
     base = [(s, 1.0) for s in range(50)]
     trace = fed([*base, *[(s, 100.0) for s in range(50, 60)], (50, 1.0)])
-    assert trace.path(0.9).ys[-1] == pytest.approx(1.0)
+    assert trace.smoothed_path(0.9).ys[-1] == pytest.approx(1.0)
 
 
 def test_value_at_a_step() -> None:
     trace = fed([(0, 1.0), (10, 2.0), (20, 3.0)])
-    assert trace.at(-1) is None
-    assert trace.at(9) == 1.0
-    assert trace.at(10) == 2.0
-    assert trace.at(21) is None
-    assert Trace().at(0) is None
+    assert trace.value_at(-1) is None
+    assert trace.value_at(9) == 1.0
+    assert trace.value_at(10) == 2.0
+    assert trace.value_at(21) is None
+    assert CurveTrace().value_at(0) is None
 
 
 def test_steps_that_fit_no_float_are_left_out() -> None:
@@ -122,7 +122,7 @@ def test_steps_that_fit_no_float_are_left_out() -> None:
 
 def test_a_series_that_only_goes_backwards_stays_bounded() -> None:
     trace = fed([(s, 1.0) for n in range(200) for s in (n % 7, n % 7 + 3, n % 7 + 5)])
-    assert len(trace.lost()) <= MOST_LOST
+    assert len(trace.lost_pieces()) <= MOST_LOST
     assert (np.diff(trace.xs) > 0).all()
 
 
@@ -143,15 +143,15 @@ def averaged(values: list[float], keep: float) -> list[float]:
 def test_any_series_gives_a_curve(
     points: list[tuple[int, float]], smooth: float, size: int
 ) -> None:
-    trace, series = Trace(), Series()
+    trace, series = CurveTrace(), Series()
     for i in range(0, len(points), size):
-        series = series.extended(points[i : i + size])
+        series = series.with_points(points[i : i + size])
         trace.feed(series)
-        trace.path(smooth, positive=bool(i % 2))
+        trace.smoothed_path(smooth, positive=bool(i % 2))
     assert (np.diff(trace.xs) > 0).all()
     assert not np.isinf(trace.ys).any()
     np.testing.assert_allclose(
-        trace.path(smooth).ys, averaged(trace.ys.tolist(), smooth), rtol=1e-9
+        trace.smoothed_path(smooth).ys, averaged(trace.ys.tolist(), smooth), rtol=1e-9
     )
     if points:
         assert trace.xs[-1] == points[-1][0]

@@ -12,51 +12,51 @@ from rgt_tui.model import RunState, Series
 from rgt_tui.ui.plot import (
     MIN_SPAN,
     SMOOTHING,
-    Curve,
+    AxisWindow,
+    CurveTrace,
+    PlotCurve,
+    PlotSettings,
     RunKey,
-    Settings,
-    Trace,
-    View,
-    compose,
-    labels,
+    draw_plot,
+    format_labels,
     linear_ticks,
     log_ticks,
     metrics_of,
     nice_step,
-    tag,
+    run_tag,
 )
 
 WHOLE = (0.0, 2400.0)
 
 
 def test_all_is_shown_until_zoomed() -> None:
-    assert View().window(WHOLE) == WHOLE
-    assert View().is_all
-    assert View().pan(0.5, WHOLE) == View()
+    assert AxisWindow().visible_range(WHOLE) == WHOLE
+    assert AxisWindow().is_all
+    assert AxisWindow().pan(0.5, WHOLE) == AxisWindow()
 
 
 def test_zoom_keeps_the_crosshair_in_place() -> None:
-    before = View().window(WHOLE)
-    after = View().zoom(0.5, 600.0, WHOLE).window(WHOLE)
+    before = AxisWindow().visible_range(WHOLE)
+    after = AxisWindow().zoom(0.5, 600.0, WHOLE).visible_range(WHOLE)
     assert after[1] - after[0] == pytest.approx(1200)
     assert (600 - after[0]) / 1200 == pytest.approx((600 - before[0]) / 2400)
 
 
 def test_zooming_out_ends_with_everything() -> None:
-    assert View().zoom(0.5, None, WHOLE).zoom(4.0, None, WHOLE) == View()
+    assert AxisWindow().zoom(0.5, None, WHOLE).zoom(4.0, None, WHOLE) == AxisWindow()
 
 
 def test_a_window_at_the_right_edge_follows_new_points() -> None:
-    view = View().zoom(0.25, WHOLE[1], WHOLE)
+    view = AxisWindow().zoom(0.25, WHOLE[1], WHOLE)
     assert view.right is None
-    assert view.window((0.0, 3000.0)) == (2400.0, 3000.0)
+    assert view.visible_range((0.0, 3000.0)) == (2400.0, 3000.0)
 
 
 def test_a_window_elsewhere_stays_where_it_is() -> None:
-    view = View().zoom(0.25, 0.0, WHOLE)
-    assert view.window((0.0, 3000.0)) == (0.0, 600.0)
-    assert view.pan(1.0, WHOLE).window(WHOLE) == (600.0, 1200.0)
-    assert view.pan(-1.0, WHOLE).window(WHOLE) == (0.0, 600.0)
+    view = AxisWindow().zoom(0.25, 0.0, WHOLE)
+    assert view.visible_range((0.0, 3000.0)) == (0.0, 600.0)
+    assert view.pan(1.0, WHOLE).visible_range(WHOLE) == (600.0, 1200.0)
+    assert view.pan(-1.0, WHOLE).visible_range(WHOLE) == (0.0, 600.0)
     assert view.pan(99.0, WHOLE).right is None
 
 
@@ -67,14 +67,14 @@ def test_a_window_elsewhere_stays_where_it_is() -> None:
 )
 def test_the_window_stays_inside_the_data(moves: list[str], first: float, length: float) -> None:
     extent = (first, first + length)
-    view = View()
+    view = AxisWindow()
     for move in moves:
         if move in {"in", "out"}:
             view = view.zoom(0.5 if move == "in" else 2.0, None, extent)
         else:
             view = view.pan(0.3 if move == "right" else -0.3, extent)
-        low, high = view.window(extent)
-        full = View().window(extent)
+        low, high = view.visible_range(extent)
+        full = AxisWindow().visible_range(extent)
         slack = 1e-6 * max(1.0, abs(full[1]))
         assert low < high
         assert full[0] - slack <= low
@@ -90,7 +90,7 @@ def test_linear_ticks_are_within_and_few(low: float, span: float, most: int) -> 
     assert len(ticks) <= most + 2
     slack = max(step * 1e-6, 1e-12 * max(abs(low), abs(high)))
     assert all(low - slack <= tick <= high + slack for tick in ticks)
-    assert len(labels(ticks)) == len(ticks)
+    assert len(format_labels(ticks)) == len(ticks)
 
 
 @given(st.floats(1e-12, 1e6), st.floats(1.0001, 1e12), st.integers(2, 20))
@@ -103,7 +103,7 @@ def test_log_ticks_are_within_and_positive(low: float, factor: float, most: int)
 
 def test_step_ticks_are_whole() -> None:
     assert linear_ticks(0, 4, 10, whole=True) == [0, 1, 2, 3, 4]
-    assert labels([0, 600, 1200]) == ["0", "600", "1,200"]
+    assert format_labels([0, 600, 1200]) == ["0", "600", "1,200"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_step_ticks_are_whole() -> None:
     ],
 )
 def test_labels_share_a_precision(ticks: list[float], expected: list[str]) -> None:
-    assert labels(ticks) == expected
+    assert format_labels(ticks) == expected
 
 
 @given(st.floats(-1e15, 1e15), st.floats(1e-12, 1e15), st.integers(1, 30), st.booleans())
@@ -135,7 +135,7 @@ def test_labels_are_distinct_and_true_to_a_quarter_step(
         else linear_ticks(low, low + span, most)
     )
     ticks = [tick for at, tick in enumerate(ticks) if tick not in ticks[:at]]
-    names = labels(ticks)
+    names = format_labels(ticks)
     assert len(set(names)) == len(ticks), names
     for at, (tick, name) in enumerate(zip(ticks, names, strict=True)):
         gaps = [abs(tick - other) for other in ticks[max(0, at - 1) : at + 2] if other != tick]
@@ -159,9 +159,9 @@ def test_labels_are_distinct_and_true_to_a_quarter_step(
 def test_no_label_at_the_left_is_cut_off_into_another_number(
     low: float, high: float, width: int, log: bool
 ) -> None:
-    trace = Trace()
-    trace.feed(Series().extended([(i, low + (high - low) * i / 99) for i in range(100)]))
-    frame = compose([Curve(trace, 0)], (width, 20), view=View(), log=log)
+    trace = CurveTrace()
+    trace.feed(Series().with_points([(i, low + (high - low) * i / 99) for i in range(100)]))
+    frame = draw_plot([PlotCurve(trace, 0)], (width, 20), view=AxisWindow(), log=log)
     said = []
     for row in frame.rows[:-2]:
         left = row[0][0].strip()
@@ -178,7 +178,7 @@ def test_ticks_of_a_broken_range_are_harmless() -> None:
 
 
 def test_metrics_in_a_stable_order() -> None:
-    points = Series().extended([(0, 1.0)])
+    points = Series().with_points([(0, 1.0)])
     runs = [
         RunState(
             "a",
@@ -195,35 +195,35 @@ def test_metrics_in_a_stable_order() -> None:
 
 
 def test_settings_go_round() -> None:
-    settings = Settings()
+    settings = PlotSettings()
     seen = []
     for _ in SMOOTHING:
         seen.append(settings.smooth)
-        settings = settings.smoother()
+        settings = settings.next_smoothing()
     assert tuple(seen) == SMOOTHING
-    assert settings == Settings()
+    assert settings == PlotSettings()
     assert settings.next_metric(["loss", "lr"]).metric == "lr"
     assert settings.next_metric(["loss", "lr"]).next_metric(["loss", "lr"]).metric == "loss"
     assert settings.next_metric([]) == settings
 
 
 def test_the_axis_is_remembered_per_metric() -> None:
-    settings = Settings().toggled_log()
-    assert not settings.log
+    settings = PlotSettings().toggled_log()
+    assert not settings.is_log
     other = settings.next_metric(["loss", "tok_s"])
-    assert not other.log
-    assert other.toggled_log().log
-    assert not other.next_metric(["loss", "tok_s"]).log
+    assert not other.is_log
+    assert other.toggled_log().is_log
+    assert not other.next_metric(["loss", "tok_s"]).is_log
 
 
 def test_only_one_run_and_back() -> None:
     a, b, c = keys = [RunKey("box", name) for name in "abc"]
-    one = Settings().only(b, keys)
+    one = PlotSettings().isolate_run(b, keys)
     assert one.hidden == {a, c}
-    assert one.only(b, keys).hidden == set()
-    assert Settings().toggled(a).toggled(a) == Settings()
+    assert one.isolate_run(b, keys).hidden == set()
+    assert PlotSettings().toggle_run(a).toggle_run(a) == PlotSettings()
 
 
 def test_every_run_has_a_tag() -> None:
-    assert [tag(i) for i in (0, 8, 9)] == ["1", "9", "a"]
-    assert len(tag(1000)) == 1
+    assert [run_tag(i) for i in (0, 8, 9)] == ["1", "9", "a"]
+    assert len(run_tag(1000)) == 1

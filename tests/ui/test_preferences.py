@@ -161,7 +161,9 @@ async def test_chosen_keys_act_and_are_shown_and_the_theme_is_remembered(tmp_pat
         assert "c log   l curves   p phases   Z tear down" in screen_text(app)
         await pilot.press("question_mark")
         await settle(pilot)
-        shown = {row.name: row.lead for row in app.screen.query_one(HelpPanel).rows if row.command}
+        shown = {
+            row.name: row.lead for row in app.screen.query_one(HelpPanel).shown_rows if row.command
+        }
         assert (shown["log"], shown["curves"], shown["tear down"]) == ("c", "l", "Z")
         await pilot.press("escape", "D")
         await settle(pilot)

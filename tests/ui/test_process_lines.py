@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model import BoxState, Cpu, Gpu, GpuProc, Proc, Workers
-from rgt_tui.ui.widgets import Tone, cpu_lines, text_of, tree, width_of
+from rgt_tui.model import BoxState, CpuReading, GpuProcess, GpuReading, TrainingProcess, WorkerSums
+from rgt_tui.ui.widgets import Tone, cpu_lines, text_of, walk_processes, width_of
 from rgt_tui.ui.widgets.vitals import process_lines
 from tests.ui.fakes import GIB, NOW, running_box, sample
 
 
-def proc(pid: int, ppid: int | None = 1, **changes: object) -> Proc:
-    made = Proc(
+def proc(pid: int, ppid: int | None = 1, **changes: object) -> TrainingProcess:
+    made = TrainingProcess(
         pid=pid,
         ppid=ppid,
         started=NOW - 999,
@@ -26,8 +26,10 @@ def proc(pid: int, ppid: int | None = 1, **changes: object) -> Proc:
     return msgspec.structs.replace(made, **changes)
 
 
-def box_of(*procs: Proc, gpus: tuple[Gpu, ...] = (), cpu: Cpu | None = None) -> BoxState:
-    shown = msgspec.structs.replace(sample(), procs=procs, gpus=gpus, cpu=cpu or Cpu())
+def box_of(
+    *procs: TrainingProcess, gpus: tuple[GpuReading, ...] = (), cpu: CpuReading | None = None
+) -> BoxState:
+    shown = msgspec.structs.replace(sample(), procs=procs, gpus=gpus, cpu=cpu or CpuReading())
     return msgspec.structs.replace(running_box(), sample=shown)
 
 
@@ -37,10 +39,14 @@ def rows(box: BoxState, width: int = 76) -> list[str]:
 
 def test_a_tree_with_user_state_memory_threads_and_the_cards_held() -> None:
     gpus = (
-        Gpu(index=0, name="X", procs=(GpuProc(pid=11, mapped=True),)),
-        Gpu(index=3, name="X", procs=(GpuProc(pid=11, mapped=True), GpuProc(pid=10, mapped=False))),
+        GpuReading(index=0, name="X", procs=(GpuProcess(pid=11, mapped=True),)),
+        GpuReading(
+            index=3,
+            name="X",
+            procs=(GpuProcess(pid=11, mapped=True), GpuProcess(pid=10, mapped=False)),
+        ),
     )
-    workers = Workers(count=8, threads=16, states={"S": 7, "D": 1})
+    workers = WorkerSums(count=8, threads=16, states={"S": 7, "D": 1})
     child = proc(11, 10, workers=workers)
     shown = rows(box_of(child, proc(10, cmd="torchrun train.py", state="S"), gpus=gpus))
     assert shown[0].split()[:4] == ["10", "S", "root", "torchrun"]
@@ -69,9 +75,9 @@ def test_in_a_narrow_pane_the_user_is_said_only_where_there_are_several() -> Non
 
 def test_processes_that_claim_to_be_each_others_parents_are_each_shown_once() -> None:
     circle = (proc(1, 2), proc(2, 1), proc(3, 3), proc(4, 3))
-    assert sorted(one.pid for one, _ in tree(circle)) == [1, 2, 3, 4]
+    assert sorted(one.pid for one, _ in walk_processes(circle)) == [1, 2, 3, 4]
     deep = [proc(i, i - 1) for i in range(1, 60)]
-    assert max(depth for _, depth in tree(deep)) == 6
+    assert max(depth for _, depth in walk_processes(deep)) == 6
     assert all(width_of(made) <= 40 for made in process_lines(box_of(*deep), 40))
     many = rows(box_of(*(proc(i) for i in range(900))))
     assert len(many) == 65 and many[-1] == "and 836 more"
@@ -89,8 +95,8 @@ def cpu_text(box: BoxState) -> tuple[str, bool]:
 
 
 def test_threads_stand_against_the_cores_that_are_granted() -> None:
-    quota = Cpu(quota=16, cores=128, usable=16, load1=7.25)
-    ranks = [proc(i, omp=32, workers=Workers(count=4, threads=8)) for i in range(2)]
+    quota = CpuReading(quota=16, cores=128, usable=16, load1=7.25)
+    ranks = [proc(i, omp=32, workers=WorkerSums(count=4, threads=8)) for i in range(2)]
     text, loud = cpu_text(box_of(*ranks, cpu=quota))
     assert "16 of 128 cores by quota" in text and "load 7.2" in text
     assert "96 threads · 6.0 a core (2 processes, 8 workers)" in text
@@ -107,14 +113,16 @@ def test_threads_stand_against_the_cores_that_are_granted() -> None:
 
 
 def test_cores_that_nobody_told_of_are_unknown() -> None:
-    assert cpu_text(box_of(cpu=Cpu())) == ("", False)
-    assert cpu_text(box_of(cpu=Cpu(load1=1.0)))[0].split("  ")[0] == "cores unknown"
+    assert cpu_text(box_of(cpu=CpuReading())) == ("", False)
+    assert cpu_text(box_of(cpu=CpuReading(load1=1.0)))[0].split("  ")[0] == "cores unknown"
     assert cpu_text(msgspec.structs.replace(running_box(), sample=None))[0] == "no sample yet"
-    assert "4 cores, no quota" in cpu_text(box_of(cpu=Cpu(cores=4)))[0]
+    assert "4 cores, no quota" in cpu_text(box_of(cpu=CpuReading(cores=4)))[0]
 
 
 def test_a_command_is_told_before_its_age_where_there_is_little_room() -> None:
-    box = box_of(proc(300), gpus=(Gpu(index=0, name="X", procs=(GpuProc(pid=300, mapped=True),)),))
+    box = box_of(
+        proc(300), gpus=(GpuReading(index=0, name="X", procs=(GpuProcess(pid=300, mapped=True),)),)
+    )
     (narrow,), (wide,) = rows(box, 40), rows(box, 80)
     assert "python tr" in narrow and "16m39" not in narrow
     assert "python train.py" in wide and "40 thr  16m39" in wide

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.fleet import Pulled
-from rgt_tui.model import Amount
-from rgt_tui.profiles import Toll
+from rgt_tui.fleet import PullResult
+from rgt_tui.model import MoneyAmount
+from rgt_tui.profiles import TransferCost
 from rgt_tui.transfer.copying import PullProgress
-from rgt_tui.ui import Pull
+from rgt_tui.ui import BoxPull
 from rgt_tui.ui.screens import TeardownScreen
 from rgt_tui.ui.widgets import Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_view import pull_line
@@ -45,7 +45,7 @@ HALF = PullProgress(
 
 
 def test_the_line_says_how_far_it_is_and_how_it_ended() -> None:
-    going = text_of(pull_line(Pull(("/w",), HALF, "4 files, to pulled/x"), 118))
+    going = text_of(pull_line(BoxPull(("/w",), HALF, "4 files, to pulled/x"), 118))
     for part in (
         "25%",
         "1.1 GB of 4.3 GB",
@@ -56,14 +56,14 @@ def test_the_line_says_how_far_it_is_and_how_it_ended() -> None:
         "p stops it",
     ):
         assert part in going
-    begun = text_of(pull_line(Pull(("/w",), PullProgress(phase="listing")), 80))
+    begun = text_of(pull_line(BoxPull(("/w",), PullProgress(phase="listing")), 80))
     assert "listing …" in begun
     good = pull_line(
-        Pull(("/w",), end=Pulled(whole=True, text="4 files verified"), ended_at=NOW), 80
+        BoxPull(("/w",), end=PullResult(whole=True, text="4 files verified"), ended_at=NOW), 80
     )
     assert any(span.tone is Tone.PROVED for span in good)
     bad = pull_line(
-        Pull(("/w",), end=Pulled(whole=False, text="a.pt: truncated"), ended_at=NOW), 80
+        BoxPull(("/w",), end=PullResult(whole=False, text="a.pt: truncated"), ended_at=NOW), 80
     )
     assert not any(span.tone is Tone.PROVED for span in bad)
     assert "a.pt: truncated" in text_of(bad)
@@ -71,7 +71,7 @@ def test_the_line_says_how_far_it_is_and_how_it_ended() -> None:
 
 def test_what_cannot_be_told_is_left_out() -> None:
     unknown = msgspec.structs.replace(HALF, rate=None, eta=None, problems=0)
-    shown = text_of(pull_line(Pull(("/w",), unknown), 118))
+    shown = text_of(pull_line(BoxPull(("/w",), unknown), 118))
     assert "/s" not in shown
     assert "to go" not in shown
 
@@ -79,9 +79,9 @@ def test_what_cannot_be_told_is_left_out() -> None:
 @pytest.mark.parametrize("width", [20, 56, 76, 118])
 def test_the_line_stays_in_its_room(width: int) -> None:
     for pull in (
-        Pull(("/w",), HALF, "x" * 300),
-        Pull(("/w",)),
-        Pull(("/w",), end=Pulled(whole=False, text="\x1b[31m" + "y" * 300), ended_at=NOW),
+        BoxPull(("/w",), HALF, "x" * 300),
+        BoxPull(("/w",)),
+        BoxPull(("/w",), end=PullResult(whole=False, text="\x1b[31m" + "y" * 300), ended_at=NOW),
     ):
         assert width_of(pull_line(pull, width)) <= width
         assert "\x1b" not in text_of(pull_line(pull, width))
@@ -110,7 +110,7 @@ async def test_a_row_is_pulled_and_turns_proved_when_the_copy_is_verified() -> N
         assert fleet.pulls == [(BOX, (GIVABLE.path,))]
         assert "pulling: /w/b" in said(screen)
         await type_name(pilot, screen)
-        assert "results are being pulled from this box" in screen.state.blockers(fleet.now())
+        assert "results are being pulled from this box" in screen.state.list_blockers(fleet.now())
         assert button(screen, "ok").disabled
         proved = msgspec.structs.replace(
             GIVABLE, ok=True, forfeitable=False, text="/w/b: a verified copy"
@@ -153,7 +153,7 @@ async def test_a_second_pull_waits_for_the_first() -> None:
         stoppable(fleet)
         screen = await begin(pilot, fleet)
         await pilot.press("down", "p")
-        assert screen.query_one(EvidenceList).picked == NOBODYS.key
+        assert screen.query_one(EvidenceList).picked_key == NOBODYS.key
         assert "another pull is under way" in said(screen)
         assert len(fleet.pulls) == 1
         assert fleet.pulls_stopped == 0
@@ -162,8 +162,12 @@ async def test_a_second_pull_waits_for_the_first() -> None:
 @pytest.mark.parametrize(
     ("end", "words", "level"),
     [
-        (Pulled(whole=True, text="3 files verified"), "pulled: 3 files verified", "hint"),
-        (Pulled(whole=False, text="a.pt: truncated"), "the pull ended: a.pt: truncated", "error"),
+        (PullResult(whole=True, text="3 files verified"), "pulled: 3 files verified", "hint"),
+        (
+            PullResult(whole=False, text="a.pt: truncated"),
+            "the pull ended: a.pt: truncated",
+            "error",
+        ),
         (
             ConnectionError("connection reset by peer"),
             "the pull ended: connection reset by peer",
@@ -172,7 +176,7 @@ async def test_a_second_pull_waits_for_the_first() -> None:
     ],
 )
 async def test_it_goes_on_without_the_page_and_says_how_it_ended(
-    end: Pulled | Exception, words: str, level: str
+    end: PullResult | Exception, words: str, level: str
 ) -> None:
     fleet = ParkFleet()
     app = app_of(fleet)
@@ -229,8 +233,11 @@ async def test_with_a_pull_under_way_all_that_must_be_seen_is_seen() -> None:
                 assert screen.region.contains_region(region), (name, size)
 
 
-TOLL = Toll(
-    bytes=4 * GIB, free=False, price=Amount(0.34), words="it costs money: $0.08 per GB (vast.ai)"
+TOLL = TransferCost(
+    bytes=4 * GIB,
+    free=False,
+    price=MoneyAmount(0.34),
+    words="it costs money: $0.08 per GB (vast.ai)",
 )
 
 
@@ -278,7 +285,7 @@ async def test_what_grew_or_is_another_pull_is_asked_for_again() -> None:
         screen = await asked(pilot, fleet)
         for key, toll in (
             ("p", msgspec.structs.replace(TOLL, bytes=TOLL.bytes + 1)),
-            ("p", msgspec.structs.replace(TOLL, price=Amount(0.35))),
+            ("p", msgspec.structs.replace(TOLL, price=MoneyAmount(0.35))),
             ("p", msgspec.structs.replace(TOLL, price=None)),
             ("P", TOLL),
         ):
@@ -341,14 +348,14 @@ async def test_a_pull_that_asks_without_its_page_says_where() -> None:
     async with app.run_test(size=(120, 34)) as pilot:
         screen = await evidence_page(pilot, fleet)
         gate = asyncio.Event()
-        plain = fleet.pull
+        plain = fleet.pull_directories
 
-        async def late(*given: Any) -> Pulled:
+        async def late(*given: Any) -> PullResult:
             await gate.wait()
             fleet.pull_toll = TOLL
             return await plain(*given)
 
-        fleet.pull = late  # type: ignore[assignment, method-assign]
+        fleet.pull_directories = late  # type: ignore[assignment, method-assign]
         fleet.advance(1.0)
         await pilot.press("p")
         await until(pilot, lambda: screen.state.pulling)

@@ -4,24 +4,26 @@ import msgspec
 import pytest
 from textual.widgets import Input
 
-from rgt_tui.model import Question, QuestionKind, cleaned
+from rgt_tui.model import BoxQuestion, QuestionKind, clean_decoded
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import QuestionScreen, question_lines
 from rgt_tui.ui.widgets import text_of
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, screen_text, settle
 
-KEY = Question(
+KEY = BoxQuestion(
     id=1,
     box="runpod-demo",
     kind=QuestionKind.HOST_KEY,
     title="first host key of 1.2.3.4:40022",
     lines=("ED25519 SHA256:abc", "written to ~/.ssh/known_hosts"),
 )
-SECRET = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password of root@1.2.3.4")
+SECRET = BoxQuestion(
+    id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password of root@1.2.3.4"
+)
 
 
-def asking(*questions: Question) -> FakeFleet:
+def asking(*questions: BoxQuestion) -> FakeFleet:
     return FakeFleet(msgspec.structs.replace(demo_state(), questions=questions))
 
 
@@ -113,7 +115,7 @@ async def test_it_stays_away_from_the_teardown_dialog() -> None:
 
 def test_hostile_text_is_stripped() -> None:
     bad = msgspec.structs.replace(KEY, title="\x1b[2Jkey", lines=("a\x07b\x1b]0;x\x07",))
-    text = "\n".join(text_of(made) for made in question_lines(cleaned(bad), 60))
+    text = "\n".join(text_of(made) for made in question_lines(clean_decoded(bad), 60))
     assert "\x1b" not in text
     assert "\x07" not in text
 

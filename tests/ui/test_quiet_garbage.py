@@ -59,29 +59,29 @@ class Knot:
 
 def test_no_look_before_its_time(garbage: QuietGarbage, clock: Clock) -> None:
     clock.at += EVERY_SECONDS - 1
-    assert not garbage.look()
+    assert not garbage.collect_if_due()
     clock.at += 1
-    assert garbage.look()
-    assert not garbage.look(), "the next one has its own time"
+    assert garbage.collect_if_due()
+    assert not garbage.collect_if_due(), "the next one has its own time"
 
 
 def test_no_look_while_somebody_types(garbage: QuietGarbage, clock: Clock) -> None:
     clock.at += EVERY_SECONDS
-    garbage.typed()
+    garbage.note_input()
     clock.at += REST_SECONDS - 0.1
-    assert not garbage.look()
+    assert not garbage.collect_if_due()
     clock.at += 0.1
-    assert garbage.look()
+    assert garbage.collect_if_due()
 
 
 def test_who_never_rests_has_it_all_the_same_at_last(garbage: QuietGarbage, clock: Clock) -> None:
     while clock.at < 1000 + LATEST_SECONDS - 1:
         clock.at += 1
-        garbage.typed()
-        assert not garbage.look()
+        garbage.note_input()
+        assert not garbage.collect_if_due()
     clock.at += 1
-    garbage.typed()
-    assert garbage.look()
+    garbage.note_input()
+    assert garbage.collect_if_due()
 
 
 def test_a_look_takes_away_what_holds_itself(garbage: QuietGarbage, clock: Clock) -> None:
@@ -90,7 +90,7 @@ def test_a_look_takes_away_what_holds_itself(garbage: QuietGarbage, clock: Clock
     knot = Knot()
     kept = weakref.ref(knot)
     clock.at += EVERY_SECONDS
-    assert garbage.look()
+    assert garbage.collect_if_due()
     assert gone() is None
     assert kept() is knot
 
@@ -101,13 +101,13 @@ def test_what_is_left_at_the_first_whole_look_is_passed_over_and_nothing_that_co
     loaded = [[number] for number in range(5000)]
     before = gc.get_freeze_count()
     clock.at += EVERY_SECONDS
-    assert garbage.look()
+    assert garbage.collect_if_due()
     passed_over = gc.get_freeze_count()
     assert passed_over >= before + len(loaded)
     later = [[number] for number in range(5000)]
     gone = weakref.ref(Knot())
     clock.at += EVERY_SECONDS
-    assert garbage.look()
+    assert garbage.collect_if_due()
     assert gone() is None
     assert gc.get_freeze_count() < passed_over + len(later)
 
@@ -116,32 +116,32 @@ def test_nothing_is_looked_through_before_the_beginning_and_after_the_end(clock:
     looks: list[None] = []
     garbage = QuietGarbage(clock, lambda: looks.append(None))
     clock.at += LATEST_SECONDS
-    assert not garbage.look()
+    assert not garbage.collect_if_due()
     garbage.begin()
     garbage.end()
     clock.at += LATEST_SECONDS
-    assert not garbage.look()
+    assert not garbage.collect_if_due()
     assert looks == []
 
 
 def test_no_look_at_all_comes_before_a_key_is_painted(garbage: QuietGarbage) -> None:
-    garbage.wait()
+    garbage.delay_small()
     assert not gc.isenabled()
-    garbage.go_on()
+    garbage.resume_small()
     assert gc.isenabled()
 
 
 def test_keys_without_a_pause_put_the_small_looks_off_for_a_while_only(
     garbage: QuietGarbage, clock: Clock
 ) -> None:
-    garbage.wait()
+    garbage.delay_small()
     clock.at += WAITS_SECONDS - 0.1
-    garbage.wait()
+    garbage.delay_small()
     assert not gc.isenabled()
     clock.at += 0.1
-    garbage.wait()
+    garbage.delay_small()
     assert gc.isenabled()
-    garbage.wait()
+    garbage.delay_small()
     assert not gc.isenabled(), "the next keys have their own time"
 
 
@@ -149,13 +149,13 @@ def test_before_the_beginning_nothing_is_put_off_and_after_the_end_nothing_stays
     clock: Clock,
 ) -> None:
     garbage = QuietGarbage(clock)
-    garbage.wait()
+    garbage.delay_small()
     assert gc.isenabled()
     garbage.begin()
-    garbage.wait()
+    garbage.delay_small()
     garbage.end()
     assert gc.isenabled()
-    garbage.wait()
+    garbage.delay_small()
     assert gc.isenabled()
 
 
@@ -228,7 +228,7 @@ def test_the_dashboard_is_loaded_without_looking_for_garbage(
         monkeypatch.setattr(sys, stream, Terminal())
     monkeypatch.setenv("TERM", "xterm-256color")
     try:
-        status = dashboard.show(
+        status = dashboard.run_dashboard(
             _never, title="rgt", hint=None, farewell="bye", without="`rgt status`"
         )
         assert (status, looking) == (0, [False])

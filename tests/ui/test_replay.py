@@ -13,7 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.recordings import FULL, ReplayFleet
-from rgt_tui.ui import RgtApp, stopwatch
+from rgt_tui.ui import RgtApp, format_position_time
 from tests.ui.snap import running, screen_text, settle
 
 THREE = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
@@ -46,7 +46,7 @@ async def test_the_fleet_screen_shows_what_was_recorded() -> None:
 
 async def test_a_replay_that_is_held_stands_still() -> None:
     fleet = ReplayFleet(THREE, speed=1.0, skip=30.0)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     app = RgtApp(lambda: fleet)
     async with app.run_test(size=(120, 34)) as pilot:
         reached = asyncio.Event()
@@ -58,12 +58,12 @@ async def test_a_replay_that_is_held_stands_still() -> None:
         app.tick(force=True)
         await settle(pilot)
         assert screen_text(app) == first
-        assert (fleet.position, fleet.held) == (position, True)
+        assert (fleet.position, fleet.is_playback_paused) == (position, True)
         assert fleet.length is not None and fleet.length > position
-        where = f"{stopwatch(position)} of {stopwatch(fleet.length)}"
+        where = f"{format_position_time(position)} of {format_position_time(fleet.length)}"
         assert f"REPLAY {where} ×1 paused" in screen_text(app).splitlines()[-1]
         fleet.set_speed(FULL)
-        fleet.hold(False)
+        fleet.set_playback_paused(False)
         await asyncio.wait_for(fleet.over.wait(), 60)
         app.tick(force=True)
         await settle(pilot)
@@ -83,7 +83,7 @@ async def test_its_time_can_be_held_and_sped_up(place: str) -> None:
         assert re.search(r"REPLAY 0:\d\d.* ×1", screen_text(app))
         await pilot.press("space")
         await settle(pilot)
-        assert fleet.held
+        assert fleet.is_playback_paused
         assert "×1 paused" in screen_text(app)
         assert "paused; space resumes" in screen_text(app)
         before = fleet.now()
@@ -93,7 +93,7 @@ async def test_its_time_can_be_held_and_sped_up(place: str) -> None:
         assert fleet.now() == before, "held, whatever the speed"
         await pilot.press("space")
         await settle(pilot)
-        assert not fleet.held
+        assert not fleet.is_playback_paused
         assert re.search("REPLAY .*×4", screen_text(app))
         assert app.screen is screen
 
@@ -102,7 +102,7 @@ async def test_its_time_can_be_held_and_sped_up(place: str) -> None:
 async def paused(at: float) -> AsyncIterator[tuple[RgtApp, Pilot[None], ReplayFleet]]:
     """The app on a paused replay of three boxes, at a position."""
     fleet = ReplayFleet(THREE, speed=1.0, skip=at)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     app = RgtApp(lambda: fleet)
     async with app.run_test(size=(120, 34)) as pilot:
         await came_to(fleet, at)

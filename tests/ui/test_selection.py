@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from rich.color import ColorSystem
 
-from rgt_tui.ui import SCREENS, THEMES, glyphs, screen_class
+from rgt_tui.ui import SCREENS, THEMES, current_glyphs, screen_class
 from rgt_tui.ui.screens import TeardownScreen
-from rgt_tui.ui.widgets import LineWidget, SelectableList, Span, Tone, split, text_of
+from rgt_tui.ui.widgets import LineWidget, SelectableList, Span, Tone, split_line, text_of
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet, many_boxes
@@ -48,8 +48,8 @@ def assert_seen(drawn: LineWidget) -> None:
     chosen = list(drawn.render_line(at))
     other = list(drawn.render_line(at + 1 if at + 1 < drawn.size.height else at - 1))
     text = "".join(segment.text for segment in chosen)
-    assert text[column] == glyphs().cursor
-    assert glyphs().cursor not in "".join(segment.text for segment in other)[: column + 1]
+    assert text[column] == current_glyphs().cursor
+    assert current_glyphs().cursor not in "".join(segment.text for segment in other)[: column + 1]
     plain = other[-1].style
     assert plain is not None
     assert plain.bgcolor is not None
@@ -108,13 +108,13 @@ async def test_the_wheel_moves_the_selection(place: str, state_home: Path) -> No
         listed = app.screen.query_one(SelectableList)
         await pilot.press("home")
         await rest(app, pilot)
-        assert listed.index == 0
+        assert listed.selected_index == 0
         listed.on_mouse_scroll_down(cast("Any", None))
         await rest(app, pilot)
-        assert listed.index == listed.WHEEL == 3
+        assert listed.selected_index == listed.WHEEL == 3
         assert listed.selected_line() is not None
         listed.on_mouse_scroll_up(cast("Any", None))
-        assert listed.index == 0
+        assert listed.selected_index == 0
 
 
 def test_no_list_is_left_out() -> None:
@@ -165,14 +165,16 @@ async def test_without_colours_the_cursor_tells_which_line_keys_act_on(
     monkeypatch.setenv("NO_COLOR", "1")
     async with running(keys=("j",)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
-        rows = [row for row in screen_text(app).splitlines() if row.startswith(glyphs().cursor)]
+        rows = [
+            row for row in screen_text(app).splitlines() if row.startswith(current_glyphs().cursor)
+        ]
         assert len(rows) == 1
-        assert table.picked is not None
-        assert table.picked in rows[0]
+        assert table.picked_key is not None
+        assert table.picked_key in rows[0]
         await pilot.press("D")
         await settle(pilot)
         assert isinstance(app.screen, TeardownScreen)
-        assert app.screen.box_name == table.picked
+        assert app.screen.box_name == table.picked_key
 
 
 @pytest.mark.parametrize("place", ["fleet", "box"])
@@ -185,7 +187,7 @@ async def test_the_pane_that_has_the_keys_says_so_without_colours(place: str) ->
                 pane
                 for pane in app.screen.query(LineWidget)
                 if pane.display
-                and any(f"─{glyphs().cursor}" in text_of(row) for row in pane.shown_lines)
+                and any(f"─{current_glyphs().cursor}" in text_of(row) for row in pane.shown_lines)
             ]
             assert marked == ([app.focused] if app.focused is not None else [])
 
@@ -201,15 +203,15 @@ async def test_a_key_brings_the_row_that_it_acts_on_back_into_sight() -> None:
         await pilot.press("escape")
         assert table.selected_line() is not None
         assert isinstance(app.screen, TeardownScreen)
-        assert app.screen.box_name == table.picked
+        assert app.screen.box_name == table.picked_key
 
 
 def test_a_line_is_split_at_a_cell_also_within_wide_characters() -> None:
     row = (Span("ab", Tone.DIM), Span("cd"), Span("漢字", Tone.STRONG))
-    assert split(row, 0) == ((), row)
-    left, right = split(row, 3)
+    assert split_line(row, 0) == ((), row)
+    left, right = split_line(row, 3)
     assert (text_of(left), text_of(right)) == ("abc", "d漢字")
     assert right[0] == Span("d")
-    left, right = split(row, 6)
+    left, right = split_line(row, 6)
     assert (text_of(left), text_of(right)) == ("abcd漢", "字")
-    assert split(row, 99) == (row, ())
+    assert split_line(row, 99) == (row, ())

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from rgt_tui.model import (
-    Cpu,
-    Disk,
+    CpuReading,
+    DetachedSessions,
+    DiskReading,
     FleetState,
-    Gpu,
+    GpuReading,
     InodeHog,
     LogView,
-    Memory,
-    Proc,
-    Rings,
+    MemoryReading,
+    RowSparklines,
     RunState,
     Sample,
-    Session,
+    TrainingProcess,
 )
 from rgt_tui.ui import notation
 from rgt_tui.ui.screens import LifecycleScreen, LogScreen
@@ -59,8 +59,8 @@ async def test_the_terminal_may_change_its_size() -> None:
 
 async def test_everything_is_ascii_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
-    notation.glyphs.cache_clear()
-    lines._safe.cache_clear()
+    notation.current_glyphs.cache_clear()
+    lines._replace_controls.cache_clear()
     box = msgspec.structs.replace(running_box(), reason="verbunden über 训练")
     async with running(FleetState((*demo_state().boxes, box), demo_state().events, NOW)) as (
         app,
@@ -80,19 +80,19 @@ NOTHING = Sample(
     boot="b",
     seq=1,
     at=NOW,
-    gpus=(Gpu(index=0, name=""),),
-    mem=Memory(),
-    cpu=Cpu(),
-    disks=(Disk(mount="/"),),
-    procs=(Proc(pid=1, started=0.0, cmd=""),),
-    session=Session(),
+    gpus=(GpuReading(index=0, name=""),),
+    mem=MemoryReading(),
+    cpu=CpuReading(),
+    disks=(DiskReading(mount="/"),),
+    procs=(TrainingProcess(pid=1, started=0.0, cmd=""),),
+    session=DetachedSessions(),
 )
 NONSENSE = Sample(
     boot="b",
     seq=1,
     at=NOW + 1e6,
     gpus=(
-        Gpu(
+        GpuReading(
             index=0,
             name="x",
             util=NAN,
@@ -105,9 +105,9 @@ NONSENSE = Sample(
             clock_max_mhz=NAN,
             throttle=("?",),
         ),
-        Gpu(index=1, name="y", util=1e9, vram_used=10, vram_total=5, error="\x1b[2Jlost"),
+        GpuReading(index=1, name="y", util=1e9, vram_used=10, vram_total=5, error="\x1b[2Jlost"),
     ),
-    mem=Memory(
+    mem=MemoryReading(
         cgroup=1,
         used=-1,
         cache=10,
@@ -117,10 +117,12 @@ NONSENSE = Sample(
         host_used=10**20,
         host_total=1,
     ),
-    cpu=Cpu(quota=NAN, cores=0, load1=INF, throttled_pct=NAN),
+    cpu=CpuReading(quota=NAN, cores=0, load1=INF, throttled_pct=NAN),
     disks=(
-        Disk(mount="", bytes_total=0, bytes_used=10, bytes_free=-4, inodes_total=0, inodes_used=7),
-        Disk(
+        DiskReading(
+            mount="", bytes_total=0, bytes_used=10, bytes_free=-4, inodes_total=0, inodes_used=7
+        ),
+        DiskReading(
             mount="/" + "x" * 300,
             bytes_total=10**18,
             bytes_used=10**19,
@@ -131,7 +133,7 @@ NONSENSE = Sample(
         ),
     ),
     procs=(
-        Proc(
+        TrainingProcess(
             pid=-1,
             started=INF,
             cmd="c" * 500,
@@ -142,7 +144,7 @@ NONSENSE = Sample(
             age_s=NAN,
         ),
     ),
-    session=Session(tmux=(), uptime_s=NAN),
+    session=DetachedSessions(tmux=(), uptime_s=NAN),
 )
 
 
@@ -155,7 +157,7 @@ async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, i
         running_box(),
         sample=reading,
         sample_at=None if reading is None else NOW,
-        rings=Rings((None, NAN, INF, -5.0)),
+        rings=RowSparklines((None, NAN, INF, -5.0)),
         runs=(RunState("gpt-c", 10, NAN, INF, NAN, total_steps=0, progressed_at=NAN, last_at=NAN),),
         queues=(queue(cell("gpt-c", "running", started=NAN), cell("z", "odd", exit_code=-9)),),
         logs=(LogView("", ("", "\x00", "x" * 10_000)),),
@@ -177,14 +179,14 @@ from itertools import count
 from rgt_tui.ui import RgtApp
 from tests.ui.fakes import FakeFleet
 
-app, beats, beat = RgtApp(FakeFleet), count(), RgtApp.beat
+app, beats, beat = RgtApp(FakeFleet), count(), RgtApp.redraw_in_steps
 
 async def counted(self):
     if next(beats) == 12:
         self.exit()
     await beat(self)
 
-RgtApp.beat = counted
+RgtApp.redraw_in_steps = counted
 app.run()
 """
 
@@ -241,7 +243,7 @@ async def test_phases_that_do_not_fit_are_counted(size: tuple[int, int], state_h
             await settle(pilot)
             screen = app.screen
             assert isinstance(screen, LifecycleScreen)
-            shown, rows = screen.checklist.size.height, screen.checklist.rows
+            shown, rows = screen.checklist.size.height, screen.checklist.selectable_rows
             text = screen_text(app)
             assert (f"▼ {len(rows) - shown} more" in text) == left
             assert (" 0.2  inodes" in text) == (key == "g")
@@ -286,9 +288,9 @@ async def test_what_a_check_prints_has_the_room_of_what_is_known_of_the_box(
 ) -> None:
     async with staged("phases", "live", home=state_home, size=(120, 60)) as (app, pilot):
         screen = app.screen
-        assert isinstance(screen, LifecycleScreen) and screen.selected is not None
+        assert isinstance(screen, LifecycleScreen) and screen.selected_check is not None
         assert "vast-demo  what happened" in screen_text(app)
-        screen.runs[screen.selected.id] = CheckRun(
+        screen.runs[screen.selected_check.id] = CheckRun(
             "df -i", NOW, [f"row {n}" for n in range(20)], NOW, 0
         )
         screen.redraw_now()

@@ -15,25 +15,25 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.fleet import GateClosed, NoControlPlane
-from rgt_tui.gate import ActionState, Kept, Receipt
+from rgt_tui.gate import ActionState, KeptResults, Receipt
 from rgt_tui.model import (
+    ActionReview,
     BillingAction,
+    BillingVerb,
     EvidenceItem,
     Lifecycle,
     Meter,
     MeterKind,
     Profile,
-    Review,
     StopPhase,
     StopProgress,
-    Verb,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import TOO_SOON, HelpScreen, ReceiptScreen, TeardownScreen, teardown
 from rgt_tui.ui.widgets import FittedLines, text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton
-from rgt_tui.ui.widgets.teardown.confirm_state import Stage
+from rgt_tui.ui.widgets.teardown.confirm_state import DialogStage
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import resize, screen_text, until
@@ -47,39 +47,39 @@ class ParkFleet(FakeFleet):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reviews: list[Verb] = []
+        self.reviews: list[BillingVerb] = []
         self.fail_review: Exception | None = None
         self.break_after: int | None = None
 
-    def profile(self, box: str) -> Profile:
+    def profile_of(self, box: str) -> Profile:
         return msgspec.structs.replace(
-            super().profile(box),
+            super().profile_of(box),
             billing=(
                 BillingAction("stop", "Stop", "park", True, False, True),
                 BillingAction("destroy", "Destroy", "destroy", True, True, False),
             ),
         )
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         *,
         forfeits: frozenset[str] = frozenset(),
         ignored: frozenset[str] = frozenset(),
         unprotect: str = "",
-    ) -> Review:
+    ) -> ActionReview:
         self.reviews.append(verb)
         if self.fail_review is not None:
             raise self.fail_review
-        return await super().review(
+        return await super().review_action(
             box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect
         )
 
-    async def execute(
+    async def execute_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         typed: str,
         *,
         forfeits: frozenset[str] = frozenset(),
@@ -88,7 +88,7 @@ class ParkFleet(FakeFleet):
         evidence_digest: str | None = None,
     ) -> AsyncIterator[StopProgress]:
         count = 0
-        steps = super().execute(
+        steps = super().execute_action(
             box, verb, typed, forfeits=forfeits, ignored=ignored, unprotect=unprotect
         )
         async for step in steps:
@@ -140,7 +140,7 @@ async def test_it_opens_on_cancel_with_park_chosen_and_nothing_typed() -> None:
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await open_dialog(pilot, fleet)
         assert screen.focused is button(screen, "cancel")
-        assert screen.state.verb is Verb.PARK
+        assert screen.state.verb is BillingVerb.PARK
         assert screen.query_one(Input).value == ""
         assert button(screen, "ok").disabled
         assert button(screen, "ok").text == "Stop vast-demo"
@@ -174,10 +174,10 @@ async def test_a_key_right_behind_a_change_is_lost_and_that_is_said() -> None:
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await open_dialog(pilot, fleet)
-        screen._set(replace(screen.state, guard_from=fleet.now()))
+        screen._apply_state(replace(screen.state, guard_from=fleet.now()))
         screen.query_one(EvidenceList).focus()
         await pilot.press("P")
-        assert not screen.pulls.of(BOX)
+        assert not screen.pulls.find_pull(BOX)
         assert f"▲ {TOO_SOON}" in said(screen)
         fleet.advance(1.0)
         screen.query_one(Input).focus()
@@ -192,7 +192,7 @@ async def test_cancel_counts_right_behind_a_change(key: str) -> None:
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await open_dialog(pilot, fleet)
-        screen._set(replace(screen.state, guard_from=fleet.now()))
+        screen._apply_state(replace(screen.state, guard_from=fleet.now()))
         assert screen.query_one("#cancel").has_focus
         await pilot.press(key)
         await until(pilot, lambda: pilot.app.screen is not screen)
@@ -236,8 +236,8 @@ async def test_the_name_then_the_button_parks() -> None:
         assert fleet.executed == [], "the Enter that left the field must not press the button"
         fleet.advance(1.0)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.state.stage is Stage.OFF)
-        assert fleet.executed == [(BOX, Verb.PARK, BOX)]
+        await until(pilot, lambda: screen.state.stage is DialogStage.OFF)
+        assert fleet.executed == [(BOX, BillingVerb.PARK, BOX)]
         assert "✔ meter off" in said(screen)
         assert button(screen, "ok").text == "Receipt"
         assert str(screen.query_one("#dialog").border_title).startswith("vast-demo: stopped"), (
@@ -266,15 +266,16 @@ async def test_changing_to_destroy_empties_the_name() -> None:
         await type_name(pilot, screen)
         await pilot.press("shift+tab", "shift+tab", "right")
         await until(
-            pilot, lambda: screen.state.verb is Verb.DESTROY and screen.state.review is not None
+            pilot,
+            lambda: screen.state.verb is BillingVerb.DESTROY and screen.state.review is not None,
         )
         assert screen.query_one(Input).value == ""
         assert button(screen, "ok").text == "Destroy vast-demo"
         assert button(screen, "ok").disabled
-        assert fleet.reviews[-1] is Verb.DESTROY
+        assert fleet.reviews[-1] is BillingVerb.DESTROY
         fleet.advance(1.0)
         assert await pilot.click("#verbs", offset=(17, 0))
-        await until(pilot, lambda: screen.state.verb is Verb.PARK)
+        await until(pilot, lambda: screen.state.verb is BillingVerb.PARK)
 
 
 async def test_it_is_reviewed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +295,7 @@ async def test_the_button_obeys_the_newest_review() -> None:
         ok = button(screen, "ok")
 
         fleet.review_changes = {"status": "stopped"}
-        screen.ask()
+        screen.start_review()
         await until(pilot, lambda: bool(screen.state.changed))
         assert "provider says stopped, was running" in said(screen)
         assert screen.query_one(Input).value == "", "it was typed for something else"
@@ -346,7 +347,7 @@ async def test_losing_the_network_in_mid_call_is_never_silent(break_after: int) 
         screen = await open_dialog(pilot, fleet)
         await type_name(pilot, screen)
         await pilot.press("tab", "tab", "enter")
-        await until(pilot, lambda: screen.state.stage is Stage.UNKNOWN)
+        await until(pilot, lambda: screen.state.stage is DialogStage.UNKNOWN)
         assert "state unknown, check the console" in said(screen)
         assert "connection reset" in said(screen)
 
@@ -358,7 +359,7 @@ async def test_unconfirmed_is_an_unknown_state() -> None:
         screen = await open_dialog(pilot, fleet)
         await type_name(pilot, screen)
         await pilot.press("tab", "tab", "enter")
-        await until(pilot, lambda: screen.state.stage is Stage.UNKNOWN)
+        await until(pilot, lambda: screen.state.stage is DialogStage.UNKNOWN)
         assert "✔ meter off" not in said(screen)
 
 
@@ -471,10 +472,10 @@ async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_se
     None
 ):
     class Unowned(ParkFleet):
-        async def review(self, box: str, verb: Verb, **_: object) -> Review:
+        async def review_action(self, box: str, verb: BillingVerb, **_: object) -> ActionReview:
             raise GateClosed((f"{box} has no control plane in the fleet file",))
 
-        def profile(self, box: str) -> Profile:
+        def profile_of(self, box: str) -> Profile:
             return load_profile("vastai")
 
     fleet = Unowned()
@@ -493,11 +494,11 @@ async def test_without_a_control_plane_there_is_nothing_to_type_and_y_copies_the
     state_home: Path,
 ) -> None:
     class Chinese(ParkFleet):
-        def profile(self, box: str) -> Profile:
+        def profile_of(self, box: str) -> Profile:
             action = BillingAction(
                 "stop", "关机", "park", True, False, True, how=("console: 关机",)
             )
-            return msgspec.structs.replace(super().profile(box), billing=(action,))
+            return msgspec.structs.replace(super().profile_of(box), billing=(action,))
 
     fleet = Chinese()
     fleet.fail_review = NoControlPlane((f"{BOX} has no control plane in the fleet file",))
@@ -514,7 +515,7 @@ async def test_without_a_control_plane_there_is_nothing_to_type_and_y_copies_the
         assert screen.state.typed == "" and fleet.executed == []
         assert str(screen.query_one("#dialog").border_title) == "Stop (关机) vast-demo?"
         fleet.fail_review = None
-        screen.ask()
+        screen.start_review()
         await until(pilot, lambda: screen.state.review is not None)
         assert screen.query_one("#typing").display, "the fleet file names one now"
         assert button(screen, "ok").text == "Stop vast-demo"
@@ -542,16 +543,16 @@ class LongFleet(ParkFleet):
         EvidenceItem(f"row{place}", True, f"item {place:02} holds", 0.0) for place in range(30)
     )
 
-    async def review(
+    async def review_action(
         self,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         *,
         forfeits: frozenset[str] = frozenset(),
         ignored: frozenset[str] = frozenset(),
         unprotect: str = "",
-    ) -> Review:
-        made = await super().review(
+    ) -> ActionReview:
+        made = await super().review_action(
             box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect
         )
         return msgspec.structs.replace(made, lost=self.LOST, items=self.ITEMS)
@@ -597,7 +598,7 @@ LONG = "compute off; keeps billing: " + "; ".join(
 RECEIPT_OF = Receipt(
     action="a1",
     box=BOX,
-    verb=Verb.DESTROY,
+    verb=BillingVerb.DESTROY,
     label="Destroy",
     platform="Vast.ai",
     instance="9918231",
@@ -610,7 +611,7 @@ RECEIPT_OF = Receipt(
     spent=4.2,
     per_hour=0.42,
     kept=(
-        Kept(
+        KeptResults(
             path="/workspace/out",
             owner="cell lstm-b",
             files=3,
@@ -628,8 +629,8 @@ RECEIPT_OF = Receipt(
 class WithReceipt(ParkFleet):
     """The call ends with a sentence that is longer than any line."""
 
-    async def execute(self, *arguments: Any, **given: Any) -> AsyncIterator[StopProgress]:
-        async for step in super().execute(*arguments, **given):
+    async def execute_action(self, *arguments: Any, **given: Any) -> AsyncIterator[StopProgress]:
+        async for step in super().execute_action(*arguments, **given):
             yield (
                 StopProgress(step.phase, step.at, LONG)
                 if step.phase is StopPhase.METER_OFF
@@ -650,7 +651,7 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
         screen.query_one("#ok").focus()
         fleet.advance(1.0)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.state.stage is Stage.OFF)
+        await until(pilot, lambda: screen.state.stage is DialogStage.OFF)
         await until(pilot, lambda: screen.focused is button(screen, "ok"))
         assert "volume 5, 10 GB, $1.50 a month" in " ".join(said(screen).split())
         fleet.advance(1.0)
@@ -708,10 +709,10 @@ class Clicked(ParkFleet):
         self.steps = self.steps_by_hand
         self.waits = ""
 
-    async def review(self, *arguments: Any, **given: Any) -> Review:
-        made = await super().review(*arguments, **given)
+    async def review_action(self, *arguments: Any, **given: Any) -> ActionReview:
+        made = await super().review_action(*arguments, **given)
         return msgspec.structs.replace(
-            made, waits=self.waits, waiting=Verb.DESTROY if self.waits else None
+            made, waits=self.waits, waiting=BillingVerb.DESTROY if self.waits else None
         )
 
 
@@ -724,7 +725,7 @@ async def test_the_click_is_the_person_s_and_so_is_the_word_that_it_is_done() ->
         screen.query_one("#ok").focus()
         fleet.advance(1.0)
         await pilot.press("enter")
-        await until(pilot, lambda: screen.state.stage is Stage.YOURS)
+        await until(pilot, lambda: screen.state.stage is DialogStage.YOURS)
         assert "click" in said(screen)
         assert screen.focused is button(screen, "cancel"), "the word is given on purpose"
         assert button(screen, "ok").text == f"{BOX} is stopped"
@@ -733,10 +734,10 @@ async def test_the_click_is_the_person_s_and_so_is_the_word_that_it_is_done() ->
         fleet.advance(1.0)
         await pilot.press("enter")
         await until(pilot, lambda: "still answers over SSH" in said(screen))
-        assert screen.state.stage is Stage.YOURS
+        assert screen.state.stage is DialogStage.YOURS
         fleet.fail_done = None
         await pilot.press("enter")
-        await until(pilot, lambda: screen.state.stage is Stage.OFF)
+        await until(pilot, lambda: screen.state.stage is DialogStage.OFF)
         assert fleet.done_asked == 2
 
 
@@ -745,7 +746,7 @@ async def test_a_dialog_that_is_opened_again_waits_for_the_word() -> None:
     fleet.waits = f"destroy of {BOX} waits since 05:20 for your click on the console"
     async with app_of(fleet).run_test(size=(100, 34)) as pilot:
         screen = await open_dialog(pilot, fleet)
-        await until(pilot, lambda: screen.state.stage is Stage.YOURS)
-        assert screen.state.verb is Verb.DESTROY
+        await until(pilot, lambda: screen.state.stage is DialogStage.YOURS)
+        assert screen.state.verb is BillingVerb.DESTROY
         assert "waits since 05:20" in said(screen)
         assert button(screen, "ok").text == f"{BOX} is destroyed"

@@ -8,9 +8,18 @@ import pytest
 from rich.color import Color, ColorSystem
 from textual.theme import Theme
 
-from rgt_tui.model import CheckStatus, Health
-from rgt_tui.ui import ASCII, THEMES, UNICODE, Preferences, RgtApp, mark, states, themes_of
-from rgt_tui.ui.widgets import mark as check_mark
+from rgt_tui.model import BoxHealth, CheckStatus
+from rgt_tui.ui import (
+    ASCII,
+    THEMES,
+    UNICODE,
+    Preferences,
+    RgtApp,
+    health_mark,
+    state_legend,
+    themes_of,
+)
+from rgt_tui.ui.widgets import status_glyph as check_mark
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, settle
 
@@ -302,17 +311,25 @@ def test_what_counts_stays_apart_for_those_who_see_fewer_colours(matrix: tuple[R
 def test_glyphs_and_words_say_it_without_colours(
     glyphs: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rgt_tui.ui.box_status.glyphs", lambda: glyphs)
-    monkeypatch.setattr("rgt_tui.ui.widgets.checklist.glyphs", lambda: glyphs)
+    monkeypatch.setattr("rgt_tui.ui.box_status.current_glyphs", lambda: glyphs)
+    monkeypatch.setattr("rgt_tui.ui.widgets.checklist.current_glyphs", lambda: glyphs)
     bad, good = (
-        {Health.TROUBLE, Health.WARN, Health.UNREACHABLE},
-        {Health.RUNNING, Health.IDLE, Health.FINISHED},
+        {BoxHealth.TROUBLE, BoxHealth.WARN, BoxHealth.UNREACHABLE},
+        {BoxHealth.RUNNING, BoxHealth.IDLE, BoxHealth.FINISHED},
     )
-    assert not {mark(health)[0] for health in bad} & {mark(health)[0] for health in good}
+    assert not {health_mark(health)[0] for health in bad} & {
+        health_mark(health)[0] for health in good
+    }
     assert (
-        len({mark(health)[0] for health in (Health.TROUBLE, Health.WARN, Health.UNREACHABLE)}) == 3
+        len(
+            {
+                health_mark(health)[0]
+                for health in (BoxHealth.TROUBLE, BoxHealth.WARN, BoxHealth.UNREACHABLE)
+            }
+        )
+        == 3
     )
-    words = [row.means.partition(":")[0] for row in states()]
-    assert len(set(words)) == len(Health), "and the word is another one each time"
+    words = [row.means.partition(":")[0] for row in state_legend()]
+    assert len(set(words)) == len(BoxHealth), "and the word is another one each time"
     marks = {check_mark(status).text for status in CheckStatus}
     assert len(marks) == len(CheckStatus)

@@ -15,8 +15,8 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.fleet.history.moment_fleet import MomentFleet
-from rgt_tui.model import BoxSpec, FleetState, Link, Spot
-from rgt_tui.store import FLEET, History, HistoryError, Told
+from rgt_tui.model import BoxSpec, FleetState, LinkState, ScreenPosition
+from rgt_tui.store import FLEET, BoxWrites, FleetHistory, HistoryError
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import (
     BoxScreen,
@@ -39,9 +39,9 @@ async def machine(
 ) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
     if not path.exists():
         path.write_bytes(night())
-    history = History(path, clock=lambda: NOW)
+    history = FleetHistory(path, clock=lambda: NOW)
     fleet = FakeFleet()
-    history.adopt([box.spec for box in fleet.state.boxes])
+    history.adopt_boxes([box.spec for box in fleet.state.boxes])
     fleet.chronicle = history
     try:
         async with running(lambda: fleet, size=size, keys=(*opened, *keys)) as (app, pilot, _):
@@ -61,7 +61,7 @@ def night() -> bytes:
 
 
 def past(app: RgtApp) -> MomentFleet:
-    found = app.source
+    found = app.shown_fleet
     assert isinstance(found, MomentFleet)
     return found
 
@@ -91,7 +91,7 @@ async def test_it_opens_at_the_last_event_and_esc_goes_back_to_now(path: Path) -
         assert past(app).state.boxes[0].reason == f"as of {round(-0.5 * HOUR)}"
         await pilot.press("escape")
         await settle(pilot)
-        assert app.source is fleet
+        assert app.shown_fleet is fleet
         assert "◀" not in screen_text(app)
         assert type(app.screen) is FleetScreen
 
@@ -166,7 +166,7 @@ async def test_comma_and_full_stop_go_by_the_minute_also_through_what_nobody_wat
         await settle(pilot)
         assert past(app).moment == NOW - 0.5 * HOUR - 120
         state = past(app).state
-        assert {box.link for box in state.boxes} == {Link.NOT_KEPT}
+        assert {box.link for box in state.boxes} == {LinkState.NOT_KEPT}
         assert "not kept" in screen_text(app)
         await pilot.press("full_stop", "full_stop")
         await settle(pilot)
@@ -215,7 +215,7 @@ async def test_what_happens_now_does_not_show_in_the_past(path: Path) -> None:
     async with machine(path, "left", "enter") as (app, pilot, fleet):
         before = screen_text(app)
         fleet.advance(5)
-        fleet.change("vast-demo", link=Link.UNREACHABLE, reason="gone away")
+        fleet.change("vast-demo", link=LinkState.UNREACHABLE, reason="gone away")
         fleet.push(msgspec.structs.replace(fleet.state, boxes=fleet.state.boxes[:1]))
         app.tick()
         await pilot.pause()
@@ -278,7 +278,7 @@ async def test_of_one_box_its_events_count_and_it_is_selected(path: Path) -> Non
         assert isinstance(app.screen, TimeMachineScreen)
         name = app.screen._only
         assert name in {box.spec.name for box in fleet.state.boxes}
-        assert app.screen.query_one(FleetTable).picked == name
+        assert app.screen.query_one(FleetTable).picked_key == name
         assert {row.box for row in app.screen._happened} <= {name}
 
 
@@ -305,8 +305,8 @@ async def test_where_nothing_is_kept_it_says_so_and_can_be_left(tmp_path: Path) 
 
 
 async def test_a_history_that_cannot_be_read_says_why(path: Path) -> None:
-    class Broken(History):
-        async def timeline(self) -> object:  # type: ignore[override]
+    class Broken(FleetHistory):
+        async def read_timeline(self) -> object:  # type: ignore[override]
             raise HistoryError("the disk is full")
 
     fleet = FakeFleet()
@@ -319,9 +319,9 @@ async def test_a_box_that_has_left_the_fleet_is_there_as_it_stood(path: Path) ->
     state = demo_state(NOW)
     file = keep_night(path)
     gone = msgspec.structs.replace(state.boxes[0], spec=BoxSpec(name="gone-box", host="gone"))
-    file.adopt([gone.spec])
+    file.adopt_boxes([gone.spec])
     then = as_then(FleetState(boxes=(gone, *state.boxes)), NOW - 10 * 60)
-    file.commit({"gone-box": Told(), FLEET: Told(moments=(then,))})
+    file.commit_batch({"gone-box": BoxWrites(), FLEET: BoxWrites(moments=(then,))})
     file.close()
     async with machine(path) as (app, pilot, _):
         await say(pilot, "10m")
@@ -333,6 +333,6 @@ async def test_a_box_that_has_left_the_fleet_is_there_as_it_stood(path: Path) ->
 
 def test_the_moment_is_one_that_screens_know_as_past() -> None:
     fleet = FakeFleet()
-    assert not fleet.is_past
-    assert MomentFleet(fleet, History(Path("/nowhere")), print).is_past
-    assert Spot(at=1.0).at == 1.0
+    assert not fleet.shows_past_moment
+    assert MomentFleet(fleet, FleetHistory(Path("/nowhere")), print).shows_past_moment
+    assert ScreenPosition(at=1.0).at == 1.0

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.fleet import Pulled, TransferNote
-from rgt_tui.model import Link, Sample, Transfer
+from rgt_tui.fleet import PullResult, TransferNote
+from rgt_tui.model import CopyProgram, LinkState, Sample
 from rgt_tui.transfer.copying import PullProgress
-from rgt_tui.ui import Pull, RgtApp
+from rgt_tui.ui import BoxPull, RgtApp
 from rgt_tui.ui.screens import (
     BoxScreen,
     TransfersScreen,
@@ -43,9 +43,9 @@ LOOK = PullProgress(
 @pytest.mark.parametrize(
     ("pull", "words"),
     [
-        (Pull(("/w",), began_at=NOW), ("●", "connecting")),
+        (BoxPull(("/w",), began_at=NOW), ("●", "connecting")),
         (
-            Pull(("/w",), progress=LOOK),
+            BoxPull(("/w",), progress=LOOK),
             (
                 "pulling",
                 "63%",
@@ -57,20 +57,20 @@ LOOK = PullProgress(
             ),
         ),
         (
-            Pull(("/w",), end=Pulled(whole=True, text="3 files"), ended_at=NOW),
+            BoxPull(("/w",), end=PullResult(whole=True, text="3 files"), ended_at=NOW),
             ("✔", "complete", "3 files"),
         ),
         (
-            Pull(("/w",), end=Pulled(whole=False, text="lost"), ended_at=NOW),
+            BoxPull(("/w",), end=PullResult(whole=False, text="lost"), ended_at=NOW),
             ("✖", "incomplete", "lost"),
         ),
         (
-            Pull(("/w",), end=Pulled(whole=False, text="x"), stopped=True, ended_at=NOW),
+            BoxPull(("/w",), end=PullResult(whole=False, text="x"), stopped=True, ended_at=NOW),
             ("▲", "stopped"),
         ),
     ],
 )
-def test_a_pull_in_one_line(pull: Pull, words: tuple[str, ...]) -> None:
+def test_a_pull_in_one_line(pull: BoxPull, words: tuple[str, ...]) -> None:
     text = text_of(pull_row("lab\x1b[31m", pull, 6, NOW))
     assert all(word in text for word in words), text
     assert "\x1b" not in text
@@ -78,10 +78,10 @@ def test_a_pull_in_one_line(pull: Pull, words: tuple[str, ...]) -> None:
 
 def test_refused_files_are_loud_and_an_unknown_speed_is_said() -> None:
     row = pull_row(
-        "lab", Pull((), progress=PullProgress(phase="pulling", bytes=10, problems=2)), 3, NOW
+        "lab", BoxPull((), progress=PullProgress(phase="pulling", bytes=10, problems=2)), 3, NOW
     )
     assert "2 problems" in text_of(row) and "speed unknown yet" in text_of(row)
-    assert state_of(Pull(()))[2] == "connecting"
+    assert state_of(BoxPull(()))[2] == "connecting"
 
 
 def without_copies(fleet: FakeFleet) -> None:
@@ -162,9 +162,9 @@ def test_what_another_rgt_wrote_is_told_as_it_was_left() -> None:
 def seen_copying(fleet: FakeFleet) -> Sample:
     """What autodl-demo would say while a program copies there, in a fleet where nothing else does."""
     without_copies(fleet)
-    autodl = fleet.state.box("autodl-demo")
+    autodl = fleet.state.find_box("autodl-demo")
     assert autodl is not None and autodl.sample is not None
-    return msgspec.structs.replace(autodl.sample, transfers=(Transfer(pid=77, name="rsync"),))
+    return msgspec.structs.replace(autodl.sample, transfers=(CopyProgram(pid=77, name="rsync"),))
 
 
 async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> None:
@@ -206,7 +206,7 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
         for _ in range(5):
             screen = app.screen
             assert isinstance(screen, TransfersScreen)
-            picked = screen._picked()
+            picked = screen._find_picked()
             assert picked is not None
             if picked.key == "note\x001":
                 await pilot.press("s")
@@ -238,7 +238,7 @@ def test_of_a_pull_that_was_cut_off_it_is_said_how_far_it_came() -> None:
 async def test_what_copied_on_a_box_that_is_lost_is_not_said_to_go_on() -> None:
     fleet = FakeFleet()
     copying = seen_copying(fleet)
-    fleet.change("autodl-demo", sample=copying, sample_at=NOW - 90, link=Link.UNREACHABLE)
+    fleet.change("autodl-demo", sample=copying, sample_at=NOW - 90, link=LinkState.UNREACHABLE)
     async with running(fleet, size=(150, 30), keys=("x",)) as (app, pilot, _):
         await settle(pilot)
         text = screen_text(app)
@@ -248,7 +248,7 @@ async def test_what_copied_on_a_box_that_is_lost_is_not_said_to_go_on() -> None:
             in text
         )
         assert "1m30 ago" in text
-        fleet.change("autodl-demo", sample_at=NOW, link=Link.LIVE)
+        fleet.change("autodl-demo", sample_at=NOW, link=LinkState.LIVE)
         await settle(pilot)
         assert "1 under way   " in screen_text(app)
 
@@ -259,8 +259,8 @@ async def hint_of(app: RgtApp, pilot: Pilot[None]) -> str:
 
 
 def test_the_row_says_why_before_anything_that_could_be_cut_off() -> None:
-    failed = Pull(
-        ("/w",), end=Pulled(whole=False, text="no space left on this disk"), ended_at=NOW - 4000
+    failed = BoxPull(
+        ("/w",), end=PullResult(whole=False, text="no space left on this disk"), ended_at=NOW - 4000
     )
     row = text_of(pull_row("lab", failed, 3, NOW, width=80))
     assert row.index("no space left on this disk") < row.index(
@@ -280,4 +280,4 @@ def test_a_transfer_that_waits_says_so_in_its_row_at_every_width() -> None:
         assert "no bytes for 5m00" in text_of(made) and width_of(made) <= width
         assert any(span.tone is Tone.WARN and "no bytes" in span.text for span in made)
     several = msgspec.structs.replace(LOOK, problems=3)
-    assert "3 problems" in text_of(pull_row("lab", Pull((), progress=several), 3, NOW, width=64))
+    assert "3 problems" in text_of(pull_row("lab", BoxPull((), progress=several), 3, NOW, width=64))

@@ -7,11 +7,11 @@ import re
 import msgspec
 import pytest
 
-from rgt_tui.health import evaluate
-from rgt_tui.model import BoxState, CheckStatus, FleetState, Link, Memory
-from rgt_tui.ui import assess
+from rgt_tui.health import evaluate_checks
+from rgt_tui.model import BoxState, CheckStatus, FleetState, LinkState, MemoryReading
+from rgt_tui.ui import assess_box
 from rgt_tui.ui.widgets import memory_lines, text_of, thin_bar
-from rgt_tui.ui.widgets.fleet_rows import Row, vram_cell
+from rgt_tui.ui.widgets.fleet_rows import FleetRow, vram_cell
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.vitals import process_lines
 from tests.ui.boxes import gpu, profile, running_box, sample, spec
@@ -25,9 +25,9 @@ DENIAL = re.compile(
 )
 """What only somebody who has looked can say."""
 NEVER = BoxState(
-    spec=spec("new-box"), link=Link.UNREACHABLE, reason="ssh: timed out", since=NOW - 30
+    spec=spec("new-box"), link=LinkState.UNREACHABLE, reason="ssh: timed out", since=NOW - 30
 )
-WAITING = msgspec.structs.replace(NEVER, link=Link.CONNECTING, reason="connecting")
+WAITING = msgspec.structs.replace(NEVER, link=LinkState.CONNECTING, reason="connecting")
 BLIND = msgspec.structs.replace(
     running_box("half-blind"),
     queues=(),
@@ -48,7 +48,7 @@ async def test_no_screen_denies_what_nobody_has_looked_at(
     box: BoxState, keys: tuple[str, ...], size: tuple[int, int]
 ) -> None:
     fleet = FakeFleet(FleetState(boxes=(box,), at=NOW))
-    fleet.check_results = evaluate(box, profile("autodl"), NOW)
+    fleet.check_results = evaluate_checks(box, profile("autodl"), NOW)
     async with running(fleet, keys=keys, size=size) as (app, pilot, _):
         await settle(pilot)
         text = screen_text(app)
@@ -64,12 +64,12 @@ async def test_no_screen_denies_what_nobody_has_looked_at(
     "box", [NEVER, WAITING, BLIND], ids=["never reached", "connecting", "blind"]
 )
 def test_no_check_denies_what_nobody_has_looked_at(box: BoxState) -> None:
-    for result in evaluate(box, profile("autodl"), NOW):
+    for result in evaluate_checks(box, profile("autodl"), NOW):
         if result.status is not CheckStatus.PASSED:
             assert DENIAL.search(result.evidence) is None, result
         if box is not BLIND and result.status is CheckStatus.PASSED:
             assert result.at is None, f"{result.id} is proved by a reading that there is not"
-    assert assess(box, NOW).word != "idle"
+    assert assess_box(box, NOW).word != "idle"
 
 
 def test_the_panes_of_a_box_that_nobody_can_look_into_say_so() -> None:
@@ -83,14 +83,14 @@ def test_the_panes_of_a_box_that_nobody_can_look_into_say_so() -> None:
 
 
 def test_a_limit_that_nobody_sees_is_unknown_not_none() -> None:
-    def said(mem: Memory) -> str:
+    def said(mem: MemoryReading) -> str:
         box = msgspec.structs.replace(
             running_box(), sample=msgspec.structs.replace(sample(), mem=mem)
         )
         return text_of(memory_lines(box, 60)[0])
 
-    assert "limit unknown" in said(Memory(used=5, cgroup=None))
-    assert "no limit" in said(Memory(used=5, cgroup=2))
+    assert "limit unknown" in said(MemoryReading(used=5, cgroup=None))
+    assert "no limit" in said(MemoryReading(used=5, cgroup=2))
 
 
 def test_video_memory_that_is_not_read_is_not_empty() -> None:
@@ -100,7 +100,7 @@ def test_video_memory_that_is_not_read_is_not_empty() -> None:
     def drawn(*cards: object) -> str:
         made = msgspec.structs.replace(sample(), gpus=cards)
         box = msgspec.structs.replace(running_box(), sample=made)
-        return text_of(vram_cell(Row(box, assess(box, NOW), (), "AutoDL"), 8))
+        return text_of(vram_cell(FleetRow(box, assess_box(box, NOW), (), "AutoDL"), 8))
 
     assert drawn(silent) == drawn(card, silent) == text_of(thin_bar(None, 8))
     assert drawn(silent) != drawn(msgspec.structs.replace(card, vram_used=0))

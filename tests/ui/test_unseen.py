@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.model import AccountBill, FleetState, Unlisted
-from rgt_tui.ui.widgets import text_of, unseen_parts, unseen_section
+from rgt_tui.model import AccountBill, FleetState, UnlistedItem
+from rgt_tui.ui.widgets import text_of, unlisted_parts, unlisted_section
 from tests.ui.fakes import NOW, running_box
 from tests.ui.snap import running, screen_text
 
-MACHINE = Unlisted(
+MACHINE = UnlistedItem(
     kind="runpod",
     what="machine",
     id="k3v9",
@@ -18,7 +18,7 @@ MACHINE = Unlisted(
     status="RUNNING",
     gpu="RTX 4090",
 )
-VOLUME = Unlisted(
+VOLUME = UnlistedItem(
     kind="runpod",
     what="volume",
     id="vol-1",
@@ -37,7 +37,7 @@ CALM = FleetState((running_box(),), (), NOW)
 
 
 def told(*bills: AccountBill) -> str:
-    section = unseen_section(msgspec.structs.replace(CALM, accounts=bills), 90, NOW)
+    section = unlisted_section(msgspec.structs.replace(CALM, accounts=bills), 90, NOW)
     return (
         "" if section is None else "\n".join(text_of(row) for row in (section.title, *section.body))
     )
@@ -61,7 +61,7 @@ def test_nothing_found_is_nothing_said_but_nobody_looked_is() -> None:
 
 def test_what_is_not_billed_is_not_counted() -> None:
     free = msgspec.structs.replace(BILL, things=(msgspec.structs.replace(MACHINE, bills=False),))
-    assert unseen_parts(msgspec.structs.replace(CALM, accounts=(free,))) == []
+    assert unlisted_parts(msgspec.structs.replace(CALM, accounts=(free,))) == []
     assert "not billed now" in told(free)
 
 

@@ -4,24 +4,24 @@ import msgspec
 import pytest
 
 from rgt_tui.model import (
-    Cell,
     Checkpoint,
     Checkpoints,
-    Gpu,
+    FleetSpend,
     GpuHolder,
+    GpuReading,
     Hello,
+    QueueCell,
     QueueState,
     RunState,
-    Spend,
-    Wait,
+    TrainingPause,
 )
 from rgt_tui.ui import spend_parts
 from rgt_tui.ui.widgets import (
     checkpoint_lines,
     fault_lines,
+    join_fitting,
     limited_lines,
     link_lines,
-    pick,
     text_of,
 )
 from rgt_tui.ui.widgets.queue_lines import queue_lines
@@ -29,7 +29,7 @@ from tests.ui.fakes import NOW, demo_state, running_box
 
 
 def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
-    bad = Gpu(
+    bad = GpuReading(
         index=0,
         name="X",
         xid=79,
@@ -42,7 +42,7 @@ def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
     assert "2 uncorrected memory errors" in text
     assert "5 corrected memory errors" in text
     assert "7 python" in text
-    assert fault_lines(Gpu(index=0, name="X", ecc_corrected=0, ecc_uncorrected=0)) == []
+    assert fault_lines(GpuReading(index=0, name="X", ecc_corrected=0, ecc_uncorrected=0)) == []
 
 
 def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
@@ -74,23 +74,26 @@ def test_today_replaces_spent_where_somebody_keeps_count() -> None:
     state = demo_state()
     assert "spent" in text_of(spend_parts(state)[0][1])
     kept = msgspec.structs.replace(
-        state, spend=Spend(today=(("USD", 2.98), ("CNY", 5.12)), idle_today=(("USD", 0.31),))
+        state, spend=FleetSpend(today=(("USD", 2.98), ("CNY", 5.12)), idle_today=(("USD", 0.31),))
     )
     assert [text_of(made) for _, made in spend_parts(kept)] == ["today $2.98 + ¥5.12", "idle $0.31"]
 
 
 def test_yesterday_and_the_month_stand_behind_today_where_there_is_room() -> None:
-    spend = Spend(
+    spend = FleetSpend(
         today=(("USD", 2.98),),
         idle_today=(("USD", 0.31),),
         yesterday=(("USD", 12.4),),
         month=(("USD", 61.2),),
     )
     parts = spend_parts(msgspec.structs.replace(demo_state(), spend=spend))
-    assert text_of(pick(100, parts)) == "today $2.98  idle $0.31  yesterday $12.40  month $61.20"
-    assert text_of(pick(44, parts)) == "today $2.98  idle $0.31  yesterday $12.40"
-    assert text_of(pick(25, parts)) == "today $2.98  idle $0.31"
-    first = Spend(today=(("USD", 2.98),), yesterday=(("USD", 0.0),), month=(("USD", 2.98),))
+    assert (
+        text_of(join_fitting(100, parts))
+        == "today $2.98  idle $0.31  yesterday $12.40  month $61.20"
+    )
+    assert text_of(join_fitting(44, parts)) == "today $2.98  idle $0.31  yesterday $12.40"
+    assert text_of(join_fitting(25, parts)) == "today $2.98  idle $0.31"
+    first = FleetSpend(today=(("USD", 2.98),), yesterday=(("USD", 0.0),), month=(("USD", 2.98),))
     parts = spend_parts(msgspec.structs.replace(demo_state(), spend=first))
     assert [text_of(made) for _, made in parts] == [
         "today $2.98"
@@ -98,7 +101,7 @@ def test_yesterday_and_the_month_stand_behind_today_where_there_is_room() -> Non
 
 
 def test_sums_that_lack_lost_hours_are_lower_bounds() -> None:
-    spend = Spend(
+    spend = FleetSpend(
         today=(("USD", 2.98),),
         yesterday=(("USD", 12.4),),
         month=(("USD", 61.2),),
@@ -126,8 +129,8 @@ def test_the_parts_of_a_checkpoint_never_run_together(width: int) -> None:
 
 def test_a_cell_that_holds_is_not_cut_off_in_the_queue_of_a_small_screen() -> None:
     base = running_box()
-    cell = Cell(name="lstm-a", cfg="c", task="t", state="running", started=NOW - 60)
-    run = RunState(name="lstm-a", step=401, wait=Wait(what="disk", step=401, unsaved=81))
+    cell = QueueCell(name="lstm-a", cfg="c", task="t", state="running", started=NOW - 60)
+    run = RunState(name="lstm-a", step=401, wait=TrainingPause(what="disk", step=401, unsaved=81))
     queue = QueueState(path="q", at=NOW, cells=(cell,), runner_alive=True)
     box = msgspec.structs.replace(base, queues=(queue,), runs=(run,))
     wide, narrow = (text_of(queue_lines(box, width, NOW)[0]).rstrip() for width in (70, 34))

@@ -12,7 +12,7 @@ import pytest
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 
-from rgt_tui.ui import THEMES, SteadyStylesheet, parsing
+from rgt_tui.ui import THEMES, SteadyStylesheet, parse_in_steps
 from rgt_tui.ui.widgets import HeaderLine, KeyLine, Tone
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, settle
@@ -39,8 +39,8 @@ async def main():
     begin, app.begin_warm_up = app.begin_warm_up, lambda: None
     async with app.run_test(size=(120, 34)) as pilot:
         while app.fleet is None:
-            await pilot.pause()
-        await pilot.pause()
+            await pilot.set_box_paused()
+        await pilot.set_box_paused()
         found = {"first frame": [len(parsed), len(set(parsed))]}
         before = len(sys.modules)
         parsed.clear()
@@ -52,13 +52,13 @@ async def main():
             known = set(sys.modules)
             parsed.clear()
             app.action_help() if place == "help" else app.open_screen(place, None if place in OF_ALL_BOXES else box)
-            await pilot.pause()
+            await pilot.set_box_paused()
             await app.workers.wait_for_complete()
-            await pilot.pause()
+            await pilot.set_box_paused()
             assert len(app.screen_stack) == 2, place
             found[place] = [sorted(set(sys.modules) - known), list(parsed)]
             app.pop_screen()
-            await pilot.pause()
+            await pilot.set_box_paused()
     print(json.dumps(found), file=sys.__stdout__)
 
 asyncio.run(main())
@@ -127,20 +127,20 @@ async def test_a_screen_that_opens_again_does_not_style_its_parts_again(
 async def test_a_part_looks_as_its_own_widget_has_it() -> None:
     async with running(FakeFleet(demo_state())) as (app, pilot, _):
         header, keys = app.screen.query_one(HeaderLine), app.screen.query_one(KeyLine)
-        before = header._style(Tone.ACCENT, False)
-        assert before == keys._style(Tone.ACCENT, False)
+        before = header._tone_style(Tone.ACCENT, False)
+        assert before == keys._tone_style(Tone.ACCENT, False)
         app.stylesheet.add_source(
             "KeyLine.loud > .tone--accent { color: #123456; }", read_from=("test", "")
         )
         app.stylesheet.reparse()
         keys.add_class("loud")
-        assert "#123456" in str(keys._style(Tone.ACCENT, False))
-        assert header._style(Tone.ACCENT, False) == before
+        assert "#123456" in str(keys._tone_style(Tone.ACCENT, False))
+        assert header._tone_style(Tone.ACCENT, False) == before
         keys.remove_class("loud")
-        assert keys._style(Tone.ACCENT, False) == before
+        assert keys._tone_style(Tone.ACCENT, False) == before
         app.theme = next(theme.name for theme in THEMES if theme.accent != app.current_theme.accent)
         await pilot.pause()
-        assert header._style(Tone.ACCENT, False) != before
+        assert header._tone_style(Tone.ACCENT, False) != before
 
 
 async def test_other_colours_are_parsed_anew() -> None:
@@ -160,7 +160,7 @@ async def test_other_colours_are_parsed_anew() -> None:
 async def test_the_screens_go_on_with_what_they_have_until_all_is_parsed() -> None:
     async with running(FakeFleet(demo_state())) as (app, _, _):
         sheet = SteadyStylesheet(variables=app.get_css_variables())
-        steps = parsing(sheet)
+        steps = parse_in_steps(sheet)
         for _ in range(5):
             next(steps)
             assert not sheet.source and not sheet._require_parse

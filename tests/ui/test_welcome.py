@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli.set_up.first_fleet import FirstFleet, box_name
-from rgt_tui.fleet import Account, Beginnings, FleetSource
+from rgt_tui.fleet import Beginnings, FleetSource, PlatformAccount
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, load_fleet
 from rgt_tui.providers import KINDS, USUAL_KEYS
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens import FleetScreen, WelcomeScreen, ways
+from rgt_tui.ui.screens import FleetScreen, WelcomeScreen, list_choices
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import screen_text, settle
 
@@ -143,12 +143,14 @@ async def test_the_demo_or_its_recording(home: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_ways_say_what_was_found_and_what_does_the_same() -> None:
     found = Beginnings(
-        hosts=tuple("abcdef"), accounts=(Account("runpod", "RunPod", "RUNPOD_API_KEY"),), path="/x"
+        hosts=tuple("abcdef"),
+        accounts=(PlatformAccount("runpod", "RunPod", "RUNPOD_API_KEY"),),
+        path="/x",
     )
-    assert [way.go for way in ways(found)] == ["demo", "hosts", "account:runpod", "paste"]
-    assert [way.go for way in ways(Beginnings())] == ["demo", "", "", "paste"]
-    assert [way.go for way in ways(None)] == ["demo", "", "paste"]
-    assert all(way.command.startswith("rgt ") for way in ways(found))
+    assert [way.go for way in list_choices(found)] == ["demo", "hosts", "account:runpod", "paste"]
+    assert [way.go for way in list_choices(Beginnings())] == ["demo", "", "", "paste"]
+    assert [way.go for way in list_choices(None)] == ["demo", "", "paste"]
+    assert all(way.command.startswith("rgt ") for way in list_choices(found))
 
 
 def test_names_of_boxes_and_keys_of_platforms() -> None:

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.health import AlertState, Memory, clock_readings, step_alerts
+from rgt_tui.health import AlertState, RememberedBox, clock_readings, step_alerts
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     BoxState,
+    FleetSpend,
     FleetState,
-    Life,
     Lifecycle,
-    Link,
+    LinkState,
+    MachineLife,
     Meter,
     MeterKind,
-    Review,
-    Spend,
-    Verb,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.ui.widgets import text_of
-from rgt_tui.ui.widgets.fleet_rows import Row, clock_cell
-from rgt_tui.ui.widgets.teardown.confirm_state import Confirm
-from rgt_tui.ui.widgets.teardown.confirm_view import Setting, facts
+from rgt_tui.ui.widgets.fleet_rows import FleetRow, clock_cell
+from rgt_tui.ui.widgets.teardown.confirm_state import ConfirmState
+from rgt_tui.ui.widgets.teardown.confirm_view import DialogSetting, facts_lines
 from tests.ui.boxes import NOW, profile, running_box
 from tests.ui.snap import running, screen_text
 
 replace = msgspec.structs.replace
 DAY = 86400.0
-PARKED = Life(
+PARKED = MachineLife(
     existed=True,
     ran=True,
     rested=True,
@@ -38,7 +38,7 @@ PARKED = Life(
 
 
 def stopped_box(
-    name: str = "autodl-demo", *, currency: str = "CNY", life: Life = PARKED
+    name: str = "autodl-demo", *, currency: str = "CNY", life: MachineLife = PARKED
 ) -> BoxState:
     meter = Meter(
         MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.05, currency=currency, at=NOW, source="AutoDL"
@@ -46,7 +46,13 @@ def stopped_box(
     box = running_box(name)
     spec = replace(box.spec, profile="autodl")
     return replace(
-        box, spec=spec, link=Link.UNREACHABLE, meter=meter, life=life, sample=None, sample_at=None
+        box,
+        spec=spec,
+        link=LinkState.UNREACHABLE,
+        meter=meter,
+        life=life,
+        sample=None,
+        sample_at=None,
     )
 
 
@@ -70,7 +76,7 @@ async def test_no_end_at_all_is_no_zero() -> None:
 
 
 async def test_a_narrow_header_drops_what_could_be_lost_before_what_is_wasted_now() -> None:
-    spend = Spend(today=(("USD", 8.9),), idle_today=(("USD", 3.1),))
+    spend = FleetSpend(today=(("USD", 8.9),), idle_today=(("USD", 3.1),))
     state = replace(FleetState((stopped_box(),), (), NOW), spend=spend)
     seen = set()
     for width in (200, 120, 100, 80, 70, 60):
@@ -92,9 +98,9 @@ async def test_the_box_page_has_the_worst_case_the_clocks_and_the_dangers() -> N
 
 
 def test_the_column_says_how_far_the_time_can_be_relied_on() -> None:
-    def cell(life: Life) -> str:
+    def cell(life: MachineLife) -> str:
         box = stopped_box(life=life)
-        row = Row(box, None, clock_readings(profile("autodl"), box, NOW), "AutoDL")  # type: ignore[arg-type]
+        row = FleetRow(box, None, clock_readings(profile("autodl"), box, NOW), "AutoDL")  # type: ignore[arg-type]
         return text_of(clock_cell(row, 6)).strip()
 
     assert cell(PARKED) == "4d 0h"
@@ -105,7 +111,7 @@ def test_the_column_says_how_far_the_time_can_be_relied_on() -> None:
 def test_screen_and_alert_say_the_same_words() -> None:
     box = stopped_box(life=replace(PARKED, seen_at=NOW - 14 * DAY))
     (shown, *_) = clock_readings(profile("autodl"), box, NOW)
-    raised = step_alerts(AlertState(memory=Memory(past=box.life)), box, NOW).raised
+    raised = step_alerts(AlertState(memory=RememberedBox(past=box.life)), box, NOW).raised
     (alert,) = [alert for alert in raised if alert.id == "clock"]
     (real, *_) = clock_readings(load_profile("autodl"), box, NOW)
     assert alert.text == real.text
@@ -113,10 +119,13 @@ def test_screen_and_alert_say_the_same_words() -> None:
 
 
 def test_the_dialog_says_what_happens_without_the_person() -> None:
-    review = Review(
-        "a", Verb.PARK, "Stop", "1", False, None, None, "CNY", (), (), (), (), (), "POST", "running", NOW,
+    review = ActionReview(
+        "a", BillingVerb.PARK, "Stop", "1", False, None, None, "CNY", (), (), (), (), (), "POST", "running", NOW,
         dangers=("15d 0h after a stop: auto-release",),
     )  # fmt: skip
-    state = Confirm("a", Verb.PARK, NOW, review=review)
-    text = [text_of(made) for made in facts(state, Setting(Meter(), None, "AutoDL", NOW), 80)]
+    state = ConfirmState("a", BillingVerb.PARK, NOW, review=review)
+    text = [
+        text_of(made)
+        for made in facts_lines(state, DialogSetting(Meter(), None, "AutoDL", NOW), 80)
+    ]
     assert any("without you" in made and "auto-release" in made for made in text)

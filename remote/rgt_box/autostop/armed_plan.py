@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, Mapping
 
-    from rgt_box.autostop.idle_clock import Now
+    from rgt_box.autostop.idle_clock import ClockReading
 
 FILE, LOCK = state_files.ARMED, "autostop.lock"
 MODES, ACTIONS, KINDS = ("idle", "lease"), ("park", "ask"), ("runpod", "vastai", "command")
@@ -38,11 +38,11 @@ class WrongRequest(Exception):
     """The request is invalid; the message says which field and why."""
 
 
-class NoRoom(Exception):
+class PlanNotStored(Exception):
     """No directory is writable, or the lock is taken; the message says which."""
 
 
-def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
+def parse_request(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request with every field validated and filled in.
 
     Raises:
@@ -53,7 +53,7 @@ def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
         if found[key] not in known:
             raise WrongRequest(f"{key} must be one of {', '.join(known)}, not {raw.get(key)!r}")
     for key, default in _SECONDS.items():
-        found[key] = _seconds(key, raw.get(key, default))
+        found[key] = _parse_seconds(key, raw.get(key, default))
     for key in ("idle_s", "lease_s"):
         if found["mode"] == key[:-2] and not found[key] > 0:
             raise WrongRequest(f"{key} must be more than 0")
@@ -71,19 +71,19 @@ def parse(raw: Mapping[str, Any]) -> dict[str, Any]:
     for path in found["durable"]:
         if not path.startswith("/"):
             raise WrongRequest(f"durable must contain absolute paths, not {path!r}")
-    found["pattern"] = _pattern(raw.get("pattern"))
-    found["stop"] = _stop(raw.get("stop"), found["action"])
-    found["accept_holders"] = _holders(raw.get("accept_holders") or [])
+    found["pattern"] = _parse_pattern(raw.get("pattern"))
+    found["stop"] = _parse_stop(raw.get("stop"), found["action"])
+    found["accept_holders"] = _parse_accepted_holders(raw.get("accept_holders") or [])
     return found
 
 
-def _seconds(key: str, value: Any) -> float:
+def _parse_seconds(key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
         raise WrongRequest("%s must be seconds, from 0 to %d, not %r" % (key, LONGEST, value))
     return float(value)
 
 
-def _pattern(value: Any) -> str | None:
+def _parse_pattern(value: Any) -> str | None:
     if value is None:
         return None
     try:
@@ -93,7 +93,7 @@ def _pattern(value: Any) -> str | None:
     return str(value)
 
 
-def _stop(value: Any, action: str) -> dict[str, Any] | None:
+def _parse_stop(value: Any, action: str) -> dict[str, Any] | None:
     if value is None:
         if action != "ask":
             raise WrongRequest("stop is missing: only the action ask needs none")
@@ -118,7 +118,7 @@ def _stop(value: Any, action: str) -> dict[str, Any] | None:
     return found
 
 
-def _holders(value: Any) -> list[list[float]]:
+def _parse_accepted_holders(value: Any) -> list[list[float]]:
     rows = value if isinstance(value, list) else [None]
     found = []
     for row in rows:
@@ -135,7 +135,7 @@ def _holders(value: Any) -> list[list[float]]:
     return found
 
 
-def span(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return the seconds of a duration such as ``2h``, ``90m`` or ``7200``.
 
     Raises:
@@ -148,7 +148,9 @@ def span(text: str) -> float:
     return seconds
 
 
-def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> dict[str, Any]:
+def bind_plan(
+    request: Mapping[str, Any], at: ClockReading, key: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Return the plan of a request, bound to this boot and box.
 
     The accepted idle processes are looked up now, as (pid, start in ticks).
@@ -167,14 +169,14 @@ def bind(request: Mapping[str, Any], at: Now, key: Mapping[str, Any] | None) -> 
         armed_boot=at.boot,
         slept=at.boot - at.awake,
         accepted=accepted,
-        devices=devices_of(request["durable"]),
+        devices=device_numbers(request["durable"]),
         key=dict(key) if key else None,
         kept_until=None,
         kept_until_boot=None,
     )
 
 
-def devices_of(folders: list[str]) -> dict[str, int]:
+def device_numbers(folders: list[str]) -> dict[str, int]:
     """Return the device number of each directory; -1 if missing.
 
     After an unmount the path would be on the root disk, and the copy would not survive.
@@ -193,7 +195,7 @@ def own_identity() -> dict[str, str]:
     return place.box_identity(own={})
 
 
-def why_void(plan: Mapping[str, Any], at: Now) -> str:
+def why_void(plan: Mapping[str, Any], at: ClockReading) -> str:
     """Return why a plan is not valid for this box and boot; "" if it is valid."""
     if plan.get("boot") != place.boot_id():
         return "the box was rebooted, or its container restarted, since it was armed"
@@ -207,7 +209,7 @@ def why_void(plan: Mapping[str, Any], at: Now) -> str:
     return ""
 
 
-def load(folder: str) -> dict[str, dict[str, Any]]:
+def load_plans(folder: str) -> dict[str, dict[str, Any]]:
     """Return mode → stored plan, void plans included; {} if nothing is armed."""
     found = {}
     raw = state_files.read_json(folder, FILE)
@@ -219,9 +221,9 @@ def load(folder: str) -> dict[str, dict[str, Any]]:
 
 
 def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
-    """Return whether a plan has the form that `bind` made; a malformed file arms nothing."""
+    """Return whether a plan has the form that `bind_plan` made; a malformed file arms nothing."""
     try:
-        parse(dict(plan, accept_holders=[]))
+        parse_request(dict(plan, accept_holders=[]))
         known = all(
             isinstance(plan[key], (int, float)) for key in ("armed_at", "armed_boot", "slept")
         )
@@ -239,45 +241,45 @@ def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
     )
 
 
-def save(folder: str, plans: Mapping[str, Any]) -> None:
+def save_plans(folder: str, plans: Mapping[str, Any]) -> None:
     """Store the armed plans.
 
     Raises:
         NoRoom: nothing can be written anywhere.
     """
-    store(folder, FILE, dict(plans))
+    store_json(folder, FILE, dict(plans))
 
 
-def store(folder: str, name: str, value: Mapping[str, Any]) -> None:
+def store_json(folder: str, name: str, value: Mapping[str, Any]) -> None:
     """Write a small JSON file durably to disk, or to memory (tmpfs) if the disk is full.
 
     Raises:
         NoRoom: neither is writable.
     """
-    data, why = jsonline.line(dict(value)), "there is nowhere to write"
-    for where in _writable(folder):
+    data, why = jsonline.encode_line(dict(value)), "there is nowhere to write"
+    for where in _writable_folders(folder):
         try:
-            ownership.take(where)
-            files.replace(os.path.join(where, name), data, sync=True)
-            files.sync(where)
+            ownership.ensure_private_folder(where)
+            files.replace_file(os.path.join(where, name), data, sync=True)
+            files.sync_path(where)
         except OSError as error:
             why = f"{where}: {error.strerror}"
             continue
-        for other in state_files.places(folder):
+        for other in state_files.state_folders(folder):
             if other != where:
-                files.unlink(os.path.join(other, name))
+                files.unlink_if_exists(os.path.join(other, name))
         return
-    raise NoRoom(why)
+    raise PlanNotStored(why)
 
 
-def _writable(folder: str) -> Iterator[str]:
+def _writable_folders(folder: str) -> Iterator[str]:
     yield folder
-    memory = state_files.ram(folder, make=True)
+    memory = state_files.memory_folder(folder, make=True)
     if memory is not None:
         yield memory
 
 
-class Held:
+class PlanLock:
     """Context manager of the lock that guards changes to the plans.
 
     Raises:
@@ -287,20 +289,20 @@ class Held:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._lock: files.Lock | None = None
+        self._lock: files.FileLock | None = None
 
-    def __enter__(self) -> Held:
-        for where in _writable(self._folder):
+    def __enter__(self) -> PlanLock:
+        for where in _writable_folders(self._folder):
             try:
-                ownership.take(where)
-                held = files.Lock(os.path.join(where, LOCK))
+                ownership.ensure_private_folder(where)
+                held = files.FileLock(os.path.join(where, LOCK))
                 if not held.acquire(LOCK_WAIT):
-                    raise NoRoom("another rgt is changing what is armed")
+                    raise PlanNotStored("another rgt is changing what is armed")
             except OSError:
                 continue
             self._lock = held
             return self
-        raise NoRoom(f"cannot write to {self._folder} or to memory")
+        raise PlanNotStored(f"cannot write to {self._folder} or to memory")
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:

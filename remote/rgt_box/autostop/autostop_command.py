@@ -13,7 +13,7 @@ from rgt_box.autostop import (
 )
 from rgt_box.autostop import idle_clock, own_stop, saving, stop_process, story, watchman, work_signs
 from rgt_box.recorder import control, state_files
-from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, BoxSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,74 +64,79 @@ def main(argv: list[str]) -> int:
     folder = place.state_dir()
     try:
         if chosen[0] in ("rehearse", "arm"):
-            return arm(folder, sys.stdin.buffer.readline(MOST_REQUEST), rehearse=found["rehearse"])
+            return arm_box(
+                folder, sys.stdin.buffer.readline(MOST_REQUEST), rehearse=found["rehearse"]
+            )
         if chosen[0] == "story":
-            for line in story.read(folder)[-(found["lines"] or LINES) :]:
-                jsonline.say(line)
+            for line in story.read_events(folder)[-(found["lines"] or LINES) :]:
+                jsonline.print_frame(line)
             return OK
         if chosen[0] == "carry-out":
-            return stop_process.carry_out(folder, found["carry-out"])
+            return stop_process.run_stop_attempt(folder, found["carry-out"])
         if chosen[0] == "keep":
-            keep(folder, plan.span(found["keep"]))
+            postpone_stops(folder, plan.parse_duration(found["keep"]))
         elif chosen[0] == "disarm":
-            watchman.disarm(
+            watchman.disarm_modes(
                 folder, [found["mode"]] if found["mode"] else list(plan.MODES), "taken back"
             )
     except plan.WrongRequest as problem:
         print(f"autostop: {problem}", file=sys.stderr)
         return USAGE
-    except plan.NoRoom as problem:
+    except plan.PlanNotStored as problem:
         print(f"autostop: {problem}", file=sys.stderr)
         return REFUSED
-    jsonline.say(status(folder))
+    jsonline.print_frame(build_status(folder))
     return OK
 
 
-def arm(folder: str, line: bytes, rehearse: bool) -> int:
+def arm_box(folder: str, line: bytes, rehearse: bool) -> int:
     """Arm the box with a request if no check objects; returns the exit status."""
     raw = jsonline.loads_dict(line)
     if raw is None:
         raise plan.WrongRequest("the request is not a JSON object")
-    request = plan.parse(raw)
-    at = idle_clock.now()
-    reasons, key = reasons_against(request)
-    bound = plan.bind(request, at, key)
-    look = first_look(folder, bound)
+    request = plan.parse_request(raw)
+    at = idle_clock.read_clocks()
+    reasons, key = list_objections(request)
+    bound = plan.bind_plan(request, at, key)
+    look = first_reading(folder, bound)
     reasons += look["reasons"]
     bound["cards"] = look["cards"]
     if not reasons and not rehearse:
-        reasons += _arm(folder, bound)
-    shown = dict(row_of(folder, bound, look), armed=not reasons and not rehearse)
-    jsonline.say({"ok": not reasons, "reasons": reasons, "status": shown})
+        reasons += _store_plan(folder, bound)
+    shown = dict(plan_status_row(folder, bound, look), armed=not reasons and not rehearse)
+    jsonline.print_frame({"ok": not reasons, "reasons": reasons, "status": shown})
     if reasons:
         return REFUSED
     return OK
 
 
-def _arm(folder: str, bound: dict[str, Any]) -> list[str]:
+def _store_plan(folder: str, bound: dict[str, Any]) -> list[str]:
     """Store the plan and ensure that a recorder runs; returns the reasons why that failed."""
-    running = control.ensure(folder)
+    running = control.ensure_running(folder)
     if running is None:
         return [
-            "no recorder can run on this box: %s" % (control.failure(folder) or "it does not start")
+            "no recorder can run on this box: %s"
+            % (control.last_failure(folder) or "it does not start")
         ]
     if state_files.is_older(running):
         return ["the recorder of an older rgt is running on this box and does not end"]
-    with plan.Held(folder):
-        plan.save(folder, dict(plan.load(folder), **{bound["mode"]: bound}))
+    with plan.PlanLock(folder):
+        plan.save_plans(folder, dict(plan.load_plans(folder), **{bound["mode"]: bound}))
     words = "by its own key" if bound["action"] == "park" else "only asks"
     limit = bound["idle_s"] if bound["mode"] == "idle" else bound["lease_s"]
-    control.ensure(folder)  # a recorder that exited just now, unused, has not read the plan
-    story.tell(folder, "armed", f"{bound['mode']}, {limit:.0f} s, {words}", mode=bound["mode"])
-    _wake(folder)
+    control.ensure_running(folder)  # a recorder that exited just now, unused, has not read the plan
+    story.append_event(
+        folder, "armed", f"{bound['mode']}, {limit:.0f} s, {words}", mode=bound["mode"]
+    )
+    _wake_recorder(folder)
     return []
 
 
-def _wake(folder: str) -> None:
+def _wake_recorder(folder: str) -> None:
     control.signal_recorder(folder, signal.SIGHUP)
 
 
-def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+def list_objections(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
     """Return why a request cannot be armed here, and the result of testing the box's own key."""
     reasons = []
     key: dict[str, Any] | None = None
@@ -140,10 +145,12 @@ def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
     if request["action"] == "ask" and request["stop"] is None:
         return reasons, None
     try:
-        proved, text = own_stop.prove(own_stop.OwnStop(request["stop"], request["instance"]))
-    except own_stop.NoKey as error:
+        proved, text = own_stop.prove_stop_right(
+            own_stop.OwnStop(request["stop"], request["instance"])
+        )
+    except own_stop.NoStopKey as error:
         proved, text = False, str(error)
-    key = {"proved": proved, "text": text, "at": round(idle_clock.now().wall, 3)}
+    key = {"proved": proved, "text": text, "at": round(idle_clock.read_clocks().wall, 3)}
     if request["action"] == "park":
         if not proved:
             reasons.append(f"not armed: {text}")
@@ -155,22 +162,24 @@ def reasons_against(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
     return reasons, key
 
 
-def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
+def first_reading(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     """Return a first reading of the box.
 
     Keys: ``holders``, ``saving``, ``unsaving``, ``why``, ``cards``, ``reasons``.
     """
-    sampler = Sampler(folder, remember=False)
+    sampler = BoxSampler(folder, remember=False)
     pattern = bound["pattern"] or DEFAULT_PATTERN
     sampler.configure({"jobs": bound["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
     signs = work_signs.WorkSigns(bound, stop_process.FILES_WAIT)
     sample, _ = sampler.read(wait=3.0)
-    signs.look(idle_clock.now(), sample, sampler)
-    time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * story.pace()))
+    signs.read_signs(idle_clock.read_clocks(), sample, sampler)
+    time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * story.wait_factor()))
     sample, _ = sampler.read(wait=3.0)
-    found = signs.look(idle_clock.now(), sample, sampler)
-    verdict = idle_clock.judge(sample, found, {(pid, ticks) for pid, ticks in bound["accepted"]})
-    runs = saving.runs_of(sample, found, bound)
+    found = signs.read_signs(idle_clock.read_clocks(), sample, sampler)
+    verdict = idle_clock.judge_reading(
+        sample, found, {(pid, ticks) for pid, ticks in bound["accepted"]}
+    )
+    runs = saving.list_saving_runs(sample, found, bound)
     unsaving = [run.name for run in runs if not run.saves]
     accepted = bound["accept_unsaving"]
     refused = [name for name in unsaving if name not in accepted and plan.ANY not in accepted]
@@ -190,30 +199,30 @@ def first_look(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def keep(folder: str, seconds: float) -> None:
+def postpone_stops(folder: str, seconds: float) -> None:
     """Postpone every armed stop until `seconds` from now.
 
     Raises:
         plan.NoRoom: no directory is writable.
         plan.WrongRequest: nothing is armed.
     """
-    at = idle_clock.now()
-    with plan.Held(folder):
-        plans = plan.load(folder)
+    at = idle_clock.read_clocks()
+    with plan.PlanLock(folder):
+        plans = plan.load_plans(folder)
         if not plans:
             raise plan.WrongRequest("nothing is armed on this box")
         for armed in plans.values():
             armed.update(kept_until=round(at.wall + seconds, 3), kept_until_boot=at.boot + seconds)
-        plan.save(folder, plans)
-    story.tell(folder, "kept", f"postponed by {seconds:.0f} s")
-    _wake(folder)
+        plan.save_plans(folder, plans)
+    story.append_event(folder, "kept", f"postponed by {seconds:.0f} s")
+    _wake_recorder(folder)
 
 
-def status(folder: str) -> dict[str, Any]:
+def build_status(folder: str) -> dict[str, Any]:
     """Return STATUS of the idle stop, with that of the lease under ``lease``."""
-    plans = plan.load(folder)
-    rows = {mode: row_of(folder, armed) for mode, armed in plans.items()}
-    first = rows.get("idle") or dict(NOTHING, last=story.last(folder))
+    plans = plan.load_plans(folder)
+    rows = {mode: plan_status_row(folder, armed) for mode, armed in plans.items()}
+    first = rows.get("idle") or dict(NOTHING, last=story.last_event(folder))
     return dict(first, lease=rows.get("lease"))
 
 
@@ -240,11 +249,11 @@ NOTHING: dict[str, Any] = {
 }
 
 
-def row_of(
+def plan_status_row(
     folder: str, armed: dict[str, Any], look: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the STATUS of one plan, from the recorder's state file or from `look` if given."""
-    at = idle_clock.now()
+    at = idle_clock.read_clocks()
     mode = armed["mode"]
     row = dict(
         NOTHING,
@@ -258,7 +267,7 @@ def row_of(
         limit_s=armed["idle_s"] if mode == "idle" else armed["lease_s"],
         kept_until=armed["kept_until"],
         key=armed["key"],
-        last=story.last(folder),
+        last=story.last_event(folder),
     )
     if look is not None:
         row.update(

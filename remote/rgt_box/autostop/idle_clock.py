@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping, NamedTuple
 
-    class Now(NamedTuple):
+    class ClockReading(NamedTuple):
         """One instant by three clocks, in seconds."""
 
         boot: float
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         """Seconds excluding suspend (monotonic clock)."""
         wall: float
 
-    class Verdict(NamedTuple):
+    class IdleVerdict(NamedTuple):
         """Result of one reading. All three fields empty means idle."""
 
         active: "tuple[str, ...]" = ()
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Now = namedtuple("Now", "boot awake wall")
-    Verdict = namedtuple("Verdict", "active unknown holders", defaults=((), (), ()))
+    ClockReading = namedtuple("ClockReading", "boot awake wall")
+    IdleVerdict = namedtuple("IdleVerdict", "active unknown holders", defaults=((), (), ()))
 GPU_PCT = 3.0
 """GPU utilisation (percent) that counts as work: drivers and monitors use one or two percent."""
 RUN_PCT, OTHER_PCT = 2.0, 10.0
@@ -54,14 +54,14 @@ JUMP, LEAP = 5.0, 5.0
 """Seconds by which a clock change or a suspend resets the idle time."""
 
 
-def now() -> Now:
+def read_clocks() -> ClockReading:
     """Return the current instant."""
-    return Now(time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic(), time.time())
+    return ClockReading(time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic(), time.time())
 
 
-def judge(
+def judge_reading(
     sample: Mapping[str, Any], signs: Mapping[str, Any], accepted: Collection[tuple[int, int]]
-) -> Verdict:
+) -> IdleVerdict:
     """Return the verdict of one reading.
 
     Args:
@@ -95,17 +95,17 @@ def judge(
     for process in signs.get("processes") or []:
         share = process.get("cpu_pct") or 0.0
         least = RUN_PCT if process.get("works") else OTHER_PCT
-        if demand(process) >= least:
+        if cpu_demand_pct(process) >= least:
             words = "%s, pid %d, uses %.0f%% of a core" % (process["name"], process["pid"], share)
             if share < least:
                 words += f", and waits for one {process['waits_pct']:.0f}% of the time"
             active.append(words)
-        elif _holds(process) and (process["pid"], process["ticks"]) not in accepted:
+        elif _holds_memory(process) and (process["pid"], process["ticks"]) not in accepted:
             holders.append(process)
-    return Verdict(tuple(active), tuple(unknown), tuple(holders))
+    return IdleVerdict(tuple(active), tuple(unknown), tuple(holders))
 
 
-def demand(process: Mapping[str, Any]) -> float:
+def cpu_demand_pct(process: Mapping[str, Any]) -> float:
     """Return the percent of a core that a process uses, plus what it waits for if it is starved."""
     share, waits = process.get("cpu_pct") or 0.0, process.get("waits_pct") or 0.0
     return float(share + waits if share >= STARVED_PCT else share)
@@ -132,7 +132,7 @@ def _judge_card(
         unknown.append(f"{name}: {used / 2**30:.1f} GiB are used by an unknown process")
 
 
-def _holds(process: Mapping[str, Any]) -> bool:
+def _holds_memory(process: Mapping[str, Any]) -> bool:
     """Return whether a stop would lose memory of an idle process; true for every training run."""
     if process.get("run") or process.get("vram"):
         return True
@@ -148,20 +148,20 @@ class IdleClock:
 
     def __init__(self, every: float) -> None:
         self._gap = max(3.0 * every, every + 30.0)
-        self._last: Now | None = None
+        self._last: ClockReading | None = None
         self.idle_since: float | None = None
         """Boot-clock seconds; None if not idle, or unknown."""
         self.unknown_since: float | None = None
         """Boot-clock seconds since when idleness is unknown, ignoring short idle periods in
         between."""
 
-    def begin_anew(self) -> None:
+    def restart_clock(self) -> None:
         """Reset the idle time."""
         self.idle_since = None
 
-    def feed(self, at: Now, verdict: Verdict) -> str:
+    def feed(self, at: ClockReading, verdict: IdleVerdict) -> str:
         """Process a reading; returns why a clock jump or gap reset the idle time, or ""."""
-        why = "" if self._last is None else self._broken(self._last, at)
+        why = "" if self._last is None else self._find_time_gap(self._last, at)
         self._last = at
         if why:
             self.idle_since = None
@@ -175,7 +175,7 @@ class IdleClock:
             self.idle_since = at.boot
         return why
 
-    def _broken(self, last: Now, at: Now) -> str:
+    def _find_time_gap(self, last: ClockReading, at: ClockReading) -> str:
         passed = at.boot - last.boot
         slept = passed - (at.awake - last.awake)
         set_by = (at.wall - last.wall) - passed
@@ -187,12 +187,12 @@ class IdleClock:
             return f"nothing was read for {passed:.0f} s"
         return ""
 
-    def known_again(self, at: Now, after: float) -> None:
+    def clear_unknown_after(self, at: ClockReading, after: float) -> None:
         """Clear `unknown_since` after `after` seconds of known idleness."""
         if self.idle_since is not None and at.boot - self.idle_since >= after:
             self.unknown_since = None
 
-    def idle_s(self, at: Now) -> float | None:
+    def idle_s(self, at: ClockReading) -> float | None:
         """Return the seconds of idleness; 0 while working, None while unknown."""
         if self.idle_since is not None:
             return max(0.0, at.boot - self.idle_since)
@@ -200,7 +200,7 @@ class IdleClock:
             return None
         return 0.0
 
-    def unknown_s(self, at: Now) -> float:
+    def unknown_s(self, at: ClockReading) -> float:
         """Return the seconds for which idleness has been unknown."""
         if self.unknown_since is None:
             return 0.0
@@ -210,7 +210,7 @@ class IdleClock:
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
-    class Step(NamedTuple):
+    class DueAction(NamedTuple):
         """The action that is due now."""
 
         action: str
@@ -220,7 +220,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Step = namedtuple("Step", "action stops_in")
+    DueAction = namedtuple("DueAction", "action stops_in")
 RETRY, LONGEST_RETRY = 600.0, 7200.0
 """Seconds before a failed stop is retried: doubles with each failure, up to the second value."""
 
@@ -268,7 +268,7 @@ class Countdown:
         self.warned_at: float | None = None
         self.not_before = 0.0
 
-    def step(self, at: float, due: float | None, warn: float) -> Step:
+    def next_action(self, at: float, due: float | None, warn: float) -> DueAction:
         """Return the action that is due.
 
         Args:
@@ -280,13 +280,13 @@ class Countdown:
             due = max(due, self.not_before)
         if due is None or (self.warned_at is not None and due - warn > max(at, self.warned_at)):
             if self.warned_at is None:
-                return Step("", None if due is None else max(0.0, due - at))
+                return DueAction("", None if due is None else max(0.0, due - at))
             self.warned_at = None
-            return Step("withdraw", None if due is None else due - at)
+            return DueAction("withdraw", None if due is None else due - at)
         if self.warned_at is None:
             if at < due - warn:
-                return Step("", due - at)
+                return DueAction("", due - at)
             self.warned_at = at
-            return Step("warn", max(due, at + warn) - at)
+            return DueAction("warn", max(due, at + warn) - at)
         stop = max(due, self.warned_at + warn)
-        return Step("stop" if at >= stop else "", max(0.0, stop - at))
+        return DueAction("stop" if at >= stop else "", max(0.0, stop - at))

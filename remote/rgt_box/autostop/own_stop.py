@@ -35,7 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
-    class Seen(NamedTuple):
+    class InstanceState(NamedTuple):
         """The state of our own instance, as the provider reports it."""
 
         state: str
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
         status: str
         """The platform's status string; "" if it sent none."""
 
-    class Answer(NamedTuple):
+    class StopOutcome(NamedTuple):
         """The outcome of a stop call."""
 
         proves: str
         """``accepted``, ``nothing``, ``ask`` or ``maybe``; see `PROOFS`."""
         text: str
 
-    class Key(NamedTuple):
+    class InstanceKey(NamedTuple):
         """The box's own API key and the instance it belongs to."""
 
         secret: str
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Seen = namedtuple("Seen", "state text status", defaults=("",))
-    Answer = namedtuple("Answer", "proves text")
-    Key = namedtuple("Key", "secret instance")
+    InstanceState = namedtuple("InstanceState", "state text status", defaults=("",))
+    StopOutcome = namedtuple("StopOutcome", "proves text")
+    InstanceKey = namedtuple("InstanceKey", "secret instance")
 
 NAMES = {
     "runpod": ("RUNPOD_API_KEY", "RUNPOD_POD_ID"),
@@ -115,11 +115,11 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class NoKey(Exception):
+class NoStopKey(Exception):
     """This box cannot stop itself; the message says why."""
 
 
-def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
+def own_key(kind: str, own: Mapping[str, str] | None = None) -> InstanceKey:
     """Return the key with which this box stops itself.
 
     The order is: a key that the user stored on the box, the environment of process 1 (set by the
@@ -129,33 +129,35 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> Key:
         NoKey: none of them has a key and an instance ID.
     """
     names = NAMES[kind]
-    given = _given_key(names[0])
-    for environment in (_first_process(), os.environ if own is None else own):
+    given = _stored_key(names[0])
+    for environment in (_environment_of_init(), os.environ if own is None else own):
         secret, instance = (environment.get(name, "").strip() for name in names)
         secret = given or secret
         if secret and instance:
             if not _IDS[kind].fullmatch(instance):
-                raise NoKey(f"{names[1]} is not an ID: {instance[:80]!r}")
-            return Key(secret, instance)
-    raise NoKey("this box cannot stop itself: {} and {} are not in its environment".format(*names))
+                raise NoStopKey(f"{names[1]} is not an ID: {instance[:80]!r}")
+            return InstanceKey(secret, instance)
+    raise NoStopKey(
+        "this box cannot stop itself: {} and {} are not in its environment".format(*names)
+    )
 
 
-def _given_key(name: str) -> str:
+def _stored_key(name: str) -> str:
     """Return the key stored with ``rgt secret BOX NAME``; "" if there is none.
 
     It takes precedence: users store one when the platform's own key may not stop the box.
     """
-    for row in secret_store.index():
+    for row in secret_store.list_secrets():
         if row["name"] == name and row["job"] is None and not secret_store.why_unfit(row["path"]):
-            data = files.read(row["path"], secret_store.MOST_SECRET_BYTES)
+            data = files.read_file(row["path"], secret_store.MOST_SECRET_BYTES)
             if data is not None:
                 return data.decode("utf-8", "replace").strip()
     return ""
 
 
-def _first_process() -> dict[str, str]:
+def _environment_of_init() -> dict[str, str]:
     """Return the environment of process 1, if it runs as this user."""
-    if set(ownership.uids(1)) != {os.geteuid()}:
+    if set(ownership.process_uids(1)) != {os.geteuid()}:
         return {}
     found = {}
     for item in (procstat.read_whole("/proc/1/environ") or b"").split(b"\0"):
@@ -178,16 +180,16 @@ class OwnStop:
     def __init__(self, stop: Mapping[str, Any], instance: str) -> None:
         self.kind = str(stop["kind"])
         self._command = [str(word) for word in stop.get("command") or []]
-        self._key = Key("", instance)
+        self._key = InstanceKey("", instance)
         self._url = ""
         if self.kind == "command":
             why = _command_unsafe(self._command, list(stop.get("marks") or []) or list(MARKS))
             if why:
-                raise NoKey(f"this box cannot stop itself: {why}")
+                raise NoStopKey(f"this box cannot stop itself: {why}")
             return
         self._key = own_key(self.kind)
         if self._key.instance != instance:
-            raise NoKey(
+            raise NoStopKey(
                 (
                     f"this box reports that it is {self._key.instance}, not "
                     f"{instance[:80]}: correct the instance in the fleet file"
@@ -195,38 +197,38 @@ class OwnStop:
             )
         self._url = _checked_url(str(stop.get("url") or HOSTS[self.kind]))
 
-    def read(self) -> Seen:
+    def query_state(self) -> InstanceState:
         """Ask the provider for the instance's state; any unclear response is ``unknown``."""
         if self.kind == "command":
-            return Seen("on", "this process runs, so the box does", "")
+            return InstanceState("on", "this process runs, so the box does", "")
         path = "/v2/pods/%s" if self.kind == "runpod" else "/api/v0/instances/%s/?owner=me"
         try:
-            status, data = self._send("GET", path % self._key.instance, None)
+            status, data = self._send_request("GET", path % self._key.instance, None)
         except OSError as error:
-            return Seen("unknown", f"no answer: {self._clean(error)}", "")
+            return InstanceState("unknown", f"no answer: {self._clean_text(error)}", "")
         if status != 200 or not isinstance(data, dict) or data.get("success") is False:
-            return Seen("unknown", "answered %d%s" % (status, self._said(data)), "")
+            return InstanceState("unknown", "answered %d%s" % (status, self._error_text(data)), "")
         box = data if self.kind == "runpod" else data.get("instances")
         if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
-            return Seen("unknown", "answered with something other than this instance", "")
+            return InstanceState("unknown", "answered with something other than this instance", "")
         state = box.get("status") if self.kind == "runpod" else box.get("actual_status")
-        word = self._clean(state)
+        word = self._clean_text(state)
         if state in ON[self.kind]:
             if box.get("locked") is True:
-                return Seen(
+                return InstanceState(
                     "unknown",
                     "the instance is locked: the platform refuses a stop; unlock it",
                     word,
                 )
             if box.get("intended_status") == "stopped":
-                return Seen("on", f"it is {word}, and is being stopped", "")
-            return Seen("on", f"it is {word}", word)
-        return Seen("off" if state in OFF[self.kind] else "unknown", f"it is {word}", word)
+                return InstanceState("on", f"it is {word}, and is being stopped", "")
+            return InstanceState("on", f"it is {word}", word)
+        return InstanceState("off" if state in OFF[self.kind] else "unknown", f"it is {word}", word)
 
-    def try_right(self) -> tuple[bool, str]:
+    def try_stop_right(self) -> tuple[bool, str]:
         """Return whether the key may stop this box, and why, by a call that changes nothing."""
         state, body = TRIALS[self.kind]
-        seen = self.read()
+        seen = self.query_state()
         if seen.state != "on":
             return False, f"the box's key cannot be used: {seen.text}"
         if seen.status != state:
@@ -236,10 +238,10 @@ class OwnStop:
             )
         method, path, _ = STOPS[self.kind]
         try:
-            status, data = self._send(method, path % self._key.instance, body)
+            status, data = self._send_request(method, path % self._key.instance, body)
         except OSError as error:
-            return False, f"no answer to the test of its key: {self._clean(error)}"
-        text = "%d%s" % (status, self._said(data))
+            return False, f"no answer to the test of its key: {self._clean_text(error)}"
+        text = "%d%s" % (status, self._error_text(data))
         if self.kind == "runpod" and status == 409:
             return (
                 True,
@@ -255,7 +257,7 @@ class OwnStop:
                 True,
                 "its key may stop this instance: setting the running instance to running was accepted",
             )
-        if status in (401, 403) and not _blocked(data):
+        if status in (401, 403) and not _is_blocked_by_cloudflare(data):
             return False, "its key may read this instance, but not stop it ({}). {}".format(
                 text,
                 "Create a key that may stop it, with as few rights as possible, and put it here: "
@@ -266,27 +268,27 @@ class OwnStop:
             f"no proof that its key may stop this instance: the test was answered with {text}",
         )
 
-    def park(self) -> Answer:
+    def send_stop(self) -> StopOutcome:
         """Send the stop call once. The box may be off before this returns."""
         if self.kind == "command":
-            return self._run()
+            return self._run_command()
         method, path, body = STOPS[self.kind]
         try:
-            status, data = self._send(method, path % self._key.instance, body)
+            status, data = self._send_request(method, path % self._key.instance, body)
         except OSError as error:
             # The request may have been sent before the error, so the caller must ask for the state.
-            return Answer(MAYBE, f"no answer: {self._clean(error)}")
-        text = "answered %d%s" % (status, self._said(data))
+            return StopOutcome(MAYBE, f"no answer: {self._clean_text(error)}")
+        text = "answered %d%s" % (status, self._error_text(data))
         wrong = isinstance(data, dict) and (data.get("success") is False or bool(data.get("error")))
         fine = status == 200 and isinstance(data, dict) and not wrong
         if fine and (self.kind == "runpod" or data.get("success") is True):
-            return Answer(ACCEPTED, text)
+            return StopOutcome(ACCEPTED, text)
         row = PROOFS[self.kind]
         code = data.get("error") if isinstance(data, dict) else None
         known = row.get(code) if isinstance(code, str) else None
-        return Answer(known or row.get(status, MAYBE), text)
+        return StopOutcome(known or row.get(status, MAYBE), text)
 
-    def _run(self) -> Answer:
+    def _run_command(self) -> StopOutcome:
         import subprocess
 
         try:
@@ -299,18 +301,19 @@ class OwnStop:
                 cwd="/",
             )
         except subprocess.TimeoutExpired:
-            return Answer(MAYBE, f"{self._command[0]} did not end")
+            return StopOutcome(MAYBE, f"{self._command[0]} did not end")
         except OSError as error:
-            return Answer(NOTHING, f"{self._command[0]} could not be run: {error.strerror}")
+            return StopOutcome(NOTHING, f"{self._command[0]} could not be run: {error.strerror}")
         words = done.stderr.decode("utf-8", "replace")[-200:]
         if done.returncode:
-            return Answer(
+            return StopOutcome(
                 MAYBE,
-                "%s ended with %d %s" % (self._command[0], done.returncode, self._clean(words)),
+                "%s ended with %d %s"
+                % (self._command[0], done.returncode, self._clean_text(words)),
             )
-        return Answer(ACCEPTED, f"{self._command[0]} ended with 0")
+        return StopOutcome(ACCEPTED, f"{self._command[0]} ended with 0")
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+    def _send_request(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         """Return the HTTP status, and the JSON or text of a response. Redirects are not followed.
 
         A redirect would send the key to another host.
@@ -340,7 +343,7 @@ class OwnStop:
             answer = connection.getresponse()
             raw = answer.read(MOST)
         except (http.client.HTTPException, ValueError) as error:
-            raise OSError(self._clean(type(error).__name__)) from None
+            raise OSError(self._clean_text(type(error).__name__)) from None
         finally:
             connection.close()
         try:
@@ -348,9 +351,9 @@ class OwnStop:
         except (ValueError, RecursionError):
             return answer.status, raw[:1000].decode("utf-8", "replace")
 
-    def _said(self, data: Any) -> str:
+    def _error_text(self, data: Any) -> str:
         """Return the error text of a response, prefixed with ": "; "" if there is none."""
-        if _blocked(data):
+        if _is_blocked_by_cloudflare(data):
             return (
                 ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "
                 f"was read; a proxy may have changed the User-Agent header {USER_AGENT}"
@@ -363,10 +366,10 @@ class OwnStop:
             if isinstance(data.get(key), str)
         ]
         if words:
-            return f": {self._clean(words[0])}"
+            return f": {self._clean_text(words[0])}"
         return ""
 
-    def _clean(self, value: Any) -> str:
+    def _clean_text(self, value: Any) -> str:
         """Return provider text shortened, printable, and without the key."""
         text = str(value)
         if self._key.secret:
@@ -388,9 +391,9 @@ def _checked_url(url: str) -> str:
     except ValueError:
         fine = False
     if not fine or parts.scheme not in ("https", "http"):
-        raise NoKey(f"stop.url is not the address of a platform: {url[:200]!r}")
+        raise NoStopKey(f"stop.url is not the address of a platform: {url[:200]!r}")
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise NoKey("stop.url must begin with https: the key would be sent unencrypted")
+        raise NoStopKey("stop.url must begin with https: the key would be sent unencrypted")
     return url.rstrip("/")
 
 
@@ -417,7 +420,7 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
     return ""
 
 
-def _blocked(data: Any) -> bool:
+def _is_blocked_by_cloudflare(data: Any) -> bool:
     """Return whether Cloudflare blocked our User-Agent, so that the platform never saw the request.
 
     The text is ``error code: 1010``, see
@@ -426,10 +429,10 @@ def _blocked(data: Any) -> bool:
     return isinstance(data, str) and re.search(r"error code: 1010\b", data) is not None
 
 
-def prove(own: OwnStop) -> tuple[bool, str]:
+def prove_stop_right(own: OwnStop) -> tuple[bool, str]:
     """Return whether this box may stop itself, and what showed it. Nothing is changed."""
     if (
         own.kind == "command"
     ):  # checked in __init__: only root can write the program, and a platform marker exists
         return True, "the platform's own command can be run here; its outcome cannot be checked"
-    return own.try_right()
+    return own.try_stop_right()

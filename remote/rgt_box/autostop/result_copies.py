@@ -10,7 +10,7 @@ import glob
 import os
 
 from rgt_box import files, place
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing, mirror, result_walk, work_folders
 from rgt_box.discovery import found_run
 from rgt_box.queue import queue_file, queue_state
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
-    class Saved(NamedTuple):
+    class CopySummary(NamedTuple):
         """Summary of the copies, and the problems that must prevent a stop."""
 
         text: str
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Saved = namedtuple("Saved", "text problems")
+    CopySummary = namedtuple("CopySummary", "text problems")
 
 FOLDER = "rgt-autostop"
 """Directory for copies, below the first durable directory; each copy keeps its full path."""
@@ -38,7 +38,9 @@ HARMLESS = ("is a link that leads out of", ": refused")
 """Errors of a mirror that lose no result: links, sockets and the like."""
 
 
-def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[str]) -> Saved:
+def copy_results(
+    jobs: list[str], patterns: list[str], ignore: list[str], durable: list[str]
+) -> CopySummary:
     """Copy results outside `durable` into its first directory, and verify the copies.
 
     Args:
@@ -47,18 +49,25 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
         ignore: Globs of files that are not results.
         durable: Directories that survive a stop.
     """
-    sources = [path for path in sources_of(jobs, patterns) if not _ignored(path, ignore)]
+    sources = [path for path in list_sources(jobs, patterns) if not _is_ignored(path, ignore)]
     outside = [path for path in sources if not is_kept(path, durable)]
-    outside += [path for path in mounts_within(sources, durable) if not _ignored(path, ignore)]
+    outside += [path for path in mounts_within(sources, durable) if not _is_ignored(path, ignore)]
     inside = sum(is_kept(path, durable) for path in sources)
-    hidden = [path for run in _found_runs() for path in run.hidden() if not _ignored(path, ignore)]
+    hidden = [
+        path
+        for run in _found_runs()
+        for path in run.container_paths()
+        if not _is_ignored(path, ignore)
+    ]
     problems = [f"{path}: is in a container, from which nothing can be copied" for path in hidden]
     if not outside and not problems:
-        return Saved(
+        return CopySummary(
             "every known result (%d directories) is on storage that survives a stop" % inside, []
         )
     if not durable:
-        return Saved("", [*problems, f"no directory survives a stop: {', '.join(outside[:3])}"])
+        return CopySummary(
+            "", [*problems, f"no directory survives a stop: {', '.join(outside[:3])}"]
+        )
     copied = 0
     cache = hashing.HashCache(hashing.default_path())
     try:
@@ -68,14 +77,14 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
             )
             if not os.path.isdir(path):
                 target = os.path.dirname(target)
-            work = Copy(os.path.realpath(path), target, cache, durable)
+            work = ResultMirror(os.path.realpath(path), target, cache, durable)
             try:
                 work.run_until_steady()
-            except mirror.NoRoom as error:
+            except mirror.NoRoomError as error:
                 problems.append(f"{path}: {error}")
             except OSError as error:
                 if os.path.lexists(path):
-                    problems.append(f"{path}: {describe(error)}")
+                    problems.append(f"{path}: {error_text(error)}")
             problems += work.lost
             copied += work.files
     finally:
@@ -85,10 +94,10 @@ def save(jobs: list[str], patterns: list[str], ignore: list[str], durable: list[
         len(outside),
         os.path.join(durable[0], FOLDER),
     )
-    return Saved(text, problems)
+    return CopySummary(text, problems)
 
 
-class Copy(mirror.Mirror):
+class ResultMirror(mirror.MirrorRun):
     """A mirror that collects its output and skips durable directories, such as its own target.
 
     Pseudo file systems mounted inside the source, such as /proc, are skipped too.
@@ -118,14 +127,14 @@ class Copy(mirror.Mirror):
         """
         for _ in range(WALKS):
             self._gone, self.lost = 0, []
-            self.run()
+            self.copy_tree()
             if not self._gone:
                 return
         self.lost.append(f"{self._top}: files were added or removed while they were copied")
 
-    def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
+    def _copy_entry(self, entry: file_tree.TreeEntry) -> dict[str, Any] | None:
         try:
-            row = super()._one(entry)
+            row = super()._copy_entry(entry)
         except FileNotFoundError:
             if not entry.is_gone():
                 raise
@@ -135,7 +144,7 @@ class Copy(mirror.Mirror):
             return None
         return row
 
-    def _print(self, row: dict[str, Any]) -> None:
+    def _print_row(self, row: dict[str, Any]) -> None:
         if row.get("end"):
             self.files = int(row["verified"])
         elif row.get("status") == "failed" and not any(
@@ -144,7 +153,7 @@ class Copy(mirror.Mirror):
             self.lost.append(f"{self._top}/{row.get('path')}: {row.get('error')}")
 
 
-def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
+def list_sources(jobs: list[str], patterns: list[str]) -> list[str]:
     """Return the directories and files known to hold results, none inside another."""
     found: list[str] = []
     for folder in jobs:
@@ -152,10 +161,10 @@ def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
         outs = [cell.get("out") for cell in queue_state.load_state(job)["cells"]]
         found += [
             path
-            for path in [*outs, *(job.out(line.name) for line in job.lines()[0])]
+            for path in [*outs, *(job.run_folder(line.name) for line in job.read_lines()[0])]
             if isinstance(path, str)
         ]
-        work = work_folders.folder_of(job.workdir)
+        work = work_folders.find_job_folder(job.workdir)
         if work is not None:
             found.append(work[0])
         found += [
@@ -164,12 +173,14 @@ def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
     for pattern in patterns:
         found += glob.glob(os.path.abspath(os.path.expanduser(pattern)), recursive=True)
     for run in _found_runs():
-        dirs, written = run.written()
+        dirs, written = run.written_paths()
         found += [*dirs, *written]
     mounts = result_walk.read_mounts()
     found = [path for path in found if not mounts.is_pseudo(os.fsencode(os.path.realpath(path)))]
     whole = [
-        path for path in dict.fromkeys(found) if os.path.exists(path) and not _is_everybodys(path)
+        path
+        for path in dict.fromkeys(found)
+        if os.path.exists(path) and not _is_shared_folder(path)
     ]
     return [
         path
@@ -178,12 +189,12 @@ def sources_of(jobs: list[str], patterns: list[str]) -> list[str]:
     ]
 
 
-def _found_runs() -> list[found_run.Run]:
+def _found_runs() -> list[found_run.FoundRun]:
     raws = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
-    return [run for run in map(found_run.load, raws) if run is not None]
+    return [run for run in map(found_run.load_run, raws) if run is not None]
 
 
-def _is_everybodys(path: str) -> bool:
+def _is_shared_folder(path: str) -> bool:
     return os.fsencode(os.path.realpath(path)) in result_walk.COMMON
 
 
@@ -216,5 +227,5 @@ def is_below(path: str, folder: str) -> bool:
     return files.is_below(os.path.realpath(path), os.path.realpath(folder))
 
 
-def _ignored(path: str, ignore: list[str]) -> bool:
+def _is_ignored(path: str, ignore: list[str]) -> bool:
     return any(fnmatch.fnmatch(path, pattern) for pattern in ignore)

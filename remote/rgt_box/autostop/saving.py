@@ -43,26 +43,26 @@ docs/trainer.md)."""
 SIGTERM_BIT = 1 << 14
 
 
-def runs_of(
+def list_saving_runs(
     sample: Mapping[str, Any], signs: Mapping[str, Any], plan: Mapping[str, Any]
 ) -> list[SavingRun]:
     """Return cells, training runs, and processes that are busy or hold memory, each once.
 
     Idle processes accepted at arming are left out: losing their memory is fine.
     """
-    cells = _cells(list(plan.get("jobs") or []))
-    found_runs = _found()
+    cells = _running_cells(list(plan.get("jobs") or []))
+    found_runs = _found_runs()
     accepted = {(pid, ticks) for pid, ticks in plan.get("accepted") or []}
     rows: dict[str, SavingRun] = {}
     for row in signs.get("processes") or []:
-        name, cell = row["run"], cells.get(processes.session_of(row["pid"]) or 0)
+        name, cell = row["run"], cells.get(processes.read_session(row["pid"]) or 0)
         if cell is not None:
             name = cell[0]
         holds = row["vram"] or row["rss"] >= (1 << 30)
-        works = idle_clock.demand(row) >= idle_clock.OTHER_PCT
+        works = idle_clock.cpu_demand_pct(row) >= idle_clock.OTHER_PCT
         if not (name or cell or holds or works) or (row["pid"], row["ticks"]) in accepted:
             continue
-        name = name or short(row["cmd"])
+        name = name or command_label(row["cmd"])
         if name in rows:
             continue
         known = found_runs.get(name)
@@ -79,7 +79,7 @@ def runs_of(
     return list(rows.values())
 
 
-def short(cmd: str) -> str:
+def command_label(cmd: str) -> str:
     """Return a short label of a command line: the program and its first non-option argument."""
     words = cmd.split()
     rest = [os.path.basename(word) for word in words[1:] if not word.startswith("-")]
@@ -88,7 +88,7 @@ def short(cmd: str) -> str:
 
 def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
     """Return whether a process is our trainer, or uses our callbacks and catches SIGTERM."""
-    words = procstat.cmdline(pid)
+    words = procstat.read_cmdline(pid)
     module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: RUF007
     if module or any(
         TRAINER.search(word) for word in words[1:4] if word.startswith("/") or word.endswith(".pyz")
@@ -110,7 +110,7 @@ def catches_sigterm(pid: int) -> bool:
     return bool(caught and int(caught.group(1), 16) & SIGTERM_BIT)
 
 
-def _cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
+def _running_cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
     """Return pid of a running cell → (name, whether it saves on SIGTERM, output directories)."""
     found = {}
     for folder in jobs:
@@ -118,16 +118,16 @@ def _cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
         for pid, name in processes.LiveCells([folder]).read().items():
             own = job.settings["command"] == queue_file.COMMAND
             said = job.settings["on_sigterm"] == queue_file.ON_SIGTERM
-            out = job.out(name)
+            out = job.run_folder(name)
             found[pid] = (name, own or said, [out] if out else [])
     return found
 
 
-def _found() -> dict[str, found_run.Run]:
+def _found_runs() -> dict[str, found_run.FoundRun]:
     from rgt_box import place
 
     runs = [
-        found_run.load(raw)
+        found_run.load_run(raw)
         for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
     ]
     return {run.name: run for run in runs if run is not None and run.ended is None}

@@ -16,7 +16,7 @@ import time
 from rgt_wire import USER_AGENT
 
 from rgt_box import files, jsonline, options, ownership, place
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.recorder import state_files
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import subprocess
     from typing import Any, NamedTuple
 
-    class Address(NamedTuple):
+    class SinkAddress(NamedTuple):
         """The webhook URL and its bearer token ("" if none)."""
 
         url: str
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Address = namedtuple("Address", "url token")
+    SinkAddress = namedtuple("SinkAddress", "url token")
 
 HELP = """
 usage: sink < ADDRESS       save an address to call: the URL on the first line, a bearer token on the second
@@ -91,22 +91,23 @@ class Undelivered(Exception):
         """Retrying would fail in the same way."""
 
 
-def shape_of(host: str) -> str:
+def message_format(host: str) -> str:
     """Return the message format that a host accepts; ``webhook`` is the plain JSON object."""
     return next(
-        (shape for shape, hosts in SHAPES if any(_is_of(host, one) for one in hosts)), "webhook"
+        (shape for shape, hosts in SHAPES if any(_is_in_domain(host, one) for one in hosts)),
+        "webhook",
     )
 
 
-def _is_of(host: str, domain: str) -> bool:
+def _is_in_domain(host: str, domain: str) -> bool:
     return host == domain or host.endswith("." + domain)
 
 
-def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
+def request_body(shape: str, event: dict[str, Any]) -> dict[str, Any]:
     """Return the request body. Characters that a chat would interpret as markup are replaced.
 
     Args:
-        shape: A format returned by `shape_of`.
+        shape: A format returned by `message_format`.
         event: ``title``, ``text``, ``box``, ``event``, ``at``.
     """
     words = f"{event['title']}\n{event['text']}"
@@ -129,7 +130,7 @@ def message(shape: str, event: dict[str, Any]) -> dict[str, Any]:
     return {"msgtype": "text", "text": {"content": quiet}}
 
 
-def target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
+def post_target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
     """Return the URL to post to and extra body fields: ntfy takes the topic in the body."""
     if shape != "ntfy":
         return url, {}
@@ -137,7 +138,7 @@ def target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
     return root + "/", {"topic": topic}
 
 
-def post(address: Address, event: dict[str, Any]) -> str:
+def post_event(address: SinkAddress, event: dict[str, Any]) -> str:
     """Send a message once; returns the host and its HTTP status as text.
 
     Raises:
@@ -146,10 +147,10 @@ def post(address: Address, event: dict[str, Any]) -> str:
     import http.client
     from urllib.parse import urlsplit
 
-    host = checked(address.url)
-    shape = shape_of(host)
-    url, more = target(shape, address.url)
-    body = json.dumps(dict(message(shape, event), **more), ensure_ascii=False).encode(
+    host = check_address(address.url)
+    shape = message_format(host)
+    url, more = post_target(shape, address.url)
+    body = json.dumps(dict(request_body(shape, event), **more), ensure_ascii=False).encode(
         "utf-8", "replace"
     )
     headers = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
@@ -186,7 +187,7 @@ def post(address: Address, event: dict[str, Any]) -> str:
     return "%s answered %d" % (host, answer.status)
 
 
-def checked(url: str) -> str:
+def check_address(url: str) -> str:
     """Return the host of an address.
 
     Raises:
@@ -215,15 +216,15 @@ def checked(url: str) -> str:
     return host
 
 
-def deliver(address: Address, event: dict[str, Any]) -> str:
-    """Send a message with up to `TRIES` attempts; returns the result of `post`.
+def deliver_event(address: SinkAddress, event: dict[str, Any]) -> str:
+    """Send a message with up to `TRIES` attempts; returns the result of `post_event`.
 
     Raises:
         Undelivered: every attempt failed, or one failed with an error that a retry cannot fix.
     """
     for number in range(TRIES):
         try:
-            return post(address, event)
+            return post_event(address, event)
         except Undelivered as error:
             if error.final or number == TRIES - 1:
                 raise
@@ -231,7 +232,7 @@ def deliver(address: Address, event: dict[str, Any]) -> str:
     raise AssertionError("unreachable")
 
 
-def load(folder: str) -> Address | None:
+def load_address(folder: str) -> SinkAddress | None:
     """Return the stored address; None if there is none or other users can access the file."""
     path = os.path.join(folder, FILE)
     if not ownership.is_ours(path):
@@ -239,11 +240,11 @@ def load(folder: str) -> Address | None:
     found = files.read_json(path, 65536) or {}
     url, token = found.get("url"), found.get("token")
     if isinstance(url, str) and url:
-        return Address(url, token if isinstance(token, str) else "")
+        return SinkAddress(url, token if isinstance(token, str) else "")
     return None
 
 
-class Sender:
+class EventSender:
     """Starts a delivery process per event, from the recorder.
 
     Args:
@@ -255,7 +256,7 @@ class Sender:
         self._under_way: list[subprocess.Popen[bytes]] = []
         self._full: set[str] = set()
 
-    def tell_full(self, disks: list[dict[str, Any]]) -> None:
+    def send_disk_full(self, disks: list[dict[str, Any]]) -> None:
         """Send ``disk-full`` once each time a disk fills up."""
         for disk in disks:
             mount, used, free = (
@@ -295,7 +296,7 @@ class Sender:
 
         try:
             child = subprocess.Popen(
-                place.command("sink", "--deliver"),
+                place.agent_command("sink", "--deliver"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -307,14 +308,14 @@ class Sender:
         self._under_way.append(child)
         assert child.stdin is not None
         try:
-            child.stdin.write(jsonline.line(event_of(kind, text)))
+            child.stdin.write(jsonline.encode_line(build_event(kind, text)))
             child.stdin.close()
         except OSError:
             return False
         return True
 
 
-def event_of(kind: str, text: str) -> dict[str, Any]:
+def build_event(kind: str, text: str) -> dict[str, Any]:
     """Return an event as the JSON object that is sent."""
     box = os.uname().nodename
     return {
@@ -335,55 +336,55 @@ def main(argv: list[str]) -> int:
         print("sink: only one action at a time (see --help)", file=sys.stderr)
         return USAGE
     if found["remove"]:
-        files.unlink(os.path.join(folder, FILE))
-        jsonline.say({"set": False})
+        files.unlink_if_exists(os.path.join(folder, FILE))
+        jsonline.print_frame({"set": False})
         return OK
     if not (found["status"] or found["test"] or found["deliver"]):
-        return _keep(folder)
-    address = load(folder)
+        return _store_address(folder)
+    address = load_address(folder)
     if found["status"]:
-        jsonline.say(_shown(address))
+        jsonline.print_frame(_address_status(address))
         return OK
     if address is None:
         print("sink: no address: give one on stdin", file=sys.stderr)
         return UNDELIVERED
-    event = event_of("test", "this box can call you")
+    event = build_event("test", "this box can call you")
     if found["deliver"]:
         # The recorder blocks these signals, and child processes inherit the mask.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         event = jsonline.loads_dict(sys.stdin.buffer.readline(65536)) or event
     try:
-        said = deliver(address, event)
+        said = deliver_event(address, event)
     except Undelivered as error:
-        jsonline.say({"ok": False, "text": str(error)})
+        jsonline.print_frame({"ok": False, "text": str(error)})
         return UNDELIVERED
-    jsonline.say({"ok": True, "text": said})
+    jsonline.print_frame({"ok": True, "text": said})
     return OK
 
 
-def _shown(address: Address | None) -> dict[str, Any]:
+def _address_status(address: SinkAddress | None) -> dict[str, Any]:
     if address is None:
         return {"set": False}
     try:
-        host = checked(address.url)
+        host = check_address(address.url)
     except Undelivered as error:
         return {"set": True, "host": "", "kind": "", "text": str(error)}
-    return {"set": True, "host": host, "kind": shape_of(host)}
+    return {"set": True, "host": host, "kind": message_format(host)}
 
 
-def _keep(folder: str) -> int:
+def _store_address(folder: str) -> int:
     lines = sys.stdin.buffer.read(MOST_ADDRESS).decode("utf-8", "replace").split("\n")
-    address = Address(lines[0].strip(), lines[1].strip() if len(lines) > 1 else "")
+    address = SinkAddress(lines[0].strip(), lines[1].strip() if len(lines) > 1 else "")
     try:
-        checked(address.url)
-        ownership.take(folder)
-        data = jsonline.line({"url": address.url, "token": address.token})
-        files.replace(os.path.join(folder, FILE), data, sync=True)
+        check_address(address.url)
+        ownership.ensure_private_folder(folder)
+        data = jsonline.encode_line({"url": address.url, "token": address.token})
+        files.replace_file(os.path.join(folder, FILE), data, sync=True)
     except Undelivered as error:
         print(f"sink: {error}", file=sys.stderr)
         return USAGE
     except OSError as error:
-        print(f"sink: it cannot be saved: {describe(error)}", file=sys.stderr)
+        print(f"sink: it cannot be saved: {error_text(error)}", file=sys.stderr)
         return UNDELIVERED
-    jsonline.say(_shown(address))
+    jsonline.print_frame(_address_status(address))
     return OK

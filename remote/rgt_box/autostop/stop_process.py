@@ -38,15 +38,15 @@ from rgt_box.autostop.story import (
     SEALED,
     UNFINISHED,
     WITHDRAWN,
-    pace,
     read_journal,
+    wait_factor,
 )
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import seal
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import state_files
 from rgt_box.sampling import quiet_signs
-from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, BoxSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,49 +76,51 @@ class Withdrawn(Exception):
     """The stop is no longer wanted or not safe; the message says why."""
 
 
-class Failed(Exception):
+class StopFailed(Exception):
     """The stop could not be made; the message says why."""
 
 
-def carry_out(folder: str, mode: str) -> int:
+def run_stop_attempt(folder: str, mode: str) -> int:
     """Perform an armed stop; returns the exit status.
 
     0: done. 1: not done, and reported. 3: another stop process is running.
     """
-    held = _hold(folder)
+    held = _acquire_stop_lock(folder)
     if held is None:
         return 3
-    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
+    held.write_owner({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
     # The recorder blocks these signals, and child processes inherit the mask.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    armed = plan.load(folder).get(mode)
+    armed = plan.load_plans(folder).get(mode)
     if armed is None or armed["action"] != "park":
         held.release()
         return 1
     os.nice(NICE)
-    stop = Stop(folder, armed)
+    stop = StopAttempt(folder, armed)
     try:
-        stop.run()
+        stop.run_steps()
         return 0
     except Withdrawn as why:
-        stop.end(WITHDRAWN, "withdrawn", f"not stopped: {why}")
-    except Failed as why:
-        stop.end(FAILED, "failed", str(why))
+        stop.end_without_stop(WITHDRAWN, "withdrawn", f"not stopped: {why}")
+    except StopFailed as why:
+        stop.end_without_stop(FAILED, "failed", str(why))
     except Exception as error:  # on any error the user must be notified that billing continues
-        stop.end(FAILED, "failed", f"the stop could not be carried out: {describe(error)}")
+        stop.end_without_stop(
+            FAILED, "failed", f"the stop could not be carried out: {error_text(error)}"
+        )
     finally:
         stop.open_seal()
         held.release()
     return 1
 
 
-def _hold(folder: str) -> files.Lock | None:
-    for where in [folder, state_files.ram(folder, make=True)]:
+def _acquire_stop_lock(folder: str) -> files.FileLock | None:
+    for where in [folder, state_files.memory_folder(folder, make=True)]:
         if where is None:
             continue
         try:
-            ownership.take(where)
-            held = files.Lock(os.path.join(where, LOCK))
+            ownership.ensure_private_folder(where)
+            held = files.FileLock(os.path.join(where, LOCK))
             if held.acquire():
                 return held
             return None
@@ -127,7 +129,7 @@ def _hold(folder: str) -> files.Lock | None:
     return None
 
 
-class Stop:
+class StopAttempt:
     """One attempt to stop the box.
 
     Args:
@@ -138,7 +140,7 @@ class Stop:
     def __init__(self, folder: str, armed: dict[str, Any]) -> None:
         self._folder, self._armed, self._mode = folder, armed, str(armed["mode"])
         self._began = time.time()
-        self._locks: list[files.Lock] = []
+        self._locks: list[files.FileLock] = []
         self._newest: int | None = None
         before = read_journal(folder)
         mine = before.get("id") == armed["id"] and before.get("phase") in UNFINISHED
@@ -147,43 +149,45 @@ class Stop:
         self._journal = before if mine or asked else {}
         self._tries = 0
 
-    def run(self) -> None:
+    def run_steps(self) -> None:
         """Run all steps.
 
         Raises:
             Withdrawn, Failed: the box was not stopped.
         """
-        why = plan.why_void(self._armed, idle_clock.now())
+        why = plan.why_void(self._armed, idle_clock.read_clocks())
         if why:
             raise Withdrawn(why)
         try:
             own = own_stop.OwnStop(self._armed["stop"] or {"kind": ""}, self._armed["instance"])
-        except (own_stop.NoKey, KeyError) as error:
-            raise Failed(str(error)) from None
+        except (own_stop.NoStopKey, KeyError) as error:
+            raise StopFailed(str(error)) from None
         if self._journal.get("phase") in ASKED:
-            self._say(
+            self._log_event(
                 "answered",
                 "the process that requested the stop was killed: reading the outcome from the platform",
             )
-            if self._came_off(own):
+            if self._wait_until_off(own):
                 return
             raise Withdrawn("the stop was not carried out, and the box still runs")
-        self._write(BEGUN)
+        self._write_journal(BEGUN)
         if self._mode == "lease":
             self._prove_right(own)
-        self._take_seal()
+        self._acquire_seal()
         if self._mode == "lease":
             self._end_runs()
-        self._last_look()
-        self._write(SEALED)
-        self._say("sealed", "the box is sealed: no cell starts any more")
+        self._check_last_time()
+        self._write_journal(SEALED)
+        self._log_event("sealed", "the box is sealed: no cell starts any more")
         self._save_results()
-        self._write(SAVED)
+        self._write_journal(SAVED)
         while self._tries < len(PAUSES):
-            time.sleep(PAUSES[self._tries] * pace())
-            if self._try(own):
+            time.sleep(PAUSES[self._tries] * wait_factor())
+            if self._try_stop(own):
                 return
-        raise Failed("tried %d times, and this box is still running: stop it by hand" % self._tries)
+        raise StopFailed(
+            "tried %d times, and this box is still running: stop it by hand" % self._tries
+        )
 
     def _prove_right(self, own: OwnStop) -> None:
         """Check that the box can be stopped, before ending its runs.
@@ -193,64 +197,66 @@ class Stop:
         """
         text = ""
         for pause in PAUSES:
-            time.sleep(pause * pace())
-            self._check_kept()
-            proved, text = own_stop.prove(own)
+            time.sleep(pause * wait_factor())
+            self._require_still_armed()
+            proved, text = own_stop.prove_stop_right(own)
             if proved:
                 return
-        raise Failed(
+        raise StopFailed(
             f"the lease is over, but no run was stopped, because this box cannot be stopped: {text}"
         )
 
-    def _try(self, own: OwnStop) -> bool:
+    def _try_stop(self, own: OwnStop) -> bool:
         """Send the stop once; returns whether the box is off."""
-        self._last_look()
-        self._check_kept()
+        self._check_last_time()
+        self._require_still_armed()
         self._tries += 1
         try:
-            self._write(INTENT, strict=True)
-        except plan.NoRoom as error:
-            raise Failed(f"not stopped, because the intent cannot be recorded: {error}") from None
-        self._say(
+            self._write_journal(INTENT, strict=True)
+        except plan.PlanNotStored as error:
+            raise StopFailed(
+                f"not stopped, because the intent cannot be recorded: {error}"
+            ) from None
+        self._log_event(
             "intent",
             "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries),
         )
-        story.copy(self._folder, self._armed["durable"])
-        answer = own.park()
-        self._write(ANSWERED, proves=answer.proves, text=answer.text)
+        story.copy_event_log(self._folder, self._armed["durable"])
+        answer = own.send_stop()
+        self._write_journal(ANSWERED, proves=answer.proves, text=answer.text)
         if answer.proves == own_stop.NOTHING:
-            self._say("refused", f"the stop was refused, and nothing was done: {answer.text}")
-            self._write(SAVED)
+            self._log_event("refused", f"the stop was refused, and nothing was done: {answer.text}")
+            self._write_journal(SAVED)
             return False
-        self._say("answered", answer.text)
-        return self._came_off(own)
+        self._log_event("answered", answer.text)
+        return self._wait_until_off(own)
 
-    def _came_off(self, own: OwnStop) -> bool:
+    def _wait_until_off(self, own: OwnStop) -> bool:
         """Poll the state until the box is off; returns False if it is still running after `SETTLE`.
 
         Raises:
             Failed: the state is unknown, so the stop is not sent again.
         """
-        deadline = time.monotonic() + SETTLE * pace()
+        deadline = time.monotonic() + SETTLE * wait_factor()
         while True:
-            seen = own.read()
+            seen = own.query_state()
             if seen.state == "off":
-                self._write(OFF)
-                self._say("answered", f"off: {seen.text}")
-                story.copy(self._folder, self._armed["durable"])
+                self._write_journal(OFF)
+                self._log_event("answered", f"off: {seen.text}")
+                story.copy_event_log(self._folder, self._armed["durable"])
                 return True
             if time.monotonic() >= deadline:
                 break
-            time.sleep(max(0.05, ASK_EVERY * pace()))
+            time.sleep(max(0.05, ASK_EVERY * wait_factor()))
         if seen.state == "on":
-            self._say(
+            self._log_event(
                 "refused", f"the stop was requested, but the box is still running: {seen.text}"
             )
-            self._write(SAVED)
+            self._write_journal(SAVED)
             return False
-        raise Failed(f"the outcome of the stop is unknown; it is not sent again: {seen.text}")
+        raise StopFailed(f"the outcome of the stop is unknown; it is not sent again: {seen.text}")
 
-    def _write(self, phase: str, strict: bool = False, **more: Any) -> None:
+    def _write_journal(self, phase: str, strict: bool = False, **more: Any) -> None:
         """Write the journal.
 
         Raises:
@@ -261,35 +267,35 @@ class Stop:
         )
         self._journal.update(boot=place.boot_id(), at=round(time.time(), 3))
         try:
-            plan.store(self._folder, JOURNAL, self._journal)
-        except plan.NoRoom:
+            plan.store_json(self._folder, JOURNAL, self._journal)
+        except plan.PlanNotStored:
             if strict:
                 raise
 
-    def _say(self, event: str, text: str) -> None:
-        story.tell(self._folder, event, text, mode=self._mode)
+    def _log_event(self, event: str, text: str) -> None:
+        story.append_event(self._folder, event, text, mode=self._mode)
 
-    def end(self, phase: str, event: str, text: str) -> None:
+    def end_without_stop(self, phase: str, event: str, text: str) -> None:
         """Record that the stop ended without stopping the box."""
-        self._say(event, text)
-        self._write(phase, text=text)
-        story.copy(self._folder, self._armed["durable"])
+        self._log_event(event, text)
+        self._write_journal(phase, text=text)
+        story.copy_event_log(self._folder, self._armed["durable"])
 
     def open_seal(self) -> None:
         """Release the seal, so that queues start cells again."""
         for lock in reversed(self._locks):
-            lock.write({})
+            lock.write_owner({})
             lock.release()
         self._locks = []
 
-    def _take_seal(self) -> None:
-        own = files.Lock(os.path.join(self._folder, seal.LOCK))
+    def _acquire_seal(self) -> None:
+        own = files.FileLock(os.path.join(self._folder, seal.LOCK))
         try:
             if not own.acquire():
-                raise Withdrawn(seal.held_words(files.lock_holder(own.path)))
+                raise Withdrawn(seal.sealed_text(files.lock_holder(own.path)))
         except OSError as error:
-            raise Failed(f"cannot be sealed: {describe(error)}") from None
-        own.write(
+            raise StopFailed(f"cannot be sealed: {error_text(error)}") from None
+        own.write_owner(
             {
                 "seal": True,
                 "pid": os.getpid(),
@@ -299,37 +305,37 @@ class Stop:
         )
         self._locks.append(own)
         if self._mode != "lease":
-            self._take_queues()
+            self._acquire_queues()
 
-    def _take_queues(self) -> None:
+    def _acquire_queues(self) -> None:
         try:
-            locks, busy = seal.take_queues(self._armed["jobs"])
+            locks, busy = seal.acquire_queues(self._armed["jobs"])
         except OSError as error:
-            raise Failed(f"cannot be sealed: {describe(error)}") from None
+            raise StopFailed(f"cannot be sealed: {error_text(error)}") from None
         self._locks += locks
         if busy:
             raise Withdrawn("; ".join(busy[:3]))
 
-    def _check_kept(self) -> None:
+    def _require_still_armed(self) -> None:
         """Raise `Withdrawn` if the plan was disarmed, postponed or became void meanwhile."""
-        why = plan.why_void(self._armed, idle_clock.now())
+        why = plan.why_void(self._armed, idle_clock.read_clocks())
         if why:
             raise Withdrawn(why)
-        now = plan.load(self._folder).get(self._mode)
+        now = plan.load_plans(self._folder).get(self._mode)
         if now is None or now["id"] != self._armed["id"]:
             raise Withdrawn("it is no longer armed")
-        why = plan.why_void(self._armed, idle_clock.now())
+        why = plan.why_void(self._armed, idle_clock.read_clocks())
         if why:
             raise Withdrawn(why)
-        if float(now.get("kept_until_boot") or 0.0) > idle_clock.now().boot:
+        if float(now.get("kept_until_boot") or 0.0) > idle_clock.read_clocks().boot:
             raise Withdrawn("it was put off")
 
-    def _look(self) -> tuple[dict[str, Any], dict[str, Any], Sampler]:
+    def _take_fresh_sample(self) -> tuple[dict[str, Any], dict[str, Any], BoxSampler]:
         """Return a fresh sample, the signs over a few seconds, and the sampler.
 
         Each card's utilisation is the maximum of both readings.
         """
-        sampler = Sampler(self._folder, remember=False)
+        sampler = BoxSampler(self._folder, remember=False)
         pattern = self._armed["pattern"] or DEFAULT_PATTERN
         sampler.configure(
             {"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, []
@@ -337,30 +343,30 @@ class Stop:
         plan = self._armed if self._mode == "idle" else dict(self._armed, jobs=[])
         signs = work_signs.WorkSigns(plan, FILES_WAIT)
         sample, _ = sampler.read(wait=seal.LOOK)
-        signs.look(idle_clock.now(), sample, sampler)
+        signs.read_signs(idle_clock.read_clocks(), sample, sampler)
         before = {card.get("index"): card.get("util") for card in sample.get("gpus") or []}
-        time.sleep(max(LEAST_GAP, GAP * pace()))
+        time.sleep(max(LEAST_GAP, GAP * wait_factor()))
         sample, _ = sampler.read(wait=seal.LOOK)
         for card in sample.get("gpus") or []:
-            card["util"] = most_of(card.get("util"), before.get(card.get("index")))
+            card["util"] = larger_reading(card.get("util"), before.get(card.get("index")))
         sample["transfers"], sample["input_at"] = quiet_signs.transfers(), quiet_signs.input_at()
-        found = signs.look(idle_clock.now(), sample, sampler)
+        found = signs.read_signs(idle_clock.read_clocks(), sample, sampler)
         found["cards"] = self._armed.get("cards") or 0
         return sample, found, sampler
 
-    def _last_look(self) -> None:
+    def _check_last_time(self) -> None:
         """Check that the box is idle or, for a lease, that no unaccepted run is left.
 
         Raises:
             Withdrawn: names what works or is unknown.
         """
-        self._check_kept()
-        sample, signs, sampler = self._look()
+        self._require_still_armed()
+        sample, signs, sampler = self._take_fresh_sample()
         if self._mode == "lease":
             left = [
                 run.name
-                for run in saving.runs_of(sample, signs, self._armed)
-                if not self._accepts(run.name)
+                for run in saving.list_saving_runs(sample, signs, self._armed)
+                if not self._accepts_unsaving(run.name)
             ]
             blind = sorted(sampler.failing & {"procs", "gpus"})
             busy = [f"{name} runs" for name in left] + [
@@ -369,7 +375,7 @@ class Stop:
             busy += [f"files are being copied: {item['name']}" for item in sample["transfers"]]
         else:
             accepted = {(pid, ticks) for pid, ticks in self._armed["accepted"]}
-            verdict = idle_clock.judge(sample, signs, accepted)
+            verdict = idle_clock.judge_reading(sample, signs, accepted)
             busy = [*verdict.active, *verdict.unknown]
             busy += [
                 "%s, pid %d, holds memory" % (row["name"], row["pid"]) for row in verdict.holders
@@ -400,32 +406,32 @@ class Stop:
             Failed: something could not be copied.
         """
         durable = self._armed["durable"]
-        then, now = self._armed.get("devices") or {}, plan.devices_of(durable)
+        then, now = self._armed.get("devices") or {}, plan.device_numbers(durable)
         moved = [path for path in durable if now[path] != then.get(path)]
         if moved:
-            raise Failed(
+            raise StopFailed(
                 "not stopped, because the durable storage is not the one it was armed with: {}".format(
                     ", ".join(moved)
                 )
             )
-        saved = result_copies.save(
+        saved = result_copies.copy_results(
             self._armed["jobs"],
             self._armed["results"],
             self._armed["ignore"],
             self._armed["durable"],
         )
         if saved.problems:
-            raise Failed(
+            raise StopFailed(
                 f"not stopped, because results could not be saved: {'; '.join(saved.problems[:3])}"
             )
-        self._say("mirrored", saved.text)
-        failed = story.copy(self._folder, self._armed["durable"])
+        self._log_event("mirrored", saved.text)
+        failed = story.copy_event_log(self._folder, self._armed["durable"])
         if failed and len(failed) == len(self._armed["durable"]):
-            raise Failed(
+            raise StopFailed(
                 f"not stopped, because the durable storage cannot be written to: {'; '.join(failed)}"
             )
 
-    def _accepts(self, name: str) -> bool:
+    def _accepts_unsaving(self, name: str) -> bool:
         return name in self._armed["accept_unsaving"] or plan.ANY in self._armed["accept_unsaving"]
 
     def _end_runs(self) -> None:
@@ -434,14 +440,16 @@ class Stop:
         Raises:
             Failed: a run is not known to save and was not accepted, or did not exit.
         """
-        sample, signs, _ = self._look()
-        runs = saving.runs_of(sample, signs, self._armed)
-        refused = [run.name for run in runs if not run.saves and not self._accepts(run.name)]
+        sample, signs, _ = self._take_fresh_sample()
+        runs = saving.list_saving_runs(sample, signs, self._armed)
+        refused = [
+            run.name for run in runs if not run.saves and not self._accepts_unsaving(run.name)
+        ]
         if refused:
-            raise Failed(
+            raise StopFailed(
                 f"the lease is over, but not parked: not known to save on SIGTERM: {', '.join(refused[:5])}"
             )
-        self._say(
+        self._log_event(
             "stopped-lease",
             "the lease is over; asked to save: %s"
             % (", ".join(run.name for run in runs) or "nothing runs"),
@@ -455,19 +463,19 @@ class Stop:
                 except OSError:
                     continue
         saves = [(run.pid, run.ticks) for run in runs if run.saves and not run.cell] + runners
-        self._await_end(saves, [path for run in runs for path in run.folders])
+        self._wait_for_exits(saves, [path for run in runs for path in run.folders])
         left = [run.name for run in runs if run.saves and procstat.is_alive(run.pid, run.ticks)]
         if left:
-            raise Failed(
+            raise StopFailed(
                 f"the lease is over, but not parked: did not end after SIGTERM: {', '.join(left[:5])}"
             )
-        self._say(
+        self._log_event(
             "terminated",
             "saved and ended: %s" % (", ".join(run.name for run in runs if run.saves) or "nothing"),
         )
-        self._take_queues()
+        self._acquire_queues()
 
-    def _await_end(self, asked: list[tuple[int, int]], folders: list[str]) -> None:
+    def _wait_for_exits(self, asked: list[tuple[int, int]], folders: list[str]) -> None:
         began = grown = time.monotonic()
         seen: Any = None
         while any(procstat.is_alive(pid, ticks) for pid, ticks in asked):
@@ -476,14 +484,14 @@ class Stop:
             if newest != seen:
                 seen, grown = newest, now
             waited = now - began
-            if waited > SAVE_MOST * pace() or (
-                waited > SAVE_LEAST * pace() and now - grown > SAVE_QUIET * pace()
+            if waited > SAVE_MOST * wait_factor() or (
+                waited > SAVE_LEAST * wait_factor() and now - grown > SAVE_QUIET * wait_factor()
             ):
                 return
             time.sleep(0.2)
 
 
-def most_of(now: float | None, before: float | None) -> float | None:
+def larger_reading(now: float | None, before: float | None) -> float | None:
     """Return the larger of two readings; None if either is missing."""
     if now is None or before is None:
         return None

@@ -27,9 +27,9 @@ MOST = 1 << 20
 READ = 4 << 20
 
 
-def tell(folder: str, event: str, text: str, **more: Any) -> bool:
+def append_event(folder: str, event: str, text: str, **more: Any) -> bool:
     """Append an event to the log; returns False if it could not be written anywhere."""
-    line = jsonline.line(
+    line = jsonline.encode_line(
         dict(
             {
                 "at": round(time.time(), 3),
@@ -40,18 +40,18 @@ def tell(folder: str, event: str, text: str, **more: Any) -> bool:
             **more,
         )
     )
-    memory = state_files.ram(folder)
+    memory = state_files.memory_folder(folder)
     for where in [folder] if memory is None else [folder, memory]:
-        if _append(where, line):
+        if _append_line(where, line):
             return True
-    memory = state_files.ram(folder, make=True)
-    return memory is not None and _append(memory, line)
+    memory = state_files.memory_folder(folder, make=True)
+    return memory is not None and _append_line(memory, line)
 
 
-def _append(where: str, line: bytes) -> bool:
+def _append_line(where: str, line: bytes) -> bool:
     path = os.path.join(where, FILE)
     try:
-        ownership.take(where)
+        ownership.ensure_private_folder(where)
         fd = files.open_appending(path)
         try:
             size = os.fstat(fd).st_size
@@ -64,49 +64,49 @@ def _append(where: str, line: bytes) -> bool:
         finally:
             os.close(fd)
         if size > MOST:
-            _shorten(path)
+            _drop_older_half(path)
     except OSError:
         return False
     return True
 
 
-def _shorten(path: str) -> None:
-    data = files.read(path, READ) or b""
-    files.replace(path, data[data.find(b"\n", len(data) // 2) + 1 :], sync=True)
+def _drop_older_half(path: str) -> None:
+    data = files.read_file(path, READ) or b""
+    files.replace_file(path, data[data.find(b"\n", len(data) // 2) + 1 :], sync=True)
 
 
-def read(folder: str) -> list[dict[str, Any]]:
+def read_events(folder: str) -> list[dict[str, Any]]:
     """Return all log lines, oldest first."""
     found: list[dict[str, Any]] = []
-    for where in state_files.places(folder):
-        data = files.read(os.path.join(where, FILE), READ) or b""
+    for where in state_files.state_folders(folder):
+        data = files.read_file(os.path.join(where, FILE), READ) or b""
         found += [line for line in map(jsonline.loads_dict, data.splitlines()) if line is not None]
     return found
 
 
-def last(folder: str) -> dict[str, Any] | None:
+def last_event(folder: str) -> dict[str, Any] | None:
     """Return the newest log line without its boot ID; None if the log is empty."""
-    lines = read(folder)
+    lines = read_events(folder)
     if lines:
         return {key: lines[-1].get(key) for key in ("at", "event", "text")}
     return None
 
 
-def copy(folder: str, durable: list[str]) -> list[str]:
+def copy_event_log(folder: str, durable: list[str]) -> list[str]:
     """Copy the log into directories that survive a stop; returns an error per failed directory."""
-    data = b"".join(map(jsonline.line, read(folder)))
+    data = b"".join(map(jsonline.encode_line, read_events(folder)))
     failed = []
     for where in durable:
         try:
             path = os.path.join(where, COPY)
-            files.replace(path, data, sync=True)
-            files.sync(where)
+            files.replace_file(path, data, sync=True)
+            files.sync_path(where)
         except OSError as error:
             failed.append(f"{where}: {error.strerror}")
     return failed
 
 
-class Tail:
+class EventTail:
     """Reads lines added to the log after this object was created, by any process."""
 
     def __init__(self, folder: str) -> None:
@@ -115,12 +115,12 @@ class Tail:
         self._last: dict[str, bytes] = {}
         """The last line of each file. Two lines may have equal times, so time is not a cursor."""
         self._told = 0.0
-        self.news()
+        self.new_events()
 
-    def news(self) -> list[dict[str, Any]]:
+    def new_events(self) -> list[dict[str, Any]]:
         """Return the lines added since the previous call."""
         found: list[dict[str, Any]] = []
-        for where in state_files.places(self._folder):
+        for where in state_files.state_folders(self._folder):
             path = os.path.join(where, FILE)
             mark = files.signature(path)
             if mark is None:
@@ -129,7 +129,7 @@ class Tail:
             before = self._seen.get(path)
             if before == (inode, size):
                 continue
-            data = files.read(path, READ) or b""
+            data = files.read_file(path, READ) or b""
             whole = data[: data.rfind(b"\n") + 1]
             last = self._last.get(path)
             if before is not None and before[0] == inode:
@@ -166,12 +166,14 @@ START_WITHIN = 15.0
 
 def is_at_work(folder: str) -> bool:
     """Return whether a stop process is running."""
-    return any(files.is_locked(os.path.join(where, LOCK)) for where in state_files.places(folder))
+    return any(
+        files.is_locked(os.path.join(where, LOCK)) for where in state_files.state_folders(folder)
+    )
 
 
 def mode_at_work(folder: str) -> str:
     """Return the mode (idle or lease) of the running stop process; "" if unknown."""
-    for where in state_files.places(folder):
+    for where in state_files.state_folders(folder):
         found = files.lock_holder(os.path.join(where, LOCK)).get("mode")
         if found:
             return str(found)
@@ -186,10 +188,10 @@ def read_journal(folder: str) -> dict[str, Any]:
 def forget_journal(folder: str) -> None:
     """Remove the journal, unless the call to the platform may have been sent."""
     if read_journal(folder).get("phase") not in ASKED:
-        state_files.unlink(folder, JOURNAL)
+        state_files.unlink_everywhere(folder, JOURNAL)
 
 
-def pace() -> float:
+def wait_factor() -> float:
     """Return the factor applied to every wait; ``RGT_AUTOSTOP_PACE`` (0 to 1) speeds up tests."""
     try:
         return min(1.0, max(0.0, float(os.environ.get("RGT_AUTOSTOP_PACE", ""))))
@@ -199,7 +201,7 @@ def pace() -> float:
 
 def start_within() -> float:
     """Return the seconds after which a stop process without its lock counts as dead."""
-    return max(2.0, START_WITHIN * pace())
+    return max(2.0, START_WITHIN * wait_factor())
 
 
 WALL_TIMEOUT = 5.0
@@ -223,7 +225,7 @@ def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: 
 
 def keep_command() -> str:
     """Return the command that the user types on the box to postpone a stop."""
-    return " ".join([*place.command("autostop"), "--keep", "2h"])
+    return " ".join([*place.agent_command("autostop"), "--keep", "2h"])
 
 
 def write_to_terminals(words: str) -> int:
@@ -232,7 +234,9 @@ def write_to_terminals(words: str) -> int:
     ``wall`` reaches only logins recorded in utmp, and containers record none. So this user's
     terminals are written to directly, and ``wall`` is used only for those of other users.
     """
-    message = f"\r\nrgt: {_plain(words)}.\r\nTo keep it: {_plain(keep_command())}\r\n"
+    message = (
+        f"\r\nrgt: {_printable_text(words)}.\r\nTo keep it: {_printable_text(keep_command())}\r\n"
+    )
     reached, others = 0, False
     for path in sorted(quiet_signs.terminals()):
         try:
@@ -262,5 +266,5 @@ def write_to_terminals(words: str) -> int:
     return reached
 
 
-def _plain(words: str) -> str:
+def _printable_text(words: str) -> str:
     return "".join(char if char.isprintable() else " " for char in words)

@@ -14,17 +14,17 @@ from rgt_wire.shared_text import duration_text
 from rgt_box import files, place
 from rgt_box.autostop import armed_plan as plan
 from rgt_box.autostop import idle_clock, sink, story
-from rgt_box.background import Background, describe
+from rgt_box.background import Background, error_text
 from rgt_box.recorder import control, state_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from rgt_box.autostop.idle_clock import Now, Verdict
+    from rgt_box.autostop.idle_clock import ClockReading, IdleVerdict
     from rgt_box.autostop.saving import SavingRun
     from rgt_box.autostop.work_signs import WorkSigns
-    from rgt_box.sampling.sampler import Sampler
+    from rgt_box.sampling.sampler import BoxSampler
 
 STATE = state_files.STOP_STATE
 LOOK_EVERY = 10.0
@@ -63,7 +63,7 @@ OF_QUEUES = ("queue-done", "cell-failed")
 TO_SINK = {"warned", "asked", "sealed", "refused", "failed"}
 
 
-class Watchman:
+class AutostopMonitor:
     """Watches over the armed plans.
 
     Args:
@@ -73,14 +73,14 @@ class Watchman:
 
     def __init__(self, folder: str, event: Callable[[str, str, str], None]) -> None:
         self._folder, self._event = folder, event
-        self._sink = sink.Sender(folder)
-        self._tail = story.Tail(folder)
+        self._sink = sink.EventSender(folder)
+        self._tail = story.EventTail(folder)
         self._mark: Any = None
         self._plans: dict[str, dict[str, Any]] = {}
         self._signs: WorkSigns | None = None
         self._clock = idle_clock.IdleClock(LOOK_EVERY)
         self._every = LOOK_EVERY
-        self._verdict: Verdict = idle_clock.Verdict()
+        self._verdict: IdleVerdict = idle_clock.IdleVerdict()
         self._counts: dict[str, idle_clock.Countdown] = {}
         self._states: dict[str, str] = {}
         self._failures: dict[str, int] = {}
@@ -96,16 +96,16 @@ class Watchman:
         self._runs = Background(self._runs_now, 0.0, RUNS_HANG)
         self._savers: list[str] = []
         self._trouble = ""
-        self._reload()
+        self._reload_plans()
 
     @property
-    def armed(self) -> bool:
+    def has_plans(self) -> bool:
         """Whether any plan is armed."""
         return bool(self._plans)
 
-    def widened(self, config: dict[str, Any]) -> dict[str, Any]:
+    def extend_config(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return the recorder's configuration extended by what the armed plans need to observe."""
-        self._reload()
+        self._reload_plans()
         if not self._plans:
             return config
         limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
@@ -119,64 +119,64 @@ class Watchman:
         wide["pattern"] = config.get("pattern") or (patterns[0] if patterns else None)
         return wide
 
-    def tell_sink(self, kind: str, text: str) -> None:
+    def forward_to_sink(self, kind: str, text: str) -> None:
         """Send a recorder event to the user's sink, if it is one of `OF_QUEUES`."""
         if kind in OF_QUEUES:
             self._sink.send(kind, text)
 
-    def tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
+    def tick(self, sample: dict[str, Any], sampler: BoxSampler) -> dict[str, Any]:
         """Run one step; returns the sample's ``autostop`` and ``lease`` fields. Never raises."""
         try:
-            self._sink.tell_full(sample.get("disks") or [])
-            return self._tick(sample, sampler)
+            self._sink.send_disk_full(sample.get("disks") or [])
+            return self._advance(sample, sampler)
         except Exception as error:  # an error here must not cost the sample or the recorder
-            text = f"autostop: {describe(error)}"
+            text = f"autostop: {error_text(error)}"
             if text != self._trouble:
                 self._trouble = text
                 self._event("autostop-unknown", text, "error")
-            self._clock.begin_anew()
+            self._clock.restart_clock()
             return {}
 
-    def _tick(self, sample: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
-        self._relay()
-        self._reload()
+    def _advance(self, sample: dict[str, Any], sampler: BoxSampler) -> dict[str, Any]:
+        self._relay_events()
+        self._reload_plans()
         if not self._plans:
             return {}
-        at = idle_clock.now()
+        at = idle_clock.read_clocks()
         # The sample may arrive slightly early; waiting for the next one could double the interval.
         if at.boot - self._looked >= self._every - self._interval / 4.0:
             self._looked = at.boot
             self._disarm_void(at)
             if not self._plans:
-                self._relay()
+                self._relay_events()
                 return {}
-            self._look(at, sample, sampler)
+            self._judge_sample(at, sample, sampler)
         else:
-            self._glance(at, sample)
+            self._check_gpu_load(at, sample)
         for mode in list(self._plans):
-            self._count(mode, at)
-        self._relay()
-        self._save(at)
-        return {FIELDS[mode]: self._row(mode, at) for mode in self._plans}
+            self._advance_countdown(mode, at)
+        self._relay_events()
+        self._save_status(at)
+        return {FIELDS[mode]: self._status_row(mode, at) for mode in self._plans}
 
-    def _disarm_void(self, at: Now) -> None:
+    def _disarm_void(self, at: ClockReading) -> None:
         """Disarm plans that are void on this box or boot, and report it."""
         for mode in list(self._plans):
             why = plan.why_void(self._plans[mode], at)
             if why:
-                disarm(self._folder, [mode], f"{why}; it is no longer armed")
-                self._reload()
+                disarm_modes(self._folder, [mode], f"{why}; it is no longer armed")
+                self._reload_plans()
 
-    def _reload(self) -> None:
+    def _reload_plans(self) -> None:
         """Reload the plans if their file changed."""
         mark = [
             files.signature(os.path.join(where, plan.FILE))
-            for where in state_files.places(self._folder)
+            for where in state_files.state_folders(self._folder)
         ]
         if mark == self._mark:
             return
         self._mark = mark
-        before, self._plans = self._plans, plan.load(self._folder)
+        before, self._plans = self._plans, plan.load_plans(self._folder)
         for mode in plan.MODES:
             old, new = before.get(mode), self._plans.get(mode)
             if new is None:
@@ -187,7 +187,7 @@ class Watchman:
                 self._states[mode] = "armed"
                 self._failures[mode] = 0
                 self._told -= {mode}
-                self._begin()
+                self._begin_readings()
             elif (
                 old.get("kept_until_boot") != new.get("kept_until_boot")
                 and self._states.get(mode) == "failed"
@@ -195,9 +195,9 @@ class Watchman:
                 self._states[mode] = "armed"
         if not self._plans:
             self._signs = None
-            state_files.unlink(self._folder, STATE)
+            state_files.unlink_everywhere(self._folder, STATE)
 
-    def _begin(self) -> None:
+    def _begin_readings(self) -> None:
         """Start new readings that cover all armed plans."""
         from rgt_box.autostop.work_signs import (
             WorkSigns,
@@ -213,21 +213,23 @@ class Watchman:
         self._clock = idle_clock.IdleClock(max(self._every, SLOWEST))
         self._looked = float("-inf")
 
-    def _look(self, at: Now, sample: dict[str, Any], sampler: Sampler) -> None:
+    def _judge_sample(self, at: ClockReading, sample: dict[str, Any], sampler: BoxSampler) -> None:
         assert self._signs is not None
-        signs = self._signs.look(at, sample, sampler)
+        signs = self._signs.read_signs(at, sample, sampler)
         signs["cards"] = max(int(armed.get("cards") or 0) for armed in self._plans.values())
         accepted = {
             (pid, ticks) for armed in self._plans.values() for pid, ticks in armed["accepted"]
         }
-        self._verdict = idle_clock.judge(sample, signs, accepted)
+        self._verdict = idle_clock.judge_reading(sample, signs, accepted)
         self._clock.feed(at, self._verdict)
         if "idle" in self._plans:
-            self._clock.known_again(at, min(KNOWN_AFTER, self._plans["idle"]["idle_s"] / 2.0))
+            self._clock.clear_unknown_after(
+                at, min(KNOWN_AFTER, self._plans["idle"]["idle_s"] / 2.0)
+            )
         if "lease" in self._plans:
             self._asked = sample, signs, self._plans["lease"]
             runs, error = self._runs.poll(RUNS_WAIT)
-            if error is not None and not self._runs.hangs:
+            if error is not None and not self._runs.is_hanging:
                 raise ValueError(error)
             if runs is not None:
                 self._savers = [run.name for run in runs if run.saves]
@@ -237,9 +239,9 @@ class Watchman:
     def _runs_now(self) -> list[SavingRun]:
         from rgt_box.autostop import saving  # imported here: only needed when armed
 
-        return saving.runs_of(*self._asked)
+        return saving.list_saving_runs(*self._asked)
 
-    def _glance(self, at: Now, sample: dict[str, Any]) -> None:
+    def _check_gpu_load(self, at: ClockReading, sample: dict[str, Any]) -> None:
         """Check GPU load between two scans: a card that was busy for a second has worked."""
         cards = [dict(card) for card in sample.get("gpus") or []]
         busy = [
@@ -252,22 +254,22 @@ class Watchman:
             self._verdict = self._verdict._replace(active=words)
             self._clock.feed(at, self._verdict)
 
-    def _count(self, mode: str, at: Now) -> None:
+    def _advance_countdown(self, mode: str, at: ClockReading) -> None:
         """Advance the countdown of one armed stop."""
-        if self._stopping(mode, at):
+        if self._is_stopping(mode, at):
             return
         armed, count = self._plans[mode], self._counts[mode]
-        if mode == "lease" and self._states.get(mode) == "failed" and self._refused():
+        if mode == "lease" and self._states.get(mode) == "failed" and self._unaccepted_runs():
             self._stops[mode] = None  # already reported; the lease does not end these runs
             return
-        due = self._due(mode)
+        due = self._due_time(mode)
         limit = (
             idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
         )
-        step = count.step(at.boot, due, min(armed["warn_s"], limit))
+        step = count.next_action(at.boot, due, min(armed["warn_s"], limit))
         self._stops[mode] = step.stops_in
         if mode == "idle":
-            self._tell_unknown(at)
+            self._report_unknown(at)
         if step.action == "withdraw":
             self._states[mode] = "armed"
             why = (
@@ -275,7 +277,7 @@ class Watchman:
                 if mode == "idle" and due is None
                 else "it was put off"
             )
-            story.tell(
+            story.append_event(
                 self._folder,
                 "withdrawn",
                 "not stopped: %s" % (why or "it is no longer idle"),
@@ -284,32 +286,32 @@ class Watchman:
         elif step.action == "warn":
             self._states[mode] = "warned"
             text = story.warning_text(armed, mode, step.stops_in or 0.0, self._unsaving)
-            story.tell(self._folder, "warned", text, mode=mode)
+            story.append_event(self._folder, "warned", text, mode=mode)
             story.write_to_terminals(text)
         elif step.action == "stop":
-            self._stop(mode, at)
+            self._stop_or_ask(mode, at)
 
     @property
     def _inspected(self) -> bool:
         return bool(self._signs is not None and self._signs.failed)
 
-    def _due(self, mode: str) -> float | None:
+    def _due_time(self, mode: str) -> float | None:
         if mode == "lease":
             return idle_clock.due_by_lease(self._plans[mode])
         return idle_clock.due_when_idle(self._plans[mode], self._clock.idle_since, self._inspected)
 
-    def _tell_unknown(self, at: Now) -> None:
+    def _report_unknown(self, at: ClockReading) -> None:
         """Report once if idleness is unknown for longer than the limit: no stop will happen."""
         late = self._clock.unknown_s(at) >= self._plans["idle"]["idle_s"]
         if late and "idle" not in self._told:
             self._told.add("idle")
             what = "; ".join(self._verdict.unknown[:3]) or "readings are intermittent"
             text = f"unknown whether this box is idle, so it will not stop itself: {what}"
-            story.tell(self._folder, "unknown", text, mode="idle")
+            story.append_event(self._folder, "unknown", text, mode="idle")
         elif not late:
             self._told.discard("idle")
 
-    def _stop(self, mode: str, at: Now) -> None:
+    def _stop_or_ask(self, mode: str, at: ClockReading) -> None:
         armed = self._plans[mode]
         if armed["action"] == "ask":
             if self._states.get(mode) != "asked":
@@ -317,7 +319,7 @@ class Watchman:
                 what = "The lease is over"
                 if mode == "idle":
                     what = f"Idle for {duration_text(armed['idle_s'])}"
-                story.tell(
+                story.append_event(
                     self._folder,
                     "asked",
                     f"{what}. This box cannot stop itself: stop it",
@@ -326,7 +328,7 @@ class Watchman:
             return
         self._begin_stop(mode, at)
 
-    def _stopping(self, mode: str, at: Now) -> bool:
+    def _is_stopping(self, mode: str, at: ClockReading) -> bool:
         """Return whether a stop is running; if one ended without a stop, apply its result."""
         if story.is_at_work(self._folder):
             mine = story.mode_at_work(self._folder) == mode
@@ -344,52 +346,52 @@ class Watchman:
             return False
         if phase not in story.FINISHED:
             text = "the stop was not carried out: its process was killed, or could not be started"
-            story.tell(self._folder, "failed", text, mode=mode)
+            story.append_event(self._folder, "failed", text, mode=mode)
         failed = phase != story.WITHDRAWN
         self._states[mode] = "failed" if failed else "armed"
         self._failures[mode] = self._failures.get(mode, 0) + 1 if failed else 0
         self._counts[mode] = idle_clock.Countdown()
         if mode == "idle":
-            self._clock.begin_anew()
+            self._clock.restart_clock()
         if failed or mode == "lease":
             wait = idle_clock.retry_after(self._failures[mode])
-            self._counts[mode].not_before = at.boot + wait * story.pace()
+            self._counts[mode].not_before = at.boot + wait * story.wait_factor()
         story.forget_journal(self._folder)
         return False
 
-    def _begin_stop(self, mode: str, at: Now) -> None:
+    def _begin_stop(self, mode: str, at: ClockReading) -> None:
         self._states[mode] = "stopping"
         self._started = at.boot
-        control.detach(place.command("autostop", "--carry-out", mode))
+        control.start_detached(place.agent_command("autostop", "--carry-out", mode))
 
-    def _relay(self) -> None:
-        for line in self._tail.news():
+    def _relay_events(self) -> None:
+        for line in self._tail.new_events():
             kind, level = RELAYED.get(str(line.get("event")), ("", ""))
             if kind:
                 self._event(kind, str(line.get("text")), level)
             if line.get("event") in TO_SINK:
                 self._sink.send(kind, str(line.get("text")))
 
-    def _state(self, mode: str) -> str:
+    def _shown_state(self, mode: str) -> str:
         state = self._states.get(mode, "armed")
         if state == "asked":
             return "warned"
         return state
 
-    def _why(self) -> list[str]:
+    def _why_not_idle(self) -> list[str]:
         held = [
             "%s, pid %d, is idle and uses memory" % (row["name"], row["pid"])
             for row in self._verdict.holders
         ]
         return [*self._verdict.active, *self._verdict.unknown, *held]
 
-    def _row(self, mode: str, at: Now) -> dict[str, Any]:
+    def _status_row(self, mode: str, at: ClockReading) -> dict[str, Any]:
         armed = self._plans[mode]
         idle, stops = self._clock.idle_s(at), self._stops.get(mode)
         row: dict[str, Any] = {
             "mode": mode,
             "action": armed["action"],
-            "state": self._state(mode),
+            "state": self._shown_state(mode),
             "idle_s": None if idle is None else round(idle, 1),
             "unknown_s": round(self._clock.unknown_s(at), 1),
             "limit_s": idle_clock.idle_limit(armed, self._inspected)
@@ -397,23 +399,27 @@ class Watchman:
             else armed["lease_s"],
             "stops_in_s": None if stops is None else round(stops, 1),
             "kept_until": armed.get("kept_until"),
-            "why": [text[:300] for text in self._why()[:3]],
+            "why": [text[:300] for text in self._why_not_idle()[:3]],
         }
         if mode == "lease":
-            return dict(row, unsaving=self._refused()[:HOLDERS])
+            return dict(row, unsaving=self._unaccepted_runs()[:HOLDERS])
         return row
 
-    def _refused(self) -> list[str]:
+    def _unaccepted_runs(self) -> list[str]:
         """Return runs that do not save on SIGTERM and were not accepted; the lease keeps them."""
         accepted = self._plans["lease"]["accept_unsaving"]
         if plan.ANY in accepted:
             return []
         return [name for name in self._unsaving if name not in accepted]
 
-    def _save(self, at: Now) -> None:
+    def _save_status(self, at: ClockReading) -> None:
         """Write the state file for ``autostop --status``."""
         now = {
-            mode: (self._state(mode), self._clock.idle_since, tuple(self._why()[:WHY]))
+            mode: (
+                self._shown_state(mode),
+                self._clock.idle_since,
+                tuple(self._why_not_idle()[:WHY]),
+            )
             for mode in self._plans
         }
         if now == self._saved and at.boot - self._said < SAY_EVERY:
@@ -427,26 +433,28 @@ class Watchman:
         state.update(
             idle_since=self._clock.idle_since,
             unknown_since=self._clock.unknown_since,
-            why=self._why()[:WHY],
+            why=self._why_not_idle()[:WHY],
             holders=holders,
             unsaving=self._unsaving,
             saving=self._savers,
-            modes={mode: self._row(mode, at) for mode in self._plans},
+            modes={mode: self._status_row(mode, at) for mode in self._plans},
         )
         state_files.write_json(self._folder, STATE, state)
 
 
-def disarm(folder: str, modes: list[str], why: str) -> list[str]:
+def disarm_modes(folder: str, modes: list[str], why: str) -> list[str]:
     """Disarm modes; returns those that were armed.
 
     Raises:
         plan.NoRoom: no directory is writable.
     """
-    with plan.Held(folder):
-        plans = plan.load(folder)
+    with plan.PlanLock(folder):
+        plans = plan.load_plans(folder)
         gone = [mode for mode in modes if mode in plans]
         if gone:
-            plan.save(folder, {mode: armed for mode, armed in plans.items() if mode not in gone})
+            plan.save_plans(
+                folder, {mode: armed for mode, armed in plans.items() if mode not in gone}
+            )
     for mode in gone:
-        story.tell(folder, "disarmed", f"{mode}: {why}", mode=mode)
+        story.append_event(folder, "disarmed", f"{mode}: {why}", mode=mode)
     return gone

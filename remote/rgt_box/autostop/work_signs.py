@@ -21,10 +21,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
-    from rgt_box.autostop.idle_clock import Now
-    from rgt_box.sampling.sampler import Sampler
+    from rgt_box.autostop.idle_clock import ClockReading
+    from rgt_box.sampling.sampler import BoxSampler
 
-    class Entry(NamedTuple):
+    class ChangedEntry(NamedTuple):
         """A file or directory with its change time and size."""
 
         path: str
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         folder: bool
         """It is a directory to descend into."""
 
-    class Change(NamedTuple):
+    class NewestChange(NamedTuple):
         """The newest change below some directories."""
 
         at: int
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Entry = namedtuple("Entry", "path changed size folder")
-    Change = namedtuple("Change", "at path mark whole")
+    ChangedEntry = namedtuple("ChangedEntry", "path changed size folder")
+    NewestChange = namedtuple("NewestChange", "at path mark whole")
 
 FILES_EACH = 4000
 """Result entries to stat per reading; the next reading continues with the rest."""
@@ -75,8 +75,8 @@ class WorkSigns:
 
     def __init__(self, plan: Mapping[str, Any], wait: float = FILES_WAIT) -> None:
         self._jobs = [str(path) for path in plan.get("jobs") or []]
-        self._results = Results(self._jobs, [str(path) for path in plan.get("results") or []])
-        self._files = background.Background(self._look_at_files, 0.0, max(wait, FILES_HANG))
+        self._results = ResultWatch(self._jobs, [str(path) for path in plan.get("results") or []])
+        self._files = background.Background(self._check_results, 0.0, max(wait, FILES_HANG))
         self._wait = wait
         self._written: list[str] = []
         self._cpu: dict[tuple[int, int], tuple[int, float]] = {}
@@ -87,7 +87,9 @@ class WorkSigns:
         self.failed: list[str] = []
         """Names of failed queue cells."""
 
-    def look(self, at: Now, sample: Mapping[str, Any], sampler: Sampler) -> dict[str, Any]:
+    def read_signs(
+        self, at: ClockReading, sample: Mapping[str, Any], sampler: BoxSampler
+    ) -> dict[str, Any]:
         """Return the signs that a sample lacks; see `idle_clock.judge`."""
         active: list[str] = []
         unknown: list[str] = []
@@ -100,9 +102,9 @@ class WorkSigns:
             unknown.append(f"cannot be checked: {', '.join(sorted(sampler.failing))}")
         if procstat.read_stat(1) is None:
             unknown.append("the processes of other users are hidden")
-        if sampler.gpu_source == "none" and there_are_cards():
+        if sampler.gpu_source == "none" and has_cards():
             unknown.append("there is a GPU, and it cannot be read")
-        cards = self._cards(at, sample)
+        cards = self._read_open_cards(at, sample)
         at_work, error = self._files.poll(self._wait)
         if at_work is None or error is not None:
             unknown.append("jobs and results cannot be checked: %s" % (error or "no answer yet"))
@@ -123,15 +125,15 @@ class WorkSigns:
         signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
         return dict(signs, slurm=slurm)
 
-    def _look_at_files(self) -> tuple[list[str], list[str], bool]:
+    def _check_results(self) -> tuple[list[str], list[str], bool]:
         """Return busy queues, failed cells, and whether a job uses Slurm; runs in a thread."""
-        written = self._results.look()
+        written = self._results.find_new_write()
         if written:
             self._written.append(written)
         slurm = any(os.path.exists(os.path.join(job, detach.RECORD)) for job in self._jobs)
-        return queues(self._jobs), failed_cells(self._jobs), slurm
+        return describe_active_queues(self._jobs), failed_cells(self._jobs), slurm
 
-    def _cards(self, at: Now, sample: Mapping[str, Any]) -> dict[int, set[int]]:
+    def _read_open_cards(self, at: ClockReading, sample: Mapping[str, Any]) -> dict[int, set[int]]:
         """Return pid → cards it has open; {} if no card has memory in use."""
         if not any(
             int(card.get("vram_used") or 0) and not card.get("sim")
@@ -139,7 +141,7 @@ class WorkSigns:
         ):
             return {}
         if at.boot - self._open[0] >= CARDS_EVERY:
-            self._open = at.boot, gpu.holders(gpu.device_prefix())
+            self._open = at.boot, gpu.find_card_holders(gpu.device_prefix())
         return self._open[1]
 
     def _processes(
@@ -158,7 +160,7 @@ class WorkSigns:
         before, self._cpu = self._cpu, {}
         boot = procstat.boot_time()
         found = []
-        for pid in _pids():
+        for pid in _other_pids():
             row = read_process(pid)
             if row is None:
                 continue
@@ -187,7 +189,7 @@ class WorkSigns:
         return found
 
 
-def _pids() -> list[int]:
+def _other_pids() -> list[int]:
     return [
         int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()
     ]
@@ -201,25 +203,25 @@ def read_process(pid: int) -> dict[str, Any] | None:
     """
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096)
     try:
-        stat = procstat.Stat(pid, text or b"")
+        stat = procstat.ProcessStat(pid, text or b"")
         after = (text or b"")[(text or b"").rindex(b")") + 2 :].split()
         reaped, kernels = int(after[13]) + int(after[14]), int(after[6]) & KERNEL_THREAD
     except (ValueError, IndexError):
         return None
     if stat.state in "ZX" or kernels:
         return None
-    words = procstat.cmdline(pid, 4096)
-    command = training_commands.read(words)
+    words = procstat.read_cmdline(pid, 4096)
+    command = training_commands.parse_command(words)
     ours = next((at for at, word in enumerate(words[:5]) if AGENT.search(word)), None)
     verb = words[ours + 1] if ours is not None and len(words) > ours + 1 else ""
     # Children reaped by pid 1, sshd, tmux and the like are others' work, mostly short rgt calls.
     own_only = pid == 1 or command.kind == "border" or ours is not None
-    cmd = " ".join(masking.masked(words))[:300]
+    cmd = " ".join(masking.mask_words(words))[:300]
     return {
         "pid": pid,
         "ticks": stat.start,
         "cpu": stat.cpu + (0 if own_only else reaped),
-        "waited": _waited(pid),
+        "waited": _run_queue_wait(pid),
         "rss": stat.rss,
         "cmd": cmd or "pid %d" % pid,
         "run": cmd[:80] if command.why else "",
@@ -229,7 +231,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
     }
 
 
-def _waited(pid: int) -> float:
+def _run_queue_wait(pid: int) -> float:
     """Return the run-queue wait in seconds from ``/proc/PID/schedstat``; 0 if not available."""
     words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
     if len(words) > 1 and words[1].isdigit():
@@ -237,18 +239,18 @@ def _waited(pid: int) -> float:
     return 0.0
 
 
-def there_are_cards() -> bool:
+def has_cards() -> bool:
     """Return whether the kernel lists an NVIDIA GPU, readable or not."""
     return bool(procstat.nvidia_cards()) or bool(glob.glob(gpu.device_prefix() + "[0-9]*"))
 
 
-def queues(jobs: list[str]) -> list[str]:
+def describe_active_queues(jobs: list[str]) -> list[str]:
     """Return descriptions of the working queues; cells without a live runner do not count."""
     found = []
     for folder in jobs:
         job = queue_file.Job(folder)
         if queue_state.is_runner_alive(job):
-            found.append(queue_command.busy(job))
+            found.append(queue_command.busy_text(job))
         found += [f"{name} is running in a separate lane" for name in queue_command.busy_lanes(job)]
     return found
 
@@ -262,7 +264,7 @@ def failed_cells(jobs: list[str]) -> list[str]:
     return found
 
 
-class Results:
+class ResultWatch:
     """Watches directories of results, with a bounded number of files per reading.
 
     Args:
@@ -278,13 +280,13 @@ class Results:
         self._now: dict[str, int] = {}
         self._left: list[str] = []
 
-    def look(self, most: int = FILES_EACH) -> str:
+    def find_new_write(self, most: int = FILES_EACH) -> str:
         """Return a directory in which something was written since the last reading, or ""."""
         news = ""
         self._left = self._left or result_roots(self._jobs, self._patterns)
         while self._left and most > 0:
             top = self._left.pop()
-            entries = _entries(top)
+            entries = _list_entries(top)
             most -= max(1, len(entries))
             self._left += [entry.path for entry in entries if entry.folder and entry.path != top]
             self._now[top] = hash(tuple(entries))
@@ -309,9 +311,11 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
                 for path in (cell.get("out"), cell.get("durable_path"))
                 if isinstance(path, str)
             ]
-        for line in job.lines()[0]:
-            found += [path for path in (job.out(line.name), job.durable(line.name)) if path]
-        work = work_folders.folder_of(job.workdir)
+        for line in job.read_lines()[0]:
+            found += [
+                path for path in (job.run_folder(line.name), job.durable_folder(line.name)) if path
+            ]
+        work = work_folders.find_job_folder(job.workdir)
         if work is not None and work[0] != os.path.realpath(
             job.folder
         ):  # the job's own files change without any work
@@ -321,7 +325,7 @@ def result_roots(jobs: list[str], patterns: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _entries(top: str) -> list[Entry]:
+def _list_entries(top: str) -> list[ChangedEntry]:
     """Return a path and its direct entries, at most `FILES_EACH` of them.
 
     Package directories are not descended into: next to a job's results they can hold a million
@@ -332,7 +336,7 @@ def _entries(top: str) -> list[Entry]:
     found = []
     try:
         seen = os.lstat(top)
-        found.append(Entry(top, seen.st_ctime_ns, seen.st_size, False))
+        found.append(ChangedEntry(top, seen.st_ctime_ns, seen.st_size, False))
         with os.scandir(top) as inside:
             for entry in itertools.islice(inside, FILES_EACH):
                 try:
@@ -343,13 +347,13 @@ def _entries(top: str) -> list[Entry]:
                 except OSError:
                     continue
                 folder = folder and not result_rules.holds_packages(entry.path)
-                found.append(Entry(entry.path, seen.st_ctime_ns, seen.st_size, folder))
+                found.append(ChangedEntry(entry.path, seen.st_ctime_ns, seen.st_size, folder))
     except OSError:
         pass  # it is a file, or was removed: its parent directory's ctime shows that
     return found
 
 
-def newest_change(folders: list[str], deadline: float, until: float = float("inf")) -> Change:
+def newest_change(folders: list[str], deadline: float, until: float = float("inf")) -> NewestChange:
     """Return the newest change below some directories.
 
     Args:
@@ -360,12 +364,12 @@ def newest_change(folders: list[str], deadline: float, until: float = float("inf
     newest, path, mark, left = 0, "", 0, list(folders)
     while left:
         if time.monotonic() > deadline:
-            return Change(newest, path, mark, False)
+            return NewestChange(newest, path, mark, False)
         top = left.pop()
-        for entry in _entries(top):
+        for entry in _list_entries(top):
             mark ^= hash(entry)
             if newest < entry.changed <= until * 1e9:
                 newest, path = entry.changed, entry.path
             if entry.folder and entry.path != top:
                 left.append(entry.path)
-    return Change(newest, path, mark, True)
+    return NewestChange(newest, path, mark, True)

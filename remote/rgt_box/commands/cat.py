@@ -8,8 +8,8 @@ import select
 import sys
 
 from rgt_box import files, jsonline, options
-from rgt_box.streams.follows import expand
-from rgt_box.streams.log_follower import siblings, successor
+from rgt_box.streams.follows import expand_glob
+from rgt_box.streams.log_follower import list_rotated_files, successor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ ENOUGH = 16
 """Minimum hashed bytes that distinguish a copy of the text from another file."""
 
 
-class NotThere(Exception):
+class UnreadableFileError(Exception):
     """The file cannot be read; the message says why."""
 
 
-class Cursor:
+class FileCursor:
     """A reader's position, and a hash of the bytes right before it.
 
     Args:
@@ -44,7 +44,7 @@ class Cursor:
         self.inode, self.offset, self.length, self.digest = inode, offset, length, digest
 
     @classmethod
-    def parse(cls, text: str) -> Cursor:
+    def parse(cls, text: str) -> FileCursor:
         """Parse ``INODE:OFFSET:LENGTH:DIGEST``.
 
         Raises:
@@ -56,7 +56,7 @@ class Cursor:
             raise ValueError(text)
         return cursor
 
-    def fits(self, fd: int) -> bool:
+    def matches_file(self, fd: int) -> bool:
         """Return whether an open file has the same text before the cursor."""
         if os.fstat(fd).st_size < self.offset:
             return False
@@ -85,11 +85,11 @@ class ExactReader:
             NotThere: when it does not exist or cannot be read.
         """
         try:
-            self._take(files.open_regular(self.path))
+            self._use_file(files.open_regular(self.path))
         except OSError as error:
-            raise NotThere(f"{self.path}: {error.strerror}") from error
+            raise UnreadableFileError(f"{self.path}: {error.strerror}") from error
 
-    def resume(self, cursor: Cursor) -> str | None:
+    def resume_after(self, cursor: FileCursor) -> str | None:
         """Resume after a cursor, in the file at the path or in the one it was moved or copied to.
 
         Returns:
@@ -102,22 +102,22 @@ class ExactReader:
         """
         try:
             self.open()
-        except NotThere:
-            if not self._moved(cursor):
+        except UnreadableFileError:
+            if not self._open_moved_file(cursor):
                 raise
             return None
-        if self.inode == cursor.inode and cursor.fits(self._fd):
-            self._seek(cursor)
+        if self.inode == cursor.inode and cursor.matches_file(self._fd):
+            self._seek_to(cursor)
             return None
         inode = self.inode
-        if self._moved(cursor):
+        if self._open_moved_file(cursor):
             return None
         if inode == cursor.inode:
             return "truncated"
         return "replaced"
 
     def last_lines(self, count: int) -> None:
-        """Seek to the start of the last `count` lines; an unfinished line counts."""
+        """Seek to the start of the last `count_lines` lines; an unfinished line counts."""
         self.size = os.fstat(self._fd).st_size
         self.offset = last_lines(self._fd, self.size, count)
 
@@ -139,7 +139,7 @@ class ExactReader:
             at, left = at + place + 1, 0
         self.size, self.offset = os.fstat(self._fd).st_size, at
 
-    def count(self, until: int) -> int:
+    def count_lines(self, until: int) -> int:
         """Return how many lines end before a byte."""
         found = at = 0
         while at < until:
@@ -198,7 +198,7 @@ class ExactReader:
             following = between if between is not None else files.open_regular(self.path)
         except OSError:
             return None
-        self._take(following)
+        self._use_file(following)
         return "rotated"
 
     def close(self) -> None:
@@ -207,19 +207,19 @@ class ExactReader:
             os.close(self._fd)
             self._fd = -1
 
-    def _take(self, fd: int) -> None:
+    def _use_file(self, fd: int) -> None:
         self.close()
         found = os.fstat(fd)
         self._fd, self.inode, self.size = fd, found.st_ino, found.st_size
         self.offset, self._tail = 0, b""
 
-    def _seek(self, cursor: Cursor) -> None:
+    def _seek_to(self, cursor: FileCursor) -> None:
         self.offset = cursor.offset
         self._tail = os.pread(self._fd, cursor.length, cursor.offset - cursor.length)
 
-    def _moved(self, cursor: Cursor) -> bool:
+    def _open_moved_file(self, cursor: FileCursor) -> bool:
         """Find the cursor's text among the rotated files, by inode first, then by content."""
-        found = list(siblings(self.path))
+        found = list(list_rotated_files(self.path))
         for sure in (True, False):
             for candidate, status in found:
                 if (status.st_ino == cursor.inode) is not sure or not (
@@ -230,16 +230,16 @@ class ExactReader:
                     fd = files.open_regular(candidate)
                 except OSError:
                     continue
-                if cursor.fits(fd):
-                    self._take(fd)
-                    self._seek(cursor)
+                if cursor.matches_file(fd):
+                    self._use_file(fd)
+                    self._seek_to(cursor)
                     return True
                 os.close(fd)
         return False
 
 
 def last_lines(fd: int, size: int, count: int) -> int:
-    """Return the offset at which the last `count` lines of a file of `size` bytes begin."""
+    """Return the offset at which the last `count_lines` lines of a file of `size` bytes begin."""
     if count <= 0:
         return size
     end = size
@@ -304,7 +304,7 @@ SHORTEST_MS, LONGEST_MS = 20, 500
 """Poll intervals (ms) for a file that does not grow: doubles from the first to the second."""
 
 
-class Gone(Exception):
+class ReaderDisconnected(Exception):
     """The reader has disconnected."""
 
 
@@ -315,29 +315,29 @@ def main(argv: list[str]) -> int:
         print("either --path or --list is needed (see --help)", file=sys.stderr)
         return 2
     try:
-        cursor = Cursor.parse(given["cursor"]) if given["cursor"] else None
+        cursor = FileCursor.parse(given["cursor"]) if given["cursor"] else None
     except ValueError:
         print("--cursor must be INODE:OFFSET:LENGTH:SHA256", file=sys.stderr)
         return 2
     try:
         if given["list"]:
-            return _list(given["list"])
-        return _print(given, cursor)
-    except (Gone, BrokenPipeError, ConnectionResetError):
+            return _print_matches(given["list"])
+        return _print_file(given, cursor)
+    except (ReaderDisconnected, BrokenPipeError, ConnectionResetError):
         return 0
 
 
-def _list(patterns: list[str]) -> int:
-    for path, found in newest(patterns):
-        _say({"path": path, "size": found.st_size, "mtime": round(found.st_mtime, 3)})
+def _print_matches(patterns: list[str]) -> int:
+    for path, found in list_newest_first(patterns):
+        _print_frame({"path": path, "size": found.st_size, "mtime": round(found.st_mtime, 3)})
     return 0
 
 
-def newest(patterns: list[str]) -> list[tuple[str, os.stat_result]]:
+def list_newest_first(patterns: list[str]) -> list[tuple[str, os.stat_result]]:
     """Return the files of these paths and globs, the one written last first."""
     found = {}
     for pattern in patterns:
-        for path in [os.path.expanduser(pattern), *expand(pattern)]:
+        for path in [os.path.expanduser(pattern), *expand_glob(pattern)]:
             try:
                 if os.path.isfile(path):
                     found[path] = os.stat(path)
@@ -346,48 +346,50 @@ def newest(patterns: list[str]) -> list[tuple[str, os.stat_result]]:
     return sorted(found.items(), key=lambda item: (-item[1].st_mtime, item[0]))
 
 
-def _print(given: dict[str, Any], cursor: Cursor | None) -> int:
-    matches = newest([given["path"]])
+def _print_file(given: dict[str, Any], cursor: FileCursor | None) -> int:
+    matches = list_newest_first([given["path"]])
     path = matches[0][0] if matches else os.path.expanduser(given["path"])
     reader = ExactReader(path)
     try:
-        why = _begin(reader, cursor, given)
-    except NotThere as problem:
-        _say({"t": "error", "text": str(problem)})
+        why = _open_at_start(reader, cursor, given)
+    except UnreadableFileError as problem:
+        _print_frame({"t": "error", "text": str(problem)})
         return 1
-    _file(reader, why)
+    _print_file_frame(reader, why)
     if given["count"]:
-        _say({"t": "count", "lines": reader.count(given["until"] or 0)})
+        _print_frame({"t": "count", "lines": reader.count_lines(given["until"] or 0)})
         return 0
     if given["follow"]:
-        _follow(reader)
+        _print_new_data(reader)
     until = given["until"] if given["until"] is not None else reader.size
-    while _data(reader.read(until)):
+    while _print_data_frame(reader.read(until)):
         pass
-    _say({"t": "end"})
+    _print_frame({"t": "end"})
     return 0
 
 
-def _begin(reader: ExactReader, cursor: Cursor | None, given: dict[str, Any]) -> str | None:
+def _open_at_start(
+    reader: ExactReader, cursor: FileCursor | None, given: dict[str, Any]
+) -> str | None:
     wait = SHORTEST_MS
     while True:
         try:
             if cursor is not None:
-                return reader.resume(cursor) or "resumed"
+                return reader.resume_after(cursor) or "resumed"
             reader.open()
             if given["line"] is not None:
                 reader.nth_line(given["line"])
             elif given["lines"] is not None:
                 reader.last_lines(given["lines"])
             return None
-        except NotThere:
+        except UnreadableFileError:
             if not given["follow"] or os.path.exists(reader.path):
                 raise
             given = dict(given, lines=None)  # a file that appears now has no history to cut
-            wait = _sleep(wait)
+            wait = _wait_longer(wait)
 
 
-def _follow(reader: ExactReader) -> None:
+def _print_new_data(reader: ExactReader) -> None:
     """Print new data until the reader disconnects.
 
     Raises:
@@ -396,32 +398,32 @@ def _follow(reader: ExactReader) -> None:
     wait = SHORTEST_MS
     while True:
         if reader.restarted():
-            _file(reader, "truncated")
-        if _data(reader.read()):
+            _print_file_frame(reader, "truncated")
+        if _print_data_frame(reader.read()):
             wait = SHORTEST_MS
-            if _ended(0):
-                raise Gone
+            if _is_stdin_closed(0):
+                raise ReaderDisconnected
             continue
         moved = reader.next_file()
         if moved == "removed":
-            _await(reader)
+            _wait_for_file(reader)
         if moved is not None:
-            _file(reader, moved)
+            _print_file_frame(reader, moved)
             continue
-        wait = _sleep(wait)
+        wait = _wait_longer(wait)
 
 
-def _await(reader: ExactReader) -> None:
+def _wait_for_file(reader: ExactReader) -> None:
     wait = SHORTEST_MS
     while True:
         try:
             return reader.open()
-        except NotThere:
-            wait = _sleep(wait)
+        except UnreadableFileError:
+            wait = _wait_longer(wait)
 
 
-def _file(reader: ExactReader, why: str | None) -> None:
-    _say(
+def _print_file_frame(reader: ExactReader, why: str | None) -> None:
+    _print_frame(
         {
             "t": "file",
             "path": reader.path,
@@ -433,23 +435,23 @@ def _file(reader: ExactReader, why: str | None) -> None:
     )
 
 
-def _data(data: bytes) -> bool:
+def _print_data_frame(data: bytes) -> bool:
     if data:
-        files.write_all(1, jsonline.line({"t": "data", "n": len(data)}) + data)
+        files.write_all(1, jsonline.encode_line({"t": "data", "n": len(data)}) + data)
     return bool(data)
 
 
-def _say(record: dict[str, Any]) -> None:
-    files.write_all(1, jsonline.line(record))
+def _print_frame(record: dict[str, Any]) -> None:
+    files.write_all(1, jsonline.encode_line(record))
 
 
-def _sleep(wait: int) -> int:
-    if _ended(wait):
-        raise Gone
+def _wait_longer(wait: int) -> int:
+    if _is_stdin_closed(wait):
+        raise ReaderDisconnected
     return min(LONGEST_MS, 2 * wait)
 
 
-def _ended(milliseconds: int) -> bool:
+def _is_stdin_closed(milliseconds: int) -> bool:
     """Wait up to `milliseconds`; returns True if stdin was closed, as when the connection ends."""
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)

@@ -7,7 +7,7 @@ import stat
 import sys
 
 from rgt_box import files, options
-from rgt_box.background import describe
+from rgt_box.background import error_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Entry:
+class TreeEntry:
     """An entry of the tree. It can be opened until the walk moves on.
 
     Attributes:
@@ -48,13 +48,13 @@ class Entry:
         try:
             self.stat = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError as error:
-            self.text = describe(error)
+            self.text = error_text(error)
             return
         for test, kind, text in KINDS:
             if test(self.stat.st_mode):
                 self.kind, self.text = kind, text
 
-    def open(self) -> int:
+    def open_file(self) -> int:
         """Open a regular file for reading.
 
         Raises:
@@ -84,7 +84,7 @@ class Entry:
             pass
         return False
 
-    def target(self) -> bytes:
+    def read_link(self) -> bytes:
         """Return the target of a link.
 
         Raises:
@@ -92,13 +92,13 @@ class Entry:
         """
         return os.fsencode(os.readlink(self._name, dir_fd=self._folder))
 
-    def failed(self, text: str) -> Entry:
+    def mark_failed(self, text: str) -> TreeEntry:
         """Turn this entry into an error entry and return it."""
         self.kind, self.text = ERROR, text
         return self
 
 
-def walk(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[Entry]:
+def walk_tree(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[TreeEntry]:
     """Yield the entries below a directory in the byte order of the paths, or a file alone.
 
     Links are yielded, never followed (but `root` itself may be one).
@@ -114,12 +114,12 @@ def walk(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[Entry]
     if not stat.S_ISDIR(os.stat(real).st_mode):
         folder = files.open_folder(os.path.dirname(real))
         try:
-            yield Entry(folder, os.path.basename(real), os.path.basename(os.fsencode(real)))
+            yield TreeEntry(folder, os.path.basename(real), os.path.basename(os.fsencode(real)))
         finally:
             os.close(folder)
         return
     first = files.open_folder(real, OPEN_FOLDER)
-    stack = [(first, _listed(first, b""))]
+    stack = [(first, _list_entries(first, b""))]
     try:
         while stack:
             entry = next(stack[-1][1], None)
@@ -134,31 +134,31 @@ def walk(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[Entry]
             try:
                 below = entry.open_folder()
             except OSError as error:
-                yield entry.failed(describe(error))
+                yield entry.mark_failed(error_text(error))
                 continue
             yield entry
-            stack.append((below, _listed(below, entry.path + b"/")))
+            stack.append((below, _list_entries(below, entry.path + b"/")))
     finally:
         for fd, _ in stack:
             os.close(fd)
 
 
-def _listed(folder: int, prefix: bytes) -> Iterator[Entry]:
+def _list_entries(folder: int, prefix: bytes) -> Iterator[TreeEntry]:
     try:
         names = os.listdir(folder)
     except OSError as error:
         # Report the directory itself; its own entry has been yielded already.
-        yield _broken(prefix, describe(error))
+        yield _error_entry(prefix, error_text(error))
         return
-    entries = [Entry(folder, name, prefix + os.fsencode(name)) for name in names]
+    entries = [TreeEntry(folder, name, prefix + os.fsencode(name)) for name in names]
     # Sort with the trailing slash, so that "a.b" comes before "a/c" as in sorted paths.
     entries.sort(key=lambda entry: entry.path + b"/" * (entry.kind == FOLDER))
     for entry in entries:
         yield entry
 
 
-def _broken(prefix: bytes, text: str) -> Entry:
-    entry = Entry.__new__(Entry)
+def _error_entry(prefix: bytes, text: str) -> TreeEntry:
+    entry = TreeEntry.__new__(TreeEntry)
     entry.path, entry.stat, entry.kind, entry.text = prefix or b".", None, ERROR, text
     return entry
 
@@ -170,7 +170,7 @@ def leads_outside(root: str, path: bytes) -> bool:
     return real != top and not real.startswith(top.rstrip(b"/") + b"/")
 
 
-def named(path: bytes, key: str = "path") -> dict[str, Any]:
+def name_fields(path: bytes, key: str = "path") -> dict[str, Any]:
     """Return a name for JSON; one that is not UTF-8 is also added as base64, without loss."""
     try:
         return {key: path.decode("utf-8")}
@@ -184,7 +184,7 @@ def named(path: bytes, key: str = "path") -> dict[str, Any]:
 
 
 def raw_name(row: dict[str, Any]) -> bytes | None:
-    """Return the raw bytes of the ``path`` written by `named`; None if there is none."""
+    """Return the raw bytes of the ``path`` written by `name_fields`; None if there is none."""
     coded, plain = row.get("path_b64"), row.get("path")
     if isinstance(coded, str):
         import base64
@@ -205,7 +205,7 @@ def parse_words(
 
     Args:
         argv: The words. Everything after ``--`` is a path, so a path may begin with a dash.
-        spec: Option → kind, as for `options.parse`.
+        spec: Option → kind, as for `options.parse_options`.
         help_text: What ``--help`` prints.
 
     Returns:
@@ -227,7 +227,7 @@ def parse_words(
     return paths, options.parse_or_exit(rest, spec, help_text)
 
 
-def refuse(text: str) -> int:
+def print_usage_error(text: str) -> int:
     """Print on stderr why nothing was done; returns exit status 2."""
     print(f"{text} (see --help)", file=sys.stderr)
     return 2

@@ -45,27 +45,27 @@ SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal")
 operator's choice."""
 
 
-def _visible(gpu: Gpu) -> Verdict:
+def _check_visible(gpu: Gpu) -> Verdict:
     if gpu.get("error"):
         return (False, gpu["error"])
     return (True, gpu.get("name", "GPU"))
 
 
-def _ecc(gpu: Gpu) -> Verdict:
+def _check_ecc_errors(gpu: Gpu) -> Verdict:
     errors = gpu.get("ecc_uncorrected")
     if errors is None:
         return None, "the card or its driver does not count memory errors"
     return not errors, "%d uncorrected, %s corrected" % (errors, gpu.get("ecc_corrected", "?"))
 
 
-def _throttle(gpu: Gpu) -> Verdict:
+def _check_throttling(gpu: Gpu) -> Verdict:
     if "throttle_mask" not in gpu:
         return None, "the driver does not say"
     names = throttle_names(gpu["throttle_mask"])
     return not SLOWED & set(names), ", ".join(names) or "no throttling"
 
 
-def _pcie(gpu: Gpu) -> Verdict:
+def _check_pcie_width(gpu: Gpu) -> Verdict:
     width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
     if width is None or most is None:
         return None, "the driver does not say"
@@ -78,7 +78,7 @@ def _pcie(gpu: Gpu) -> Verdict:
     )
 
 
-def _memory(gpu: Gpu) -> Verdict:
+def _check_memory_owners(gpu: Gpu) -> Verdict:
     nobody = unexplained(gpu)
     if gpu.get("vram_used") is None:
         return None, "the driver does not say"
@@ -91,10 +91,10 @@ def _memory(gpu: Gpu) -> Verdict:
 
 
 CHECKS: tuple[tuple[str, Callable[[Gpu], Verdict]], ...] = (
-    ("ecc", _ecc),
-    ("throttle", _throttle),
-    ("pcie", _pcie),
-    ("memory", _memory),
+    ("ecc", _check_ecc_errors),
+    ("throttle", _check_throttling),
+    ("pcie", _check_pcie_width),
+    ("memory", _check_memory_owners),
 )
 
 
@@ -105,13 +105,17 @@ def main(argv: list[str]) -> int:
     )
     folder = place.state_dir()
     sampler = GpuSampler(None, folder)
-    gpus, error = sampler.raw(WAIT)
-    watch = XidWatch(folder, remember=False) if sampler.nvidia else None
+    gpus, error = sampler.read_raw(WAIT)
+    watch = XidWatch(folder, remember=False) if sampler.has_nvidia_driver else None
     if watch is not None:
-        watch.poll({})
-    comparable = map_pids(gpus, device_prefix(), in_initial_namespace()) if sampler.nvidia else None
+        watch.poll_events({})
+    comparable = (
+        map_pids(gpus, device_prefix(), in_initial_namespace())
+        if sampler.has_nvidia_driver
+        else None
+    )
     hot = found["hot"] or HOT
-    rows = [row for gpu in gpus for row in examine(dict(gpu, comparable=comparable), hot, watch)]
+    rows = [row for gpu in gpus for row in check_gpu(dict(gpu, comparable=comparable), hot, watch)]
     expected = found["expect"]
     if expected is not None:
         text = "%d of %d GPU%s" % (len(gpus), expected, "" if expected == 1 else "s")
@@ -119,23 +123,23 @@ def main(argv: list[str]) -> int:
     problem = error or (
         None if gpus else "no GPU is visible" + "".join("; " + text for text in sampler.limited)
     )
-    result = status(rows, problem, found["strict"])
+    result = exit_status(rows, problem, found["strict"])
     report = {
         "at": round(time.time(), 3),
         "source": sampler.source,
         "error": problem,
         "status": result,
     }
-    jsonline.say(dict(report, checks=rows))
+    jsonline.print_frame(dict(report, checks=rows))
     return result
 
 
-def examine(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]]:
+def check_gpu(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]]:
     """Return the checks of one GPU; if it does not answer, only ``visible`` and ``xid``."""
-    verdicts = [("visible", _visible(gpu)), ("xid", _xid(gpu, watch))]
+    verdicts = [("visible", _check_visible(gpu)), ("xid", _check_xid(gpu, watch))]
     if not gpu.get("error"):
         verdicts += [(name, check(gpu)) for name, check in CHECKS]
-        verdicts.append(("temperature", _temperature(gpu, hot)))
+        verdicts.append(("temperature", _check_temperature(gpu, hot)))
     rows = [
         {"gpu": gpu["index"], "check": name, "ok": ok, "text": text}
         for name, (ok, text) in verdicts
@@ -144,14 +148,14 @@ def examine(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]
     return rows
 
 
-def _temperature(gpu: Gpu, hot: float) -> Verdict:
+def _check_temperature(gpu: Gpu, hot: float) -> Verdict:
     now = gpu.get("temp_c")
     if now is None:
         return (None, "the driver does not say")
     return (now < hot, f"{now:g} C (limit {hot:g} C)")
 
 
-def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
+def _check_xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
     if watch is None:
         return None, "only NVIDIA's driver writes them"
     if watch.limited:
@@ -166,7 +170,7 @@ def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
     return level != xid.HARDWARE, "Xid %d, %s" % (number, meaning)
 
 
-def status(rows: list[dict[str, Any]], problem: str | None, strict: bool) -> int:
+def exit_status(rows: list[dict[str, Any]], problem: str | None, strict: bool) -> int:
     """Return the exit status: failures first, then unknown results, then OK."""
     if any(row["ok"] is False for row in rows):
         return TROUBLE

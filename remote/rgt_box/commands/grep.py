@@ -12,7 +12,7 @@ import time
 from rgt_wire.shared_text import CUT, MAX_LINE
 
 from rgt_box import files, jsonline
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree
 
 TYPE_CHECKING = False
@@ -26,21 +26,21 @@ LONGEST = 1 << 20
 _END = re.compile(rb"\r\n|\n|\r")
 
 
-class Budget:
+class ReadBudget:
     """The number of bytes that may still be read."""
 
     def __init__(self, left: int) -> None:
         self.left, self.read, self.cut = left, 0, False
 
 
-def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+def lines_backwards(fd: int, budget: ReadBudget) -> Iterator[tuple[int, bytes]]:
     r"""Yield (offset, line without its end), the last line first.
 
     A progress bar rewrites its line with ``\r``: each of its states counts as a line.
 
     Args:
         fd: A regular file.
-        budget: Bytes that may be read; `Budget.cut` is set if it ran out before the start of the
+        budget: Bytes that may be read; `ReadBudget.cut` is set if it ran out before the start of the
             file.
     """
     end = os.fstat(fd).st_size
@@ -85,7 +85,7 @@ _ALONE = re.compile(rb"\\[AZB]|\(\?")
 once."""
 
 
-def regions_backwards(fd: int, end: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+def regions_backwards(fd: int, end: int, budget: ReadBudget) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, complete lines) of a file up to a byte, the last piece first.
 
     Args:
@@ -169,11 +169,11 @@ SPEC = {
 MOST_FILES = 10000
 
 
-class Slow(Exception):
+class TimeLimitReached(Exception):
     """The time limit was reached."""
 
 
-class Search:
+class LogSearch:
     """One search over many files.
 
     Args:
@@ -189,54 +189,57 @@ class Search:
         given: dict[str, Any],
     ) -> None:
         self._pattern, self._quick, self._fold = pattern, quick, given["ignore-case"]
-        self._most, self._context = _given(given["max"], 100), min(50, _given(given["context"], 0))
+        self._most, self._context = (
+            _value_or_default(given["max"], 100),
+            min(50, _value_or_default(given["context"], 0)),
+        )
         self._counts = given["count"]
-        self._cut, self._every = _given(given["cut"], MAX_LINE), given["progress"]
-        self._room = _given(given["most-kib"], 1 << 40) << 10
-        self.budget = Budget(_given(given["limit-mib"], 256) << 20)
+        self._cut, self._every = _value_or_default(given["cut"], MAX_LINE), given["progress"]
+        self._room = _value_or_default(given["most-kib"], 1 << 40) << 10
+        self.budget = ReadBudget(_value_or_default(given["limit-mib"], 256) << 20)
         self.matches = self.files = 0
         self.stopped: str | None = None
         self.problems: list[dict[str, Any]] = []
         self._said = time.monotonic()
 
-    def file(self, path: str) -> Iterator[dict[str, Any]]:
+    def search_file(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the matches of one file, newest first."""
         try:
             fd = files.open_regular(path)
         except OSError as error:
-            self._problem(path, describe(error))
+            self._add_problem(path, error_text(error))
             return
         try:
             self.files += 1
             size = os.fstat(fd).st_size
             if self._context or self._quick is None:
-                yield from self._lines(path, fd)
+                yield from self._find_with_context(path, fd)
             else:
-                yield from self._found(path, fd, size)
+                yield from self._find_without_context(path, fd, size)
             if os.fstat(fd).st_size < size:
-                self._problem(path, "was truncated while it was searched")
+                self._add_problem(path, "was truncated while it was searched")
             if self.budget.cut and self.stopped is None:
                 self.stopped = "%d bytes read" % self.budget.read
         except OSError as error:
-            self._problem(path, describe(error))
+            self._add_problem(path, error_text(error))
         finally:
             os.close(fd)
 
-    def _found(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
+    def _find_without_context(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
         """Yield the matches without context lines, searching many lines at once."""
         inode = os.fstat(fd).st_ino
         for start, region in regions_backwards(fd, end, self.budget):
-            for left, right in self._places(region):
+            for left, right in self._matching_spans(region):
                 self.matches += 1
                 if self.matches <= self._most and self._room > 0:
-                    text = shown(region[left:right].decode("utf-8", "replace"), self._cut)
+                    text = cut_line(region[left:right].decode("utf-8", "replace"), self._cut)
                     found = dict(
-                        file_tree.named(os.fsencode(path)),
+                        file_tree.name_fields(os.fsencode(path)),
                         offset=start + left,
                         inode=inode,
                         text=text,
                     )
-                    self._room -= len(jsonline.line(found))
+                    self._room -= len(jsonline.encode_line(found))
                     yield dict(found, before=[], after=[])
                 if self.matches >= self._most and not self._counts:
                     self.stopped = "%d matches" % self._most
@@ -245,12 +248,12 @@ class Search:
                 self._said = time.monotonic()
                 yield {"progress": True, "read": self.budget.read, "matches": self.matches}
 
-    def _places(self, region: bytes) -> Iterator[tuple[int, int]]:
+    def _matching_spans(self, region: bytes) -> Iterator[tuple[int, int]]:
         """Yield (start, end) of the matching lines, the last one first."""
         bars = b"\r" in region  # a progress bar: each of its states is a line
         assert self._quick is not None
         if self._quick[1] is not None and (bars or not region.isascii()):
-            for left, right in reversed(list(_rows(region))):
+            for left, right in reversed(list(_line_spans(region))):
                 if self._pattern.search(region[left:right].decode("utf-8", "replace")):
                     yield left, right
             return
@@ -279,7 +282,7 @@ class Search:
             at = right + 1
         yield from reversed(places)
 
-    def _lines(self, path: str, fd: int) -> Iterator[dict[str, Any]]:
+    def _find_with_context(self, path: str, fd: int) -> Iterator[dict[str, Any]]:
         newer: list[str] = []
         waiting: list[
             dict[str, Any]
@@ -288,16 +291,16 @@ class Search:
         for offset, raw in lines_backwards(fd, self.budget):
             text = raw.decode("utf-8", "replace")
             for match in waiting:
-                match["before"].insert(0, shown(text, self._cut))
+                match["before"].insert(0, cut_line(text, self._cut))
             while waiting and len(waiting[0]["before"]) >= self._context:
                 yield waiting.pop(0)
             if self.matches < self._most and self._pattern.search(text):
                 self.matches += 1
                 found = dict(
-                    file_tree.named(os.fsencode(path)),
+                    file_tree.name_fields(os.fsencode(path)),
                     offset=offset,
                     inode=inode,
-                    text=shown(text, self._cut),
+                    text=cut_line(text, self._cut),
                 )
                 waiting.append(dict(found, before=[], after=list(newer)))
                 if not self._context:
@@ -305,13 +308,13 @@ class Search:
             if self.matches >= self._most and not waiting:
                 self.stopped = "%d matches" % self._most
                 return
-            newer = ([shown(text, self._cut)] + newer)[: self._context]
+            newer = ([cut_line(text, self._cut)] + newer)[: self._context]
         yield from waiting
 
-    def _problem(self, path: str, text: str) -> None:
-        self.problems.append(dict(file_tree.named(os.fsencode(path)), error=text))
+    def _add_problem(self, path: str, text: str) -> None:
+        self.problems.append(dict(file_tree.name_fields(os.fsencode(path)), error=text))
 
-    def row(self) -> dict[str, Any]:
+    def summary_row(self) -> dict[str, Any]:
         """Return the final summary row."""
         return {
             "end": True, "matches": self.matches, "files": self.files, "read": self.budget.read,
@@ -324,71 +327,79 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     paths, found = file_tree.parse_words(argv, SPEC, HELP)
     if len(paths) < 2:
-        return file_tree.refuse("grep: PATTERN and PATH are required")
+        return file_tree.print_usage_error("grep: PATTERN and PATH are required")
     try:
         text = re.escape(paths[0]) if found["fixed"] else paths[0]
         pattern = re.compile(text, re.IGNORECASE if found["ignore-case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
-        return file_tree.refuse(f"grep: {paths[0]!r} is not a regular expression: {error}")
+        return file_tree.print_usage_error(
+            f"grep: {paths[0]!r} is not a regular expression: {error}"
+        )
     seconds = found["timeout"] or 20.0
-    wrong = [name for name in ("max", "limit-mib", "cut", "most-kib") if _given(found[name], 1) < 1]
-    if wrong or _given(found["context"], 0) < 0 or not 0 < seconds < 1e6:
-        return file_tree.refuse(
+    wrong = [
+        name
+        for name in ("max", "limit-mib", "cut", "most-kib")
+        if _value_or_default(found[name], 1) < 1
+    ]
+    if wrong or _value_or_default(found["context"], 0) < 0 or not 0 < seconds < 1e6:
+        return file_tree.print_usage_error(
             "grep: --max, --limit-mib, --cut, --most-kib and --timeout must be above 0, --context not below 0"
         )
     if found["nice"]:
         os.nice(10)
-    search = Search(pattern, quick_search(paths[0], found["fixed"], found["ignore-case"]), found)
-    signal.signal(signal.SIGALRM, _ring)
+    search = LogSearch(pattern, quick_search(paths[0], found["fixed"], found["ignore-case"]), found)
+    signal.signal(signal.SIGALRM, _raise_timeout)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        for path in expand(paths[1:], search):
-            for row in search.file(path):
-                sys.stdout.buffer.write(jsonline.line(row))
+        for path in list_files_to_search(paths[1:], search):
+            for row in search.search_file(path):
+                sys.stdout.buffer.write(jsonline.encode_line(row))
                 if "progress" in row:
                     sys.stdout.buffer.flush()
             if search.stopped:
                 break
-    except Slow:
+    except TimeLimitReached:
         search.stopped = f"{seconds:g} seconds"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    sys.stdout.buffer.write(jsonline.line(search.row()))
+    sys.stdout.buffer.write(jsonline.encode_line(search.summary_row()))
     if not search.files and not search.stopped:
-        return file_tree.refuse(f"grep: nothing to search in {' '.join(paths[1:])}")
+        return file_tree.print_usage_error(f"grep: nothing to search in {' '.join(paths[1:])}")
     if search.matches:
         return 0
     return 1
 
 
-def _given(value: int | None, default: int) -> int:
+def _value_or_default(value: int | None, default: int) -> int:
     if value is None:
         return default
     return value
 
 
-def _ring(*_: object) -> None:
-    raise Slow
+def _raise_timeout(*_: object) -> None:
+    raise TimeLimitReached
 
 
-def expand(paths: list[str], search: Search) -> list[str]:
+def list_files_to_search(paths: list[str], search: LogSearch) -> list[str]:
     """Return the files to search, in order; missing ones are added to `search.problems`."""
     chosen: list[str] = []
     for path in paths:
         hits = [path] if os.path.lexists(path) else sorted(glob.glob(os.path.expanduser(path)))
         if not hits:
-            search.problems.append(dict(file_tree.named(os.fsencode(path)), error="does not exist"))
+            search.problems.append(
+                dict(file_tree.name_fields(os.fsencode(path)), error="does not exist")
+            )
         for hit in hits:
-            chosen += _below(hit) if os.path.isdir(hit) else [hit]
+            chosen += _files_newest_first(hit) if os.path.isdir(hit) else [hit]
     if len(chosen) > MOST_FILES:
         search.stopped = "%d files" % MOST_FILES
     return list(dict.fromkeys(chosen))[:MOST_FILES]
 
 
-def _below(folder: str) -> list[str]:
+def _files_newest_first(folder: str) -> list[str]:
     """Return the regular files of a tree, newest first."""
     found: list[tuple[int, str]] = []
-    for entry in file_tree.walk(folder):
+    for entry in file_tree.walk_tree(folder):
         if entry.kind == file_tree.FILE and entry.stat is not None:
             found.append((-entry.stat.st_mtime_ns, os.path.join(folder, os.fsdecode(entry.path))))
         if len(found) > 10 * MOST_FILES:
@@ -407,7 +418,7 @@ def _row_around(region: bytes, at: int, bars: bool) -> tuple[int, int]:
     return left, right
 
 
-def _rows(region: bytes) -> Iterator[tuple[int, int]]:
+def _line_spans(region: bytes) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of each line of a text."""
     left = 0
     for match in _END.finditer(region):
@@ -417,7 +428,7 @@ def _rows(region: bytes) -> Iterator[tuple[int, int]]:
         yield left, len(region)
 
 
-def shown(text: str, most: int) -> str:
+def cut_line(text: str, most: int) -> str:
     """Return a line, cut to `most` characters."""
     if len(text) <= most:
         return text

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20
 
 
-class Changed(Exception):
+class FileChangedError(Exception):
     """The file changed while it was read, twice in a row."""
 
 
-def hasher() -> Any:
+def new_sha256() -> Any:
     """Return a new SHA-256 object."""
     import hashlib  # imported here: it loads libcrypto, which most verbs do not need
 
     return hashlib.sha256()
 
 
-def digest(fd: int, into: int | None = None) -> tuple[str, int]:
+def hash_open_file(fd: int, into: int | None = None) -> tuple[str, int]:
     """Return (SHA-256 in hex, bytes) of an open file, from its beginning.
 
     Args:
@@ -35,7 +35,7 @@ def digest(fd: int, into: int | None = None) -> tuple[str, int]:
     Raises:
         OSError: as reading and writing do.
     """
-    found, total = hasher(), 0
+    found, total = new_sha256(), 0
     buffer = bytearray(CHUNK)
     view = memoryview(buffer)
     os.lseek(fd, 0, os.SEEK_SET)
@@ -50,22 +50,22 @@ def digest(fd: int, into: int | None = None) -> tuple[str, int]:
             part = part[os.write(into, part) :]
 
 
-def identity(stat: os.stat_result) -> tuple[int, int, int, int, int]:
+def content_key(stat: os.stat_result) -> tuple[int, int, int, int, int]:
     """Return a key that changes whenever the file's content may have changed."""
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
-def stamp(found: os.stat_result) -> list[int]:
+def change_stamp(found: os.stat_result) -> list[int]:
     """Return the stamp by which a client detects a change: size, mtime, ctime and inode."""
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
-def listed(found: os.stat_result) -> dict[str, Any]:
+def listing_fields(found: os.stat_result) -> dict[str, Any]:
     """Return a file's stamp and device for a listing; ``send`` checks device and inode later."""
-    return {"stamp": stamp(found), "device": found.st_dev}
+    return {"stamp": change_stamp(found), "device": found.st_dev}
 
 
-def steady(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
+def hash_unchanging_file(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
     """Hash a file, and retry once if it changed while it was read.
 
     Args:
@@ -82,23 +82,23 @@ def steady(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
         fd = opened()
         try:
             before = os.fstat(fd)
-            found, total = digest(fd)
+            found, total = hash_open_file(fd)
             after = os.fstat(fd)
         finally:
             os.close(fd)
-        if identity(before) == identity(after) and total == after.st_size:
+        if content_key(before) == content_key(after) and total == after.st_size:
             return found, after
-    raise Changed("changed while it was read")
+    raise FileChangedError("changed while it was read")
 
 
-def flush(fd: int) -> None:
+def flush_and_evict(fd: int) -> None:
     """Flush a file to disk and drop it from the page cache, so that verifying reads the storage."""
     os.fsync(fd)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def of_path(path: str | bytes) -> str:
+def hash_path(path: str | bytes) -> str:
     """Return the SHA-256 of a regular file.
 
     Raises:
@@ -106,7 +106,7 @@ def of_path(path: str | bytes) -> str:
     """
     fd = files.open_regular(os.fsdecode(path))
     try:
-        return digest(fd)[0]
+        return hash_open_file(fd)[0]
     finally:
         os.close(fd)
 
@@ -147,29 +147,29 @@ class HashCache:
 
         if os.path.lexists(path) and not ownership.is_ours(path):
             return  # a user who can write to the file could fake any hash
-        for row in (files.read(path, 4 * MOST) or b"").splitlines():
+        for row in (files.read_file(path, 4 * MOST) or b"").splitlines():
             found = jsonline.loads_dict(row) or {}
             key, digest = found.get("k"), found.get("h")
             if isinstance(key, str) and isinstance(digest, str) and len(digest) == 64:
                 self._known[key] = digest
         try:
-            ownership.take(os.path.dirname(path) or ".")
-            self._shrink(path)
+            ownership.ensure_private_folder(os.path.dirname(path) or ".")
+            self._drop_oldest_half(path)
             self._fd = files.open_appending(path)
         except OSError:
             pass  # without a cache everything is hashed, which is only slower
 
-    def _shrink(self, path: str) -> None:
+    def _drop_oldest_half(self, path: str) -> None:
         found = files.signature(path)
         if found is None or found[1] <= MOST:
             return
         kept = list(self._known.items())[len(self._known) // 2 :]
-        files.replace(path, b"".join(_row(key, digest) for key, digest in kept))
+        files.replace_file(path, b"".join(_cache_line(key, digest) for key, digest in kept))
         self._known = dict(kept)
 
     def get(self, stat: os.stat_result) -> str | None:
         """Return the hash of a file unchanged since `put`, or None."""
-        return self._known.get(_key(stat))
+        return self._known.get(_cache_key(stat))
 
     def put(self, stat: os.stat_result, digest: str) -> None:
         """Store a hash, unless the file changed within the last `RACY_NS`.
@@ -178,9 +178,9 @@ class HashCache:
         """
         if self._fd < 0 or time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) < RACY_NS:
             return
-        self._known[_key(stat)] = digest
+        self._known[_cache_key(stat)] = digest
         try:
-            files.write_all(self._fd, _row(_key(stat), digest))
+            files.write_all(self._fd, _cache_line(_cache_key(stat), digest))
         except OSError:
             # A full disk must not stop the work; a truncated row is not valid JSON and is skipped.
             self.close()
@@ -192,12 +192,12 @@ class HashCache:
             self._fd = -1
 
 
-def _key(stat: os.stat_result) -> str:
-    return ":".join(f"{number:x}" for number in identity(stat))
+def _cache_key(stat: os.stat_result) -> str:
+    return ":".join(f"{number:x}" for number in content_key(stat))
 
 
-def _row(key: str, digest: str) -> bytes:
-    return jsonline.line({"k": key, "h": digest})
+def _cache_line(key: str, digest: str) -> bytes:
+    return jsonline.encode_line({"k": key, "h": digest})
 
 
 def default_path() -> str:

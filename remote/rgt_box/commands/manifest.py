@@ -7,7 +7,7 @@ import os
 import sys
 
 from rgt_box import jsonline, secret_store
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing, results
 from rgt_box.commands.hashing import HashCache, default_path
 
@@ -48,13 +48,13 @@ NICE = 10
 """Niceness: hashing must not slow down a training run."""
 
 
-class Counts:
+class ManifestTotals:
     """Totals of a manifest."""
 
     def __init__(self) -> None:
         self.files = self.bytes = self.links = self.problems = self.hashed = self.cached = 0
 
-    def row(self) -> dict[str, Any]:
+    def summary_row(self) -> dict[str, Any]:
         """Return the final line."""
         return dict({"end": True}, **vars(self))
 
@@ -63,32 +63,41 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     roots, found = file_tree.parse_words(argv, SPEC, HELP)
     if not roots:
-        return file_tree.refuse("manifest: PATH is required")
+        return file_tree.print_usage_error("manifest: PATH is required")
     cache: HashCache | None = None
     own_places: frozenset[bytes] = frozenset()
     if found["no-hash"]:
         own_places = frozenset(
             os.fsencode(os.path.realpath(at)) for at in results.own_places(found["job"])
         )
-        roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))
+        roots = list(dict.fromkeys(path for root in roots for path in expand_path(root)))
     else:
         os.nice(NICE)
         roots = [os.path.expanduser(root) for root in roots]
         cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
-    counts = Counts()
+    counts = ManifestTotals()
     try:
         if found["out"]:
             _to_file(found["out"], roots, cache, counts)
         else:
-            _print(roots, cache, counts, sys.stdout.buffer.write, secret_store.inodes(), own_places)
-        jsonline.say(counts.row())
+            _write_manifest(
+                roots,
+                cache,
+                counts,
+                sys.stdout.buffer.write,
+                secret_store.secret_inodes(),
+                own_places,
+            )
+        jsonline.print_frame(counts.summary_row())
     except BrokenPipeError:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), 1
         )  # otherwise the interpreter reports the error again at exit
         return 1
     except OSError as error:
-        return file_tree.refuse(f"manifest: {error.filename or found['out']}: {describe(error)}")
+        return file_tree.print_usage_error(
+            f"manifest: {error.filename or found['out']}: {error_text(error)}"
+        )
     finally:
         if cache is not None:
             cache.close()
@@ -97,7 +106,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def expanded(root: str) -> list[str]:
+def expand_path(root: str) -> list[str]:
     """Expand ``~`` and globs to paths; returns the word itself if nothing matches."""
     path = os.path.expanduser(root)
     if os.path.lexists(path):
@@ -105,32 +114,32 @@ def expanded(root: str) -> list[str]:
     return sorted(glob.glob(path)) or [path]
 
 
-def _print(
+def _write_manifest(
     roots: list[str],
     cache: HashCache | None,
-    counts: Counts,
+    counts: ManifestTotals,
     write: Callable[[bytes], Any],
     omitted: frozenset[tuple[int, int]],
     own_places: frozenset[bytes] = frozenset(),
 ) -> None:
     for root in roots:
         path = os.path.realpath(root) if cache is None else os.path.abspath(root)
-        head = file_tree.named(os.fsencode(path), "root")
+        head = file_tree.name_fields(os.fsencode(path), "root")
         if cache is None and not os.path.isdir(path):
             head["file"] = True
-        write(jsonline.line(head))
-        for row in rows(path, cache, counts, omitted, own_places):
-            write(jsonline.line(row))
+        write(jsonline.encode_line(head))
+        for row in iterate_rows(path, cache, counts, omitted, own_places):
+            write(jsonline.encode_line(row))
 
 
-def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Counts) -> None:
+def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: ManifestTotals) -> None:
     temporary = path + ".part"  # a fixed name: a killed run's leftover is overwritten
     try:
         with open(temporary, "wb") as file:
             stat = os.fstat(file.fileno())
-            omitted = secret_store.inodes() | {(stat.st_dev, stat.st_ino)}
-            _print(roots, cache, counts, file.write, omitted)
-            file.write(jsonline.line(counts.row()))
+            omitted = secret_store.secret_inodes() | {(stat.st_dev, stat.st_ino)}
+            _write_manifest(roots, cache, counts, file.write, omitted)
+            file.write(jsonline.encode_line(counts.summary_row()))
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
@@ -142,10 +151,10 @@ def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Count
         raise
 
 
-def rows(
+def iterate_rows(
     root: str,
     cache: HashCache | None,
-    counts: Counts,
+    counts: ManifestTotals,
     omitted: frozenset[tuple[int, int]] = frozenset(),
     own_places: frozenset[bytes] = frozenset(),
 ) -> Iterator[dict[str, Any]]:
@@ -165,7 +174,7 @@ def rows(
     top = os.fsencode(os.path.realpath(root)).rstrip(b"/") + b"/"
     inside = [path[len(top) :] for path in own_places if path.startswith(top)]
     try:
-        for entry in file_tree.walk(root):
+        for entry in file_tree.walk_tree(root):
             if any(
                 entry.path == own_path or entry.path.startswith(own_path + b"/")
                 for own_path in inside
@@ -173,35 +182,35 @@ def rows(
                 continue
             if entry.stat is not None and (entry.stat.st_dev, entry.stat.st_ino) in omitted:
                 continue
-            row = _row(root, entry, cache, counts)
+            row = _entry_row(root, entry, cache, counts)
             if row is not None:
                 counts.problems += "error" in row
                 yield row
     except OSError as error:
         counts.problems += 1
-        yield {"path": ".", "error": describe(error)}
+        yield {"path": ".", "error": error_text(error)}
 
 
-def _row(
-    root: str, entry: file_tree.Entry, cache: HashCache | None, counts: Counts
+def _entry_row(
+    root: str, entry: file_tree.TreeEntry, cache: HashCache | None, counts: ManifestTotals
 ) -> dict[str, Any] | None:
     """Return the line of one entry; None for a directory, since its files are listed."""
-    row = file_tree.named(entry.path)
+    row = file_tree.name_fields(entry.path)
     try:
         if entry.kind == file_tree.FOLDER:
             return None
         if entry.kind == file_tree.FILE:
-            return dict(row, **_file(entry, cache, counts))
+            return dict(row, **_file_fields(entry, cache, counts))
         if entry.kind == file_tree.LINK:
             counts.links += 1
-            row.update(file_tree.named(entry.target(), "link"))
+            row.update(file_tree.name_fields(entry.read_link(), "link"))
             if file_tree.leads_outside(root, entry.path):
                 return dict(row, outside=True)
             return row
-    except hashing.Changed as error:
+    except hashing.FileChangedError as error:
         return dict(row, error=str(error), changed=True)
     except OSError as error:
-        return dict(row, error=describe(error))
+        return dict(row, error=error_text(error))
     text = (
         f"is {entry.text}: neither read nor listed"
         if entry.kind == file_tree.SPECIAL
@@ -210,16 +219,18 @@ def _row(
     return dict(row, error=text)
 
 
-def _file(entry: file_tree.Entry, cache: HashCache | None, counts: Counts) -> dict[str, Any]:
+def _file_fields(
+    entry: file_tree.TreeEntry, cache: HashCache | None, counts: ManifestTotals
+) -> dict[str, Any]:
     stat = entry.stat
     if cache is None and stat is not None:
         counts.files += 1
         counts.bytes += stat.st_size
-        return hashing.listed(stat)
+        return hashing.listing_fields(stat)
     assert cache is not None
     found = cache.get(stat) if stat is not None else None
     if found is None or stat is None:
-        found, stat = hashing.steady(entry.open)
+        found, stat = hashing.hash_unchanging_file(entry.open_file)
         cache.put(stat, found)
         counts.hashed += 1
     else:

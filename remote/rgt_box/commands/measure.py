@@ -108,23 +108,25 @@ def main(argv: list[str]) -> int:
         os.environ.clear()
         os.environ.update(env)
         urls.append(env.get("HF_ENDPOINT") or HUB)
-    index = index_of(found["index"]) if found["index"] else None
+    index = find_package_index(found["index"]) if found["index"] else None
     report: Found = {"at": round(time.time(), 3), "index": index, "route_error": route_error}
     net: List[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
-    asking = [threading.Thread(target=ask, args=(row,), daemon=True) for row in net]
+    asking = [threading.Thread(target=measure_download, args=(row,), daemon=True) for row in net]
     for thread in asking:
         thread.start()
-    report.update(gpus())
+    report.update(list_gpus())
     # Measure the disk before torch: importing torch would disturb the measurement.
-    report["disk"] = disk(found["dir"] or os.path.expanduser("~"), found["bytes"] or DISK_BYTES)
+    report["disk"] = measure_disk(
+        found["dir"] or os.path.expanduser("~"), found["bytes"] or DISK_BYTES
+    )
     if found["python"]:
-        report["torch"] = torch(found["python"], max(5.0, until - time.monotonic() - 5.0))
+        report["torch"] = run_torch_trial(found["python"], max(5.0, until - time.monotonic() - 5.0))
     else:
         report["torch"] = None
     for thread in asking:
         thread.join(max(0.1, until - time.monotonic()))
     report["net"] = [dict(row) for row in net]
-    jsonline.say(report)
+    jsonline.print_frame(report)
     return 0
 
 
@@ -134,16 +136,18 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
     Args:
         told: ``env`` and ``hooks`` of the platform's profile.
     """
-    off = set(queue_file.turned_off(place.state_dir()))
+    off = set(queue_file.names_turned_off(place.state_dir()))
     given = told.get("env")
     env = queue_file.environment(given) if isinstance(given, dict) else {}
     env = {name: value for name, value in env.items() if name not in off}
     env.update(os.environ)
     hooks = {
-        key: line for key, line in cell_command.hooks(told.get("hooks")).items() if key not in off
+        key: line
+        for key, line in cell_command.valid_hooks(told.get("hooks")).items()
+        if key not in off
     }
     show = [sys.executable, "-c", SHOW_ENVIRONMENT]
-    words = cell_command.wrapped(show, hooks, env)
+    words = cell_command.wrap_with_hooks(show, hooks, env)
     if words == show:
         return env, None
     try:
@@ -155,14 +159,14 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
         return env, f"the platform's hook for jobs: {error}"
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     failed = next((line for line in reversed(said) if line.startswith("rgt: ")), None)
-    shown = parsed(done.stdout.decode("utf-8", "replace").rpartition("\n")[2])
+    shown = parse_object(done.stdout.decode("utf-8", "replace").rpartition("\n")[2])
     return ({**queue_file.environment(shown)} if shown else env), failed
 
 
-def gpus() -> Found:
+def list_gpus() -> Found:
     """Return the GPUs that the driver lists."""
     try:
-        rows, error = GpuSampler(None, place.state_dir()).raw(GPU_WAIT)
+        rows, error = GpuSampler(None, place.state_dir()).read_raw(GPU_WAIT)
     except Exception as trouble:  # a driver error must not stop the other tests
         return {"gpus": [], "gpu_error": f"{type(trouble).__name__}: {trouble}"}
     named = [
@@ -172,7 +176,7 @@ def gpus() -> Found:
     return {"gpus": named, "gpu_error": error}
 
 
-def torch(python: str, seconds: float) -> Found:
+def run_torch_trial(python: str, seconds: float) -> Found:
     """Run the torch test in a Python for up to `seconds`; returns its results so far."""
     source = pkgutil.get_data("rgt_box.commands", "torch_trial.py")
     if source is None:
@@ -196,13 +200,13 @@ def torch(python: str, seconds: float) -> Found:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
             late, status = True, None
-            kill(child)
+            kill_process_group(child)
         finally:
             if child.poll() is None:
-                kill(child)
+                kill_process_group(child)
         out.seek(0)
         text = out.read(MOST_OUTPUT).decode("utf-8", "replace")
-    rows = [row for row in map(parsed, text.splitlines()) if row is not None]
+    rows = [row for row in map(parse_object, text.splitlines()) if row is not None]
     told: Found = dict(
         next((row for row in rows if "torch" in row), {"torch": None, "error": None})
     )
@@ -217,7 +221,7 @@ def torch(python: str, seconds: float) -> Found:
     return told
 
 
-def kill(child: subprocess.Popen[bytes]) -> None:
+def kill_process_group(child: subprocess.Popen[bytes]) -> None:
     """Kill a child's process group and wait for the child."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
@@ -226,7 +230,7 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def parsed(line: str) -> Found | None:
+def parse_object(line: str) -> Found | None:
     """Return the JSON object in an output line; None for any other output."""
     if not line.startswith("{"):
         return None
@@ -239,7 +243,7 @@ def parsed(line: str) -> Found | None:
     return None
 
 
-def disk(folder: str, wanted: int) -> Found:
+def measure_disk(folder: str, wanted: int) -> Found:
     """Measure writing and reading with an unnamed file, so that no file remains."""
     told: Found = {"dir": folder, "error": None}
     try:
@@ -257,9 +261,9 @@ def disk(folder: str, wanted: int) -> Found:
             return told
         with tempfile.TemporaryFile(dir=folder, prefix=".rgt-measure-", buffering=0) as file:
             fd = file.fileno()
-            written, passed = write(fd, most)
+            written, passed = write_random_data(fd, most)
             told["write_mbs"] = round(written / max(passed, 1e-6) / 1e6, 1)
-            drop(fd)
+            evict_from_page_cache(fd)
             os.lseek(fd, 0, os.SEEK_SET)
             read, passed = read_all(fd)
             told["read_mbs"] = round(read / max(passed, 1e-6) / 1e6, 1)
@@ -269,7 +273,7 @@ def disk(folder: str, wanted: int) -> Found:
     return told
 
 
-def write(fd: int, most: int) -> tuple[int, float]:
+def write_random_data(fd: int, most: int) -> tuple[int, float]:
     """Write random data for up to `DISK_SECONDS` and fsync it; returns bytes and seconds."""
     block = os.urandom(BLOCK)
     begun, written = time.monotonic(), 0
@@ -290,7 +294,7 @@ def read_all(fd: int) -> tuple[int, float]:
     return read, time.monotonic() - begun
 
 
-def drop(fd: int) -> None:
+def evict_from_page_cache(fd: int) -> None:
     """Ask the kernel to drop a file from its page cache; ignored if not supported."""
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -299,7 +303,7 @@ def drop(fd: int) -> None:
             raise
 
 
-def index_of(python: str) -> str | None:
+def find_package_index(python: str) -> str | None:
     """Return the package index that a Python's pip would use; None if unknown."""
     try:
         done = subprocess.run(
@@ -314,7 +318,7 @@ def index_of(python: str) -> str | None:
     return None
 
 
-def proxy_of(url: str) -> str | None:
+def find_proxy(url: str) -> str | None:
     """Return host:port of the proxy that applies to a URL; None if it is reached directly."""
     parts = urllib.parse.urlsplit(url)
     if urllib.request.proxy_bypass(parts.hostname or ""):
@@ -326,10 +330,10 @@ def proxy_of(url: str) -> str | None:
     return None
 
 
-def ask(row: Found) -> None:
+def measure_download(row: Found) -> None:
     """Download the start of a page through the box's proxies; record first-byte time and speed."""
     begun = time.monotonic()
-    row["proxy"] = proxy_of(row["url"])
+    row["proxy"] = find_proxy(row["url"])
     try:
         request = urllib.request.Request(row["url"], headers={"User-Agent": USER_AGENT})
         with urllib.request.urlopen(request, timeout=NET_SECONDS) as answer:

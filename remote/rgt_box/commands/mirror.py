@@ -10,7 +10,7 @@ import sys
 from rgt_wire.shared_text import size_text
 
 from rgt_box import files, jsonline, ownership, place
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing
 from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.queue import disk_budget
@@ -24,7 +24,7 @@ PART = b".rgt-mirror.part"
 overwritten."""
 
 
-def copy_file(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, Any]:
+def copy_file(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> dict[str, Any]:
     """Make `target` a verified copy of the file of `entry`.
 
     Returns:
@@ -34,71 +34,73 @@ def copy_file(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[s
         OSError: when it cannot be read or written.
     """
     source = entry.stat
-    there = _regular(target)
+    there = _stat_regular_file(target)
     if source is not None and there is not None and there.st_size == source.st_size:
         try:
-            digest, source = _known(entry, cache)
-        except hashing.Changed as error:
+            digest, source = _source_hash(entry, cache)
+        except hashing.FileChangedError as error:
             return {"status": "failed", "error": str(error)}
-        if there.st_size == source.st_size and hashing.of_path(target) == digest:
-            _dress(target, source)
+        if there.st_size == source.st_size and hashing.hash_path(target) == digest:
+            _copy_metadata(target, source)
             return {"status": "same", "size": source.st_size, "sha256": digest}
-    return _copy(entry, target, cache)
+    return _copy_verified(entry, target, cache)
 
 
-def _known(entry: file_tree.Entry, cache: HashCache) -> tuple[str, os.stat_result]:
+def _source_hash(entry: file_tree.TreeEntry, cache: HashCache) -> tuple[str, os.stat_result]:
     digest = cache.get(entry.stat) if entry.stat is not None else None
     if digest is not None and entry.stat is not None:
         return digest, entry.stat
-    digest, found = hashing.steady(entry.open)
+    digest, found = hashing.hash_unchanging_file(entry.open_file)
     cache.put(found, digest)
     return digest, found
 
 
-def _copy(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, Any]:
+def _copy_verified(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> dict[str, Any]:
     folder = os.path.dirname(target)
     if os.path.isdir(target) and not os.path.islink(target):
         return {"status": "failed", "error": "a directory has its name; nothing is deleted here"}
     part = os.path.join(folder, PART)
     try:
         for _ in range(2):
-            found, stat_of = _write(entry, part)
+            found, stat_of = _write_part(entry, part)
             if stat_of is None:
                 continue
-            if hashing.of_path(part) != found:
+            if hashing.hash_path(part) != found:
                 return {"status": "failed", "error": "reads back different from what was written"}
-            _dress(part, stat_of)
+            _copy_metadata(part, stat_of)
             os.rename(part, target)
             hashing.sync_folder(folder)
             cache.put(stat_of, found)
             return {"status": "copied", "size": stat_of.st_size, "sha256": found}
         return {"status": "failed", "error": "changed while it was copied"}
     finally:
-        files.unlink(part)
+        files.unlink_if_exists(part)
 
 
-def _write(entry: file_tree.Entry, part: bytes) -> tuple[str, os.stat_result | None]:
+def _write_part(entry: file_tree.TreeEntry, part: bytes) -> tuple[str, os.stat_result | None]:
     """Write a copy; returns its SHA-256 and the source's stat, or None if the source changed."""
-    reader = entry.open()
+    reader = entry.open_file()
     try:
         before = os.fstat(reader)
-        files.unlink(part)  # create a new file: an existing link must not be written through
+        files.unlink_if_exists(
+            part
+        )  # create a new file: an existing link must not be written through
         writer = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            found, total = hashing.digest(reader, writer)
-            hashing.flush(writer)
+            found, total = hashing.hash_open_file(reader, writer)
+            hashing.flush_and_evict(writer)
         finally:
             os.close(writer)
         after = os.fstat(reader)
     finally:
         os.close(reader)
-    same = hashing.identity(before) == hashing.identity(after) and total == after.st_size
+    same = hashing.content_key(before) == hashing.content_key(after) and total == after.st_size
     return found, after if same else None
 
 
-def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
+def copy_link(entry: file_tree.TreeEntry, target: bytes) -> dict[str, Any]:
     """Make `target` the same link as `entry`; the link's target is copied as its own entry."""
-    wanted = entry.target()
+    wanted = entry.read_link()
     try:
         if os.readlink(target) == wanted:
             return {"status": "same"}
@@ -110,7 +112,7 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
             "error": "another kind of file has its name; nothing is deleted here",
         }
     part = os.path.join(os.path.dirname(target), PART)
-    files.unlink(part)
+    files.unlink_if_exists(part)
     os.symlink(wanted, part)
     os.rename(part, target)
     return {"status": "copied"}
@@ -118,10 +120,10 @@ def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
 
 def clear_part(folder: bytes) -> None:
     """Remove the temporary file that a killed run left in a directory."""
-    files.unlink(os.path.join(folder, PART))
+    files.unlink_if_exists(os.path.join(folder, PART))
 
 
-def _dress(path: bytes, source: os.stat_result) -> None:
+def _copy_metadata(path: bytes, source: os.stat_result) -> None:
     """Copy times and permissions; ignored if the storage does not support them."""
     try:
         os.chmod(path, stat.S_IMODE(source.st_mode))
@@ -130,7 +132,7 @@ def _dress(path: bytes, source: os.stat_result) -> None:
         pass
 
 
-def _regular(path: bytes) -> os.stat_result | None:
+def _stat_regular_file(path: bytes) -> os.stat_result | None:
     try:
         found = os.lstat(path)
     except OSError:
@@ -163,7 +165,7 @@ FAILED, USAGE, BUSY, NO_ROOM = 1, 2, 3, 74
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class NoRoom(Exception):
+class NoRoomError(Exception):
     """The target has no room; the message says how much is needed and free."""
 
 
@@ -171,44 +173,50 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     paths, found = file_tree.parse_words(argv, SPEC, HELP)
     if len(paths) != 2:
-        return file_tree.refuse("mirror: SRC and DST are required")
+        return file_tree.print_usage_error("mirror: SRC and DST are required")
     source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)
     if not os.path.exists(source):
-        return file_tree.refuse(f"mirror: {source} does not exist")
+        return file_tree.print_usage_error(f"mirror: {source} does not exist")
     if files.is_below(target, source) or files.is_below(source, target):
-        return file_tree.refuse(f"mirror: one of {source} and {target} is inside the other")
+        return file_tree.print_usage_error(
+            f"mirror: one of {source} and {target} is inside the other"
+        )
     try:
-        held = _lock(target)
+        held = _lock_target(target)
     except OSError as error:
-        return file_tree.refuse(f"mirror: {error.filename or place.state_dir()}: {describe(error)}")
+        return file_tree.print_usage_error(
+            f"mirror: {error.filename or place.state_dir()}: {error_text(error)}"
+        )
     if held is None:
         print(f"mirror: another mirror to {target} is running", file=sys.stderr)
         return BUSY
     cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     try:
-        return Mirror(source, target, cache, bool(found["quiet"])).run()
-    except NoRoom as error:
+        return MirrorRun(source, target, cache, bool(found["quiet"])).copy_tree()
+    except NoRoomError as error:
         print(f"mirror: {error}", file=sys.stderr)
         return NO_ROOM
     except OSError as error:
-        return file_tree.refuse(f"mirror: {error.filename or target}: {describe(error)}")
+        return file_tree.print_usage_error(
+            f"mirror: {error.filename or target}: {error_text(error)}"
+        )
     finally:
         cache.close()
         held.release()
 
 
-def _lock(target: str) -> files.Lock | None:
+def _lock_target(target: str) -> files.FileLock | None:
     import zlib
 
-    ownership.take(place.state_dir())
+    ownership.ensure_private_folder(place.state_dir())
     name = f"mirror-{zlib.crc32(os.fsencode(target)):08x}.lock"
-    held = files.Lock(os.path.join(place.state_dir(), name))
+    held = files.FileLock(os.path.join(place.state_dir(), name))
     if held.acquire():
         return held
     return None
 
 
-class Mirror:
+class MirrorRun:
     """One mirror run.
 
     Args:
@@ -231,35 +239,37 @@ class Mirror:
         self._left_out = left_out
         self._counts = {"verified": 0, "copied": 0, "same": 0, "failed": 0, "bytes": 0}
 
-    def run(self) -> int:
+    def copy_tree(self) -> int:
         """Copy everything; returns the exit status.
 
         Raises:
             NoRoom: before writing if predictable, otherwise when the disk is full.
             OSError: when source or target cannot be used at all.
         """
-        self._foresee()
+        self._check_room()
         os.makedirs(self._target, exist_ok=True)
         clear_part(os.fsencode(self._target))
-        for entry in file_tree.walk(self._source, self._left_out):
+        for entry in file_tree.walk_tree(self._source, self._left_out):
             try:
-                row = self._one(entry)
+                row = self._copy_entry(entry)
             except OSError as error:
                 if error.errno in FULL:
-                    self._tell({"path": entry.path, "status": "failed", "error": describe(error)})
-                    raise NoRoom(self._full(entry)) from error
-                row = {"status": "failed", "error": describe(error)}
+                    self._count_and_print(
+                        {"path": entry.path, "status": "failed", "error": error_text(error)}
+                    )
+                    raise NoRoomError(self._disk_full_text(entry)) from error
+                row = {"status": "failed", "error": error_text(error)}
             if row is not None:
-                self._tell(dict(row, path=entry.path))
+                self._count_and_print(dict(row, path=entry.path))
         ok = not self._counts["failed"]
-        self._print(
+        self._print_row(
             dict({"end": True, "ok": ok}, **self._counts, source=self._source, target=self._target)
         )
         if ok:
             return 0
         return FAILED
 
-    def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
+    def _copy_entry(self, entry: file_tree.TreeEntry) -> dict[str, Any] | None:
         place_of = os.path.join(os.fsencode(self._target), entry.path)
         if entry.kind == file_tree.FOLDER:
             os.makedirs(place_of, exist_ok=True)
@@ -277,10 +287,10 @@ class Mirror:
         text = f"is {entry.text}: refused" if entry.kind == file_tree.SPECIAL else entry.text
         return {"status": "failed", "error": text}
 
-    def _foresee(self) -> None:
+    def _check_room(self) -> None:
         """Refuse before writing if the data cannot fit: a partial copy only fills the disk."""
         needed, inodes, largest = 0, 0, 0
-        for entry in file_tree.walk(self._source, self._left_out):
+        for entry in file_tree.walk_tree(self._source, self._left_out):
             if entry.stat is None or entry.kind not in (
                 file_tree.FILE,
                 file_tree.FOLDER,
@@ -296,14 +306,14 @@ class Mirror:
             if entry.kind == file_tree.FILE and there.st_size != entry.stat.st_size:
                 needed += max(0, entry.stat.st_size - there.st_size)
                 largest = max(largest, min(entry.stat.st_size, there.st_size))
-        self._compare(needed + largest, inodes)
+        self._compare_with_free_space(needed + largest, inodes)
 
-    def _compare(self, needed: int, inodes: int) -> None:
-        where, error = disk_budget.ask_room(self._target)
+    def _compare_with_free_space(self, needed: int, inodes: int) -> None:
+        where, error = disk_budget.measure_free_space(self._target)
         if where is None:
             raise OSError(errno.EIO, error or "does not answer", self._target)
         if needed > where.free_bytes:
-            raise NoRoom(
+            raise NoRoomError(
                 "no space on %s: %s (%d bytes) needed, %s (%d bytes) free"
                 % (
                     where.mount,
@@ -314,28 +324,28 @@ class Mirror:
                 )
             )
         if where.free_inodes is not None and inodes > where.free_inodes:
-            raise NoRoom(
+            raise NoRoomError(
                 "no inodes on %s: %d needed, %d free" % (where.mount, inodes, where.free_inodes)
             )
 
-    def _full(self, entry: file_tree.Entry) -> str:
+    def _disk_full_text(self, entry: file_tree.TreeEntry) -> str:
         """Return the error text for a disk that became full at a file."""
         needed = entry.stat.st_size if entry.stat is not None else 0
-        where, _ = disk_budget.ask_room(self._target)
+        where, _ = disk_budget.measure_free_space(self._target)
         free = (
             "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
         )
         name = entry.path.decode("utf-8", "backslashreplace")
         return "no space for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
 
-    def _tell(self, row: dict[str, Any]) -> None:
+    def _count_and_print(self, row: dict[str, Any]) -> None:
         status = row["status"]
         self._counts[status] += 1
         if status != "failed":
             self._counts["verified"] += 1
             self._counts["bytes"] += row.get("size", 0)
         if status == "failed" or not self._quiet:
-            self._print(dict(file_tree.named(row.pop("path")), **row))
+            self._print_row(dict(file_tree.name_fields(row.pop("path")), **row))
 
-    def _print(self, row: dict[str, Any]) -> None:
-        jsonline.say(row)
+    def _print_row(self, row: dict[str, Any]) -> None:
+        jsonline.print_frame(row)

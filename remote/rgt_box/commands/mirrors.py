@@ -60,9 +60,9 @@ def main(argv: list[str]) -> int:
     told = {} if argv[0] == "show" else jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
     try:
         if argv[0] == "tell":
-            env = queue_file.environment(_dict(told.get("env")))
+            env = queue_file.environment(_dict_or_empty(told.get("env")))
             queue_file.remember_platform(
-                place.state_dir(), env, cell_command.hooks(told.get("hooks"))
+                place.state_dir(), env, cell_command.valid_hooks(told.get("hooks"))
             )
         elif argv[0] != "show":
             kinds = [kind for kind in told.get("for") or () if kind in KINDS]
@@ -72,34 +72,36 @@ def main(argv: list[str]) -> int:
                     file=sys.stderr,
                 )
                 return 2
-            turn(argv[0] == "on", kinds, told)
+            switch_kinds(argv[0] == "on", kinds, told)
     except OSError as error:
         problems.append(f"{error.filename or place.state_dir()}: {error.strerror or error}")
-    sys.stdout.buffer.write(b"\n" + jsonline.line(dict(state(), problems=problems)))
+    sys.stdout.buffer.write(
+        b"\n" + jsonline.encode_line(dict(current_settings(), problems=problems))
+    )
     if problems:
         return 1
     return 0
 
 
-def turn(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
+def switch_kinds(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
     """Turn some kinds on or off, for cells and for login shells.
 
     Raises:
         OSError: a file cannot be written.
     """
     folder = place.state_dir()
-    ownership.take(folder)
-    given = _dict(told.get("env"))
+    ownership.ensure_private_folder(folder)
+    given = _dict_or_empty(told.get("env"))
     env = {kind: queue_file.environment(given.get(kind) or {}) for kind in kinds}
     names = {name for kind in kinds for name in env[kind]} | ({cell_command.PROXY} & set(kinds))
-    login = _dict(_settings().get("login"))
-    off = set(queue_file.turned_off(folder))
+    login = _dict_or_empty(_read_settings().get("login"))
+    off = set(queue_file.names_turned_off(folder))
     if on:
-        hooks = cell_command.hooks(told.get("hooks"))
+        hooks = cell_command.valid_hooks(told.get("hooks"))
         merged = dict(queue_file.platform_environment(folder))
         for kind in kinds:
             merged.update(env[kind])
-            login[kind] = _lines(env[kind], hooks if kind == cell_command.PROXY else {})
+            login[kind] = _login_lines(env[kind], hooks if kind == cell_command.PROXY else {})
         queue_file.remember_platform(folder, merged, {**queue_file.platform_hooks(folder), **hooks})
         off -= names
     else:
@@ -110,17 +112,20 @@ def turn(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
     files.write_json(os.path.join(folder, queue_file.OFF), {"off": sorted(off), "login": login})
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _dict_or_empty(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     return {}
 
 
-def _lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
-    found = [f"export {name}={cell_command.quoted(value)}" for name, value in sorted(env.items())]
+def _login_lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
+    found = [
+        f"export {name}={cell_command.quote_for_shell(value)}"
+        for name, value in sorted(env.items())
+    ]
     if cell_command.PROXY in hooks:
         found.append(hooks[cell_command.PROXY])
-        near = ",".join(cell_command.near_hosts([], hooks, {}))
+        near = ",".join(cell_command.no_proxy_hosts([], hooks, {}))
         found.append(
             f'if [ -n "$http_proxy$https_proxy" ]; then export no_proxy="${{no_proxy:+$no_proxy,}}{near}"; '
             'export NO_PROXY="$no_proxy"; fi'
@@ -128,7 +133,7 @@ def _lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
     return found
 
 
-def _settings() -> dict[str, Any]:
+def _read_settings() -> dict[str, Any]:
     return files.read_json(os.path.join(place.state_dir(), queue_file.OFF), 1 << 20) or {}
 
 
@@ -142,28 +147,28 @@ def _write_login(login: dict[str, list[str]]) -> None:
     path = own_file()
     if not login:
         for name in (*START_UP, OTHERWISE):
-            _rewrite(os.path.join(os.path.expanduser("~"), name), take_out)
-        files.unlink(path)
+            _rewrite_file(os.path.join(os.path.expanduser("~"), name), remove_block)
+        files.unlink_if_exists(path)
         return
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     rows = ["# Written by rgt mirrors; it rewrites this file. Undo it with: rgt mirrors BOX --off"]
     for kind, lines in sorted(login.items()):
         rows += ["# " + kind, *lines]
-    files.replace(path, "\n".join([*rows, ""]).encode("utf-8", "replace"), sync=True)
+    files.replace_file(path, "\n".join([*rows, ""]).encode("utf-8", "replace"), sync=True)
     home = os.path.expanduser("~")
     there = [name for name in START_UP if os.path.isfile(os.path.join(home, name))] or [OTHERWISE]
     for name in there:
-        _rewrite(os.path.join(home, name), lambda data: put_in(data, path))
+        _rewrite_file(os.path.join(home, name), lambda data: add_block(data, path))
 
 
-def put_in(data: bytes | None, path: str) -> bytes | None:
+def add_block(data: bytes | None, path: str) -> bytes | None:
     """Return a start-up file with the block appended; unchanged if it has one.
 
     `data` is None if the file does not exist.
     """
     if data is not None and _BLOCK.search(data):
         return data
-    word = cell_command.quoted(path)
+    word = cell_command.quote_for_shell(path)
     body = (f"if [ -r {word} ]; then . {word}; fi").encode("utf-8", "surrogateescape")
     joined = data is not None and data != b"" and not data.endswith(b"\n")
     if data is None:
@@ -185,7 +190,7 @@ def put_in(data: bytes | None, path: str) -> bytes | None:
     )
 
 
-def take_out(data: bytes | None) -> bytes | None:
+def remove_block(data: bytes | None) -> bytes | None:
     """Return a start-up file without the block; None if it is missing or rgt created it."""
     found = None if data is None else _BLOCK.search(data)
     if data is None or found is None:
@@ -198,7 +203,7 @@ def take_out(data: bytes | None) -> bytes | None:
     return left
 
 
-def _rewrite(path: str, change: Any) -> None:
+def _rewrite_file(path: str, change: Any) -> None:
     """Replace a file atomically, keeping its permissions; leave it alone if unchanged."""
     real = os.path.realpath(path)
     try:
@@ -209,34 +214,34 @@ def _rewrite(path: str, change: Any) -> None:
         raise OSError(22, "no start-up file that rgt would change", path)
     if seen is not None and seen.st_uid != os.geteuid():
         raise OSError(1, f"it belongs to {ownership.user_name(seen.st_uid)}", path)
-    data = None if seen is None else files.read(real, MOST)
+    data = None if seen is None else files.read_file(real, MOST)
     if seen is not None and data is None:
         raise OSError(5, "it cannot be read", path)
     after = change(data)
     if after == data:
         return
     if after is None:
-        files.unlink(real)
+        files.unlink_if_exists(real)
     else:
         mode = 0o644 if seen is None else stat.S_IMODE(seen.st_mode)
-        files.replace(real, after, sync=True, mode=mode)
+        files.replace_file(real, after, sync=True, mode=mode)
         os.chmod(real, mode)
 
 
-def state() -> dict[str, Any]:
+def current_settings() -> dict[str, Any]:
     """Return the current settings."""
     folder, home = place.state_dir(), os.path.expanduser("~")
-    login = _dict(_settings().get("login"))
+    login = _dict_or_empty(_read_settings().get("login"))
     sourced = []
     for name in (*START_UP, OTHERWISE):
-        data = files.read(os.path.join(home, name), MOST)
+        data = files.read_file(os.path.join(home, name), MOST)
         if data is not None and _BLOCK.search(data):
             sourced.append(os.path.join(home, name))
     return {
         "jobs": {
             "env": queue_file.platform_environment(folder),
             "hooks": queue_file.platform_hooks(folder),
-            "off": queue_file.turned_off(folder),
+            "off": queue_file.names_turned_off(folder),
         },
         "login": {
             "file": own_file() if os.path.exists(own_file()) else None,

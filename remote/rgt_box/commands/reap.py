@@ -15,7 +15,7 @@ from rgt_box.sampling.gpu import (
     GpuSampler,
     describe_user,
     device_prefix,
-    holders,
+    find_card_holders,
     in_initial_namespace,
     is_onlooker,
     map_pids,
@@ -51,7 +51,7 @@ def end_process(pid: int, start: int) -> str | None:
                 return None
             except PermissionError:
                 return "it belongs to another user"
-            if _await(fd, pid, start, patience):
+            if _wait_for_exit(fd, pid, start, patience):
                 return None
         return "it does not end: it hangs in the kernel; only a restart of the machine or container helps"
     finally:
@@ -80,7 +80,7 @@ def send_to_process(fd: int | None, pid: int, number: int) -> None:
         sender(fd, number)
 
 
-def _await(fd: int | None, pid: int, start: int, patience: float) -> bool:
+def _wait_for_exit(fd: int | None, pid: int, start: int, patience: float) -> bool:
     """Wait for the exit; a zombie counts as exited, because it holds no memory."""
     if fd is not None:
         return bool(select.select([fd], [], [], patience)[0])
@@ -122,19 +122,22 @@ def main(argv: list[str]) -> int:
     except (re.error, ValueError) as problem:
         print(f"{problem} (see --help)", file=sys.stderr)
         return UNKNOWN
-    gpus, why = GpuSampler(None, place.state_dir()).raw(WAIT)
-    holders = survey(gpus, pattern, processes.LiveCells(found["job"]).read())
-    report: dict[str, Any] = {"at": round(time.time(), 3), "why": why or doubt(gpus, holders)}
+    gpus, why = GpuSampler(None, place.state_dir()).read_raw(WAIT)
+    holders = list_gpu_holders(gpus, pattern, processes.LiveCells(found["job"]).read())
+    report: dict[str, Any] = {
+        "at": round(time.time(), 3),
+        "why": why or why_orphans_unknown(gpus, holders),
+    }
     report.update(holders=holders, ended=[], refused=[])
     for pid, start in named:
-        refusal = refuse(holders, pid, start, found["unverified"]) or end_process(pid, start)
+        refusal = why_not_end(holders, pid, start, found["unverified"]) or end_process(pid, start)
         name = "%d:%d" % (pid, start)
         if refusal:
             report["refused"].append({"kill": name, "why": refusal})
         else:
             report["ended"].append(name)
-    jsonline.say(report)
-    return status(report)
+    jsonline.print_frame(report)
+    return exit_status(report)
 
 
 def parse_process(option: str, text: str) -> tuple[int, int]:
@@ -149,7 +152,7 @@ def parse_process(option: str, text: str) -> tuple[int, int]:
     return int(pid), int(start)
 
 
-def survey(
+def list_gpu_holders(
     gpus: list[dict[str, Any]], pattern: re.Pattern[str], cells: dict[int, str]
 ) -> list[dict[str, Any]]:
     """Return every process that has a GPU open, with its details.
@@ -166,17 +169,17 @@ def survey(
     listed = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
     boot = procstat.boot_time()
     found = []
-    for pid, cards in sorted(holders(start).items()):
+    for pid, cards in sorted(find_card_holders(start).items()):
         who = describe_user(pid, boot)
-        words = procstat.cmdline(pid)
+        words = procstat.read_cmdline(pid)
         if who is None or is_onlooker(words):
             continue
         ticks = procstat.start_ticks(pid)
         who.update(
             kill="%d:%d" % (pid, ticks or 0),
             cards=sorted(cards),
-            rss=procstat.resident(pid),
-            run=cells.get(processes.session_of(pid) or 0),
+            rss=procstat.resident_bytes(pid),
+            run=cells.get(processes.read_session(pid) or 0),
             training=is_training(words, pattern),
             orphan=(pid not in listed) if comparable else None,
         )
@@ -184,7 +187,7 @@ def survey(
     return found
 
 
-def doubt(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | None:
+def why_orphans_unknown(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | None:
     """Return why orphans cannot be identified; None if they can."""
     if not gpus:
         return "no NVIDIA driver answers"
@@ -193,7 +196,9 @@ def doubt(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | No
     return None
 
 
-def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool) -> str | None:
+def why_not_end(
+    holders: list[dict[str, Any]], pid: int, start: int, unverified: bool
+) -> str | None:
     """Return why a process must not be ended; None if it may be."""
     holder = next((holder for holder in holders if holder["pid"] == pid), None)
     if pid in (1, os.getpid(), os.getppid()) or holder is None:
@@ -209,7 +214,7 @@ def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool
     return None
 
 
-def status(report: dict[str, Any]) -> int:
+def exit_status(report: dict[str, Any]) -> int:
     """Return the exit status of a report."""
     ended = set(report["ended"])
     left = [holder for holder in report["holders"] if holder["kill"] not in ended]

@@ -6,11 +6,11 @@ import os
 import sys
 
 from rgt_box import files, jsonline, options
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget, queue_state
-from rgt_box.queue.durable_copy import MANIFEST, Listing, read_manifest
-from rgt_box.queue.queue_file import Job, Line
+from rgt_box.queue.durable_copy import MANIFEST, ExpectedFiles, read_manifest
+from rgt_box.queue.queue_file import Job, QueueLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CHECKPOINT = "manifest.json"
 
 
-def read_listing(folder: str, paths: list[bytes]) -> Listing:
+def read_listing(folder: str, paths: list[bytes]) -> ExpectedFiles:
     """Return the expected files of `folder`, from its manifest or its checkpoints' manifests.
 
     Args:
@@ -28,7 +28,7 @@ def read_listing(folder: str, paths: list[bytes]) -> Listing:
     """
     if MANIFEST.encode() in paths:
         return read_manifest(folder)
-    listing = Listing()
+    listing = ExpectedFiles()
     suffix = CHECKPOINT.encode()
     for path in paths:
         if path == suffix or path.endswith(b"/" + suffix):
@@ -36,7 +36,7 @@ def read_listing(folder: str, paths: list[bytes]) -> Listing:
     return listing
 
 
-def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:
+def _read_checkpoint(folder: str, path: bytes, listing: ExpectedFiles) -> None:
     content = files.read_json(os.path.join(folder, os.fsdecode(path))) or {}
     listed = content.get("files")
     if not isinstance(listed, dict):
@@ -54,7 +54,7 @@ def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:
     base = path[: -len(CHECKPOINT)]
     for name, facts in listed.items():
         known = facts if isinstance(facts, dict) else {}
-        listing.add(
+        listing.add_file(
             base + os.fsencode(name), known.get("size"), known.get("sha256"), os.fsdecode(path)
         )
 
@@ -71,7 +71,7 @@ OK, MISSING, ZERO, DAMAGED, UNPROVEN, UNREADABLE = (
 )  # fmt: skip
 
 
-def prove(folder: str, keep: list[str]) -> dict[str, Any]:
+def verify_copy(folder: str, keep: list[str]) -> dict[str, Any]:
     """Return ``status``, ``reason``, ``files``, ``bytes`` and the affected ``paths``.
 
     Args:
@@ -80,10 +80,11 @@ def prove(folder: str, keep: list[str]) -> dict[str, Any]:
     """
     try:
         entries = [
-            (entry.path, entry.kind, entry.stat, entry.text) for entry in file_tree.walk(folder)
+            (entry.path, entry.kind, entry.stat, entry.text)
+            for entry in file_tree.walk_tree(folder)
         ]
     except OSError as error:
-        return _say(UNREADABLE, describe(error), [])
+        return _verdict(UNREADABLE, error_text(error), [])
     sizes = {
         path: stat.st_size
         for path, kind, stat, _ in entries
@@ -92,9 +93,9 @@ def prove(folder: str, keep: list[str]) -> dict[str, Any]:
     broken = [path for path, kind, _, _ in entries if kind == file_tree.ERROR]
     facts = {"files": len(sizes), "bytes": sum(sizes.values())}
     if broken:
-        return dict(_say(UNREADABLE, entries[0][3] or "cannot be listed", broken), **facts)
+        return dict(_verdict(UNREADABLE, entries[0][3] or "cannot be listed", broken), **facts)
     if not set(sizes) - {MANIFEST.encode()}:
-        return dict(_say(MISSING, "the durable directory is empty", []), **facts)
+        return dict(_verdict(MISSING, "the durable directory is empty", []), **facts)
     listed = read_listing(folder, sorted(sizes))
     kept = {os.fsencode(path) for path in keep}
     empty = [
@@ -103,40 +104,46 @@ def prove(folder: str, keep: list[str]) -> dict[str, Any]:
         if not size and (path in kept or listed.entries.get(path, (1, ""))[0])
     ]
     if empty:
-        return dict(_say(ZERO, "%d empty" % len(empty), empty), **facts)
+        return dict(_verdict(ZERO, "%d empty" % len(empty), empty), **facts)
     if listed.problem:
-        return dict(_say(DAMAGED, listed.problem, []), **facts)
+        return dict(_verdict(DAMAGED, listed.problem, []), **facts)
     if not listed.found:
-        return dict(_say(UNPROVEN, "no manifest says what it should hold", []), **facts)
-    return dict(_compare(folder, sizes, listed), **facts)
+        return dict(_verdict(UNPROVEN, "no manifest says what it should hold", []), **facts)
+    return dict(_compare_with_listing(folder, sizes, listed), **facts)
 
 
-def _compare(folder: str, sizes: dict[bytes, int], listed: Listing) -> dict[str, Any]:
+def _compare_with_listing(
+    folder: str, sizes: dict[bytes, int], listed: ExpectedFiles
+) -> dict[str, Any]:
     gone = [path for path in listed.entries if path not in sizes]
     if gone:
-        return _say(DAMAGED, "%d of %d files are missing" % (len(gone), len(listed.entries)), gone)
+        return _verdict(
+            DAMAGED, "%d of %d files are missing" % (len(gone), len(listed.entries)), gone
+        )
     altered = []
     for path, (size, digest) in sorted(listed.entries.items()):
         try:
             same = (
                 sizes[path] == size
-                and hashing.of_path(os.path.join(os.fsencode(folder), path)) == digest
+                and hashing.hash_path(os.path.join(os.fsencode(folder), path)) == digest
             )
         except OSError as error:
-            return _say(UNREADABLE, describe(error), [path])
+            return _verdict(UNREADABLE, error_text(error), [path])
         if not same:
             altered.append(path)
     if altered:
-        return _say(DAMAGED, "%d of %d files differ" % (len(altered), len(listed.entries)), altered)
-    return dict(_say(OK, None, []), verified=len(listed.entries))
+        return _verdict(
+            DAMAGED, "%d of %d files differ" % (len(altered), len(listed.entries)), altered
+        )
+    return dict(_verdict(OK, None, []), verified=len(listed.entries))
 
 
-def _say(status: str, reason: str | None, paths: list[bytes]) -> dict[str, Any]:
+def _verdict(status: str, reason: str | None, paths: list[bytes]) -> dict[str, Any]:
     found: dict[str, Any] = {"status": status}
     if reason:
         found["reason"] = reason
     if paths:
-        found["paths"] = [file_tree.named(path) for path in sorted(paths)[:SHOWN]]
+        found["paths"] = [file_tree.name_fields(path) for path in sorted(paths)[:SHOWN]]
     return found
 
 
@@ -175,7 +182,7 @@ def main(argv: list[str]) -> int:
         print("--job DIR is missing (see --help)", file=sys.stderr)
         return 2
     report = reconcile([Job(folder) for folder in found["job"]], found["durable"])
-    jsonline.say(report)
+    jsonline.print_frame(report)
     bad = [status for status in report["counts"] if status != OK]
     if set(bad) - set(UNKNOWN):
         return 1
@@ -195,46 +202,48 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
     cells: list[dict[str, Any]] = []
     owners: dict[str, dict[str, Any]] = {}
     for job in jobs:
-        lines, _ = job.roster()
+        lines, _ = job.read_all_lines()
         if not lines:
             problems.append(f"{job.path('queue.txt')}: has no cells or cannot be read")
         problem = _unreachable(job, lines, durable)
         if problem:
             problems.append(problem)
-        state = queue_state.by_name(queue_state.load_state(job))
+        state = queue_state.cells_by_name(queue_state.load_state(job))
         for line in lines:
-            cell = _cell(job, line, state, target(job, line.name, durable), problem)
+            cell = _reconcile_cell(job, line, state, copy_folder(job, line.name, durable), problem)
             cells.append(cell)
             if line.twin is None and cell["durable"]:
-                _claim(cell, owners)
+                _claim_copy_folder(cell, owners)
     counts: dict[str, int] = {}
     for cell in cells:
         counts[cell["status"]] = counts.get(cell["status"], 0) + 1
     whole = not problems and bool(cells) and set(counts) == {OK}
     return {
-        "ok": whole, "counts": counts, "cells": cells, "extra": extra(owners), "problems": problems,
+        "ok": whole, "counts": counts, "cells": cells, "extra": list_unowned_entries(owners), "problems": problems,
     }  # fmt: skip
 
 
-def target(job: Job, name: str, durable: str | None) -> str | None:
+def copy_folder(job: Job, name: str, durable: str | None) -> str | None:
     """Return where the copy of a cell should be."""
     if durable is None:
-        return job.durable(name)
+        return job.durable_folder(name)
     folder = os.path.abspath(os.path.expanduser(durable))
     if "{name}" in folder:
         return folder.replace("{name}", name)
     return os.path.join(folder, name)
 
 
-def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None:
+def _unreachable(job: Job, lines: list[QueueLine], durable: str | None) -> str | None:
     """Return why a job's copies cannot be checked, instead of reporting them as missing."""
     if not lines:
         return None
-    first = target(job, lines[0].name, durable)
+    first = copy_folder(job, lines[0].name, durable)
     if first is None:
-        return f"{job.source.where('durable')}: names no durable directory; give --durable DIR"
+        return (
+            f"{job.source.line_of_key('durable')}: names no durable directory; give --durable DIR"
+        )
     base = os.path.dirname(first)
-    _, error = disk_budget.ask_room(base)
+    _, error = disk_budget.measure_free_space(base)
     if error:
         return f"{base}: {error}"
     known = queue_state.load_state(job)["cells"]
@@ -244,8 +253,12 @@ def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None
     return None
 
 
-def _cell(
-    job: Job, line: Line, known: dict[str, dict[str, Any]], folder: str | None, problem: str | None
+def _reconcile_cell(
+    job: Job,
+    line: QueueLine,
+    known: dict[str, dict[str, Any]],
+    folder: str | None,
+    problem: str | None,
 ) -> dict[str, Any]:
     state = known.get(line.name)
     cell: dict[str, Any] = {
@@ -264,14 +277,14 @@ def _cell(
     if problem or folder is None:
         return dict(cell, status=UNREADABLE, reason=problem or "no durable directory")
     if not os.path.lexists(folder):
-        return dict(cell, **_absent(state, bool(known)))
-    found = prove(folder, [str(path) for path in job.settings["keep"]])
+        return dict(cell, **_missing_copy_status(state, bool(known)))
+    found = verify_copy(folder, [str(path) for path in job.settings["keep"]])
     if found["status"] == OK and state is not None and state.get("state") != "done":
         found.update(status="not-done", reason=f"the queue state is {state.get('state')}")
     return dict(cell, **found)
 
 
-def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
+def _missing_copy_status(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
     """Return the status of a missing copy: lost, or never produced."""
     if any_known and (state is None or not state.get("attempts")):
         return {"status": "never-ran", "reason": "it was never attempted"}
@@ -284,7 +297,7 @@ def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
     return {"status": MISSING, "reason": f"no copy; the queue state is {state['state']}{reason}"}
 
 
-def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
+def _claim_copy_folder(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
     """Mark both cells as duplicates if another cell already uses this directory."""
     other = owners.setdefault(os.path.realpath(cell["durable"]), cell)
     if other is not cell:
@@ -295,7 +308,7 @@ def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
             )
 
 
-def extra(owners: dict[str, dict[str, Any]]) -> list[str]:
+def list_unowned_entries(owners: dict[str, dict[str, Any]]) -> list[str]:
     """Return up to 100 entries next to the copies that belong to no cell.
 
     Partial copies are included.

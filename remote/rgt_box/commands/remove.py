@@ -1,4 +1,4 @@
-"""The ``remove`` verb: removes rgt or old agents from this box; never jobs, results or checkpoints.
+"""The ``remove_item`` verb: removes rgt or old agents from this box; never jobs, results or checkpoints.
 
 It first looks for anything that still refers to rgt's files: processes, Slurm jobs, Pods, cron and
 batch scripts.
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, NamedTuple
 
-    class Namer(NamedTuple):
+    class FileReference(NamedTuple):
         """A reference to a file."""
 
         file: str
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Namer = namedtuple("Namer", "file who verb pid", defaults=(0,))
+    FileReference = namedtuple("FileReference", "file who verb pid", defaults=(0,))
 
 
 SECONDS = 10.0
@@ -49,9 +49,9 @@ UNCONFIGURED = "configuration source"
 """Part of the error of Slurm clients that were never configured."""
 
 
-def look_for_namers(
+def find_references(
     paths: list[str], jobs: list[str], texts: tuple[str, ...] = ()
-) -> tuple[list[Namer], list[str]]:
+) -> tuple[list[FileReference], list[str]]:
     """Return what refers to these files, and what could not be checked.
 
     Args:
@@ -67,19 +67,21 @@ def look_for_namers(
     for job in jobs:
         found += _batch_script(job, names)
     if background.which("squeue"):
-        found += _slurm(names, doubts)
+        found += _slurm_references(names, doubts)
     if background.which("kubectl") and _has_cluster():
-        text = _ask(["kubectl", "get", "jobs,pods", "-o", "json", "--request-timeout=5s"])
+        text = _try_program(["kubectl", "get", "jobs,pods", "-o", "json", "--request-timeout=5s"])
         if text is None:
             doubts.append(
                 "kubectl is installed, but Kubernetes does not list the commands of its Pods"
             )
         found += [
-            Namer(name, "a Kubernetes Job or Pod", "pod") for name in names if name in (text or "")
+            FileReference(name, "a Kubernetes Job or Pod", "pod")
+            for name in names
+            if name in (text or "")
         ]
     if background.which("crontab"):
-        text = _ask(["crontab", "-l"]) or ""  # it also fails if there is no crontab
-        found += [Namer(name, "the crontab", "") for name in names if name in text]
+        text = _try_program(["crontab", "-l"]) or ""  # it also fails if there is no crontab
+        found += [FileReference(name, "the crontab", "") for name in names if name in text]
     return found, doubts
 
 
@@ -89,7 +91,7 @@ def _has_cluster() -> bool:
     return bool(os.environ.get("KUBECONFIG")) or os.path.exists(usual) or os.path.exists(POD)
 
 
-def shared_with(folder: str, own: str) -> str | None:
+def why_maybe_shared(folder: str, own: str) -> str | None:
     """Return why other hosts may execute files of a directory; None if nothing suggests it.
 
     Args:
@@ -97,7 +99,7 @@ def shared_with(folder: str, own: str) -> str | None:
         own: This host's own directory below it.
     """
     table = disks.mount_table()
-    mount, kind = disks.mount_of(disks.resolve(folder, table), table)
+    mount, kind = disks.find_mount(disks.resolve_links(folder, table), table)
     if kind not in disks.LOCAL:
         return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other hosts may share"
     try:
@@ -110,13 +112,13 @@ def shared_with(folder: str, own: str) -> str | None:
     return None
 
 
-def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
-    mine = set(_line(os.getpid()))
+def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[FileReference]:
+    mine = set(_with_ancestors(os.getpid()))
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) in mine:
             continue
         pid = int(entry)
-        words = procstat.cmdline(pid, LONGEST)
+        words = procstat.read_cmdline(pid, LONGEST)
         if _is_landing(words):
             continue
         environment = (procstat.read_bytes("/proc/%d/environ" % pid, LONGEST) or b"").decode(
@@ -124,14 +126,15 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
         )
         for text in texts:
             if any(
-                _says(word, text) for word in (*words, environment, *_in_full(pid, words, text))
+                _names_path(word, text)
+                for word in (*words, environment, *_absolute_arguments(pid, words, text))
             ):
-                yield Namer(text, "process %d" % pid, "", pid)
+                yield FileReference(text, "process %d" % pid, "", pid)
         for path in paths:
             name = os.path.basename(path)
             verb = ""
             for at, word in enumerate(words):
-                if word.endswith(name) and _means(
+                if word.endswith(name) and _is_same_file(
                     pid, word, path
                 ):  # otherwise a shell only mentions it
                     verb = words[at + 1] if at + 1 < len(words) else ""
@@ -139,9 +142,11 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[Namer]:
             else:
                 text = " ".join(words) + " " + environment
                 tokens = re.findall(rf"[^\s'\"=:]*{re.escape(name)}", text) if name in text else []
-                if not any(_means(pid, token, path) for token in tokens):
+                if not any(_is_same_file(pid, token, path) for token in tokens):
                     continue
-            yield Namer(name, "process %d%s" % (pid, f" ({verb})" if verb else ""), verb, pid)
+            yield FileReference(
+                name, "process %d%s" % (pid, f" ({verb})" if verb else ""), verb, pid
+            )
 
 
 def _is_landing(words: list[str]) -> bool:
@@ -157,12 +162,12 @@ def _is_landing(words: list[str]) -> bool:
     )
 
 
-def _says(said: str, text: str) -> bool:
+def _names_path(said: str, text: str) -> bool:
     """Return whether an absolute path, or a path below it, occurs in a text."""
     return text in said and re.search(rf"{re.escape(text)}(?![\w.\-])", said) is not None
 
 
-def _in_full(pid: int, words: list[str], text: str) -> list[str]:
+def _absolute_arguments(pid: int, words: list[str], text: str) -> list[str]:
     """Return arguments that may be relative paths to `text`, as absolute paths."""
     near = [word for word in words if os.path.basename(text) in word and not word.startswith("/")]
     try:
@@ -173,7 +178,7 @@ def _in_full(pid: int, words: list[str], text: str) -> list[str]:
         return []
 
 
-def _means(pid: int, text: str, path: str) -> bool:
+def _is_same_file(pid: int, text: str, path: str) -> bool:
     """Return whether a path used by a process is this file, not the same version elsewhere."""
     seen = "/proc/%d/root%s" if text.startswith("/") else "/proc/%d/cwd/%s"
     try:
@@ -195,7 +200,7 @@ def _means(pid: int, text: str, path: str) -> bool:
             return False
 
 
-def _line(pid: int) -> Iterator[int]:
+def _with_ancestors(pid: int) -> Iterator[int]:
     """Yield a process and its ancestors: the shell that started it mentions the file too."""
     while pid > 1:
         yield pid
@@ -203,21 +208,23 @@ def _line(pid: int) -> Iterator[int]:
         pid = 0 if stat is None else stat.ppid
 
 
-def _batch_script(job: str, names: list[str]) -> list[Namer]:
+def _batch_script(job: str, names: list[str]) -> list[FileReference]:
     folder = os.path.abspath(os.path.expanduser(job))
     state = files.read_json(os.path.join(folder, "state.json")) or {}
     if state.get("done"):
         return []
     path = os.path.join(folder, detach.SCRIPT)
-    text = (files.read(path, LONGEST) or b"").decode("utf-8", "replace")
+    text = (files.read_file(path, LONGEST) or b"").decode("utf-8", "replace")
     return [
-        Namer(name, f"{path}, whose queue is not finished", "") for name in names if name in text
+        FileReference(name, f"{path}, whose queue is not finished", "")
+        for name in names
+        if name in text
     ]
 
 
-def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
+def _slurm_references(names: list[str], doubts: list[str]) -> Iterator[FileReference]:
     try:
-        status, text, words = detach.ask_slurm(
+        status, text, words = detach.run_slurm_program(
             ["squeue", "-h", "-u", "%d" % os.getuid(), "-o", "%A"], "/"
         )
     except detach.SlurmRefused as error:
@@ -230,16 +237,16 @@ def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
     if len(jobs) > MOST_JOBS:
         doubts.append("you have %d Slurm jobs, too many to check each of them" % len(jobs))
     for job in jobs[:MOST_JOBS]:
-        script = _ask(["scontrol", "write", "batch_script", job, "-"])
+        script = _try_program(["scontrol", "write", "batch_script", job, "-"])
         if script is None:
             doubts.append(f"Slurm does not show the script of job {job}")
             continue
         for name in names:
             if name in script:
-                yield Namer(name, f"Slurm job {job}", "slurm")
+                yield FileReference(name, f"Slurm job {job}", "slurm")
 
 
-def _ask(words: list[str]) -> str | None:
+def _try_program(words: list[str]) -> str | None:
     try:
         return background.try_program(words, SECONDS)
     except TimeoutError:
@@ -282,16 +289,23 @@ def main(argv: list[str]) -> int:
     )
     sys.dont_write_bytecode = True  # otherwise .pyc files would be written again at the end
     state = place.state_dir()
-    packed = list(zipapps([landing.home(), *landing.spares()]))
-    naming, doubts = look_for_namers(packed, found["job"])
-    refused = [] if found["old"] else [*live(naming, found["job"]), *armed(state)]
-    shared = shared_with(landing.home(), state)
-    own = os.path.basename(place.root())
+    packed = list(find_zipapps([landing.agent_home(), *landing.spare_folders()]))
+    naming, doubts = find_references(packed, found["job"])
+    refused = (
+        [] if found["old"] else [*find_live_work(naming, found["job"]), *find_armed_stops(state)]
+    )
+    shared = why_maybe_shared(landing.agent_home(), state)
+    own = os.path.basename(place.code_root())
     # The recorder is stopped first, so its reference does not count.
-    recorder = 0 if found["old"] else recorder_of(state)
-    if not refused and not found["old"] and not found["dry-run"] and not control.stop(state):
+    recorder = 0 if found["old"] else find_recorder_pid(state)
+    if (
+        not refused
+        and not found["old"]
+        and not found["dry-run"]
+        and not control.stop_recorder(state)
+    ):
         refused = ["the recorder of this host did not stop"]
-    rows = [] if found["old"] else [*kept_by_rgt(state, bool(shared)), *others(state)]
+    rows = [] if found["old"] else [*list_rgt_files(state, bool(shared)), *list_other_hosts(state)]
     for path in packed:
         name = os.path.basename(path)
         if not found["old"] or (name.startswith("rgt-box-") and name != own):
@@ -300,39 +314,39 @@ def main(argv: list[str]) -> int:
                 for namer in naming
                 if namer.file == name and not 0 < namer.pid == recorder
             ]
-            in_home = path.startswith(landing.home() + os.sep)
+            in_home = path.startswith(landing.agent_home() + os.sep)
             doubt = ([shared] if shared and in_home else []) + doubts
             why = "; ".join(["in use by " + text for text in who[:3]] or doubt[:1])
             rows.append(
-                row(
+                item_row(
                     path, "the agent" if name.startswith("rgt-box-") else "the trainer", why or None
                 )
             )
             rows += [
-                row(code, "its compiled modules") for code in compiled(path)
+                item_row(code, "its compiled modules") for code in find_compiled_code(path)
             ]  # nothing depends on them
     failed: list[str] = []
     gone = 0
     for item in rows:
-        if refused or found["dry-run"] or item["kept"] or remove(item["path"], failed):
+        if refused or found["dry-run"] or item["kept"] or remove_item(item["path"], failed):
             gone += 0 if item["kept"] or refused else item["bytes"]
-        jsonline.say(item)
+        jsonline.print_frame(item)
     if not refused and not found["dry-run"] and not found["old"]:
-        for folder in folders(state):
-            _rmdir(folder)
-    jsonline.say({"refused": refused, "failed": failed, "bytes": gone})
+        for folder in own_folders_innermost_first(state):
+            _remove_empty_folder(folder)
+    jsonline.print_frame({"refused": refused, "failed": failed, "bytes": gone})
     if refused or failed or any(item["kept"] for item in rows):
         return 1
     return 0
 
 
-def recorder_of(state: str) -> int:
+def find_recorder_pid(state: str) -> int:
     """Return the pid of this host's recorder; 0 if none runs."""
-    found = control.status(state) or {}
+    found = control.live_status(state) or {}
     return int(found.get("pid") or 0)
 
 
-def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
+def find_live_work(naming: list[FileReference], jobs: list[str]) -> Iterator[str]:
     """Yield what prevents removing anything: a running queue, or another rgt that is connected."""
     for job in jobs:
         if queue_state.is_runner_alive(queue_file.Job(job)):
@@ -346,28 +360,28 @@ def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
             yield f"the agent is busy: {namer.who}"
 
 
-def armed(state: str) -> Iterator[str]:
+def find_armed_stops(state: str) -> Iterator[str]:
     """Yield armed stops, which prevent removal.
 
     Without the agent the box would not park itself, and billing would continue.
     """
-    for mode in armed_plan.load(state):
+    for mode in armed_plan.load_plans(state):
         yield f"the box is armed to stop itself ({mode}): disarm it first (rgt autostop BOX --disarm)"
 
 
-def zipapps(places: list[str]) -> Iterator[str]:
+def find_zipapps(places: list[str]) -> Iterator[str]:
     """Yield the agent and trainer files in these directories."""
     for folder in places:
-        for name in _names(folder):
+        for name in _list_names(folder):
             path = os.path.join(folder, name)
             if ZIPAPP.match(name) and _is_own(path, stat.S_ISREG):
                 yield path
 
 
-def compiled(path: str) -> Iterator[str]:
+def find_compiled_code(path: str) -> Iterator[str]:
     """Yield the cached code files of an agent, which avoid compiling it at each start."""
     folder, name = os.path.split(path)
-    for other in _names(folder):
+    for other in _list_names(folder):
         beside = os.path.join(folder, other)
         if (
             other.startswith(name[: -len("pyz")])
@@ -377,7 +391,7 @@ def compiled(path: str) -> Iterator[str]:
             yield beside
 
 
-def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
+def list_rgt_files(state: str, shared: bool) -> Iterator[dict[str, Any]]:
     """Yield the files of the recorder and the verbs: the history as one row, others one row each.
 
     Args:
@@ -385,40 +399,44 @@ def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
         shared: Other hosts may use the same home directory. Files directly in rgt's home, left by
             an older rgt, may then be theirs, as when another recorder still writes there.
     """
-    old = landing.home()
+    old = landing.agent_home()
     theirs = shared or files.is_locked(os.path.join(old, place.LOCK))
     for folder in dict.fromkeys(
-        [*state_files.places(state), *([] if theirs else [old]), *landing.spares()]
+        [*state_files.state_folders(state), *([] if theirs else [old]), *landing.spare_folders()]
     ):
         ring = os.path.join(folder, "ring")
-        if _is_own(ring, stat.S_ISDIR) and _names(ring):
-            yield row(ring, "the history")
-        for name in _names(folder):
+        if _is_own(ring, stat.S_ISDIR) and _list_names(ring):
+            yield item_row(ring, "the history")
+        for name in _list_names(folder):
             path = os.path.join(folder, name)
             if STATE.fullmatch(name) and (
                 _is_own(path, stat.S_ISREG) or _is_own(path, stat.S_ISFIFO)
             ):
-                yield row(path, "its notes")
+                yield item_row(path, "its notes")
 
 
-def others(state: str) -> Iterator[dict[str, Any]]:
+def list_other_hosts(state: str) -> Iterator[dict[str, Any]]:
     """Yield other hosts' histories in this home directory; only those hosts may remove them."""
-    for name in _names(landing.home()):
-        path = os.path.join(landing.home(), name)
+    for name in _list_names(landing.agent_home()):
+        path = os.path.join(landing.agent_home(), name)
         if name.startswith("host-") and path != state and _is_own(path, stat.S_ISDIR):
-            size = row(os.path.join(path, "ring"), "")["bytes"]
-            yield dict(row(path, "the history", f"it belongs to {name[5:]}"), bytes=size)
+            size = item_row(os.path.join(path, "ring"), "")["bytes"]
+            yield dict(item_row(path, "the history", f"it belongs to {name[5:]}"), bytes=size)
 
 
-def folders(state: str) -> list[str]:
+def own_folders_innermost_first(state: str) -> list[str]:
     """Return rgt's directories, innermost first; only empty ones are removed."""
-    found = dict.fromkeys([*state_files.places(state), landing.home(), *landing.spares()])
+    found = dict.fromkeys(
+        [*state_files.state_folders(state), landing.agent_home(), *landing.spare_folders()]
+    )
     return [path for folder in found for path in (os.path.join(folder, "ring"), folder)]
 
 
-def row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
+def item_row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
     """Return the printed row of one item."""
-    paths = [os.path.join(path, name) for name in _names(path) if RING.fullmatch(name)] or [path]
+    paths = [os.path.join(path, name) for name in _list_names(path) if RING.fullmatch(name)] or [
+        path
+    ]
     size = 0
     for one in paths:
         try:
@@ -428,9 +446,9 @@ def row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
     return {"path": path, "bytes": size, "what": what, "kept": kept}
 
 
-def remove(path: str, failed: list[str]) -> bool:
+def remove_item(path: str, failed: list[str]) -> bool:
     """Remove a file, or the segments of a ring; returns False on failure."""
-    inside = [os.path.join(path, name) for name in _names(path) if RING.fullmatch(name)]
+    inside = [os.path.join(path, name) for name in _list_names(path) if RING.fullmatch(name)]
     for one in inside if _is_own(path, stat.S_ISDIR) else [path]:
         try:
             os.unlink(one)
@@ -442,7 +460,7 @@ def remove(path: str, failed: list[str]) -> bool:
     return True
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -458,7 +476,7 @@ def _is_own(path: str, kind: Any) -> bool:
     return bool(kind(there.st_mode)) and there.st_uid == os.geteuid()
 
 
-def _rmdir(folder: str) -> None:
+def _remove_empty_folder(folder: str) -> None:
     try:
         os.rmdir(folder)
     except OSError:

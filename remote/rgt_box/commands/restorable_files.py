@@ -80,7 +80,7 @@ class WorkTree:
         self._blobs: dict[bytes, str] = {}
         self._left = MOST_HASHED
         with contextlib.suppress(OSError):  # full disk: treat no file of the tree as reproducible
-            self._read()
+            self._read_pushed_files()
 
     def is_reproducible(self, path: bytes, seen: os.stat_result) -> bool:
         """Return whether a remote has this file with this content.
@@ -96,34 +96,34 @@ class WorkTree:
         if wanted is None or seen.st_size > min(LONGEST_FILE, self._left):
             return False
         self._left -= seen.st_size
-        data = files.read(os.fsdecode(path), LONGEST_FILE + 1)
+        data = files.read_file(os.fsdecode(path), LONGEST_FILE + 1)
         if data is None:
             return False
         return (
             hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == wanted
         )  # git's blob hash of the content
 
-    def _read(self) -> None:
+    def _read_pushed_files(self) -> None:
         folder = os.path.join(os.fsdecode(self.root), ".git")
-        refs = dict(_refs(folder))
-        remotes = [name for name, url in _remotes(folder) if _ELSEWHERE.match(url)]
+        refs = dict(_read_refs(folder))
+        remotes = [name for name, url in _read_remotes(folder) if _ELSEWHERE.match(url)]
         known = [
             sha
             for ref, sha in refs.items()
             if any(ref.startswith(f"refs/remotes/{one}/") for one in remotes)
         ]
-        head = _head(folder, refs)
+        head = _head_commit(folder, refs)
         git = which("git")
         if head is None or git is None or not known:
             return
         own = [
             sha for ref, sha in refs.items() if not ref.startswith(("refs/remotes/", "refs/tags/"))
         ]
-        own += _heads_of_others(folder)
-        own += _STASHED.findall(_text(folder, "logs", "refs", "stash"))
-        place = own_temporary.make()
+        own += _detached_heads(folder)
+        own += _STASHED.findall(_read_text(folder, "logs", "refs", "stash"))
+        place = own_temporary.make_folder()
         try:
-            ask = _Git(git, place, os.path.join(folder, "objects"))
+            ask = _IsolatedGit(git, place, os.path.join(folder, "objects"))
             new = ask("rev-list", "--max-count=1", head, *own, "--not", *known)
             self.published = new == b""
             if new and ask("rev-list", "--max-count=1", head, "--not", *known) != b"":
@@ -138,7 +138,7 @@ class WorkTree:
                 self._blobs[name] = parts[2].decode("ascii", "replace")
 
 
-class _Git:
+class _IsolatedGit:
     """Runs git on a repository's objects, isolated from its configuration.
 
     Args:
@@ -183,12 +183,12 @@ class _Git:
         return None
 
 
-def _text(*parts: str) -> str:
-    return (files.read(os.path.join(*parts), 16 << 20) or b"").decode("utf-8", "replace")
+def _read_text(*parts: str) -> str:
+    return (files.read_file(os.path.join(*parts), 16 << 20) or b"").decode("utf-8", "replace")
 
 
-def _head(folder: str, refs: dict[str, str]) -> str | None:
-    text = _text(folder, "HEAD").strip()
+def _head_commit(folder: str, refs: dict[str, str]) -> str | None:
+    text = _read_text(folder, "HEAD").strip()
     if text.startswith("ref: "):
         return refs.get(text[5:].strip())
     if _SHA.fullmatch(text):
@@ -196,29 +196,29 @@ def _head(folder: str, refs: dict[str, str]) -> str | None:
     return None
 
 
-def _heads_of_others(folder: str) -> list[str]:
+def _detached_heads(folder: str) -> list[str]:
     """Return the commits at which other work trees have a detached HEAD."""
     found = glob.glob(os.path.join(glob.escape(folder), "worktrees", "*", "HEAD"))
-    heads = (_text(path).strip() for path in found)
+    heads = (_read_text(path).strip() for path in found)
     return [sha for sha in heads if _SHA.fullmatch(sha)]
 
 
-def _refs(folder: str) -> Iterator[tuple[str, str]]:
+def _read_refs(folder: str) -> Iterator[tuple[str, str]]:
     """Yield each ref and its commit, packed refs first, because a loose ref overrides them."""
-    for line in _text(folder, "packed-refs").splitlines():
+    for line in _read_text(folder, "packed-refs").splitlines():
         sha, _, ref = line.partition(" ")
         if _SHA.fullmatch(sha) and ref.startswith("refs/"):
             yield ref, sha
     for at, _, names in os.walk(os.path.join(folder, "refs")):
         for name in names:
-            sha = _text(at, name).strip()
+            sha = _read_text(at, name).strip()
             if _SHA.fullmatch(sha):
                 yield os.path.relpath(os.path.join(at, name), folder), sha
 
 
-def _remotes(folder: str) -> Iterator[tuple[str, str]]:
+def _read_remotes(folder: str) -> Iterator[tuple[str, str]]:
     name = None
-    for line in _text(folder, "config").splitlines():
+    for line in _read_text(folder, "config").splitlines():
         section = _REMOTE.match(line)
         if section or line.lstrip().startswith("["):
             name = section[1] if section else None
@@ -286,17 +286,17 @@ def _at_root(root: str, paths: Iterable[bytes]) -> Iterator[bytes]:
 
 def _system_paths(root: str) -> Iterator[bytes]:
     for name in glob.iglob(os.path.join(glob.escape(root), "var/lib/dpkg/info/*.list")):
-        yield from (files.read(name, MOST_BYTES) or b"").splitlines()
+        yield from (files.read_file(name, MOST_BYTES) or b"").splitlines()
     folder = b""
     for row in (
-        files.read(os.path.join(root, "lib/apk/db/installed"), MOST_BYTES) or b""
+        files.read_file(os.path.join(root, "lib/apk/db/installed"), MOST_BYTES) or b""
     ).splitlines():
         if row.startswith(b"F:"):
             folder = row[2:]
         elif row.startswith(b"R:"):
             yield b"/" + os.path.join(folder, row[2:])
     for name in glob.iglob(os.path.join(glob.escape(root), "var/lib/pacman/local/*/files")):
-        yield from (b"/" + row for row in (files.read(name, MOST_BYTES) or b"").splitlines())
+        yield from (b"/" + row for row in (files.read_file(name, MOST_BYTES) or b"").splitlines())
     for database in {os.path.realpath(os.path.join(root, name)) for name in RPM_FOLDERS}:
         # In a directory without a database, rpm would create one.
         if any(os.path.exists(os.path.join(database, name)) for name in RPM_DATABASES):
@@ -324,7 +324,7 @@ def _rpm_paths(folder: str) -> list[bytes]:
 
 def _python_paths(prefix: bytes) -> Iterator[bytes]:
     for name in glob.iglob(os.path.join(glob.escape(prefix), b"conda-meta", b"*.json")):
-        for path in conda_files(files.read(os.fsdecode(name), MOST_BYTES) or b""):
+        for path in conda_files(files.read_file(os.fsdecode(name), MOST_BYTES) or b""):
             yield os.path.join(prefix, path)
     inside = prefix + b"/"
     for pattern in (b"lib*/python*/*-packages", b""):
@@ -332,7 +332,7 @@ def _python_paths(prefix: bytes) -> Iterator[bytes]:
             os.path.join(glob.escape(prefix), pattern, b"*.dist-info", b"RECORD")
         ):
             packages = os.path.dirname(os.path.dirname(record))
-            for path in record_files(files.read(os.fsdecode(record), MOST_BYTES) or b""):
+            for path in record_files(files.read_file(os.fsdecode(record), MOST_BYTES) or b""):
                 found = os.path.join(packages, path)
                 if b".." in path:
                     found = os.path.normpath(found)

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple, Optional, Pattern
 
-    class Rule(NamedTuple):
+    class ExclusionRule(NamedTuple):
         """Why the files of a directory tree are not results."""
 
         name: str
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
         proved: bool = False
         """It rests on more than the path: a package list, a content hash, a time, or the user."""
 
-    class Rows(NamedTuple):
+    class RuleScope(NamedTuple):
         """Where a rule applies."""
 
-        rule: Rule
+        rule: ExclusionRule
         paths: "tuple[str, ...]" = ()
         """Absolute directories."""
         names: "tuple[str, ...]" = ()
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Rule = namedtuple("Rule", "name hides proved", defaults=(False, False))
-    Rows = namedtuple("Rows", "rule paths names at_home pattern", defaults=((), (), (), None))
+    ExclusionRule = namedtuple("ExclusionRule", "name hides proved", defaults=(False, False))
+    RuleScope = namedtuple(
+        "RuleScope", "rule paths names at_home pattern", defaults=((), (), (), None)
+    )
 
 RESULT = re.compile(
     r".*\.(?:pt|pth|ckpt|safetensors|distcp|gguf|ggml|onnx|h5|hdf5|keras|npz|npy|pkl|pickle|joblib|msgpack|orbax"
@@ -51,36 +53,36 @@ RESULT = re.compile(
 )
 """File names that look like a checkpoint or like measurements of a run."""
 
-LISTED = Rule("packages, by their lists of files", hides=True, proved=True)
-OLDER = Rule("older than the machine", hides=True, proved=True)
-BYTECODE = Rule("compiled Python", hides=True, proved=True)
-DOWNLOADS = Rule("downloads", hides=True, proved=True)
-OWN = Rule("rgt's own", hides=True, proved=True)
-RECORDS = Rule("records of rgt push")
-CLONED = Rule("in git, and on a remote", hides=True, proved=True)
-PUSHED = Rule("pushed by rgt, unchanged", hides=True, proved=True)
-PACKAGES = Rule("node_modules", hides=True)
-UNLISTED = Rule("in package directories, in no package's list")
-SEARCH_PATHS = Rule("search paths of Python", hides=True)
-STANDARD_LIBRARY = Rule("standard library of Python", hides=True)
-ENVIRONMENTS = Rule("Python environments")
-OBJECTS = Rule("objects of git", hides=True)
-CACHES = Rule("caches")
-SETTINGS = Rule("settings of programs")
-SYSTEM = Rule("files that the system writes")
-CONTAINERS = Rule("containers and images of Docker")
-HOME_FILES = Rule("start-up files and histories of shells")
-READ_ONLY = Rule("mounted read-only", proved=True)
+LISTED = ExclusionRule("packages, by their lists of files", hides=True, proved=True)
+OLDER = ExclusionRule("older than the machine", hides=True, proved=True)
+BYTECODE = ExclusionRule("compiled Python", hides=True, proved=True)
+DOWNLOADS = ExclusionRule("downloads", hides=True, proved=True)
+OWN = ExclusionRule("rgt's own", hides=True, proved=True)
+RECORDS = ExclusionRule("records of rgt push")
+CLONED = ExclusionRule("in git, and on a remote", hides=True, proved=True)
+PUSHED = ExclusionRule("pushed by rgt, unchanged", hides=True, proved=True)
+PACKAGES = ExclusionRule("node_modules", hides=True)
+UNLISTED = ExclusionRule("in package directories, in no package's list")
+SEARCH_PATHS = ExclusionRule("search paths of Python", hides=True)
+STANDARD_LIBRARY = ExclusionRule("standard library of Python", hides=True)
+ENVIRONMENTS = ExclusionRule("Python environments")
+OBJECTS = ExclusionRule("objects of git", hides=True)
+CACHES = ExclusionRule("caches")
+SETTINGS = ExclusionRule("settings of programs")
+SYSTEM = ExclusionRule("files that the system writes")
+CONTAINERS = ExclusionRule("containers and images of Docker")
+HOME_FILES = ExclusionRule("start-up files and histories of shells")
+READ_ONLY = ExclusionRule("mounted read-only", proved=True)
 
 TABLE = (
-    Rows(UNLISTED, names=("site-packages", "dist-packages")),
-    Rows(PACKAGES, names=("node_modules",)),
-    Rows(
+    RuleScope(UNLISTED, names=("site-packages", "dist-packages")),
+    RuleScope(PACKAGES, names=("node_modules",)),
+    RuleScope(
         ENVIRONMENTS,
         names=(".pyenv", ".nvm"),
         pattern=re.compile(r"/lib/python\d\.\d+$|/share/uv/(?:python|tools)$"),
     ),
-    Rows(
+    RuleScope(
         DOWNLOADS,
         paths=("/var/cache/apt/archives", "/var/lib/apt/lists"),
         # Stores filled only by their program, with names made from each file's content or origin.
@@ -92,8 +94,8 @@ TABLE = (
             r"|/\.cargo/registry$|/\.rustup/toolchains$|/go/pkg/mod$|/\.m2/repository$|/\.pnpm-store$"
         ),
     ),
-    Rows(OBJECTS, pattern=re.compile(r"/\.git/(?:modules/.*/)?objects$")),
-    Rows(
+    RuleScope(OBJECTS, pattern=re.compile(r"/\.git/(?:modules/.*/)?objects$")),
+    RuleScope(
         CACHES,
         names=(
             "__pycache__", ".cache", ".npm", ".nv", ".triton", ".yarn", ".cargo", ".rustup", ".m2", ".gradle",
@@ -103,15 +105,15 @@ TABLE = (
             r"^(?:/var)?/tmp/(?:torchinductor_|triton|pip-|uv-|npm-)[^/]*$|/wandb/(?:offline-)?run-[^/]+/tmp$"
         ),
     ),
-    Rows(RECORDS, names=(".rgt-push",)),
-    Rows(
+    RuleScope(RECORDS, names=(".rgt-push",)),
+    RuleScope(
         SETTINGS,
         at_home=(
             ".ssh", ".config", ".jupyter", ".ipython", ".vscode-server", ".vscode", ".cursor-server", ".gnupg",
             ".docker", ".pki", ".dbus", ".local", ".oh-my-zsh", ".nano", ".vim", ".emacs.d", ".byobu", ".tmux",
         ),
     ),
-    Rows(
+    RuleScope(
         SYSTEM,
         paths=(
             "/etc", "/run", "/dev", "/snap", "/boot", "/boot/efi", "/lost+found", "/var/cache", "/var/log",
@@ -132,7 +134,7 @@ TABLE = (
             r"^(?:/var)?/tmp/(?:systemd-private-|snap-private-)[^/]*$|/lost\+found$|^/(?:usr/)?lib/modules/[^/]+$"
         ),
     ),
-    Rows(
+    RuleScope(
         CONTAINERS,
         paths=(
             *(
@@ -217,7 +219,9 @@ _AT_HOME = {name: row.rule for row in TABLE for name in row.at_home}
 _PATTERNS = [(row.pattern, row.rule) for row in TABLE if row.pattern is not None]
 
 
-def folder_rule(path: str, above: Rule | None, at_home: bool = False) -> Rule | None:
+def folder_rule(
+    path: str, above: ExclusionRule | None, at_home: bool = False
+) -> ExclusionRule | None:
     """Return the rule of a directory.
 
     Args:
@@ -251,7 +255,7 @@ def environment_parts(names: list[str]) -> frozenset[str]:
     return found
 
 
-def file_rule(path: str) -> Rule | None:
+def file_rule(path: str) -> ExclusionRule | None:
     """Return the rule of a file by its own path."""
     if path.endswith(COMPILED):
         return BYTECODE

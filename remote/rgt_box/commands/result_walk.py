@@ -14,17 +14,17 @@ import re
 import stat
 
 from rgt_box import procstat
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import restorable_files, result_rules
 from rgt_box.push import push_staging
 from rgt_box.sampling import disks
-from rgt_box.sampling.cgroup import unescape
+from rgt_box.sampling.cgroup import unescape_octal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from rgt_box.commands.result_rules import Rule
+    from rgt_box.commands.result_rules import ExclusionRule
     from rgt_box.push.push_staging import PushedFiles
 
 MOST_GROUPS, HELD_GROUPS = 300, 4096
@@ -52,7 +52,7 @@ _MASK = (1 << 256) - 1
 """Digests are added modulo 2^256, so they do not depend on the order."""
 
 
-class Group:
+class FileGroup:
     """Totals of the files of a directory. Two groups can be merged without their files."""
 
     __slots__ = ("bytes", "digests", "files", "newest", "owner", "problem")
@@ -64,14 +64,14 @@ class Group:
         """ctime of the newest file in nanoseconds, and its path."""
         self.problem = ""
 
-    def add(self, path: bytes, seen: os.stat_result) -> None:
+    def add_file(self, path: bytes, seen: os.stat_result) -> None:
         """Add a file."""
         self.files += 1
         self.bytes += seen.st_size
         self.digests = (self.digests + file_digest(path, seen)) & _MASK
         self.newest = max(self.newest, (seen.st_ctime_ns, path))
 
-    def take(self, other: Group) -> None:
+    def merge_group(self, other: FileGroup) -> None:
         """Merge another group into this one."""
         self.files += other.files
         self.bytes += other.bytes
@@ -96,7 +96,7 @@ def file_digest(path: bytes, seen: os.stat_result) -> int:
     return int.from_bytes(hashlib.sha256(text).digest(), "big")
 
 
-class Owners:
+class FolderOwners:
     """Maps directories to their owners; links in paths are resolved.
 
     Attributes:
@@ -110,13 +110,13 @@ class Owners:
         self.shared: set[bytes] = set()
         self.alone: dict[bytes, str] = {}
 
-    def add(self, path: str, owner: str, *, shared: bool = False) -> None:
+    def claim_path(self, path: str, owner: str, *, shared: bool = False) -> None:
         """Claim a directory with its subtree, or the directory of a file; the first claim wins.
 
         Args:
             path: Absolute.
             owner: Owner label, such as ``cell a`` or ``run b``.
-            shared: It also holds other files: see `Owners.shared`.
+            shared: It also holds other files: see `FolderOwners.shared`.
         """
         if not path.startswith("/") or "\0" in path:
             return
@@ -130,7 +130,7 @@ class Owners:
             self.alone.setdefault(os.path.dirname(real), owner)
 
 
-class Mounts:
+class MountTable:
     """The mount table of ``/proc/self/mountinfo`` (proc(5)).
 
     Attributes:
@@ -154,7 +154,7 @@ class Mounts:
             kind, source, superblock = fields[fields.index("-", 6) + 1 :][:3]
             if source == disks.DEMO_DISK:
                 kind = source
-            point = os.fsencode(unescape(fields[4]))
+            point = os.fsencode(unescape_octal(fields[4]))
             self.points.add(point)
             self.pseudo.discard(point)  # a later mount covers an earlier one
             self.read_only.discard(point)
@@ -174,7 +174,10 @@ class Mounts:
 
     def is_pseudo(self, path: bytes) -> bool:
         """Return whether a path is in a file system without user files, such as /proc."""
-        return next((at for at in [path, *parents(path)] if at in self.points), b"") in self.pseudo
+        return (
+            next((at for at in [path, *parent_folders(path)] if at in self.points), b"")
+            in self.pseudo
+        )
 
     def is_apart(self, point: bytes) -> bool:
         """Return whether a directory is a separate disk: its device differs from the root's."""
@@ -182,34 +185,34 @@ class Mounts:
         return point != b"/" and point in self.disks and self.rows[point][1] != root[1]
 
 
-def read_mounts() -> Mounts:
+def read_mounts() -> MountTable:
     """Return the current mounts."""
-    return Mounts(procstat.read_whole("/proc/self/mountinfo") or b"")
+    return MountTable(procstat.read_whole("/proc/self/mountinfo") or b"")
 
 
-class Skips:
+class SkippedTotals:
     """Totals of the files left out: rule name → group without an owner."""
 
     def __init__(self) -> None:
-        self.rules: dict[str, Group] = {}
+        self.rules: dict[str, FileGroup] = {}
         self.proved: set[str] = set()
         """Rules that rest on more than a file's path."""
 
-    def add(self, rule: Rule, path: bytes, seen: os.stat_result) -> None:
+    def count_file(self, rule: ExclusionRule, path: bytes, seen: os.stat_result) -> None:
         """Count a file."""
-        group = self.name(rule.name, rule.proved)
+        group = self.register_rule(rule.name, rule.proved)
         group.files += 1
         group.bytes += seen.st_size
         group.newest = max(group.newest, (seen.st_ctime_ns, path))
 
-    def name(self, rule: str, proved: bool = True) -> Group:
+    def register_rule(self, rule: str, proved: bool = True) -> FileGroup:
         """Register a rule, even if its files were not walked."""
         if proved:
             self.proved.add(rule)
-        return self.rules.setdefault(rule, Group())
+        return self.rules.setdefault(rule, FileGroup())
 
 
-class Level:
+class WalkLevel:
     """A directory that is being walked."""
 
     __slots__ = (
@@ -217,17 +220,17 @@ class Level:
         "listed", "names", "owner", "part", "parts", "path", "pushed", "root", "rule", "tree",
     )  # fmt: skip
 
-    def __init__(self, path: bytes, above: Level | None) -> None:
+    def __init__(self, path: bytes, above: WalkLevel | None) -> None:
         self.path, self.fd = path, -1
         self.names: Iterator[str] = iter(())
         self.owner: str = above.owner if above is not None else ""
         self.root: bytes = above.root if above is not None else path
         """The directory that its files are counted with, if they have an owner."""
-        self.rule: Rule | None = above.rule if above is not None else None
+        self.rule: ExclusionRule | None = above.rule if above is not None else None
         self.ignored: str | None = above.ignored if above is not None else None
-        self.group: Group | None = None
+        self.group: FileGroup | None = None
         self.folds = 0
-        """Value of `Walk.folds` when `group` was looked up."""
+        """Value of `ResultWalk.folds` when `group` was looked up."""
         self.from_image: bool = above is None or above.from_image
         """Its files may come from the image: it is not on a separate disk."""
         self.is_read_only: bool = above is not None and above.is_read_only
@@ -251,7 +254,7 @@ class Level:
         """It directly contains versions of pushed code."""
 
 
-class Walk:
+class ResultWalk:
     """One walk over the whole box.
 
     Args:
@@ -272,12 +275,12 @@ class Walk:
 
     def __init__(
         self,
-        owners: Owners,
+        owners: FolderOwners,
         since: float | None = None,
         own: tuple[str, ...] = (),
         ignore: tuple[str, ...] = (),
         survives: tuple[str, ...] = (),
-        mounts: Mounts | None = None,
+        mounts: MountTable | None = None,
         disown: tuple[str, ...] = (),
     ) -> None:
         self._disown = [re.compile(os.fsencode(fnmatch.translate(glob))) for glob in disown]
@@ -292,24 +295,24 @@ class Walk:
         self._homes = {b"/root", os.fsencode(os.path.expanduser("~"))}
         self._top = b""
         """Root of the current walk without a trailing slash: path rules are relative to it."""
-        self.groups: dict[bytes, Group] = {}
+        self.groups: dict[bytes, FileGroup] = {}
         self.pinned: set[bytes] = set()
-        self.skips = Skips()
+        self.skips = SkippedTotals()
         self.problems: list[str] = []
         self.folds = 0
         """Number of merges. After a merge, the group that a level refers to may no longer be in
         `groups`."""
         self._more_problems = 0
 
-    def run(self, roots: list[str]) -> None:
+    def walk_roots(self, roots: list[str]) -> None:
         """Walk these directories, including everything mounted below them."""
         for root in roots:
             path = os.fsencode(os.path.realpath(root))
             self.pinned.add(path)
-            self._tree(path)
+            self._walk_tree(path)
             for point in self._within_survivors(path):
-                self._tree(point, path)
-        self._merge()
+                self._walk_tree(point, path)
+        self._merge_unowned()
         if self._more_problems:
             self.problems.append("and %d more that cannot be read" % self._more_problems)
 
@@ -318,7 +321,7 @@ class Walk:
         rows, kept = self.mounts.rows, set(self._survives)
         found: list[bytes] = []
         for point in sorted(rows.keys() - kept, key=len):
-            around = next((at for at in parents(point) if at in rows), b"")
+            around = next((at for at in parent_folders(point) if at in rows), b"")
             if around not in kept or not point.startswith(root.rstrip(b"/") + b"/"):
                 continue
             if rows[point][1] == rows[around][1]:
@@ -327,16 +330,16 @@ class Walk:
                 found.append(point)
         return found
 
-    def _tree(self, root: bytes, top: bytes | None = None) -> None:
+    def _walk_tree(self, root: bytes, top: bytes | None = None) -> None:
         """Walk a directory.
 
         Args:
             root: The directory.
             top: The root that path rules are relative to; by default `root`.
         """
-        stack: list[Level] = []
+        stack: list[WalkLevel] = []
         self._top = (root if top is None else top).rstrip(b"/")
-        first = self._entered(root, None)
+        first = self._enter_folder(root, None)
         if first is not None:
             stack.append(first)
         try:
@@ -347,24 +350,24 @@ class Walk:
                     os.close(stack.pop().fd)
                     continue
                 if len(stack) >= DEEPEST:
-                    self._problem(level.path, "directories are nested too deeply", level)
+                    self._record_problem(level.path, "directories are nested too deeply", level)
                     continue
-                below = self._entered(os.path.join(level.path, os.fsencode(name)), level)
+                below = self._enter_folder(os.path.join(level.path, os.fsencode(name)), level)
                 if below is not None:
                     stack.append(below)
         finally:
             for level in stack:
                 os.close(level.fd)
 
-    def _entered(self, path: bytes, above: Level | None) -> Level | None:
+    def _enter_folder(self, path: bytes, above: WalkLevel | None) -> WalkLevel | None:
         """Open a directory and count its files; returns None if it is skipped or unreadable."""
         if path in self.mounts.pseudo and above is not None:
             return None
         if path in self._survives:
-            self.skips.name(f"outlives the instance: {shown(path)}")
+            self.skips.register_rule(f"outlives the instance: {path_text(path)}")
             return None
-        level = Level(path, above)
-        self._judge(level, above)
+        level = WalkLevel(path, above)
+        self._decide_owner_and_rule(level, above)
         if above is None:
             level.listed = (restorable_files.system_packages(os.fsdecode(path)),)
         try:
@@ -374,15 +377,15 @@ class Walk:
                 level.fd = os.open(os.path.basename(path), OPEN, dir_fd=above.fd)
         except OSError as error:
             if error.errno not in _GONE:
-                self._closed(level, error)
+                self._record_unreadable(level, error)
             return None
         try:
-            self._read(level)
+            self._read_folder(level)
         except OSError as error:
-            self._closed(level, error)
+            self._record_unreadable(level, error)
         return level
 
-    def _judge(self, level: Level, above: Level | None) -> None:
+    def _decide_owner_and_rule(self, level: WalkLevel, above: WalkLevel | None) -> None:
         path = level.path
         is_top = path.rstrip(b"/") == self._top
         owner = self._owners.whole.get(path)
@@ -409,12 +412,12 @@ class Walk:
         if above is not None and above.has_records:
             place, name = os.path.split(os.fsdecode(path))
             level.pushed = push_staging.load_record(place, name)
-        level.ignored = level.ignored or self._ignored(path)
+        level.ignored = level.ignored or self._matching_ignore_glob(path)
 
     def _is_disowned(self, path: bytes) -> bool:
         return any(pattern.match(path) for pattern in self._disown)
 
-    def _apply_rule(self, level: Level, above: Level | None) -> None:
+    def _apply_rule(self, level: WalkLevel, above: WalkLevel | None) -> None:
         at_home = above is not None and self._is_home(above.path)
         found = result_rules.folder_rule(self._rule_path(level.path), level.rule, at_home)
         if found is None and above is not None and above.parts:
@@ -435,16 +438,16 @@ class Walk:
     def _is_home(self, path: bytes) -> bool:
         return path in self._homes or os.path.dirname(path) == b"/home"
 
-    def _closed(self, level: Level, error: OSError) -> None:
+    def _record_unreadable(self, level: WalkLevel, error: OSError) -> None:
         """Record that a directory cannot be read; under a rule this is expected, not a problem."""
         if level.ignored is not None:
-            self.skips.name(f"ignored: {level.ignored}")
+            self.skips.register_rule(f"ignored: {level.ignored}")
         elif level.rule is not None:
-            self.skips.name(f"{level.rule.name}, not readable by this user")
+            self.skips.register_rule(f"{level.rule.name}, not readable by this user")
         else:
-            self._problem(level.path, describe(error), level)
+            self._record_problem(level.path, error_text(error), level)
 
-    def _read(self, level: Level) -> None:
+    def _read_folder(self, level: WalkLevel) -> None:
         folders: list[str] = []
         files: list[tuple[str, os.stat_result]] = []
         # List directories before any file: they mark environments and package lists.
@@ -454,8 +457,8 @@ class Walk:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.name)
                 except OSError as error:
-                    self._problem(
-                        os.path.join(level.path, os.fsencode(entry.name)), describe(error), level
+                    self._record_problem(
+                        os.path.join(level.path, os.fsencode(entry.name)), error_text(error), level
                     )
         if ".git" in folders and level.rule is None and not level.all_count:
             level.tree, level.bundle = restorable_files.WorkTree(level.path), level.path
@@ -475,43 +478,45 @@ class Walk:
                         if stat.S_ISREG(seen.st_mode):
                             files.append((entry.name, seen))
                             if len(files) >= AT_ONCE:
-                                self._count(level, files)
+                                self._count_files(level, files)
                                 files = []
                     elif entry.is_symlink():
                         self._note_link(level, entry.name)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    self._problem(
-                        os.path.join(level.path, os.fsencode(entry.name)), describe(error), level
+                    self._record_problem(
+                        os.path.join(level.path, os.fsencode(entry.name)), error_text(error), level
                     )
-        self._count(level, files)
+        self._count_files(level, files)
         folders.sort()
         level.names = iter(folders)
 
-    def _count(self, level: Level, files: list[tuple[str, os.stat_result]]) -> None:
+    def _count_files(self, level: WalkLevel, files: list[tuple[str, os.stat_result]]) -> None:
         for name, seen in files:
             path = os.path.join(level.path, os.fsencode(name))
-            ignored = level.ignored or (self._ignored(path) if self._ignore else None)
+            ignored = level.ignored or (self._matching_ignore_glob(path) if self._ignore else None)
             if ignored is not None:
-                rule: Rule | None = result_rules.Rule(f"ignored: {ignored}", True, True)
+                rule: ExclusionRule | None = result_rules.ExclusionRule(
+                    f"ignored: {ignored}", True, True
+                )
             else:
                 rule = self._rule_of_file(level, name, path, seen)
             if rule is not None and (rule.hides or not result_rules.looks_like_result(name)):
-                self.skips.add(rule, path, seen)
+                self.skips.count_file(rule, path, seen)
             else:
-                self._add(level, path, seen)
+                self._add_result(level, path, seen)
 
-    def _add(self, level: Level, path: bytes, seen: os.stat_result) -> None:
+    def _add_result(self, level: WalkLevel, path: bytes, seen: os.stat_result) -> None:
         """Count a file that could be lost."""
-        self._group(level).add(path, seen)
+        self._group_of(level).add_file(path, seen)
 
-    def _note_link(self, level: Level, name: str) -> None:
+    def _note_link(self, level: WalkLevel, name: str) -> None:
         """Ignore a symbolic link: the walk follows none."""
 
     def _rule_of_file(
-        self, level: Level, name: str, path: bytes, seen: os.stat_result
-    ) -> Rule | None:
+        self, level: WalkLevel, name: str, path: bytes, seen: os.stat_result
+    ) -> ExclusionRule | None:
         """Return the rule by which a file is not a result; None if it is a result."""
         if path in self._own:
             return result_rules.OWN
@@ -544,10 +549,10 @@ class Walk:
                 return result_rules.HOME_FILES
         return rule
 
-    def _ignored(self, path: bytes) -> str | None:
+    def _matching_ignore_glob(self, path: bytes) -> str | None:
         return next((glob for glob, pattern in self._ignore if pattern.match(path)), None)
 
-    def _group(self, level: Level) -> Group:
+    def _group_of(self, level: WalkLevel) -> FileGroup:
         if level.group is not None and level.folds == self.folds:
             return level.group
         if level.owner:
@@ -561,42 +566,42 @@ class Walk:
         if owner:
             self.pinned.add(key)
         if key not in self.groups:
-            self.groups[key] = Group(owner)
+            self.groups[key] = FileGroup(owner)
             if len(self.groups) - len(self.pinned) > HELD_GROUPS:
-                self._fold(HELD_GROUPS // 2, into_root=True)
+                self._fold_deepest(HELD_GROUPS // 2, into_root=True)
         while key not in self.groups:
             key = os.path.dirname(key)
         level.group, level.folds = self.groups[key], self.folds
         return level.group
 
-    def _problem(self, path: bytes, text: str, level: Level) -> None:
-        words = f"{shown(path)}: {text}"
-        group = self._group(level)
+    def _record_problem(self, path: bytes, text: str, level: WalkLevel) -> None:
+        words = f"{path_text(path)}: {text}"
+        group = self._group_of(level)
         group.problem = group.problem or words
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(words)
         else:
             self._more_problems += 1
 
-    def _merge(self) -> None:
+    def _merge_unowned(self) -> None:
         """Merge unowned directories if there are many siblings, or too many in all."""
         crowds: dict[bytes, int] = {}
-        for path in self._free():
+        for path in self._mergeable_folders():
             above = os.path.dirname(path)
             crowds[above] = crowds.get(above, 0) + 1
-        for above in sorted(crowds, key=_depth, reverse=True):
+        for above in sorted(crowds, key=_path_depth, reverse=True):
             if (
                 crowds[above] > FAN
                 and above != b"/"
                 and not self._is_home(above)
                 and not self._is_owned(above)
             ):
-                for path in self._free():
+                for path in self._mergeable_folders():
                     if path.startswith(above + b"/"):
-                        self._put_into(path, above)
-        self._fold(MOST_GROUPS)
+                        self._merge_into(path, above)
+        self._fold_deepest(MOST_GROUPS)
 
-    def _fold(self, most: int, *, into_root: bool = False) -> None:
+    def _fold_deepest(self, most: int, *, into_root: bool = False) -> None:
         """Merge the deepest unowned directories into their parents until `most` are left.
 
         Args:
@@ -604,18 +609,18 @@ class Walk:
             into_root: Also merge directories directly below the root.
         """
         self.folds += 1
-        while len(self._free()) > most:
-            free = self._free()
-            deepest = max(map(_depth, free))
+        while len(self._mergeable_folders()) > most:
+            free = self._mergeable_folders()
+            deepest = max(map(_path_depth, free))
             if deepest <= (0 if into_root else 1):
                 return
-            for path in [path for path in free if _depth(path) == deepest]:
+            for path in [path for path in free if _path_depth(path) == deepest]:
                 above = os.path.dirname(path)
                 while self._is_owned(above):
                     above = os.path.dirname(above)
-                self._put_into(path, above)
+                self._merge_into(path, above)
 
-    def _free(self) -> list[bytes]:
+    def _mergeable_folders(self) -> list[bytes]:
         """Return the directories that may be merged into their parents."""
         return sorted(path for path in self.groups if path not in self.pinned)
 
@@ -623,11 +628,11 @@ class Walk:
         group = self.groups.get(path)
         return group is not None and bool(group.owner)
 
-    def _put_into(self, path: bytes, above: bytes) -> None:
-        self.groups.setdefault(above, Group()).take(self.groups.pop(path))
+    def _merge_into(self, path: bytes, above: bytes) -> None:
+        self.groups.setdefault(above, FileGroup()).merge_group(self.groups.pop(path))
 
 
-def parents(path: bytes) -> list[bytes]:
+def parent_folders(path: bytes) -> list[bytes]:
     """Return the parent directories of a path, nearest first."""
     found = []
     while path != os.path.dirname(path):
@@ -643,18 +648,20 @@ def _is_file(folder: int, name: str) -> bool:
         return False
 
 
-def _depth(path: bytes) -> int:
+def _path_depth(path: bytes) -> int:
     if path != b"/":
         return path.count(b"/")
     return 0
 
 
-def shown(path: bytes) -> str:
+def path_text(path: bytes) -> str:
     """Return a path for JSON; bytes that are not UTF-8 become U+FFFD."""
     return path[: 2 * LONGEST].decode("utf-8", "replace")
 
 
-def answer(walk: Walk, at: float, since: float | None, no_since: str = "") -> dict[str, Any]:
+def walk_answer(
+    walk: ResultWalk, at: float, since: float | None, no_since: str = ""
+) -> dict[str, Any]:
     """Return the result of a walk in the form that the client expects.
 
     Args:
@@ -666,12 +673,14 @@ def answer(walk: Walk, at: float, since: float | None, no_since: str = "") -> di
     groups = []
     for path, group in sorted(walk.groups.items()):
         row: dict[str, Any] = {
-            "path": shown(path),
+            "path": path_text(path),
             "owner": group.owner,
             "files": group.files,
             "bytes": group.bytes,
         }
-        row.update(newest=group.newest[0] / 10**9, newest_path=shown(group.newest[1][-LONGEST:]))
+        row.update(
+            newest=group.newest[0] / 10**9, newest_path=path_text(group.newest[1][-LONGEST:])
+        )
         row.update(fingerprint=group.fingerprint(), problem=group.problem or None)
         groups.append(row)
     whole = hashlib.sha256()
@@ -683,7 +692,7 @@ def answer(walk: Walk, at: float, since: float | None, no_since: str = "") -> di
             "files": group.files,
             "bytes": group.bytes,
             "newest": group.newest[0] / 10**9,
-            "newest_path": shown(group.newest[1][-LONGEST:]),
+            "newest_path": path_text(group.newest[1][-LONGEST:]),
             "proved": rule in walk.skips.proved,
         }
         for rule, group in sorted(walk.skips.rules.items())
@@ -697,7 +706,7 @@ def answer(walk: Walk, at: float, since: float | None, no_since: str = "") -> di
         "skipped": skipped,
         "problems": walk.problems,
         "mounts": [
-            {"path": shown(point), "kind": kind, "device": device}
+            {"path": path_text(point), "kind": kind, "device": device}
             for point, (kind, device) in sorted(walk.mounts.rows.items())[:MOST_MOUNTS]
         ],
     }

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, TypeVar
 
-    from rgt_box.commands.result_walk import Level
+    from rgt_box.commands.result_walk import WalkLevel
 
 
 CLOCK_SLACK_S = 2.0
@@ -28,7 +28,7 @@ BOOT_S = 60.0
 
 
 if TYPE_CHECKING:
-    W = TypeVar("W", bound=result_walk.Walk)
+    W = TypeVar("W", bound=result_walk.ResultWalk)
 
 HELP = """
 usage: results [--job DIR]... [--run DIR]... [--results GLOB]... [--since EPOCH] [--ignore GLOB]... [--survives DIR]...
@@ -76,13 +76,13 @@ TOO_LONG = "too many directories with an owner to list: name fewer"
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
-    why = unusable(found)
+    why = find_option_error(found)
     if why:
         print(f"{why} (see --help)", file=sys.stderr)
         return 2
     os.nice(NICE)
-    looked = Look(found)
-    line = jsonline.line(looked.answer)
+    looked = ResultSearch(found)
+    line = jsonline.encode_line(looked.answer)
     if len(line) > MOST_BYTES:
         print(TOO_LONG, file=sys.stderr)
         return 1
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def unusable(found: dict[str, Any]) -> str:
+def find_option_error(found: dict[str, Any]) -> str:
     """Return the error in the parsed options; "" if nothing."""
     since = found["since"]
     if since is None or 0 <= since < 1e11:
@@ -104,12 +104,12 @@ def unusable(found: dict[str, Any]) -> str:
     return f"--since must be seconds since 1970, not {since!r}"
 
 
-def look(found: dict[str, Any]) -> dict[str, Any]:
+def find_results(found: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to parsed options; see `SPEC`."""
-    return Look(found).answer
+    return ResultSearch(found).answer
 
 
-class Look:
+class ResultSearch:
     """A walk with parsed options, and its answer.
 
     Attributes:
@@ -121,16 +121,16 @@ class Look:
         at = time.time()
         self._found, self._since, no_since = found, found["since"], ""
         if self._since is not None:
-            no_since = contradiction(self._since, at, roots()[:1], found["job"])
+            no_since = why_machine_is_older(self._since, at, folders_to_walk()[:1], found["job"])
             self._since = None if no_since else self._since
-        self.walk = self._made(result_walk.Walk)
-        self.walk.run(roots())
-        self.answer = result_walk.answer(self.walk, at, self._since, no_since)
+        self.walk = self._new_walk(result_walk.ResultWalk)
+        self.walk.walk_roots(folders_to_walk())
+        self.answer = result_walk.walk_answer(self.walk, at, self._since, no_since)
 
-    def _made(self, kind: type[W]) -> W:
+    def _new_walk(self, kind: type[W]) -> W:
         found = self._found
         return kind(
-            owners_of(found["job"], found["run"], found["results"]),
+            build_owners(found["job"], found["run"], found["results"]),
             self._since,
             own_places(found["job"]),
             tuple(found["ignore"]),
@@ -140,23 +140,25 @@ class Look:
 
     def list_files(self, chosen: set[bytes], write: Callable[[bytes], Any]) -> None:
         """Write a line for each file of the chosen directories, and a final line."""
-        again = self._made(Files)
-        write_files(again, roots(), set(self.walk.groups), chosen, write)
+        again = self._new_walk(FileListingWalk)
+        write_files(again, folders_to_walk(), set(self.walk.groups), chosen, write)
 
 
-def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, float]], list[str]]:
+def list_job_files(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, float]], list[str]]:
     """Return the files of a job's working directory with their ctimes, and the listing problems.
 
     Args:
         job: The job.
-        folder: That directory: see `work_folders.folder_of`.
+        folder: That directory: see `work_folders.find_job_folder`.
     """
-    owners = owners_of([job.folder], [], [])
-    walk = Files(owners, own=own_places([job.folder]), disown=tuple(job.settings["ignore"]))
+    owners = build_owners([job.folder], [], [])
+    walk = FileListingWalk(
+        owners, own=own_places([job.folder]), disown=tuple(job.settings["ignore"])
+    )
     files: list[tuple[str, float]] = []
     problems: list[str] = []
 
-    def take(line: bytes) -> None:
+    def write_job_row(line: bytes) -> None:
         row = jsonline.loads_dict(line) or {}
         name = file_tree.raw_name(row)
         if name is None:
@@ -167,75 +169,79 @@ def files_of_job(job: queue_file.Job, folder: str) -> tuple[list[tuple[str, floa
         elif "error" in row:
             problems.append(f"{path}: {row['error']}")
 
-    write_files(walk, roots(), {os.fsencode(folder)}, {os.fsencode(folder)}, take)
+    write_files(
+        walk, folders_to_walk(), {os.fsencode(folder)}, {os.fsencode(folder)}, write_job_row
+    )
     return files, problems
 
 
-def roots() -> list[str]:
+def folders_to_walk() -> list[str]:
     """Return the directories to walk: ``/``, or those in ``RGT_ROOTS``, separated by ``:``."""
     return [path for path in os.environ.get("RGT_ROOTS", "/").split(":") if path]
 
 
-def owners_of(jobs: list[str], runs: list[str], results: list[str]) -> result_walk.Owners:
+def build_owners(jobs: list[str], runs: list[str], results: list[str]) -> result_walk.FolderOwners:
     """Return the owners of directories: cells, named runs, found runs, and the user's globs."""
-    owners = result_walk.Owners()
+    owners = result_walk.FolderOwners()
     loaded = [queue_file.Job(folder) for folder in jobs]
     for job in loaded:
-        _of_job(owners, job)
+        _claim_job(owners, job)
     for pattern in runs:
-        for path in _matching(pattern):
-            owners.add(path, f"run {os.path.basename(os.path.normpath(path))}")
+        for path in _expand_glob(pattern):
+            owners.claim_path(path, f"run {os.path.basename(os.path.normpath(path))}")
     for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []:
-        run = found_run.load(raw)
+        run = found_run.load_run(raw)
         if run is not None:
-            _of_found(owners, run)
+            _claim_found_run(owners, run)
     for pattern in results:
         inside = "\0"
-        for path in _matching(pattern):
+        for path in _expand_glob(pattern):
             if not (path + "/").startswith(inside):  # for "DIR/**" the directory alone is enough
-                owners.add(path, f"results {pattern}")
+                owners.claim_path(path, f"results {pattern}")
                 inside = path.rstrip("/") + "/" if os.path.isdir(path) else inside
-    work_folders.claim(owners, loaded)
+    work_folders.claim_work_folders(owners, loaded)
     return owners
 
 
-def _matching(pattern: str) -> list[str]:
+def _expand_glob(pattern: str) -> list[str]:
     found = glob.iglob(os.path.abspath(os.path.expanduser(pattern)), recursive=True)
     return sorted(found, key=lambda path: path.rstrip("/").split("/"))
 
 
-def _of_job(owners: result_walk.Owners, job: queue_file.Job) -> None:
+def _claim_job(owners: result_walk.FolderOwners, job: queue_file.Job) -> None:
     known = queue_state.load_state(job)["cells"]
     places = {str(cell["name"]): [cell.get("out"), cell.get("durable_path")] for cell in known}
-    for line in job.lines()[0]:
-        places.setdefault(line.name, []).extend([job.out(line.name), job.durable(line.name)])
+    for line in job.read_lines()[0]:
+        places.setdefault(line.name, []).extend(
+            [job.run_folder(line.name), job.durable_folder(line.name)]
+        )
     for name, paths in places.items():
         for path in paths:
             if isinstance(path, str) and os.path.isdir(path):
-                owners.add(path, f"cell {name}")
+                owners.claim_path(path, f"cell {name}")
     owner = f"job {job.folder}"
     for path in (job.path("logs"), job.path(queue_state.FOLDER), job.path("queue.txt")):
-        owners.add(path, owner)
-    for line in job.lines()[0]:
-        owners.add(job.config(line), owner)
+        owners.claim_path(path, owner)
+    for line in job.read_lines()[0]:
+        owners.claim_path(job.config_path(line), owner)
 
 
-def _of_found(owners: result_walk.Owners, run: found_run.Run) -> None:
+def _claim_found_run(owners: result_walk.FolderOwners, run: found_run.FoundRun) -> None:
     """Claim the directories that a found run writes to, and those of its metrics and logs."""
-    dirs, files = run.written()
+    dirs, files = run.written_paths()
     for path in [*filter(os.path.isdir, dirs), *files]:
-        owners.add(path, f"run {run.name}")
+        owners.claim_path(path, f"run {run.name}")
 
 
 def own_places(jobs: list[str]) -> tuple[str, ...]:
     """Return rgt's own files and directories: they change constantly and are not results."""
     state = place.state_dir()
     found = [
-        *state_files.places(state),
+        *state_files.state_folders(state),
         *place.neighbours(state),
-        landing.home(),
-        *landing.spares(),
-        *own_temporary.listed(),
+        landing.agent_home(),
+        *landing.spare_folders(),
+        *own_temporary.list_own_folders(),
     ]
     for folder in jobs:
         job = queue_file.Job(folder)
@@ -250,7 +256,7 @@ def own_places(jobs: list[str]) -> tuple[str, ...]:
 # So a single contradiction is enough to ignore the time.
 
 
-def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -> str:
+def why_machine_is_older(since: float, now: float, roots: list[str], jobs: list[str]) -> str:
     """Return why the machine must be older than `since`; "" if nothing on the box contradicts it.
 
     Args:
@@ -261,14 +267,14 @@ def contradiction(since: float, now: float, roots: list[str], jobs: list[str]) -
     """
     if since > now:
         return "by the box's clock, the machine was created in the future"
-    for what, at in witnesses(roots, jobs):
+    for what, at in iterate_creation_times(roots, jobs):
         if at < since - CLOCK_SLACK_S:
             text = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
             return f"{what} is older than the machine: of {text}, by the box's clock"
     return ""
 
 
-def witnesses(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
+def iterate_creation_times(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
     """Yield (description, time) of things created on this machine, by its clock at that time."""
     starts = [procstat.start_ticks(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     known = [ticks for ticks in starts if ticks is not None]
@@ -278,18 +284,19 @@ def witnesses(roots: list[str], jobs: list[str]) -> Iterator[tuple[str, float]]:
     mounts = result_walk.read_mounts().rows
     for root in roots:
         # Created with the container before anything runs in it; /dev is created at every start.
-        yield from _changed("/.dockerenv", [os.path.join(root, ".dockerenv")])
+        yield from _oldest_change("/.dockerenv", [os.path.join(root, ".dockerenv")])
         dev = os.path.join(root, "dev")
         # In a container with the host's /dev, /dev is older than the container.
         if first < BOOT_S or mounts.get(os.fsencode(dev), ("", ""))[0] != "devtmpfs":
-            yield from _changed("a file in /dev", _inside(dev))
+            yield from _oldest_change("a file in /dev", _list_paths(dev))
     state = place.state_dir()
     folders = [os.path.expanduser(folder) for folder in jobs]
     # Files on a separate disk may be older than the machine.
-    yield from _changed(
-        "the agent of rgt", _inside(landing.home()) if _is_on_root(landing.home(), roots) else []
+    yield from _oldest_change(
+        "the agent of rgt",
+        _list_paths(landing.agent_home()) if _is_on_root(landing.agent_home(), roots) else [],
     )
-    yield from _changed(
+    yield from _oldest_change(
         "a job",
         [os.path.join(folder, "job.json") for folder in folders if _is_on_root(folder, roots)],
     )
@@ -308,7 +315,7 @@ def _is_on_root(path: str, roots: list[str]) -> bool:
         return False
 
 
-def _changed(what: str, paths: list[str]) -> Iterator[tuple[str, float]]:
+def _oldest_change(what: str, paths: list[str]) -> Iterator[tuple[str, float]]:
     times = []
     for path in paths:
         try:
@@ -319,7 +326,7 @@ def _changed(what: str, paths: list[str]) -> Iterator[tuple[str, float]]:
         yield what, min(times)
 
 
-def _inside(folder: str) -> list[str]:
+def _list_paths(folder: str) -> list[str]:
     try:
         return [os.path.join(folder, name) for name in os.listdir(folder)]
     except OSError:
@@ -331,7 +338,7 @@ def _inside(folder: str) -> list[str]:
 # and nothing from a subdirectory that is listed separately.
 
 
-class Files(result_walk.Walk):
+class FileListingWalk(result_walk.ResultWalk):
     """A walk over the chosen directories that reports each file instead of counting it.
 
     Attributes:
@@ -344,24 +351,26 @@ class Files(result_walk.Walk):
     known: frozenset[bytes] = frozenset()
     chosen: frozenset[bytes] = frozenset()
 
-    def choose(self, known: set[bytes], chosen: set[bytes], write: Callable[[bytes], Any]) -> None:
+    def set_output(
+        self, known: set[bytes], chosen: set[bytes], write: Callable[[bytes], Any]
+    ) -> None:
         """Set the directories to report and the function that receives the lines."""
         self.known, self.chosen, self.write = frozenset(known), frozenset(chosen), write
-        self._above = {above for path in chosen for above in result_walk.parents(path)}
+        self._above = {above for path in chosen for above in result_walk.parent_folders(path)}
         self._root: bytes | None = None
         self.counts = {"files": 0, "bytes": 0, "links": 0, "problems": 0}
 
-    def _entered(self, path: bytes, above: Level | None) -> Level | None:
-        if path in self._above or _nearest(path, self.chosen) is not None:
-            return super()._entered(path, above)
+    def _enter_folder(self, path: bytes, above: WalkLevel | None) -> WalkLevel | None:
+        if path in self._above or _deepest_containing(path, self.chosen) is not None:
+            return super()._enter_folder(path, above)
         return None
 
-    def _add(self, level: Level, path: bytes, seen: os.stat_result) -> None:
-        if self._report(level, path, hashing.listed(seen)):
+    def _add_result(self, level: WalkLevel, path: bytes, seen: os.stat_result) -> None:
+        if self._write_row(level, path, hashing.listing_fields(seen)):
             self.counts["files"] += 1
             self.counts["bytes"] += seen.st_size
 
-    def _note_link(self, level: Level, name: str) -> None:
+    def _note_link(self, level: WalkLevel, name: str) -> None:
         path = os.path.join(level.path, os.fsencode(name))
         if level.rule is not None or level.ignored is not None or path in self._own:
             return
@@ -371,33 +380,33 @@ class Files(result_walk.Walk):
             return  # it was removed
         if level.pushed is not None and level.pushed.is_link(path, target):
             return
-        if self._report(level, path, file_tree.named(target, "link")):
+        if self._write_row(level, path, file_tree.name_fields(target, "link")):
             self.counts["links"] += 1
 
-    def _problem(self, path: bytes, text: str, level: Level) -> None:
-        if self._report(level, path, {"error": text}):
+    def _record_problem(self, path: bytes, text: str, level: WalkLevel) -> None:
+        if self._write_row(level, path, {"error": text}):
             self.counts["problems"] += 1
 
-    def _report(self, level: Level, path: bytes, row: dict[str, Any]) -> bool:
+    def _write_row(self, level: WalkLevel, path: bytes, row: dict[str, Any]) -> bool:
         """Write the line of an entry if its directory is chosen."""
-        root = level.root if level.owner else _nearest(level.path, self.known)
+        root = level.root if level.owner else _deepest_containing(level.path, self.known)
         if root is None or root not in self.chosen:
             return False
         if root != self._root:
             self._root = root
-            self.write(jsonline.line(file_tree.named(root, "root")))
+            self.write(jsonline.encode_line(file_tree.name_fields(root, "root")))
         name = path[len(root.rstrip(b"/")) + 1 :] or b"."
-        self.write(jsonline.line(dict(file_tree.named(name), **row)))
+        self.write(jsonline.encode_line(dict(file_tree.name_fields(name), **row)))
         return True
 
 
-def _nearest(path: bytes, folders: frozenset[bytes]) -> bytes | None:
+def _deepest_containing(path: bytes, folders: frozenset[bytes]) -> bytes | None:
     """Return the deepest of `folders` that is `path` or contains it."""
-    return next((at for at in [path, *result_walk.parents(path)] if at in folders), None)
+    return next((at for at in [path, *result_walk.parent_folders(path)] if at in folders), None)
 
 
 def write_files(
-    walk: Files,
+    walk: FileListingWalk,
     roots: list[str],
     known: set[bytes],
     chosen: set[bytes],
@@ -412,10 +421,14 @@ def write_files(
         chosen: Directories whose files are listed.
         write: Receives each line.
     """
-    walk.choose(known, chosen & known, write)
-    walk.run(roots)
+    walk.set_output(known, chosen & known, write)
+    walk.walk_roots(roots)
     for path in sorted(chosen - known):
-        write(jsonline.line(file_tree.named(path, "root")))
-        write(jsonline.line({"path": ".", "error": "no longer contains results: list them again"}))
+        write(jsonline.encode_line(file_tree.name_fields(path, "root")))
+        write(
+            jsonline.encode_line(
+                {"path": ".", "error": "no longer contains results: list them again"}
+            )
+        )
         walk.counts["problems"] += 1
-    write(jsonline.line(dict(walk.counts, end=True)))
+    write(jsonline.encode_line(dict(walk.counts, end=True)))

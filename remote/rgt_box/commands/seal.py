@@ -14,12 +14,12 @@ import sys
 import time
 
 from rgt_box import files, jsonline, options, ownership, place, procstat
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree, results
 from rgt_box.queue import queue_command, queue_file
 from rgt_box.recorder import state_files
 from rgt_box.sampling import gpu
-from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler, patience
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, BoxSampler, reading_timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def main(argv: list[str]) -> int:
         if not 0 < seconds <= MOST_SECONDS:
             raise ValueError("--seconds must be above 0, and at most %d" % MOST_SECONDS)
         re.compile(found["pattern"] or DEFAULT_PATTERN)
-        if results.unusable(found):
-            raise ValueError(results.unusable(found))
+        if results.find_option_error(found):
+            raise ValueError(results.find_option_error(found))
     except (ValueError, re.error) as error:
         print(f"{error} (see --help)", file=sys.stderr)
         return UNUSABLE
@@ -81,20 +81,22 @@ def main(argv: list[str]) -> int:
     # process.
     signal.alarm(LONGEST)
     try:
-        ownership.take(place.state_dir())
-        own = files.Lock(os.path.join(place.state_dir(), LOCK))
+        ownership.ensure_private_folder(place.state_dir())
+        own = files.FileLock(os.path.join(place.state_dir(), LOCK))
         if not own.acquire():
-            print(held_words(files.lock_holder(own.path)), file=sys.stderr)
+            print(sealed_text(files.lock_holder(own.path)), file=sys.stderr)
             return HELD
-        locks, busy = take_queues(found["job"])
+        locks, busy = acquire_queues(found["job"])
     except OSError as error:
-        print(f"cannot be sealed: {error.filename or 'a lock'}: {describe(error)}", file=sys.stderr)
+        print(
+            f"cannot be sealed: {error.filename or 'a lock'}: {error_text(error)}", file=sys.stderr
+        )
         return UNUSABLE
-    busy += look(found)
+    busy += describe_activity(found)
     os.nice(results.NICE)
-    answer = results.look(found)
+    answer = results.find_results(found)
     nonce = os.urandom(16).hex()
-    hold([own, *locks], nonce, seconds)
+    hold_locks_in_child([own, *locks], nonce, seconds)
     seal = {
         "nonce": nonce,
         "generation": answer["generation"],
@@ -104,11 +106,11 @@ def main(argv: list[str]) -> int:
         "problems": answer["problems"],
         "mounts": answer["mounts"],
     }
-    jsonline.say(dict(seal, busy=busy))
+    jsonline.print_frame(dict(seal, busy=busy))
     return OK
 
 
-def held_words(holder: dict[str, Any]) -> str:
+def sealed_text(holder: dict[str, Any]) -> str:
     """Return the message that another seal is in force, and for how long."""
     left = float(holder.get("until") or 0.0) - time.time()
     return "this box has another active seal; it expires automatically %s" % (
@@ -116,7 +118,7 @@ def held_words(holder: dict[str, Any]) -> str:
     )
 
 
-def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
+def acquire_queues(jobs: list[str]) -> tuple[list[files.FileLock], list[str]]:
     """Acquire each queue's lock; returns the locks, and descriptions of the busy queues.
 
     Raises:
@@ -127,26 +129,26 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
         job = queue_file.Job(folder)
         if not os.path.isdir(job.folder):
             continue  # no queue, so no runner
-        held = files.Lock(job.path("runner.lock"))
+        held = files.FileLock(job.path("runner.lock"))
         if held.acquire(1.0):
-            held.write(
+            held.write_owner(
                 {"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())}
             )
             locks.append(held)
         else:
-            busy.append(queue_command.busy(job))
+            busy.append(queue_command.busy_text(job))
         # Check after locking: a lane that starts now sees the lock and exits.
         busy += [f"{name} is running in a separate lane" for name in queue_command.busy_lanes(job)]
     return locks, busy
 
 
-def look(found: dict[str, Any]) -> list[str]:
+def describe_activity(found: dict[str, Any]) -> list[str]:
     """Return descriptions of all activity on the box."""
     state = place.state_dir()
-    sampler = Sampler(state, remember=False)
+    sampler = BoxSampler(state, remember=False)
     pattern = found["pattern"] or DEFAULT_PATTERN
     sampler.configure({"jobs": found["job"], "pattern": pattern, "find": True, "mounts": []}, [])
-    fields, events = sampler.read(wait=patience(LOOK))
+    fields, events = sampler.read(wait=reading_timeout(LOOK))
     blind = [event["text"] for event in events if event["kind"] == "sampler-failed"]
     busy = [f"cannot be checked: {text}" for text in blind]
     known = set()
@@ -165,7 +167,7 @@ def look(found: dict[str, Any]) -> list[str]:
             and procstat.is_alive(pid, ticks)
         ):
             busy.append("a training process is alive: pid %d, %s" % (pid, raw.get("name")))
-    busy += gpu_users(fields.get("gpus", []), known)
+    busy += find_unexplained_gpus(fields.get("gpus", []), known)
     for transfer in fields.get("transfers", []):
         busy.append("files are being copied: %s, pid %d" % (transfer["name"], transfer["pid"]))
     typed = time.time() - fields.get("input_at", 0.0)
@@ -176,7 +178,7 @@ def look(found: dict[str, Any]) -> list[str]:
     return busy
 
 
-def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
+def find_unexplained_gpus(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
     """Yield cards whose memory use no training process explains, and cards that do not answer.
 
     Args:
@@ -208,7 +210,7 @@ def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
         )
 
 
-def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
+def hold_locks_in_child(locks: list[files.FileLock], nonce: str, seconds: float) -> None:
     """Fork a background process that holds the locks, so that this process may exit."""
     read, write = os.pipe()
     child = os.fork()
@@ -236,7 +238,7 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
             "until": until,
         }
         for lock in locks:
-            lock.write(dict(value, nonce=nonce) if lock is locks[0] else value)
+            lock.write_owner(dict(value, nonce=nonce) if lock is locks[0] else value)
         deadline = time.monotonic() + seconds
         os.write(write, b".")
         os.close(write)
@@ -248,7 +250,7 @@ def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
             left = deadline - time.monotonic()
         # Release the queues first, so that they are free when the seal is gone.
         for lock in reversed(locks):
-            lock.write({})
+            lock.write_owner({})
             lock.release()
     finally:
         os._exit(0)
@@ -258,7 +260,7 @@ def unseal(argv: list[str]) -> int:
     """Release a seal; returns the exit status."""
     words, _ = file_tree.parse_words(argv, {}, UNSEAL_HELP)
     if len(words) != 1:
-        return file_tree.refuse("unseal: NONCE is required")
+        return file_tree.print_usage_error("unseal: NONCE is required")
     path = os.path.join(place.state_dir(), LOCK)
     # A user who can write to the file could choose which process is signalled.
     holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
@@ -277,5 +279,5 @@ def unseal(argv: list[str]) -> int:
         if procstat.is_alive(int(pid or 0), ticks):
             print("the seal cannot be released; it expires automatically", file=sys.stderr)
             return HELD
-    jsonline.say({"opened": opened})
+    jsonline.print_frame({"opened": opened})
     return OK

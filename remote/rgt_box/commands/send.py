@@ -9,9 +9,9 @@ import threading
 import time
 
 from rgt_box import files, jsonline
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing
-from rgt_box.commands.hashing import stamp
+from rgt_box.commands.hashing import change_stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns its exit status."""
     paths, _ = file_tree.parse_words(argv, {}, HELP)
     if paths:
-        return file_tree.refuse("send: requests are read from standard input")
-    widen(1)
-    server = Server(1)
+        return file_tree.print_usage_error("send: requests are read from standard input")
+    enlarge_pipe(1)
+    server = RequestServer(1)
     try:
-        for line in requests(server):
-            server.answer(line)
-        server.flush()
+        for line in read_requests(server):
+            server.answer_request(line)
+        server.flush_batch()
     except (BrokenPipeError, ConnectionResetError):
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), 1
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def requests(server: Server) -> Iterator[bytes]:
+def read_requests(server: RequestServer) -> Iterator[bytes]:
     """Yield the lines of stdin; flush batched answers before waiting for more."""
     rest = b""
     while True:
@@ -86,12 +86,12 @@ def requests(server: Server) -> Iterator[bytes]:
         rest = lines.pop()
         for line in lines:
             yield line
-        server.flush()
+        server.flush_batch()
     if rest:
         yield rest
 
 
-def widen(fd: int) -> None:
+def enlarge_pipe(fd: int) -> None:
     """Enlarge a pipe's buffer so that its two ends wait less; do nothing if refused."""
     try:
         fcntl.fcntl(fd, F_SETPIPE_SZ, BLOCK)
@@ -99,7 +99,7 @@ def widen(fd: int) -> None:
         pass  # not a pipe, or this user has reached the kernel's limit for pipes
 
 
-class Running:
+class RunningHash:
     """The running hash of a file whose pieces are sent in order.
 
     Args:
@@ -109,10 +109,10 @@ class Running:
     def __init__(self, stamp: list[int]) -> None:
         self.stamp = stamp
         self.at = 0
-        self.hash = hashing.hasher()
+        self.hash = hashing.new_sha256()
         self._buffer = bytearray(HASHED)
 
-    def follow(self, fd: int, end: int) -> None:
+    def hash_up_to(self, fd: int, end: int) -> None:
         """Hash up to `end`.
 
         If the file is shorter, `at` stays below `end` and the hash is not used.
@@ -126,7 +126,7 @@ class Running:
             self.at += count
 
 
-class Server:
+class RequestServer:
     """Answers requests.
 
     Args:
@@ -137,12 +137,12 @@ class Server:
         self._out = out
         self._buffer = bytearray(BLOCK)
         self._gathered, self._filled = bytearray(BLOCK), 0
-        self._opener = files.Opener()
+        self._opener = files.CachedOpener()
         self._cache: hashing.HashCache | None = None
-        self._running: Running | None = None
+        self._running: RunningHash | None = None
         self._copied = not hasattr(os, "sendfile")
 
-    def answer(self, line: bytes) -> None:
+    def answer_request(self, line: bytes) -> None:
         """Answer one request line.
 
         Raises:
@@ -152,18 +152,18 @@ class Server:
         number = request.get("id")
         path = file_tree.raw_name(request)
         if path is None or not isinstance(number, int):
-            return self._say({"id": number, "error": "send: no request"})
+            return self._write_row({"id": number, "error": "send: no request"})
         try:
-            fd = self._opener.open(os.fsdecode(path))
+            fd = self._opener.open_file(os.fsdecode(path))
         except OSError as error:
-            return self._say({"id": number, "error": describe(error)})
+            return self._write_row({"id": number, "error": error_text(error)})
         try:
-            self._file(fd, number, request)
+            self._send_file(fd, number, request)
         finally:
             os.close(fd)
         return None
 
-    def _file(self, fd: int, number: int, request: dict[str, Any]) -> None:
+    def _send_file(self, fd: int, number: int, request: dict[str, Any]) -> None:
         found = os.fstat(fd)
         listed = request.get("listed")
         if listed is not None and listed != [found.st_dev, found.st_ino]:
@@ -173,14 +173,14 @@ class Server:
             # A write within the same clock tick would not change the stamp.
             time.sleep(hashing.RACY_NS / 10**9)
             found = os.fstat(fd)
-        start = min(max(0, _whole(request.get("start"), 0)), found.st_size)
-        end = min(max(start, _whole(request.get("end"), found.st_size)), found.st_size)
+        start = min(max(0, _int_or_default(request.get("start"), 0)), found.st_size)
+        end = min(max(start, _int_or_default(request.get("end"), found.st_size)), found.st_size)
         if request.get("hash") is True:
-            self._hash(fd, number, found, start, end)
+            self._answer_hash(fd, number, found, start, end)
         elif start == 0 and end == found.st_size <= GATHERED:
-            self._gather(fd, number, found)
+            self._append_to_batch(fd, number, found)
         else:
-            self._send(fd, number, found, start, end)
+            self._send_and_hash(fd, number, found, start, end)
 
     def _refuse_other(self, number: int, listed: Any, found: os.stat_result) -> None:
         row: dict[str, Any] = {
@@ -188,15 +188,15 @@ class Server:
             "error": "another file has taken its place since it was listed",
         }
         if isinstance(listed, list) and listed[:1] == [found.st_dev]:
-            row["stamp"] = stamp(found)  # saved again by rename, as trainers do
-        self._say(row)
+            row["stamp"] = change_stamp(found)  # saved again by rename, as trainers do
+        self._write_row(row)
 
-    def _gather(self, fd: int, number: int, found: os.stat_result) -> None:
+    def _append_to_batch(self, fd: int, number: int, found: os.stat_result) -> None:
         """Append a small file to the batch."""
         size = found.st_size
         head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, size, _stamp_text(found))
         if self._filled + size + 2 * len(head) + LONGEST_ANSWER > BLOCK:
-            self.flush()
+            self.flush_batch()
         view, at = memoryview(self._gathered), self._filled + len(head)
         view[self._filled : at] = head
         end = at + size
@@ -210,8 +210,8 @@ class Server:
                     break
                 at += count
         except OSError as error:
-            return self._say({"id": number, "error": describe(error)})
-        digest = hashing.hasher()
+            return self._write_row({"id": number, "error": error_text(error)})
+        digest = hashing.new_sha256()
         digest.update(part)
         told = number, _stamp_text(os.fstat(fd)), digest.hexdigest().encode()
         last = b'{"id":%d,"stamp":%s,"sha256":"%s"}\n' % told
@@ -219,7 +219,7 @@ class Server:
         self._filled = end + len(last)
         return None
 
-    def flush(self) -> None:
+    def flush_batch(self) -> None:
         """Send the batch.
 
         Raises:
@@ -227,30 +227,32 @@ class Server:
         """
         if self._filled:
             data, self._filled = memoryview(self._gathered)[: self._filled], 0
-            self._put([data])
+            self._write_all([data])
 
-    def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
+    def _send_and_hash(
+        self, fd: int, number: int, found: os.stat_result, start: int, end: int
+    ) -> None:
         """Send a piece with sendfile while another thread hashes it, so that neither waits."""
-        seen = stamp(found)
+        seen = change_stamp(found)
         if start == 0:
-            self._running = Running(seen)
+            self._running = RunningHash(seen)
         running = self._running
         if running is None or running.stamp != seen or running.at != start:
             running = self._running = None
         thread = None
         if running is not None:
-            thread = threading.Thread(target=running.follow, args=(fd, end))
+            thread = threading.Thread(target=running.hash_up_to, args=(fd, end))
             thread.start()
         try:
-            self._say({"id": number, "n": end - start, "stamp": seen})
-            self._bytes(fd, start, end)
+            self._write_row({"id": number, "n": end - start, "stamp": seen})
+            self._send_range(fd, start, end)
         finally:
             if thread is not None:
                 thread.join()
         told = running.hash.hexdigest() if running is not None and running.at == end else None
-        self._say({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": told})
+        self._write_row({"id": number, "stamp": change_stamp(os.fstat(fd)), "sha256": told})
 
-    def _bytes(self, fd: int, at: int, end: int) -> None:
+    def _send_range(self, fd: int, at: int, end: int) -> None:
         view = memoryview(self._buffer)
         while at < end:
             if not self._copied:
@@ -268,13 +270,15 @@ class Server:
             if not part:  # truncated: the byte count is already sent, the stamp shows the change
                 part = memoryview(bytes(min(BLOCK, end - at)))
             at += len(part)
-            self._write([part])
+            self._flush_and_write([part])
 
-    def _hash(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
+    def _answer_hash(
+        self, fd: int, number: int, found: os.stat_result, start: int, end: int
+    ) -> None:
         whole = start == 0 and end == found.st_size
-        known = self._known().get(found) if whole else None
+        known = self._hash_cache().get(found) if whole else None
         if known is None:
-            digest, at, view = hashing.hasher(), start, memoryview(self._buffer)
+            digest, at, view = hashing.new_sha256(), start, memoryview(self._buffer)
             spoken = time.monotonic()
             while at < end:
                 count = os.preadv(fd, [view[: min(BLOCK, end - at)]], at)
@@ -284,26 +288,26 @@ class Server:
                 at += count
                 if time.monotonic() - spoken > BUSY_SECONDS:
                     spoken = time.monotonic()
-                    self._say({"id": number, "busy": at - start})
+                    self._write_row({"id": number, "busy": at - start})
             known = str(digest.hexdigest())
             after = os.fstat(fd)
-            if whole and hashing.identity(after) == hashing.identity(found):
-                self._known().put(after, known)
-        self._say({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": known})
+            if whole and hashing.content_key(after) == hashing.content_key(found):
+                self._hash_cache().put(after, known)
+        self._write_row({"id": number, "stamp": change_stamp(os.fstat(fd)), "sha256": known})
 
-    def _known(self) -> hashing.HashCache:
+    def _hash_cache(self) -> hashing.HashCache:
         if self._cache is None:
             self._cache = hashing.HashCache(hashing.default_path())
         return self._cache
 
-    def _say(self, row: dict[str, Any]) -> None:
-        self._write([jsonline.line(row)])
+    def _write_row(self, row: dict[str, Any]) -> None:
+        self._flush_and_write([jsonline.encode_line(row)])
 
-    def _write(self, parts: list[Any]) -> None:
-        self.flush()
-        self._put(parts)
+    def _flush_and_write(self, parts: list[Any]) -> None:
+        self.flush_batch()
+        self._write_all(parts)
 
-    def _put(self, parts: list[Any]) -> None:
+    def _write_all(self, parts: list[Any]) -> None:
         parts = [part for part in parts if part]
         while parts:
             count = os.writev(self._out, parts)
@@ -323,7 +327,7 @@ def _stamp_text(found: os.stat_result) -> bytes:
     return b"[%d,%d,%d,%d]" % (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-def _whole(value: Any, default: int) -> int:
+def _int_or_default(value: Any, default: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return default

@@ -14,7 +14,7 @@ from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.commands.reap import open_process, parse_process, send_to_process
 from rgt_box.discovery import found_run
 from rgt_box.queue import job_making, queue_state
-from rgt_box.queue.cell_process import grace
+from rgt_box.queue.cell_process import stop_grace_seconds
 from rgt_box.queue.queue_file import Job
 from rgt_box.recorder import state_files
 from rgt_box.sampling.processes import LiveCells
@@ -56,7 +56,7 @@ SLACK_S = 30.0
 POLL_S, SAVE_POLL_S = 0.1, 0.5
 
 
-class Target:
+class StopTarget:
     """A live run, and the process that receives the signal.
 
     Args:
@@ -81,7 +81,7 @@ class Target:
         self._watch: CheckpointWatch | None = None
         self._items: list[dict[str, Any]] = []
 
-    def newest(self, again: bool = False) -> dict[str, Any] | None:
+    def newest_checkpoint(self, again: bool = False) -> dict[str, Any] | None:
         """Return the newest complete checkpoint.
 
         Args:
@@ -89,14 +89,14 @@ class Target:
         """
         if self._watch is None or again:
             self._watch, self._items = self.search(), []
-        frame = self._watch.poll()
+        frame = self._watch.poll_frame()
         if frame is not None:
             self._items = frame.get("items", [])
         return max(self._items, key=lambda item: item["at"], default=None)
 
-    def describe(self) -> dict[str, Any]:
+    def to_row(self) -> dict[str, Any]:
         """Return the target as a JSON row."""
-        return jsonline.compact(
+        return jsonline.drop_empty(
             {
                 "phase": "found",
                 "run": self.names[0],
@@ -107,7 +107,7 @@ class Target:
                 "end": "%d:%d" % (self.pid, self.ticks),
                 "pid": self.works,
                 "handles_sigterm": catches_sigterm(self.works),
-                "newest": self.newest(),
+                "newest": self.newest_checkpoint(),
                 "at": round(time.time(), 3),
             }
         )
@@ -117,31 +117,33 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
     if not found["run"]:
-        return _refuse("--run NAME is missing")
+        return _print_usage_error("--run NAME is missing")
     try:
         wanted = parse_process("--end", found["end"]) if found["end"] else None
     except ValueError as problem:
-        return _refuse(str(problem))
+        return _print_usage_error(str(problem))
     targets = find_targets(found["job"])
     mine = [target for target in targets if _is_called(target, found["run"])]
     if len(mine) != 1:
-        return _refuse(_which(found["run"], mine, targets))
+        return _print_usage_error(_why_no_single_target(found["run"], mine, targets))
     target = mine[0]
-    jsonline.say(target.describe())
+    jsonline.print_frame(target.to_row())
     if wanted is None:
         return OK
     if wanted != (target.pid, target.ticks):
-        return _refuse(
+        return _print_usage_error(
             "%s is now another process, %d:%d; nothing was sent"
             % (found["run"], target.pid, target.ticks)
         )
     wait = WAIT_S if found["wait"] is None else found["wait"]
-    if found["after-checkpoint"] and not _await_save(target, wait):
+    if found["after-checkpoint"] and not _wait_for_save(target, wait):
         return FAILED
-    return _end(target, grace() + SLACK_S if found["seconds"] is None else found["seconds"])
+    return _stop_and_report(
+        target, stop_grace_seconds() + SLACK_S if found["seconds"] is None else found["seconds"]
+    )
 
 
-def find_targets(jobs: list[str]) -> list[Target]:
+def find_targets(jobs: list[str]) -> list[StopTarget]:
     """Return the live runs on this box: of known job directories, and found training runs.
 
     Args:
@@ -152,14 +154,16 @@ def find_targets(jobs: list[str]) -> list[Target]:
     runs = _found_runs()
     targets = []
     for folder in dict.fromkeys(known):
-        target = _of_job(folder, [run.name for run in runs if run.job == folder])
+        target = _target_of_job(folder, [run.name for run in runs if run.job == folder])
         if target is not None:
             targets.append(target)
     taken = {target.works for target in targets}
-    return targets + [_of_found(run) for run in runs if run.pid not in taken and not run.job]
+    return targets + [
+        _target_of_found_run(run) for run in runs if run.pid not in taken and not run.job
+    ]
 
 
-def _of_job(folder: str, found: list[str]) -> Target | None:
+def _target_of_job(folder: str, found: list[str]) -> StopTarget | None:
     job = Job(folder)
     cells = LiveCells([folder]).read()
     holder = files.lock_holder(job.path("runner.lock")) if queue_state.is_runner_alive(job) else {}
@@ -171,42 +175,42 @@ def _of_job(folder: str, found: list[str]) -> Target | None:
         pid, ticks = works, procstat.start_ticks(works)
     name = os.path.basename(folder)
     names = [name, folder, *cells.values(), *(f"{name}/{one}" for one in cells.values()), *found]
-    target = Target(names, pid, int(ticks or 0), works or pid)
+    target = StopTarget(names, pid, int(ticks or 0), works or pid)
     watch = JobWatch(folder)
-    frame = watch.poll() or {}
+    frame = watch.poll_frame() or {}
     target.job, target.cell = job, cell
     target.waiting = [
         one["name"] for one in frame.get("cells", []) if one.get("state") == "waiting"
     ]
-    out = job.out(cell) if cell else None
+    out = job.run_folder(cell) if cell else None
     if out:
         target.search = lambda: watch.checkpoints(cell, out)
     return target
 
 
-def _of_found(run: found_run.Run) -> Target:
-    target = Target([run.name], run.pid, run.ticks, run.pid)
+def _target_of_found_run(run: found_run.FoundRun) -> StopTarget:
+    target = StopTarget([run.name], run.pid, run.ticks, run.pid)
     target.command = run.command
     roots = dict.fromkeys(
         [*run.dirs, *map(os.path.dirname, run.files), *([run.cwd] if run.cwd else [])]
     )
     target.search = lambda: CheckpointWatch(
-        run.name, *(CheckpointSearch(root, run.since) for root in roots)
+        run.name, *(CheckpointSearch(root, run.first_start) for root in roots)
     )
     return target
 
 
-def _found_runs() -> list[found_run.Run]:
+def _found_runs() -> list[found_run.FoundRun]:
     raws = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
-    runs = [run for run in map(found_run.load, raws) if run is not None and run.ended is None]
+    runs = [run for run in map(found_run.load_run, raws) if run is not None and run.ended is None]
     return [run for run in runs if procstat.is_alive(run.pid, run.ticks)]
 
 
-def _is_called(target: Target, name: str) -> bool:
+def _is_called(target: StopTarget, name: str) -> bool:
     return name in target.names or os.path.abspath(os.path.expanduser(name)) in target.names
 
 
-def _which(name: str, mine: list[Target], targets: list[Target]) -> str:
+def _why_no_single_target(name: str, mine: list[StopTarget], targets: list[StopTarget]) -> str:
     if mine:
         choices = [
             target.job.folder if target.job is not None else target.names[0] for target in mine
@@ -217,15 +221,15 @@ def _which(name: str, mine: list[Target], targets: list[Target]) -> str:
     return f"no run of the name {name} is alive on this box; {what}"
 
 
-def _await_save(target: Target, seconds: float) -> bool:
+def _wait_for_save(target: StopTarget, seconds: float) -> bool:
     """Wait for the next checkpoint; returns True if one was saved or the run has ended."""
-    before, began = target.newest(), time.monotonic()
+    before, began = target.newest_checkpoint(), time.monotonic()
     since = before["at"] if before is not None else 0.0
-    jsonline.say({"phase": "waits", "seconds": seconds})
+    jsonline.print_frame({"phase": "waits", "seconds": seconds})
     while time.monotonic() - began < seconds:
         if not procstat.is_alive(target.pid, target.ticks):
             return True
-        newest = target.newest()
+        newest = target.newest_checkpoint()
         if newest is not None and newest["at"] > since:
             return True
         time.sleep(SAVE_POLL_S)
@@ -236,9 +240,9 @@ def _await_save(target: Target, seconds: float) -> bool:
     return False
 
 
-def _end(target: Target, seconds: float) -> int:
+def _stop_and_report(target: StopTarget, seconds: float) -> int:
     """Send SIGTERM, wait for the exit, and report the saved checkpoint."""
-    before, asked = target.newest(), time.time()
+    before, asked = target.newest_checkpoint(), time.time()
     fd = open_process(target.pid)
     try:
         # The PID may have been reused meanwhile; the pidfd still refers to the original process.
@@ -246,18 +250,18 @@ def _end(target: Target, seconds: float) -> int:
             if target.job is not None:
                 queue_state.note_stop(target.job, target.pid, target.ticks)
             send_to_process(fd, target.pid, signal.SIGTERM)
-            jsonline.say({"phase": "asked", "at": round(asked, 3), "seconds": seconds})
-        ended = _await_end(fd, target, seconds)
+            jsonline.print_frame({"phase": "asked", "at": round(asked, 3), "seconds": seconds})
+        ended = _wait_for_exit(fd, target, seconds)
     except ProcessLookupError:
         ended = True
     except PermissionError:
-        return _refuse("it belongs to another user; nothing was sent")
+        return _print_usage_error("it belongs to another user; nothing was sent")
     finally:
         if fd is not None:
             os.close(fd)
         if target.job is not None:
             queue_state.withdraw_stop(target.job)
-    newest = target.newest(again=True)
+    newest = target.newest_checkpoint(again=True)
     saved = newest is not None and newest != before
     row: dict[str, Any] = {"phase": "ended", "ended": ended, "newest": newest, "saved": saved}
     row.update(took=round(time.time() - asked, 1), at=round(time.time(), 3))
@@ -265,13 +269,13 @@ def _end(target: Target, seconds: float) -> int:
         cells = queue_state.queue_frame(target.job, target.job.folder)["cells"]
         cell: dict[str, Any] = next((one for one in cells if one["name"] == target.cell), {})
         row.update({key: cell.get(key) for key in ("state", "exit_code", "reason")})
-    jsonline.say(jsonline.compact(row))
+    jsonline.print_frame(jsonline.drop_empty(row))
     if ended:
         return OK
     return FAILED
 
 
-def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
+def _wait_for_exit(fd: int | None, target: StopTarget, seconds: float) -> bool:
     """Wait until the process exits; polls if the system has no pidfd."""
     deadline = time.monotonic() + seconds
     while procstat.is_alive(target.pid, target.ticks):
@@ -285,6 +289,6 @@ def _await_end(fd: int | None, target: Target, seconds: float) -> bool:
     return True
 
 
-def _refuse(text: str) -> int:
+def _print_usage_error(text: str) -> int:
     print(f"stop: {text}", file=sys.stderr)
     return USAGE

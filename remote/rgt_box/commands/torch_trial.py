@@ -32,7 +32,7 @@ def main(limit: float) -> None:
     try:
         torch = importlib.import_module("torch")
     except Exception as error:  # a broken installation can raise anything
-        say({"torch": None, "error": words(error)})
+        print_row({"torch": None, "error": error_line(error)})
         return
     found: Dict[str, object] = {
         "torch": str(getattr(torch, "__version__", "?")),
@@ -47,29 +47,29 @@ def main(limit: float) -> None:
         torch.cuda.init()
         count = int(torch.cuda.device_count())
     except Exception as error:
-        say(dict(found, devices=None, error=words(error)))
+        print_row(dict(found, devices=None, error=error_line(error)))
         return
-    say(dict(found, devices=count))
+    print_row(dict(found, devices=count))
     for index in range(count):
         try:
-            say(dict(device(torch, index), device=index))
+            print_row(dict(try_gpu(torch, index), device=index))
         except Exception as error:
-            say({"device": index, "error": words(error)})
+            print_row({"device": index, "error": error_line(error)})
 
 
-def device(torch: Any, index: int) -> Dict[str, object]:
+def try_gpu(torch: Any, index: int) -> Dict[str, object]:
     """Compute and copy on one GPU; returns its name and measurements."""
     place = torch.device("cuda", index)
     told: Dict[str, object] = {"name": str(torch.cuda.get_device_name(index)), "error": None}
     one = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
     other = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
 
-    def wait() -> None:
+    def synchronize_gpu() -> None:
         torch.cuda.synchronize(index)
 
     product = one @ other
-    wait()
-    rounds, passed = timed(lambda: one @ other, wait)
+    synchronize_gpu()
+    rounds, passed = repeat_and_time(lambda: one @ other, synchronize_gpu)
     told["tflops"] = 2.0 * SIZE**3 * rounds / passed / 1e12
     part = one[:8].float().cpu() @ other.float().cpu()
     wrong = float((product[:8].float().cpu() - part).abs().max())
@@ -82,12 +82,12 @@ def device(torch: Any, index: int) -> Dict[str, object]:
         ("to_gpu_gbs", lambda: there.copy_(host, non_blocking=True)),
         ("from_gpu_gbs", lambda: host.copy_(there, non_blocking=True)),
     ):
-        rounds, passed = timed(copy, wait)
+        rounds, passed = repeat_and_time(copy, synchronize_gpu)
         told[name] = COPY_BYTES * rounds / passed / 1e9
     return told
 
 
-def timed(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, float]:
+def repeat_and_time(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, float]:
     """Repeat `work` for `SECONDS`; returns the number of calls and the seconds they took."""
     work()
     wait()
@@ -102,12 +102,12 @@ def timed(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, 
             return rounds, passed
 
 
-def words(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an error as one line."""
     return (f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
-def say(found: dict[str, object]) -> None:
+def print_row(found: dict[str, object]) -> None:
     """Print one result."""
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()

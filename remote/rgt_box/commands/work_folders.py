@@ -14,7 +14,7 @@ from rgt_box.push import push_staging
 from rgt_box.queue import queue_file, queue_state
 
 
-def folder_of(workdir: str) -> tuple[str, bool] | None:
+def find_job_folder(workdir: str) -> tuple[str, bool] | None:
     """Return the directory that belongs to a job in `workdir`, and whether it is pushed code.
 
     None if the directory is shared by everyone or missing.
@@ -38,22 +38,22 @@ def _is_shared_by_all(path: str) -> bool:
     )
 
 
-def claim(owners: result_walk.Owners, jobs: list[queue_file.Job]) -> None:
+def claim_work_folders(owners: result_walk.FolderOwners, jobs: list[queue_file.Job]) -> None:
     """Make each job the owner of its working directory; the deepest claim of any kind wins.
 
     Pushed code used by a single cell belongs to that cell, so its durable copy has these files too.
     """
     claims: dict[str, list[tuple[queue_file.Job, bool]]] = {}
     for job in jobs:
-        found = folder_of(job.workdir)
+        found = find_job_folder(job.workdir)
         if found is not None:
             claims.setdefault(found[0], []).append((job, found[1]))
     for folder, workers in claims.items():
         job, is_pushed = workers[0]
         # Cells that are no longer in the queue may also have written there.
-        cells = {line.name for line in job.lines()[0]}
+        cells = {line.name for line in job.read_lines()[0]}
         cells.update(str(cell["name"]) for cell in queue_state.load_state(job)["cells"])
         owner = f"job {job.folder}"
         if is_pushed and len(workers) == 1 and len(cells) == 1:
             owner = f"cell {cells.pop()}"
-        owners.add(folder, owner, shared=True)
+        owners.claim_path(folder, owner, shared=True)

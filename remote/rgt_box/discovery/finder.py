@@ -9,15 +9,15 @@ import time
 
 from rgt_box import background, masking, ownership, place, procstat
 from rgt_box.discovery import found_run, process_tree, script_look, training_commands
-from rgt_box.discovery.found_run import Panes, Run, load, summary
-from rgt_box.discovery.process_tree import Node, Open, Streams, Table
+from rgt_box.discovery.found_run import FoundRun, TmuxPanes, describe_run, load_run
+from rgt_box.discovery.process_tree import OpenFile, OutputStreams, ProcessNode, ProcessTable
 from rgt_box.sampling import processes as cells_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping
 
-    from rgt_box.streams.job_looks import JobLooks
+    from rgt_box.streams.job_looks import JobPolls
 
 PROCESSES = 16
 """Processes of a run whose files are read per poll: the ranks, rarely more on one box."""
@@ -27,7 +27,12 @@ WANDB_OWN = ("debug.log", "debug-internal.log", "debug-core.log", "core-debug.lo
 NO_ACCESS = "its open files cannot be read: it belongs to another user"
 
 
-def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
+def update_run_paths(
+    run: FoundRun,
+    table: ProcessTable,
+    nodes: Mapping[int, ProcessNode],
+    below: Mapping[int, list[int]],
+) -> None:
     """Update a live run's logs, files and directories.
 
     Known files are kept: a file that is only briefly open at each write still belongs to the run.
@@ -37,36 +42,39 @@ def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, 
         run.notes = [note for note in run.notes if note != NO_ACCESS] + [NO_ACCESS]
         run.silent = NO_ACCESS
         return
-    near = _near(run, table, nodes, below)
+    near = _possible_readers(run, table, nodes, below)
     streams = process_tree.follow_streams(
-        run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near}
+        run.pid, mine, near, {pid: _program_name(nodes[pid]) for pid in near}
     )
-    inside = procstat.root_of(run.pid)
+    inside = procstat.process_root_prefix(run.pid)
     logs = [
         inside + path if path.startswith("/") and path not in streams.deleted else path
         for path in streams.logs
     ]
     run.deleted = dict(streams.deleted)
-    for pid in _writers(run, nodes):
+    for pid in _possible_writers(run, nodes):
         for item in mine if pid == run.pid else process_tree.read_open_files(pid) or []:
-            _sort_in(run, inside, item, logs)
+            _sort_open_file(run, inside, item, logs)
     run.logs = logs[:LOGS]
-    _told(run, table, inside)
-    run.silent = "" if logs else _silence(run, streams)
+    _set_option_folders(run, table, inside)
+    run.silent = "" if logs else _why_no_log(run, streams)
 
 
-def _name(node: Node) -> str:
+def _program_name(node: ProcessNode) -> str:
     if node.words:
         return os.path.basename(node.words[0])
     return ""
 
 
-def _near(
-    run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]
+def _possible_readers(
+    run: FoundRun,
+    table: ProcessTable,
+    nodes: Mapping[int, ProcessNode],
+    below: Mapping[int, list[int]],
 ) -> list[int]:
     """Return processes that may read the run's output: those of its shell and process group."""
-    known = table.known(run.pid)
-    found = table.group(known.stat.group) if known is not None else []
+    known = table.find_process(run.pid)
+    found = table.group_pids(known.stat.group) if known is not None else []
     at = nodes[run.pid].ppid if run.pid in nodes else 0
     while at in nodes and nodes[at].kind == "wrapper":
         found += below.get(at, [])
@@ -74,7 +82,7 @@ def _near(
     return [pid for pid in dict.fromkeys(found) if pid != run.pid][:64]
 
 
-def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
+def _possible_writers(run: FoundRun, nodes: Mapping[int, ProcessNode]) -> list[int]:
     """Return processes that may write metrics; data loader forks come last."""
     first = [
         pid
@@ -84,7 +92,7 @@ def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
     return (first + [pid for pid in run.pids if pid not in first])[:PROCESSES]
 
 
-def _sort_in(run: Run, inside: str, item: Open, logs: list[str]) -> None:
+def _sort_open_file(run: FoundRun, inside: str, item: OpenFile, logs: list[str]) -> None:
     path = inside + item.target
     if item.fd < 3 or not item.writes or item.deleted or not process_tree.is_file(item):
         return
@@ -99,14 +107,14 @@ def _sort_in(run: Run, inside: str, item: Open, logs: list[str]) -> None:
         logs.append(path)
 
 
-def _told(run: Run, table: Table, inside: str) -> None:
-    known = table.known(run.pid)
+def _set_option_folders(run: FoundRun, table: ProcessTable, inside: str) -> None:
+    known = table.find_process(run.pid)
     if known is not None and run.cwd:
         dirs = training_commands.written_dirs(known.command.args, run.cwd)
         run.dirs = [inside + path for path in dirs]
 
 
-def _silence(run: Run, streams: Streams) -> str:
+def _why_no_log(run: FoundRun, streams: OutputStreams) -> str:
     """Return why there is no log, and how to get one."""
     if streams.terminal is None:
         return "no log file: %s" % (streams.other or "its output is closed")
@@ -152,7 +160,7 @@ RUNNER_WRITES_S = 5.0
 """Seconds within which a runner has recorded the process of its cell."""
 
 
-def every() -> float:
+def poll_period() -> float:
     """Return the seconds between two polls."""
     try:
         seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
@@ -163,8 +171,8 @@ def every() -> float:
     return PERIOD
 
 
-class Finder:
-    """Polls for training runs at the interval of `every`.
+class TrainingFinder:
+    """Polls for training runs at the interval of `poll_period`.
 
     Args:
         pattern: Matches the command line of a training process; None to use rgt's own rules.
@@ -174,21 +182,21 @@ class Finder:
     Attributes:
         events: Runs found and ended, as ``{"kind", "text", "level"}``; the caller removes them
             after reporting.
-        changed: True if `report` has changed.
+        changed: True if `build_report` has changed.
     """
 
     def __init__(
-        self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any], jobs: JobLooks | None = None
+        self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any], jobs: JobPolls | None = None
     ) -> None:
         self._queued = jobs
-        self._every = every()
-        self._table = Table(pattern)
+        self._every = poll_period()
+        self._table = ProcessTable(pattern)
         self._panes, self._jobs = (
-            Panes(PANES * self._every),
-            found_run.Jobs(found_run.SLURM_PERIOD * self._every / PERIOD),
+            TmuxPanes(PANES * self._every),
+            found_run.SlurmJobs(found_run.SLURM_PERIOD * self._every / PERIOD),
         )
         self._boot = place.boot_id()
-        runs = [load(raw) for raw in kept.get("runs") or []]
+        runs = [load_run(raw) for raw in kept.get("runs") or []]
         self._runs = {run.name: run for run in runs if run is not None}
         self._restarted = kept.get("boot") != self._boot
         self._looked = self._said = float("-inf")
@@ -198,7 +206,7 @@ class Finder:
         self.events: list[dict[str, str]] = []
         self.changed = bool(self._runs)
 
-    def rows(
+    def process_rows(
         self, pids: Collection[int], cells: Mapping[int, str]
     ) -> dict[int, tuple[int, list[str], str]]:
         """Return pid → (start in ticks, command line, run name) of processes worth a row.
@@ -211,37 +219,37 @@ class Finder:
         now = time.monotonic()
         if now - self._looked >= self._every - min(0.5, self._every / 2):
             self._looked = now
-            self._look(pids, cells)
+            self._poll_processes(pids, cells)
         return self._rows
 
-    def _look(self, pids: Collection[int], cells: Mapping[int, str]) -> None:
-        before = [self._said_of(run) for run in self._runs.values()]
-        self._table.look(pids)
-        nodes = self._table.nodes()
-        below = process_tree.children(nodes)
-        for run in self._live():
-            known = self._table.known(run.pid)
+    def _poll_processes(self, pids: Collection[int], cells: Mapping[int, str]) -> None:
+        before = [self._comparable_state(run) for run in self._runs.values()]
+        self._table.update_table(pids)
+        nodes = self._table.build_nodes()
+        below = process_tree.children_by_pid(nodes)
+        for run in self._live_runs():
+            known = self._table.find_process(run.pid)
             gone = known is None or known.stat.start != run.ticks
             over = self._restarted or (gone and not procstat.is_alive(run.pid, run.ticks))
             if over and not self._awaits_queue(run):
-                self._end(run)
+                self._end_run(run)
         self._restarted = False
         self._leave_to_queues(cells)
-        self._discover(nodes, below, cells)
+        self._find_new_runs(nodes, below, cells)
         self._rows = {}
-        for run in self._live():
+        for run in self._live_runs():
             if run.pid in nodes:
-                self._update(run, nodes, below)
-        self._ask_how_it_ended()
-        self._forget()
-        late = bool(self._live()) and time.monotonic() - self._said > SAY_SEEN
-        if late or before != [self._said_of(run) for run in self._runs.values()]:
+                self._update_run(run, nodes, below)
+        self._query_slurm_ends()
+        self._drop_old_runs()
+        late = bool(self._live_runs()) and time.monotonic() - self._said > SAY_SEEN
+        if late or before != [self._comparable_state(run) for run in self._runs.values()]:
             self.changed = True
 
     def _leave_to_queues(self, cells: Mapping[int, str]) -> None:
         """Drop runs found before their job was named: the queue now reports them and their exit."""
-        for run in self._live() if cells else ():
-            if cells_of.session_of(run.pid) in cells:
+        for run in self._live_runs() if cells else ():
+            if cells_of.read_session(run.pid) in cells:
                 del self._runs[run.name]
         if self._queued is not None:
             named = [
@@ -252,40 +260,45 @@ class Finder:
             for name in named:
                 del self._runs[name]
 
-    def _live(self) -> list[Run]:
+    def _live_runs(self) -> list[FoundRun]:
         return [run for run in self._runs.values() if run.ended is None]
 
     @staticmethod
-    def _said_of(run: Run) -> dict[str, Any]:
+    def _comparable_state(run: FoundRun) -> dict[str, Any]:
         return dict(run.as_dict(), seen=None)
 
-    def _discover(
-        self, nodes: Mapping[int, Node], below: Mapping[int, list[int]], cells: Mapping[int, str]
+    def _find_new_runs(
+        self,
+        nodes: Mapping[int, ProcessNode],
+        below: Mapping[int, list[int]],
+        cells: Mapping[int, str],
     ) -> None:
         known: set[int] = set()
-        for run in self._live():
+        for run in self._live_runs():
             if run.pid in nodes:
-                known.update(process_tree.members(run.pid, below, nodes))
+                known.update(process_tree.run_members(run.pid, below, nodes))
         unnamed = self._queued.unnamed_cells() if self._queued is not None else {}
-        for pid in self._table.positive():
-            if pid in known or len(self._live()) >= MOST:
+        for pid in self._table.training_pids():
+            if pid in known or len(self._live_runs()) >= MOST:
                 continue
-            root = process_tree.root_of(pid, nodes)
-            known.update(process_tree.members(root, below, nodes))
-            session = self._session(root, nodes, {**cells, **unnamed})
+            root = process_tree.find_root(pid, nodes)
+            known.update(process_tree.run_members(root, below, nodes))
+            session = self._session_of_run(root, nodes, {**cells, **unnamed})
             if session in cells or (session not in unnamed and self._is_fresh_cell(root)):
                 continue
-            new = self._begin(root, pid, nodes)
+            new = self._new_run(root, pid, nodes)
             if new is not None:
                 if session in unnamed:
                     new.job, new.cell = unnamed[session]
                 # A restart replaces the old run and moves to the end.
                 old = self._runs.pop(new.name, None)
                 if old is not None:
-                    new.succeed(old)
+                    new.copy_history(old)
                 self._runs[new.name] = new
 
-    def _session(self, root: int, nodes: Mapping[int, Node], cells: Collection[int]) -> int:
+    def _session_of_run(
+        self, root: int, nodes: Mapping[int, ProcessNode], cells: Collection[int]
+    ) -> int:
         """Return the session that a run belongs to: that of the cell above it, else its own."""
         at = root
         for _ in range(process_tree.DEEP):
@@ -294,7 +307,7 @@ class Finder:
             at = nodes[at].ppid
         if at in cells:
             return at
-        return cells_of.session_of(root) or 0
+        return cells_of.read_session(root) or 0
 
     def _is_fresh_cell(self, root: int) -> bool:
         """Return whether a queue runner started a process just now.
@@ -303,7 +316,7 @@ class Finder:
 
         The environment is not trusted, so it only delays the decision.
         """
-        known = self._table.known(root)
+        known = self._table.find_process(root)
         age = (
             time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS
             if known
@@ -311,15 +324,17 @@ class Finder:
         )
         if age > max(RUNNER_WRITES_S, self._every):
             return False
-        return not RUNNERS.isdisjoint(found_run.environ(root) or {})
+        return not RUNNERS.isdisjoint(found_run.read_environment(root) or {})
 
-    def _awaits_queue(self, run: Run) -> bool:
+    def _awaits_queue(self, run: FoundRun) -> bool:
         """Apply the queue's result to an ended run.
 
         Returns True if the runner has not written the result yet.
         """
         cell = (
-            self._queued.cell(run.job, run.cell) if self._queued is not None and run.job else None
+            self._queued.find_cell(run.job, run.cell)
+            if self._queued is not None and run.job
+            else None
         )
         if cell is None or run.exit_code is not None:
             return False
@@ -337,8 +352,10 @@ class Finder:
             run.notes.append(str(cell["reason"]))
         return False
 
-    def _begin(self, root: int, positive: int, nodes: Mapping[int, Node]) -> Run | None:
-        known, other = self._table.known(root), self._table.known(positive)
+    def _new_run(
+        self, root: int, positive: int, nodes: Mapping[int, ProcessNode]
+    ) -> FoundRun | None:
+        known, other = self._table.find_process(root), self._table.find_process(positive)
         if known is None or other is None:
             return None
         try:
@@ -346,59 +363,66 @@ class Finder:
         except OSError:
             cwd = None
         taken = {run.name: run.key for run in self._runs.values()}
-        alive = {run.name for run in self._live()}
-        name = training_commands.choose(known.command, cwd, taken, alive)
+        alive = {run.name for run in self._live_runs()}
+        name = training_commands.choose_run_name(known.command, cwd, taken, alive)
         started = self._table.boot + known.stat.start / procstat.CLOCK_TICKS
-        run = Run(
+        run = FoundRun(
             name,
-            training_commands.key(known.command, cwd),
+            training_commands.training_key(known.command, cwd),
             root,
             known.stat.start,
             round(started, 2),
         )
-        run.command = " ".join(masking.masked(known.words))[:MAX_COMMAND]
+        run.command = " ".join(masking.mask_words(known.words))[:MAX_COMMAND]
         run.why, run.cwd = known.why or other.why, cwd
-        run.user = ownership.user_of(root)
+        run.user = ownership.process_user_name(root)
         if cwd is None:
             run.notes.append(
                 "its directory cannot be read: it belongs to %s" % (run.user or "another user")
             )
-        lives = found_run.life_of(root, _chain(root, nodes))
+        lives = found_run.find_session(root, _ancestor_commands(root, nodes))
         run.session, run.place, run.socket, run.pane = lives
         return run
 
-    def _update(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
+    def _update_run(
+        self, run: FoundRun, nodes: Mapping[int, ProcessNode], below: Mapping[int, list[int]]
+    ) -> None:
         new = run.seen == run.started
-        pids = process_tree.members(run.pid, below, nodes)
+        pids = process_tree.run_members(run.pid, below, nodes)
         run.pids = pids[:MAX_PIDS]
         run.seen = round(time.time(), 2)
-        look(run, self._table, nodes, below)
-        self._panes.look(run, nodes, below)
-        self._jobs.look(run)
-        for pid in process_tree.listed(pids, nodes):
-            known = self._table.known(pid)
+        update_run_paths(run, self._table, nodes, below)
+        self._panes.add_pane(run, nodes, below)
+        self._jobs.add_job_output(run)
+        for pid in process_tree.pids_to_show(pids, nodes):
+            known = self._table.find_process(pid)
             if known is not None:
                 self._rows[pid] = known.stat.start, known.words, run.name
         if run.marks is None:
             self._read_script(run)
         if run.world is None and (new or run.seen - run.started < SETTLED):
-            run.world = script_look.world_of(run.pids, run.started)
+            run.world = script_look.find_world_size(run.pids, run.started)
         if new:
-            self._say("training-found", summary(run))
+            self._add_event("training-found", describe_run(run))
             if run.silent:
-                self._say("no-log", f"{run.name}: {run.silent}", "warn")
+                self._add_event("no-log", f"{run.name}: {run.silent}", "warn")
 
-    def _read_script(self, run: Run) -> None:
+    def _read_script(self, run: FoundRun) -> None:
         """Scan the script once in a thread; afterwards `marks` is a list."""
-        known, key = self._table.known(run.pid), (run.pid, run.ticks)
+        known, key = self._table.find_process(run.pid), (run.pid, run.ticks)
         if known is None:
             return
         wait = 0.0 if key in self._scripts else SCRIPT_WAIT
         if wait:
-            env, inside = found_run.environ(run.pid) or {}, procstat.root_of(run.pid)
+            env, inside = (
+                found_run.read_environment(run.pid) or {},
+                procstat.process_root_prefix(run.pid),
+            )
             given = run.pid, known.words, run.cwd, env, inside
             once = float("inf")
-            self._scripts[key] = background.Background(lambda: script_look.look(*given), once, once)
+            self._scripts[key] = background.Background(
+                lambda: script_look.inspect_script(*given), once, once
+            )
         said, error = self._scripts[key].poll(wait)
         if said is None and error is None:
             return
@@ -410,10 +434,12 @@ class Finder:
             said.get("cache"),
         )
 
-    def _end(self, run: Run) -> None:
+    def _end_run(self, run: FoundRun) -> None:
         now = time.time()
         # A run from before a reboot ended at the latest when the box last started.
-        run.ended = round(max(run.seen, min(now, self._began())) if self._restarted else now, 2)
+        run.ended = round(
+            max(run.seen, min(now, self._box_start_time())) if self._restarted else now, 2
+        )
         run.deleted = {}
         text = "%s: pid %d has ended; " % (run.name, run.pid)
         text += (
@@ -423,26 +449,26 @@ class Finder:
         )
         if now - run.seen > 2 * max(PERIOD, self._every):
             text += "; it was last seen %d s ago" % (now - run.seen)
-        self._say("training-ended", text)
+        self._add_event("training-ended", text)
         if run.session == "slurm":
             self._asking.add(run.name)
 
-    def _began(self) -> float:
+    def _box_start_time(self) -> float:
         """Return when the box or its container was started."""
         first = procstat.read_stat(1)
         return self._table.boot + (first.start / procstat.CLOCK_TICKS if first is not None else 0.0)
 
-    def _ask_how_it_ended(self) -> None:
+    def _query_slurm_ends(self) -> None:
         for name in list(self._asking):
             ended = self._runs.get(name)
-            if ended is None or ended.ended is None or self._is_told(ended, ended.ended):
+            if ended is None or ended.ended is None or self._is_end_known(ended, ended.ended):
                 self._asking.discard(name)
 
-    def _is_told(self, run: Run, ended: float) -> bool:
-        return time.time() - ended > ASK_END or self._jobs.ending(run)
+    def _is_end_known(self, run: FoundRun, ended: float) -> bool:
+        return time.time() - ended > ASK_END or self._jobs.record_job_end(run)
 
-    def _forget(self) -> None:
-        live = {(run.pid, run.ticks) for run in self._live()}
+    def _drop_old_runs(self) -> None:
+        live = {(run.pid, run.ticks) for run in self._live_runs()}
         self._scripts = {key: look for key, look in self._scripts.items() if key in live}
         ended = [run for run in self._runs.values() if run.ended is not None]
         ended.sort(key=lambda run: run.ended or 0.0)
@@ -452,19 +478,19 @@ class Finder:
         for run in old:
             self._runs.pop(run.name, None)
 
-    def _say(self, kind: str, text: str, level: str = "info") -> None:
+    def _add_event(self, kind: str, text: str, level: str = "info") -> None:
         self.events.append({"kind": kind, "text": text[:2000], "level": level})
 
-    def report(self) -> dict[str, Any]:
+    def build_report(self) -> dict[str, Any]:
         """Return the content of ``found.json``, and reset `changed`.
 
-        A later `Finder` resumes from it.
+        A later `TrainingFinder` resumes from it.
         """
         self._said, self.changed = time.monotonic(), False
         return {"boot": self._boot, "runs": [run.as_dict() for run in self._runs.values()]}
 
 
-def _chain(pid: int, nodes: Mapping[int, Node]) -> list[list[str]]:
+def _ancestor_commands(pid: int, nodes: Mapping[int, ProcessNode]) -> list[list[str]]:
     found: list[list[str]] = []
     at = nodes[pid].ppid
     while at in nodes and len(found) < process_tree.DEEP:

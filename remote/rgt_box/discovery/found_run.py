@@ -13,9 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple, Optional
 
-    from rgt_box.discovery.process_tree import Node
+    from rgt_box.discovery.process_tree import ProcessNode
 
-    class Life(NamedTuple):
+    class ProcessSession(NamedTuple):
         """What a process lives in: a tmux pane, Slurm job, container or the like."""
 
         kind: str
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         pane: "Optional[str]" = None
         """A pane that may be queried: it belongs to this user's own tmux."""
 
-    class Pane(NamedTuple):
+    class TmuxPane(NamedTuple):
         """A tmux pane."""
 
         name: str
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Life = namedtuple("Life", "kind place socket pane", defaults=(None, None))
-    Pane = namedtuple("Pane", "name piped")
+    ProcessSession = namedtuple("ProcessSession", "kind place socket pane", defaults=(None, None))
+    TmuxPane = namedtuple("TmuxPane", "name piped")
 
 LISTS = ("logs", "files", "dirs", "notes", "pids", "lives", "uses")
 MOST_LIVES = 20
@@ -50,7 +50,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-class Run:
+class FoundRun:
     """A training run, alive or ended.
 
     Attributes:
@@ -61,7 +61,7 @@ class Run:
         command: Its command line without secrets.
         why: Why it was recognised as training.
         cwd, user: None if they could not be read.
-        session, place: What it lives in, see `Life`.
+        session, place: What it lives in, see `ProcessSession`.
         pane, socket: Those of tmux.
         silent: Why it has no log, as text; "" if it has one.
         deleted: Log path → its name before it was deleted.
@@ -108,7 +108,7 @@ class Run:
         self.world: int | None = None
         self.world_before: int | None = None
 
-    def succeed(self, old: Run) -> None:
+    def copy_history(self, old: FoundRun) -> None:
         """Copy the history of the same training from before it was restarted."""
         self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[
             -MOST_LIVES:
@@ -116,24 +116,24 @@ class Run:
         self.files = list(old.files)
         self.world_before = old.world or old.world_before
 
-    def lived(self, at: float, slack: float, late: float) -> bool:
+    def was_running_at(self, at: float, slack: float, late: float) -> bool:
         """Return whether it was running at a time, with `slack` seconds before and `late` after."""
         lives = self.lives + [[self.started, self.ended or float("inf")]]
         return any(start - slack <= at <= end + late for start, end in lives)
 
     @property
-    def since(self) -> float:
+    def first_start(self) -> float:
         """When it was first started."""
         if self.lives:
             return self.lives[0][0]
         return self.started
 
-    def written(self) -> tuple[list[str], list[str]]:
+    def written_paths(self) -> tuple[list[str], list[str]]:
         """Return the output directories, and the metrics and log files, that this box can read.
 
         Left out are the home directory and the working directory, which may hold any files; deleted
         logs, whose only name ``/proc/PID/fd/N`` may later refer to another file; and files in a
-        container, see `hidden`.
+        container, see `container_paths`.
         """
         here = (os.path.expanduser("~"), self.cwd)
         dirs = [
@@ -143,13 +143,13 @@ class Run:
         ]
         return dirs, [path for path in [*self.files, *self.logs] if not _is_of_process(path)]
 
-    def hidden(self) -> list[str]:
+    def container_paths(self) -> list[str]:
         """Return its paths inside a container, which are valid only while that process lives."""
         return [path for path in [*self.dirs, *self.files, *self.logs] if _OTHER_ROOT.match(path)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the run as a JSON object."""
-        return jsonline.compact({field: getattr(self, field) for field in FIELDS})
+        return jsonline.drop_empty({field: getattr(self, field) for field in FIELDS})
 
 
 _OTHER_ROOT = re.compile(r"/proc/\d+/root/")
@@ -159,14 +159,14 @@ def _is_of_process(path: str) -> bool:
     return path.startswith("/proc/")
 
 
-def load(raw: Any) -> Run | None:
+def load_run(raw: Any) -> FoundRun | None:
     """Return a run from ``found.json``; None if the entry is invalid."""
     if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
         return None
     key, pid, ticks, started = (raw.get(field) for field in ("key", "pid", "ticks", "started"))
     if not (isinstance(key, int) and isinstance(pid, int) and isinstance(ticks, int)):
         return None
-    run = Run(
+    run = FoundRun(
         raw["name"], key, pid, ticks, float(started) if isinstance(started, (int, float)) else 0.0
     )
     for field in FIELDS:
@@ -178,7 +178,7 @@ def load(raw: Any) -> Run | None:
     return run
 
 
-def summary(run: Run) -> str:
+def describe_run(run: FoundRun) -> str:
     """Return a one-line description of a run for an event."""
     where = f" in {run.cwd}" if run.cwd else ""
     lives = run.session + (" " + run.place if run.place else "")
@@ -214,7 +214,7 @@ HUP = 1
 """Bit of SIGHUP in a signal mask."""
 
 
-def environ(pid: int) -> dict[str, str] | None:
+def read_environment(pid: int) -> dict[str, str] | None:
     """Return the environment that a process was started with; None if not readable."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
@@ -223,14 +223,14 @@ def environ(pid: int) -> dict[str, str] | None:
         return None
 
 
-def life_of(pid: int, chain: list[list[str]]) -> Life:
+def find_session(pid: int, chain: list[list[str]]) -> ProcessSession:
     """Return what a process lives in: a tmux pane, Slurm job, container or the like.
 
     Args:
         pid: The root process of a run.
         chain: Command lines of its ancestors, nearest first.
     """
-    own = environ(pid) or {}
+    own = read_environment(pid) or {}
     groups = (procstat.read_bytes("/proc/%d/cgroup" % pid, 8192) or b"").decode("utf-8", "replace")
     mine = (procstat.read_bytes("/proc/self/cgroup", 8192) or b"").decode("utf-8", "replace")
     above = [os.path.basename(words[0]).split(":")[0] if words else "" for words in chain]
@@ -239,50 +239,50 @@ def life_of(pid: int, chain: list[list[str]]) -> Life:
         # The control group is set by Slurm's daemon; the process's environment may contain
         # anything.
         said = _NUMBER.fullmatch(own.get("SLURM_JOB_ID", ""))
-        return Life("slurm", job.group(1) if job else said.group() if said else None)
+        return ProcessSession("slurm", job.group(1) if job else said.group() if said else None)
     if "tmux" in above:
         return _in_tmux(pid, own)
     if "SCREEN" in above or "screen" in above:
-        return Life("screen", own.get("STY"))
+        return ProcessSession("screen", own.get("STY"))
     container = _CONTAINER.search(groups)
     if container and container.group(1) not in mine:
-        return Life("container", container.group(1)[:12])
+        return ProcessSession("container", container.group(1)[:12])
     service = _SERVICE.search(groups)
     if service and groups != mine and not service.group(1).startswith(_OWN_SERVICES):
-        return Life("service", service.group(1))
-    return _plain(pid)
+        return ProcessSession("service", service.group(1))
+    return _session_without_manager(pid)
 
 
-def _in_tmux(pid: int, own: dict[str, str]) -> Life:
+def _in_tmux(pid: int, own: dict[str, str]) -> ProcessSession:
     """Return the pane of a process; another user's or a container's tmux is not queried."""
     found = _PANE.fullmatch(own.get("TMUX_PANE", ""))
     pane = found.group() if found else None
     socket = own.get("TMUX", "").split(",")[0] or None
-    if not ownership.is_own_process(pid) or procstat.root_of(pid):
-        return Life("tmux", pane)
+    if not ownership.is_own_process(pid) or procstat.process_root_prefix(pid):
+        return ProcessSession("tmux", pane)
     if socket is not None:
         asking = Background(lambda: ownership.own_socket(socket), float("inf"), float("inf"))
         if asking.poll(SOCKET_WAIT)[0] is None:  # not ours, or in a directory that hangs
-            return Life("tmux", pane)
-    return Life("tmux", pane, socket, pane)
+            return ProcessSession("tmux", pane)
+    return ProcessSession("tmux", pane, socket, pane)
 
 
-def _plain(pid: int) -> Life:
+def _session_without_manager(pid: int) -> ProcessSession:
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
     status = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
     ignored = re.search(rb"^SigIgn:\s*([0-9a-f]+)", status, re.M)
     try:
         terminal = int(text[text.rindex(b")") + 2 :].split()[4])
     except (ValueError, IndexError):
-        return Life("unknown", None)
+        return ProcessSession("unknown", None)
     if ignored and int(ignored.group(1), 16) & HUP:
-        return Life("nohup", None)
+        return ProcessSession("nohup", None)
     if terminal:
-        return Life("shell", _terminal(terminal))
-    return Life("detached", None)
+        return ProcessSession("shell", _terminal_name(terminal))
+    return ProcessSession("detached", None)
 
 
-def _terminal(number: int) -> str | None:
+def _terminal_name(number: int) -> str | None:
     """Return the name of a pseudo terminal (majors 136 to 143) by its device number."""
     major, minor = os.major(number), os.minor(number)
     if 136 <= major <= 143:
@@ -297,7 +297,7 @@ start."""
 PANE_FORMAT = "#{pane_id} #{pane_pipe} #{session_name}:#{window_index}.#{pane_index}"
 
 
-def ask_tmux(socket: str | None, words: list[str], timeout: float) -> str:
+def query_tmux(socket: str | None, words: list[str], timeout: float) -> str:
     """Return the output of a tmux server; "" if the socket is not this user's own or tmux fails.
 
     Args:
@@ -312,17 +312,17 @@ def ask_tmux(socket: str | None, words: list[str], timeout: float) -> str:
     return background.run_program(["tmux", *(["-S", socket] if socket else []), *words], timeout)
 
 
-def parse_panes(text: str) -> dict[str, Pane]:
+def parse_panes(text: str) -> dict[str, TmuxPane]:
     """Return pane ID → pane from the output of ``list-panes`` with `PANE_FORMAT`."""
     found = {}
     for line in text.splitlines():
         words = line.split(" ", 2)
         if len(words) == 3 and words[0].startswith("%"):
-            found[words[0]] = Pane(words[2][:200], words[1] == "1")
+            found[words[0]] = TmuxPane(words[2][:200], words[1] == "1")
     return found
 
 
-class Panes:
+class TmuxPanes:
     """The panes of the tmux servers in which runs live.
 
     Args:
@@ -333,7 +333,9 @@ class Panes:
         self._seconds = seconds
         self._servers: dict[str | None, Background] = {}
 
-    def look(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
+    def add_pane(
+        self, run: FoundRun, nodes: Mapping[int, ProcessNode], below: Mapping[int, list[int]]
+    ) -> None:
         """Set a run's pane name, and add the file that the pane is piped into to its logs."""
         if run.pane is None or background.which("tmux") is None:
             return
@@ -341,7 +343,7 @@ class Panes:
         if not asked:
             socket, words = run.socket, ["list-panes", "-a", "-F", PANE_FORMAT]
             self._servers[socket] = Background(
-                lambda: parse_panes(ask_tmux(socket, words, TIMEOUT)), self._seconds, TIMEOUT * 2
+                lambda: parse_panes(query_tmux(socket, words, TIMEOUT)), self._seconds, TIMEOUT * 2
             )
         panes, _ = self._servers[run.socket].poll(0.0 if asked else FIRST_ANSWER)
         mine = (panes or {}).get(run.pane)
@@ -349,14 +351,16 @@ class Panes:
             return
         run.place = mine.name
         if mine.piped:
-            files = _piped(run, nodes, below)
+            files = _piped_files(run, nodes, below)
             # Only tmux knows which of several pipes belongs to this pane.
             if sum(pane.piped for pane in panes.values()) == 1 and len(files) == 1:
                 run.logs = files + [path for path in run.logs if path not in files]
                 run.silent = ""
 
 
-def _piped(run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> list[str]:
+def _piped_files(
+    run: FoundRun, nodes: Mapping[int, ProcessNode], below: Mapping[int, list[int]]
+) -> list[str]:
     """Return files written by tmux's pipe programs, which are those without a terminal."""
     at = run.pid
     while at in nodes and nodes[at].kind != "border":
@@ -393,12 +397,12 @@ def parse_job(text: str) -> dict[str, str]:
     return dict(_FIELD.findall(text))
 
 
-def log_of_job(path: str, job: str) -> str:
+def expand_slurm_log(path: str, job: str) -> str:
     """Return a log path with Slurm's placeholders for the job ID (``%j``, ``%A``) replaced."""
     return path.replace("%j", job).replace("%A", job)
 
 
-class Jobs:
+class SlurmJobs:
     """Queries ``scontrol`` in a thread.
 
     Args:
@@ -409,7 +413,7 @@ class Jobs:
         self._seconds = seconds
         self._jobs: dict[str, Background] = {}
 
-    def _ask(self, job: str) -> dict[str, str]:
+    def _query_job(self, job: str) -> dict[str, str]:
         if job not in self._jobs:
             if background.which("scontrol") is None:
                 return {}
@@ -421,15 +425,15 @@ class Jobs:
             )
         return self._jobs[job].poll(0.0)[0] or {}
 
-    def look(self, run: Run) -> None:
+    def add_job_output(self, run: FoundRun) -> None:
         """Add the job's output file to the logs of a live run that has none of its own."""
         if run.session != "slurm" or not run.place or run.logs:
             return
-        path = log_of_job(self._ask(run.place).get("StdOut", ""), run.place)
+        path = expand_slurm_log(self._query_job(run.place).get("StdOut", ""), run.place)
         if path.startswith("/") and path != "/dev/null":
             run.logs, run.silent = [path], ""
 
-    def ending(self, run: Run) -> bool:
+    def record_job_end(self, run: FoundRun) -> bool:
         """Record how an ended run's job ended; returns True if there is nothing more to query.
 
         Slurm forgets a job some minutes after its end (MinJobAge), and reports the end of the job,
@@ -437,7 +441,7 @@ class Jobs:
         """
         if run.session != "slurm" or not run.place:
             return True
-        told = self._ask(run.place)
+        told = self._query_job(run.place)
         state, code = told.get("JobState", ""), told.get("ExitCode", "")
         if not state or state in NOT_ENDED:
             return False

@@ -16,38 +16,38 @@ from rgt_box import procstat
 from rgt_box.discovery import training_commands
 from rgt_box.metrics.formats import candidates
 from rgt_box.sampling.gpu import TOOLS, device_prefix
-from rgt_box.sampling.processes import is_training, program
+from rgt_box.sampling.processes import is_training, program_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable, Mapping, NamedTuple
 
-    from rgt_box.discovery.training_commands import Command
+    from rgt_box.discovery.training_commands import ParsedCommand
 
 
 if TYPE_CHECKING:
 
-    class Node(NamedTuple):
+    class ProcessNode(NamedTuple):
         """The fields of a process that the tree needs."""
 
         pid: int
         ppid: int
         kind: str
-        """`Command.kind`."""
+        """`ParsedCommand.kind`."""
         positive: bool
         """It was recognised as training."""
         words: "list[str]"
 else:
     from collections import namedtuple
 
-    Node = namedtuple("Node", "pid ppid kind positive words")
+    ProcessNode = namedtuple("ProcessNode", "pid ppid kind positive words")
 
 
 DEEP = 64
 """Ancestors inspected at most. This also ends a loop, which a reused PID can cause."""
 
 
-def root_of(pid: int, nodes: Mapping[int, Node]) -> int:
+def find_root(pid: int, nodes: Mapping[int, ProcessNode]) -> int:
     """Return the topmost training or launcher process above `pid`, skipping wrappers."""
     root, at = pid, nodes[pid].ppid
     step = pid
@@ -63,7 +63,7 @@ def root_of(pid: int, nodes: Mapping[int, Node]) -> int:
     return _first_task(root, step, nodes)
 
 
-def _first_task(root: int, top: int, nodes: Mapping[int, Node]) -> int:
+def _first_task(root: int, top: int, nodes: Mapping[int, ProcessNode]) -> int:
     """Return the first Slurm task with the root's command line.
 
     Slurm's daemon starts each task of a step itself; tasks with the same command line are one run.
@@ -80,7 +80,7 @@ def _first_task(root: int, top: int, nodes: Mapping[int, Node]) -> int:
     return min(pid for pid, node in nodes.items() if node.ppid == above.pid and node.words == words)
 
 
-def children(nodes: Mapping[int, Node]) -> dict[int, list[int]]:
+def children_by_pid(nodes: Mapping[int, ProcessNode]) -> dict[int, list[int]]:
     """Return pid → PIDs of its children."""
     found: dict[int, list[int]] = {}
     for node in nodes.values():
@@ -88,7 +88,9 @@ def children(nodes: Mapping[int, Node]) -> dict[int, list[int]]:
     return found
 
 
-def members(root: int, below: Mapping[int, list[int]], nodes: Mapping[int, Node]) -> list[int]:
+def run_members(
+    root: int, below: Mapping[int, list[int]], nodes: Mapping[int, ProcessNode]
+) -> list[int]:
     """Return the processes of a run, the root first, then by depth.
 
     Tasks that Slurm started next to the root with the same command line are included.
@@ -110,7 +112,7 @@ def members(root: int, below: Mapping[int, list[int]], nodes: Mapping[int, Node]
     return found
 
 
-def listed(pids: list[int], nodes: Mapping[int, Node]) -> list[int]:
+def pids_to_show(pids: list[int], nodes: Mapping[int, ProcessNode]) -> list[int]:
     """Return processes worth showing: no wrappers, helpers, or forks with the same command line."""
     found = []
     for at, pid in enumerate(pids):
@@ -131,7 +133,7 @@ UNDECIDED = ("python", "kernel", "other")
 """Kinds for which only evidence shows whether they train."""
 
 
-class Known:
+class KnownProcess:
     """One process and its classification.
 
     Attributes:
@@ -143,14 +145,14 @@ class Known:
     __slots__ = ("command", "due", "looks", "stat", "why", "words")
 
     def __init__(
-        self, stat: procstat.Stat, words: list[str], command: training_commands.Command
+        self, stat: procstat.ProcessStat, words: list[str], command: training_commands.ParsedCommand
     ) -> None:
         self.stat, self.words, self.command = stat, words, command
         self.looks = self.due = 0
         self.why = ""
 
 
-class Table:
+class ProcessTable:
     """All processes except kernel threads.
 
     Args:
@@ -159,13 +161,13 @@ class Table:
 
     def __init__(self, pattern: re.Pattern[str] | None) -> None:
         self._pattern = pattern
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, KnownProcess] = {}
         self._kernel: set[int] = set()
         self._looks = 0
         self._cards = False
         self.boot = procstat.boot_time()
 
-    def look(self, pids: Iterable[int]) -> None:
+    def update_table(self, pids: Iterable[int]) -> None:
         """Update the table.
 
         Args:
@@ -187,9 +189,9 @@ class Table:
                 or known.why
                 or known.command.kind in ("python", "kernel")
             ):
-                self._read(pid, known, full)
+                self._read_process(pid, known, full)
 
-    def _read(self, pid: int, known: Known | None, full: bool) -> None:
+    def _read_process(self, pid: int, known: KnownProcess | None, full: bool) -> None:
         stat = procstat.read_stat(pid)
         if stat is None or stat.state in "ZX":
             self._known.pop(pid, None)
@@ -197,18 +199,20 @@ class Table:
         if known is not None and known.stat.start != stat.start:
             known = None
         if known is None or known.looks <= YOUNG or full:
-            words = procstat.cmdline(pid)
+            words = procstat.read_cmdline(pid)
             if not words and KTHREADD in (pid, stat.ppid):
                 self._kernel.add(pid)
                 return
             if known is None or known.words != words:
-                known = self._known[pid] = Known(stat, words, training_commands.read(words))
+                known = self._known[pid] = KnownProcess(
+                    stat, words, training_commands.parse_command(words)
+                )
         known.stat = stat
         known.looks += 1
         if not known.why:
-            self._judge(known, full)
+            self._classify(known, full)
 
-    def _judge(self, known: Known, full: bool) -> None:
+    def _classify(self, known: KnownProcess, full: bool) -> None:
         if self._pattern is not None:
             if is_training(known.words, self._pattern):
                 known.why = "the pattern matches"
@@ -226,22 +230,22 @@ class Table:
         known.due = known.looks + max(1, known.looks // 2)
         known.why = why_it_trains(known.command, known.words, known.stat, self.boot, self._cards)
 
-    def known(self, pid: int) -> Known | None:
+    def find_process(self, pid: int) -> KnownProcess | None:
         """Return the entry of a process, or None."""
         return self._known.get(pid)
 
-    def nodes(self) -> dict[int, Node]:
+    def build_nodes(self) -> dict[int, ProcessNode]:
         """Return every process in the form that the tree needs."""
         return {
-            pid: Node(pid, known.stat.ppid, known.command.kind, bool(known.why), known.words)
+            pid: ProcessNode(pid, known.stat.ppid, known.command.kind, bool(known.why), known.words)
             for pid, known in self._known.items()
         }
 
-    def positive(self) -> list[int]:
+    def training_pids(self) -> list[int]:
         """Return the PIDs that were recognised as training."""
         return sorted(pid for pid, known in self._known.items() if known.why)
 
-    def group(self, number: int) -> list[int]:
+    def group_pids(self, number: int) -> list[int]:
         """Return the PIDs of a process group."""
         return sorted(pid for pid, known in self._known.items() if known.stat.group == number)
 
@@ -252,7 +256,7 @@ class Table:
 
 if TYPE_CHECKING:
 
-    class Open(NamedTuple):
+    class OpenFile(NamedTuple):
         """One open file."""
 
         fd: int
@@ -263,7 +267,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Open = namedtuple("Open", "fd target writes deleted")
+    OpenFile = namedtuple("OpenFile", "fd target writes deleted")
 
 
 DELETED = " (deleted)"
@@ -293,7 +297,7 @@ _WRITERS = frozenset(
 )
 
 
-def read_open_files(pid: int) -> list[Open] | None:
+def read_open_files(pid: int) -> list[OpenFile] | None:
     """Return a process's open files; None if not permitted."""
     folder = "/proc/%d/fd" % pid
     try:
@@ -307,7 +311,7 @@ def read_open_files(pid: int) -> list[Open] | None:
             target = os.readlink(path)
             if target[0] != "/" and not target.startswith("pipe:"):
                 if target.startswith("socket:") and int(name) < 3:
-                    found.append(Open(int(name), target, True, False))
+                    found.append(OpenFile(int(name), target, True, False))
                 continue
             # The permission bits of the link show how the file was opened: proc(5).
             writes = bool(os.lstat(path).st_mode & 0o200)
@@ -315,12 +319,12 @@ def read_open_files(pid: int) -> list[Open] | None:
             continue
         deleted = target.endswith(DELETED)
         found.append(
-            Open(int(name), target[: -len(DELETED)] if deleted else target, writes, deleted)
+            OpenFile(int(name), target[: -len(DELETED)] if deleted else target, writes, deleted)
         )
     return found
 
 
-def is_file(item: Open) -> bool:
+def is_file(item: OpenFile) -> bool:
     """Return whether the target looks like a regular file with a path."""
     return item.target.startswith("/") and not item.target.startswith(_NO_PLACE)
 
@@ -335,7 +339,7 @@ def is_metrics(path: str) -> bool:
     return any(kind != "console" for kind in candidates(path)) and not is_log(path)
 
 
-class Streams:
+class OutputStreams:
     """Where a process's standard output and error go.
 
     Attributes:
@@ -351,7 +355,7 @@ class Streams:
         self.terminal: str | None = None
         self.other = ""
 
-    def add(self, pid: int, item: Open) -> None:
+    def add_log(self, pid: int, item: OpenFile) -> None:
         """Add an open file that is a log."""
         path = "/proc/%d/fd/%d" % (pid, item.fd) if item.deleted else item.target
         if item.deleted:
@@ -363,8 +367,8 @@ class Streams:
 
 
 def follow_streams(
-    pid: int, files: list[Open], near: list[int], words_of: dict[int, str]
-) -> Streams:
+    pid: int, files: list[OpenFile], near: list[int], words_of: dict[int, str]
+) -> OutputStreams:
     """Follow the stdout and stderr of a process, including through pipes to ``tee`` and the like.
 
     Args:
@@ -373,16 +377,21 @@ def follow_streams(
         near: Processes that may be the reader of a pipe: those of its shell.
         words_of: pid → name of its program.
     """
-    found = Streams()
+    found = OutputStreams()
     for wanted in (1, 2):
         for item in files:
             if item.fd == wanted:
-                _stream(pid, item, near, words_of, found, 0)
+                _follow_stream(pid, item, near, words_of, found, 0)
     return found
 
 
-def _stream(
-    pid: int, item: Open, near: list[int], words_of: dict[int, str], found: Streams, depth: int
+def _follow_stream(
+    pid: int,
+    item: OpenFile,
+    near: list[int],
+    words_of: dict[int, str],
+    found: OutputStreams,
+    depth: int,
 ) -> None:
     if item.target.startswith("/dev/pts/") or item.target.startswith("/dev/tty"):
         found.terminal = found.terminal or item.target
@@ -394,19 +403,19 @@ def _stream(
             or "its output goes to another program (a socket: a service's journal or a container's log)"
         )
     elif item.target.startswith("pipe:"):
-        reader = _reader(pid, item.target, near) if depth < 3 else None
+        reader = _find_pipe_reader(pid, item.target, near) if depth < 3 else None
         if reader is None:
             found.other = (
                 found.other
                 or "its output goes through a pipe to a program that could not be identified"
             )
             return
-        _through(reader, near, words_of, found, depth)
+        _follow_through_reader(reader, near, words_of, found, depth)
     elif is_file(item):
-        found.add(pid, item)
+        found.add_log(pid, item)
 
 
-def _reader(pid: int, pipe: str, near: list[int]) -> tuple[int, list[Open]] | None:
+def _find_pipe_reader(pid: int, pipe: str, near: list[int]) -> tuple[int, list[OpenFile]] | None:
     for other in near:
         if other != pid:
             files = read_open_files(other) or []
@@ -415,21 +424,21 @@ def _reader(pid: int, pipe: str, near: list[int]) -> tuple[int, list[Open]] | No
     return None
 
 
-def _through(
-    reader: tuple[int, list[Open]],
+def _follow_through_reader(
+    reader: tuple[int, list[OpenFile]],
     near: list[int],
     words_of: dict[int, str],
-    found: Streams,
+    found: OutputStreams,
     depth: int,
 ) -> None:
     pid, files = reader
     before = len(found.logs)
     for item in files:
         if item.fd > 2 and item.writes and is_file(item):
-            found.add(pid, item)  # files written by tee
+            found.add_log(pid, item)  # files written by tee
     for item in files:
         if item.fd == 1 and (len(found.logs) == before or item.target.startswith("/dev/pts/")):
-            _stream(pid, item, near, words_of, found, depth + 1)
+            _follow_stream(pid, item, near, words_of, found, depth + 1)
     if len(found.logs) == before and not found.terminal and words_of.get(pid) not in _WRITERS:
         found.other = found.other or "its output goes to %s" % (
             words_of.get(pid) or "another program"
@@ -456,7 +465,11 @@ def has_nvidia_devices() -> bool:
 
 
 def why_it_trains(
-    command: Command, words: list[str], stat: procstat.Stat, boot: float, has_cards: bool
+    command: ParsedCommand,
+    words: list[str],
+    stat: procstat.ProcessStat,
+    boot: float,
+    has_cards: bool,
 ) -> str:
     """Return why a process counts as training; "" if nothing shows it yet.
 
@@ -470,12 +483,14 @@ def why_it_trains(
     cpu = stat.cpu / procstat.CLOCK_TICKS
     if command.kind == "other":
         heavy = (
-            has_cards and (stat.rss > HEAVY_RSS or cpu > HEAVY_CPU) and program(words) not in TOOLS
+            has_cards
+            and (stat.rss > HEAVY_RSS or cpu > HEAVY_CPU)
+            and program_name(words) not in TOOLS
         )
         if heavy:
-            return by_files(stat.pid, has_cards, False)
+            return why_by_open_files(stat.pid, has_cards, False)
         return ""
-    found = by_files(stat.pid, has_cards, command.kind == "python")
+    found = why_by_open_files(stat.pid, has_cards, command.kind == "python")
     if found or command.kind == "kernel":
         return found
     age = time.time() - (boot + stat.start / procstat.CLOCK_TICKS)
@@ -484,7 +499,7 @@ def why_it_trains(
     return ""
 
 
-def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
+def why_by_open_files(pid: int, has_cards: bool, metrics: bool) -> str:
     """Return which open file shows that a process is training; "" if none does."""
     start = device_prefix()
     for item in read_open_files(pid) or []:
@@ -495,14 +510,14 @@ def by_files(pid: int, has_cards: bool, metrics: bool) -> str:
             metrics
             and item.writes
             and is_file(item)
-            and _sure(item.target)
+            and _is_surely_metrics(item.target)
             and is_metrics(item.target)
         ):
             return f"it writes {os.path.basename(item.target)}"
     return ""
 
 
-def _sure(path: str) -> bool:
+def _is_surely_metrics(path: str) -> bool:
     """Return whether a file name alone proves metrics, unlike ``.json`` or a database."""
     name = os.path.basename(path)
     return "tfevents" in name or name.endswith(".wandb") or name in ("metrics.csv", "metrics.jsonl")

@@ -1,6 +1,6 @@
 """Decides which run a metrics file belongs to, and finds the metrics files of a found run.
 
-`Claims` assigns files when several runs write into one directory (pure).
+`FileClaims` assigns files when several runs write into one directory (pure).
 
 `RunSources` lists a run's sources: the files it has open, and those it wrote below its directories.
 """
@@ -13,12 +13,12 @@ import stat
 import time
 
 from rgt_box.files import is_below
-from rgt_box.metrics.discover import GENTLE, Finder, Source, run_name
-from rgt_box.metrics.formats import candidates, identify, preference
+from rgt_box.metrics.discover import GENTLE, MetricSource, SourceFinder, run_name
+from rgt_box.metrics.formats import candidates, identify_kind, preference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rgt_box.discovery.found_run import Run
+    from rgt_box.discovery.found_run import FoundRun
 
 SLACK = 2.0
 """Seconds by which a file may seem older than the process that wrote it: both clocks are coarse."""
@@ -26,7 +26,7 @@ LATE = 30.0
 """Seconds after a run's end was noticed in which a file may still belong to it."""
 
 
-class Claims:
+class FileClaims:
     """Assigns metrics files to runs.
 
     Attributes:
@@ -34,12 +34,12 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[FoundRun] = []
         self._taken: list[str] = []
         self._owned: dict[str, str] = {}
         self.torn: dict[str, set[str]] = {}
 
-    def update(self, runs: list[Run], taken: list[str]) -> None:
+    def replace_runs(self, runs: list[FoundRun], taken: list[str]) -> None:
         """Replace the runs with the current ones.
 
         Args:
@@ -50,17 +50,17 @@ class Claims:
         names = {run.name for run in runs}
         self._owned = {path: name for path, name in self._owned.items() if name in names}
 
-    def is_mine(self, run: Run, path: str, mtime: float) -> bool:
+    def is_mine(self, run: FoundRun, path: str, mtime: float) -> bool:
         """Return whether a run owns a file.
 
         It does if it opened the file, was given its directory, or is the only candidate.
         """
         if any(is_below(path, folder) for folder in self._taken):
             return False
-        sure = self._sure(path)
+        sure = self._sure_owner(path)
         if sure is not None:
             return sure == run.name
-        if not run.lived(mtime, SLACK, LATE):
+        if not run.was_running_at(mtime, SLACK, LATE):
             return False
         owner = self._owned.get(path)
         if owner is not None:
@@ -68,7 +68,7 @@ class Claims:
         near = [
             other
             for other in self._runs
-            if other.cwd and is_below(path, other.cwd) and other.lived(mtime, SLACK, LATE)
+            if other.cwd and is_below(path, other.cwd) and other.was_running_at(mtime, SLACK, LATE)
         ]
         deepest = max((len(other.cwd or "") for other in near), default=0)
         near = [other for other in near if len(other.cwd or "") == deepest]
@@ -79,7 +79,7 @@ class Claims:
             self.torn.setdefault(run.name, set()).add(path)
         return False
 
-    def _sure(self, path: str) -> str | None:
+    def _sure_owner(self, path: str) -> str | None:
         """Return the run that has a file open or was given its directory; None if unclear."""
         opened = [run.name for run in self._runs if path in run.files]
         if opened:
@@ -140,9 +140,9 @@ class RunSources:
         own: Files in rgt's own format (name of the sub-run → path); they are followed directly.
     """
 
-    def __init__(self, run: Run, claims: Claims) -> None:
+    def __init__(self, run: FoundRun, claims: FileClaims) -> None:
         self._run, self._claims = run, claims
-        self._walks: dict[str, tuple[Finder, float, list[Source]]] = {}
+        self._walks: dict[str, tuple[SourceFinder, float, list[MetricSource]]] = {}
         self._kinds: dict[str, tuple[tuple[int, int], str | None]] = {}
         self.consoles: list[str] = []
         self.reads_consoles = False
@@ -150,7 +150,7 @@ class RunSources:
         self.own: dict[str, str] = {}
         self.paths: list[str] = []
 
-    def update(self, run: Run, consoles: list[str]) -> None:
+    def update_run(self, run: FoundRun, consoles: list[str]) -> None:
         """Update the run and its console files.
 
         Args:
@@ -159,44 +159,44 @@ class RunSources:
         """
         self._run, self.consoles = run, consoles
 
-    def scan(self) -> list[Source]:
+    def scan(self) -> list[MetricSource]:
         """Return the run's sources, without those of other runs or of unknown origin."""
         run = self._run
-        found: dict[str, Source] = {}
+        found: dict[str, MetricSource] = {}
         for path in run.files:
-            kind = self._kind(path, candidates(path))
+            kind = self._identify_kind(path, candidates(path))
             if kind is not None:
-                found[path] = Source(
-                    path, kind[0], run_name(self._base(path), path, kind[0]), kind[1]
+                found[path] = MetricSource(
+                    path, kind[0], run_name(self._base_folder(path), path, kind[0]), kind[1]
                 )
-        for root in self.roots():
-            for source in self._walk(root):
+        for root in self.search_roots():
+            for source in self._walk_root(root):
                 if source.kind != "console" and self._claims.is_mine(
                     run, source.path, source.mtime
                 ):
                     found[source.path] = source
         # A directory of event files is one source; its files are not read again individually.
         whole = {source.path for source in found.values() if source.kind == "tensorboard_dir"}
-        sources = _renamed(
+        sources = _clear_first_name(
             [source for path, source in found.items() if os.path.dirname(path) not in whole]
         )
         self.own = {source.run: source.path for source in sources if source.kind == "rgt"}
         # Console output repeats the same values with less precision, and is slow to read.
         better = any(preference(source.kind) < preference("console") for source in sources)
         for path in self.consoles if self.reads_consoles or not better else ():
-            kind = self._kind(path, ("console",))
+            kind = self._identify_kind(path, ("console",))
             if kind is not None:
-                sources.append(Source(path, kind[0], "", kind[1]))
+                sources.append(MetricSource(path, kind[0], "", kind[1]))
         self.paths = [source.path for source in sources]
         return sources
 
-    def _base(self, path: str) -> str:
+    def _base_folder(self, path: str) -> str:
         cwd = self._run.cwd
         if cwd and is_below(path, cwd):
             return cwd
         return os.path.dirname(path)
 
-    def _kind(self, path: str, kinds: tuple[str, ...]) -> tuple[str, float] | None:
+    def _identify_kind(self, path: str, kinds: tuple[str, ...]) -> tuple[str, float] | None:
         """Return (kind, mtime) of a file; its content is inspected until the kind is known."""
         try:
             status = os.stat(path)
@@ -209,14 +209,14 @@ class RunSources:
                 or known[0][0] != version[0]
                 or (known[1] is None and known[0] != version)
             ):
-                known = self._kinds[path] = version, identify(path, kinds)
+                known = self._kinds[path] = version, identify_kind(path, kinds)
         except OSError:
             return None
         if known[1] is None:
             return None
         return (known[1], status.st_mtime)
 
-    def roots(self) -> list[str]:
+    def search_roots(self) -> list[str]:
         """Return the directories to search.
 
         These are output directories, those of open files, and the working directory.
@@ -230,11 +230,11 @@ class RunSources:
                 roots.append(path)
         return roots[:MOST_ROOTS] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
 
-    def _walk(self, root: str) -> list[Source]:
+    def _walk_root(self, root: str) -> list[MetricSource]:
         finder, due, found = self._walks.get(root) or (None, 0.0, [])
         now = time.monotonic()
         if finder is None:
-            finder = Finder(root, limits=SHALLOW if is_home(root) else GENTLE)
+            finder = SourceFinder(root, limits=SHALLOW if is_home(root) else GENTLE)
         elif now < due:
             return found
         found = finder.scan()
@@ -249,13 +249,13 @@ def is_home(root: str) -> bool:
     return root in HOMES or os.path.dirname(root) == "/home"
 
 
-def _renamed(sources: list[Source]) -> list[Source]:
+def _clear_first_name(sources: list[MetricSource]) -> list[MetricSource]:
     """Clear the name of the first sub-run; the others are shown next to it."""
-    names = sorted({source.run for source in sources}, key=natural)
+    names = sorted({source.run for source in sources}, key=natural_sort_key)
     return [source._replace(run="" if source.run == names[0] else source.run) for source in sources]
 
 
-def natural(text: str) -> list[tuple[int, str]]:
+def natural_sort_key(text: str) -> list[tuple[int, str]]:
     """Return a sort key by which ``fold_2`` comes before ``fold_10``."""
     return [
         (int(part), "") if part.isdigit() else (-1, part)

@@ -49,7 +49,7 @@ MARKS = {
 _MARKS = {name: re.compile(pattern) for name, pattern in MARKS.items()}
 
 
-def look(
+def inspect_script(
     pid: int, words: list[str], cwd: str | None, env: Mapping[str, str], inside: str = ""
 ) -> dict[str, Any]:
     """Return ``uses`` (framework and version), ``marks`` and ``cache``; unknown keys are missing.
@@ -61,7 +61,7 @@ def look(
         env: The environment that it was started with.
         inside: Prefix that leads to the process's own root file system.
     """
-    command = training_commands.read(words)
+    command = training_commands.parse_command(words)
     text = script_text(command.script, cwd, inside)
     said = f"{' '.join(words)}\n{text or ''}"
     modules = sorted(
@@ -85,7 +85,7 @@ def script_text(script: str, cwd: str | None, inside: str) -> str | None:
     if not script.endswith(".py") or not (os.path.isabs(script) or cwd):
         return None
     try:
-        text = files.read(inside + os.path.normpath(os.path.join(cwd or "/", script)), LARGEST)
+        text = files.read_file(inside + os.path.normpath(os.path.join(cwd or "/", script)), LARGEST)
     except ValueError:  # a NUL in its name
         return None
     if text is None:
@@ -155,12 +155,12 @@ def hub_cache(env: Mapping[str, str]) -> str | None:
     return None
 
 
-def world_of(pids: list[int], started: float) -> int | None:
+def find_world_size(pids: list[int], started: float) -> int | None:
     """Return the number of ranks, from the first process whose environment defines it; or None."""
     from rgt_box.sampling import rank_waits  # imported here: only needed once a run was found
 
     for pid in pids[:16]:
-        member = rank_waits.read(pid, started, "")
+        member = rank_waits.read_rank(pid, started, "")
         if member is not None:
             return member.world
     return None

@@ -7,13 +7,13 @@ import re
 import zlib
 
 from rgt_box import files
-from rgt_box.sampling.processes import AGENT, WRAPPERS, is_helper, program
+from rgt_box.sampling.processes import AGENT, WRAPPERS, is_helper, program_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, NamedTuple
 
-    class Command(NamedTuple):
+    class ParsedCommand(NamedTuple):
         """What a command line runs."""
 
         kind: str
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Command = namedtuple("Command", "kind script args why")
+    ParsedCommand = namedtuple("ParsedCommand", "kind script args why")
 
 ANY = frozenset(("",))
 """Any arguments."""
@@ -159,7 +159,7 @@ EXAMPLES = re.compile(
 """Scripts of Hugging Face's examples."""
 
 
-def speaks_of_training(name: str) -> bool:
+def suggests_training(name: str) -> bool:
     """Return whether the base name of a script or module suggests training."""
     if EXAMPLES.fullmatch(name):
         return True
@@ -181,51 +181,51 @@ LOOK = 4
 """Number of arguments among which the subcommand may be."""
 
 
-def read(words: list[str]) -> Command:
+def parse_command(words: list[str]) -> ParsedCommand:
     """Parse a command line."""
-    name = program(words)
+    name = program_name(words)
     if not words:
-        return Command("never", "", [], "")
+        return ParsedCommand("never", "", [], "")
     if any(AGENT.search(word) for word in words[:5]) or is_helper(words):
-        return Command("never", "", [], "")
+        return ParsedCommand("never", "", [], "")
     if name in BORDERS:
-        return Command("border", "", [], "")
+        return ParsedCommand("border", "", [], "")
     if name in WRAPPERS or name in CARRIERS:
-        return Command("wrapper", "", words[1:], "")
+        return ParsedCommand("wrapper", "", words[1:], "")
     if PYTHON.match(name):
-        return _python(words)
+        return _parse_python(words)
     if name in NEVER:
-        return Command("never", "", [], "")
-    return _started(name, words[1:]) or Command("other", words[0], words[1:], "")
+        return ParsedCommand("never", "", [], "")
+    return _parse_launcher(name, words[1:]) or ParsedCommand("other", words[0], words[1:], "")
 
 
-def _python(words: list[str]) -> Command:
+def _parse_python(words: list[str]) -> ParsedCommand:
     script, args, is_module = python_script(words)
     if script == "-c":
-        return Command("python", script, args, "")
+        return ParsedCommand("python", script, args, "")
     if not script:
-        return Command("never", "", [], "")  # an interactive prompt
+        return ParsedCommand("never", "", [], "")  # an interactive prompt
     base = os.path.basename(script)
     stem = base[:-3] if base.endswith(".py") else base
     top = script.split(".")[0] if is_module else stem
     if top in KERNELS:
-        return Command("kernel", script, args, "")
+        return ParsedCommand("kernel", script, args, "")
     if script in TRANSPARENT or stem in TRANSPARENT:
-        inner = follower(args)
+        inner = launched_script(args)
         if inner:
-            return _script(inner, args[args.index(inner) + 1 :])
-        return Command("python", script, args, "")
+            return _parse_script(inner, args[args.index(inner) + 1 :])
+        return ParsedCommand("python", script, args, "")
     if is_module and script in MODULES:
-        return _started(MODULES[script], args) or Command("python", script, args, "")
+        return _parse_launcher(MODULES[script], args) or ParsedCommand("python", script, args, "")
     if stem in CARRIERS:
-        return Command("wrapper", script, args, "")
+        return ParsedCommand("wrapper", script, args, "")
     if top in NEVER or stem in NEVER:
-        return Command("never", script, args, "")
-    started = None if is_module or base.endswith(".py") else _started(stem, args)
-    return started or _script(script, args, is_module)
+        return ParsedCommand("never", script, args, "")
+    started = None if is_module or base.endswith(".py") else _parse_launcher(stem, args)
+    return started or _parse_script(script, args, is_module)
 
 
-def _script(script: str, args: list[str], is_module: bool = False) -> Command:
+def _parse_script(script: str, args: list[str], is_module: bool = False) -> ParsedCommand:
     why = ""
     if is_module:
         parts = script.split(".")[-2:]
@@ -233,24 +233,24 @@ def _script(script: str, args: list[str], is_module: bool = False) -> Command:
         parts = [os.path.splitext(os.path.basename(script))[0]]
         if parts == ["__main__"]:
             parts = [os.path.basename(os.path.dirname(script))]
-    if any(speaks_of_training(part) for part in parts):
+    if any(suggests_training(part) for part in parts):
         why = "its name says so"
     elif any(arg in SUBCOMMANDS for arg in args[:LOOK]) or any(
         arg in ("--do_train", "--do-train") for arg in args
     ):
         why = "its arguments say so"
-    return Command("python", script, args, why)
+    return ParsedCommand("python", script, args, why)
 
 
-def _started(name: str, args: list[str]) -> Command | None:
+def _parse_launcher(name: str, args: list[str]) -> ParsedCommand | None:
     """Return the command of a launcher; None if it does not start training."""
     wanted = STARTERS.get(name)
     if wanted is None or not (wanted is ANY or any(arg in wanted for arg in args[:LOOK])):
         return None
-    script = follower(args)
+    script = launched_script(args)
     rest = args[args.index(script) + 1 :] if script else args
     why = "" if name in UNSPECIFIC else f"{name} starts it"
-    return Command("starter", script or name, rest, why)
+    return ParsedCommand("starter", script or name, rest, why)
 
 
 def python_script(words: list[str]) -> tuple[str, list[str], bool]:
@@ -271,7 +271,7 @@ def python_script(words: list[str]) -> tuple[str, list[str], bool]:
     return "", [], False
 
 
-def follower(args: list[str]) -> str:
+def launched_script(args: list[str]) -> str:
     """Return the script that a launcher runs: the first ``.py``, or the word after ``-m``."""
     for at, arg in enumerate(args):
         if arg.endswith(".py") and not arg.startswith("-"):
@@ -296,7 +296,7 @@ _CONFIG = re.compile(r"-{0,2}(?:config|cfg)(?:[-_](?:file|path|name))?", re.I)
 _FILE = re.compile(r"[\w./\-]+\.(?:ya?ml|toml|json|py|gin|cfg)$")
 
 
-def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
+def iterate_options(args: list[str]) -> Iterator[tuple[str, str]]:
     """Yield (option, value): ``--a=b``, ``--a b`` and ``a=b``; a switch has the value ""."""
     at = 0
     while at < len(args):
@@ -311,7 +311,7 @@ def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
 def written_dirs(args: list[str], cwd: str) -> list[str]:
     """Return output directories named in the arguments, except parents of the working directory."""
     found = []
-    for name, value in pairs(args):
+    for name, value in iterate_options(args):
         if value and _DIR.fullmatch(name.lstrip("-")) and "\0" not in value:
             path = os.path.normpath(os.path.join(cwd, os.path.expanduser(value)))
             if os.path.isabs(path) and not files.is_below(cwd, path):
@@ -319,14 +319,16 @@ def written_dirs(args: list[str], cwd: str) -> list[str]:
     return list(dict.fromkeys(found))[:8]
 
 
-def lasting(args: list[str]) -> list[str]:
+def identifying_args(args: list[str]) -> list[str]:
     """Return the arguments that identify a training run; resume options are left out."""
-    return ["{}={}".format(*pair) for pair in pairs(args) if not _CONTINUED.fullmatch(pair[0])]
+    return [
+        "{}={}".format(*pair) for pair in iterate_options(args) if not _CONTINUED.fullmatch(pair[0])
+    ]
 
 
-def hint(args: list[str]) -> str:
+def likely_name(args: list[str]) -> str:
     """Return a user's likely name for a run: the name, output or config argument; "" if none."""
-    found = list(pairs(args))
+    found = list(iterate_options(args))
     for name, value in found:
         if value and name.startswith("-") and _NAME.fullmatch(name):
             return value
@@ -349,12 +351,12 @@ MOST = 40
 _OTHER = re.compile(r"[^\w.\-+]+")
 
 
-def plain(text: str) -> str:
+def clean_name_part(text: str) -> str:
     """Return a part of a name, limited in length to letters, digits and ``. - + _``."""
     return _OTHER.sub("_", text)[:MOST].strip("_") or "run"
 
 
-def base(command: Command, cwd: str | None) -> str:
+def script_label(command: ParsedCommand, cwd: str | None) -> str:
     """Return ``DIRECTORY/SCRIPT``; only the script if the directory is unknown."""
     script = os.path.basename(command.script)
     if script == "-c":
@@ -367,17 +369,19 @@ def base(command: Command, cwd: str | None) -> str:
         stem = os.path.basename(os.path.dirname(command.script)) or stem
     folder = os.path.basename((cwd or "").rstrip("/"))
     if folder:
-        return f"{plain(folder)}/{plain(stem)}"
-    return plain(stem)
+        return f"{clean_name_part(folder)}/{clean_name_part(stem)}"
+    return clean_name_part(stem)
 
 
-def key(command: Command, cwd: str | None) -> int:
+def training_key(command: ParsedCommand, cwd: str | None) -> int:
     """Return a number that stays the same when the same training is restarted or resumed."""
-    text = "\0".join([cwd or "", os.path.basename(command.script), *lasting(command.args)])
+    text = "\0".join([cwd or "", os.path.basename(command.script), *identifying_args(command.args)])
     return zlib.crc32(text.encode("utf-8", "replace"))
 
 
-def choose(command: Command, cwd: str | None, taken: dict[str, int], alive: set[str]) -> str:
+def choose_run_name(
+    command: ParsedCommand, cwd: str | None, taken: dict[str, int], alive: set[str]
+) -> str:
     """Return a name for a run that has just been found.
 
     Args:
@@ -386,13 +390,13 @@ def choose(command: Command, cwd: str | None, taken: dict[str, int], alive: set[
         taken: Name → key of every remembered run, oldest first.
         alive: Names of the runs that are alive.
     """
-    mine = key(command, cwd)
+    mine = training_key(command, cwd)
     for name in reversed(list(taken)):
         if taken[name] == mine and name not in alive:
             return name
-    first = base(command, cwd)
+    first = script_label(command, cwd)
     tries = [first]
-    more = plain(hint(command.args)) if hint(command.args) else ""
+    more = clean_name_part(likely_name(command.args)) if likely_name(command.args) else ""
     if more and more != "run":
         tries.append(f"{first}:{more}")
     tries += ["%s~%d" % (tries[-1], number) for number in range(2, len(taken) + 3)]

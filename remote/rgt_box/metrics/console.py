@@ -11,15 +11,29 @@ from __future__ import annotations
 import re
 
 from rgt_box.metrics.console_formats import BY_NAME, FORMATS
-from rgt_box.metrics.console_lines import BAR, GENERIC, PIECE, Row, clean, complete
-from rgt_box.metrics.reader_base import BUDGET, MAX_TAGS, TOTAL, WINDOW, Appended, Point
+from rgt_box.metrics.console_lines import (
+    BAR,
+    GENERIC,
+    PIECE,
+    ConsoleRow,
+    count_complete_bytes,
+    split_rank_prefix,
+)
+from rgt_box.metrics.reader_base import (
+    BUDGET,
+    MAX_TAGS,
+    TOTAL,
+    WINDOW,
+    AppendedFileReader,
+    MetricPoint,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from rgt_box.metrics.console_lines import LineFormat
-    from rgt_box.metrics.reader_base import Batch, Window
+    from rgt_box.metrics.reader_base import FileWindow, ReadBatch
 
 FIRST = 3
 """Matches that choose a format while none is chosen, or by which a more reliable tier takes
@@ -37,11 +51,11 @@ JOINT = "\n"
 """Separator between format, rank and stream; it cannot occur in a piece of console output."""
 
 
-class Chooser:
+class FormatChooser:
     """Parses each piece with the formats, and returns the rows of one format, rank and stream.
 
     Args:
-        state: A result of `pack`, to resume from.
+        state: A result of `pack_state`, to resume from.
 
     Attributes:
         chosen: Format, rank and stream, joined by newlines; "" while undecided.
@@ -52,11 +66,12 @@ class Chooser:
         self.chosen: str = state.get("chosen", "")
         self._ranks: dict[str, dict[str, dict[str, Any]]] = state.get("ranks", {})
         self._votes: dict[str, int] = state.get("votes", {})
-        self._held: dict[str, list[Row]] = {
-            key: [Row.unpack(row) for row in rows] for key, rows in state.get("held", {}).items()
+        self._held: dict[str, list[ConsoleRow]] = {
+            key: [ConsoleRow.from_json_values(row) for row in rows]
+            for key, rows in state.get("held", {}).items()
         }
 
-    def pack(self) -> dict[str, Any]:
+    def pack_state(self) -> dict[str, Any]:
         """Return the state as JSON-compatible values, without empty parts."""
         ranks = {
             rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()
@@ -65,27 +80,29 @@ class Chooser:
             "chosen": self.chosen,
             "ranks": {rank: states for rank, states in ranks.items() if states},
             "votes": self._votes,
-            "held": {key: [row.pack() for row in rows] for key, rows in self._held.items()},
+            "held": {
+                key: [row.to_json_values() for row in rows] for key, rows in self._held.items()
+            },
         }
         return {key: value for key, value in state.items() if value}
 
     @property
-    def format(self) -> str:
+    def format_name(self) -> str:
         """Name of the chosen format; "" while undecided."""
         return self.chosen.partition(JOINT)[0]
 
-    def feed(self, rank: str, text: str) -> tuple[list[Row], bool]:
+    def parse_piece(self, rank: str, text: str) -> tuple[list[ConsoleRow], bool]:
         """Process the next piece.
 
         Returns:
             Rows of the chosen format, and whether it has just replaced another format.
         """
-        found = self._offer(rank, text)
+        found = self._try_formats(rank, text)
         if found is None:
             return ([], False)
-        return self._hit(_key(found[0].name, rank, found[1]), found[1])
+        return self._count_match(_candidate_key(found[0].name, rank, found[1]), found[1])
 
-    def _offer(self, rank: str, text: str) -> tuple[LineFormat, list[Row]] | None:
+    def _try_formats(self, rank: str, text: str) -> tuple[LineFormat, list[ConsoleRow]] | None:
         low = text.lower()
         states: dict[str, dict[str, Any]] | None = None
         for each in FORMATS:
@@ -95,13 +112,13 @@ class Chooser:
             else:
                 continue
             if states is None:
-                states = self._states(rank)
+                states = self._states_of_rank(rank)
             rows = each.parse(text, states.setdefault(each.name, {}))
             if rows:
                 return each, rows
         return None
 
-    def _states(self, rank: str) -> dict[str, dict[str, Any]]:
+    def _states_of_rank(self, rank: str) -> dict[str, dict[str, Any]]:
         states = self._ranks.get(rank)
         if states is None:
             while len(self._ranks) >= RANKS:
@@ -109,34 +126,38 @@ class Chooser:
             states = self._ranks[rank] = {}
         return states
 
-    def _hit(self, key: str, rows: list[Row]) -> tuple[list[Row], bool]:
+    def _count_match(self, key: str, rows: list[ConsoleRow]) -> tuple[list[ConsoleRow], bool]:
         if key == self.chosen:
             self._drop_challengers()
             return rows, False
         held = self._held.get(key)
         if held is None:
             if len(self._held) >= CHALLENGERS:
-                self._forget(next(iter(self._held)))
+                self._drop_candidate(next(iter(self._held)))
             held = self._held[key] = []
-        if _tier(key) == GENERIC and held and _place(rows[0]) <= _place(held[-1]):
+        if (
+            _format_tier(key) == GENERIC
+            and held
+            and _row_position(rows[0]) <= _row_position(held[-1])
+        ):
             self._votes[key] = 0
             del held[:]
         held.extend(rows)
         del held[:-HELD]
         self._votes[key] = self._votes.get(key, 0) + any(not row.weak for row in rows)
-        if self._votes[key] < self._needed(key):
+        if self._votes[key] < self._votes_needed(key):
             return [], False
-        return self._take(key)
+        return self._choose_key(key)
 
-    def _needed(self, key: str) -> int:
-        if not self.chosen or _tier(key) > _tier(self.chosen):
+    def _votes_needed(self, key: str) -> int:
+        if not self.chosen or _format_tier(key) > _format_tier(self.chosen):
             return FIRST
         (name, _, stream), (chosen, _, now) = key.split(JOINT), self.chosen.split(JOINT)
         if (name, stream) == (chosen, now):
             return OTHER_RANK
         return OTHER
 
-    def _take(self, key: str) -> tuple[list[Row], bool]:
+    def _choose_key(self, key: str) -> tuple[list[ConsoleRow], bool]:
         rows, over = self._held[key], bool(self.chosen)
         self.chosen = key
         self._held, self._votes = {}, {}
@@ -144,55 +165,55 @@ class Chooser:
 
     def _drop_challengers(self) -> None:
         """Drop challengers not more reliable than the chosen format, which matched again."""
-        for key in [key for key in self._held if _tier(key) <= _tier(self.chosen)]:
-            self._forget(key)
+        for key in [key for key in self._held if _format_tier(key) <= _format_tier(self.chosen)]:
+            self._drop_candidate(key)
 
-    def _forget(self, key: str) -> None:
+    def _drop_candidate(self, key: str) -> None:
         del self._held[key]
         self._votes.pop(key, None)
 
-    def settle(self) -> list[Row]:
+    def choose_at_end(self) -> list[ConsoleRow]:
         """Choose a format at the end of the text from the matches so far, if none is chosen."""
         if self.chosen:
             return []
-        best = [key for key in self._held if self._votes.get(key) and _tier(key) >= BAR]
-        best.sort(key=lambda key: (-_tier(key), -self._votes[key]))
+        best = [key for key in self._held if self._votes.get(key) and _format_tier(key) >= BAR]
+        best.sort(key=lambda key: (-_format_tier(key), -self._votes[key]))
         if best:
-            return self._take(best[0])[0]
+            return self._choose_key(best[0])[0]
         return []
 
-    def flush(self) -> list[Row]:
-        """Return the rows that formats still hold at the final end of the output, then `settle`."""
-        rows: list[Row] = []
+    def flush_formats(self) -> list[ConsoleRow]:
+        """Return the rows that formats still hold at the final end of the output, then `choose_at_end`."""
+        rows: list[ConsoleRow] = []
         for rank, states in self._ranks.items():
             for name, state in states.items():
                 flush = BY_NAME[name].flush if name in BY_NAME else None
                 late = flush(state) if flush is not None else []
                 if late:
-                    rows += self._hit(_key(name, rank, late), late)[0]
-        return rows + self.settle()
+                    rows += self._count_match(_candidate_key(name, rank, late), late)[0]
+        return rows + self.choose_at_end()
 
 
-def _key(name: str, rank: str, rows: list[Row]) -> str:
+def _candidate_key(name: str, rank: str, rows: list[ConsoleRow]) -> str:
     return JOINT.join((name, rank, rows[0].stream))
 
 
-def _tier(key: str) -> int:
+def _format_tier(key: str) -> int:
     each = BY_NAME.get(key.partition(JOINT)[0])
     if each is None:
         return GENERIC
     return each.tier
 
 
-def _place(row: Row) -> tuple[str, float]:
-    return row.place() or ("", 0.0)
+def _row_position(row: ConsoleRow) -> tuple[str, float]:
+    return row.x_position() or ("", 0.0)
 
 
 _MAYBE = re.compile(rb"\d|nan|inf|epoch", re.I)
 """A piece without any of these cannot match a format."""
 
 
-class ConsoleReader(Appended):
+class ConsoleReader(AppendedFileReader):
     """Reads one log file. `source` becomes ``console:FORMAT`` once a format is chosen.
 
     Args:
@@ -207,31 +228,40 @@ class ConsoleReader(Appended):
         super().__init__(path)
         self.ended = ended
 
-    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        chooser = Chooser(state.get("console"))
+    def _consume_records(
+        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
+        chooser = FormatChooser(state.get("console"))
         offset = first = state["offset"]
         while offset < window.size:
             if len(batch.points) >= limit or offset - first >= BUDGET:
                 batch.more = True
                 break
-            data = window.at(offset, WINDOW)
-            end = complete(data)
+            data = window.read_at(offset, WINDOW)
+            end = count_complete_bytes(data)
             if end:
-                offset += self._pieces(data[:end], chooser, state, batch, limit)
+                offset += self._parse_pieces(data[:end], chooser, state, batch, limit)
             elif len(data) < WINDOW:
                 break  # the piece is not complete yet
             else:  # an overlong piece: parse only its beginning
-                self._piece(data, chooser, state, batch)
+                self._parse_one_piece(data, chooser, state, batch)
                 state["skip"] = True
                 offset += len(data)
         if not batch.more:
-            _add(batch, chooser.flush() if self.ended else chooser.settle(), state)
+            _add_rows(
+                batch, chooser.flush_formats() if self.ended else chooser.choose_at_end(), state
+            )
         state["offset"] = offset
-        state["console"] = chooser.pack()
-        self.source = "console:" + chooser.format if chooser.format else "console"
+        state["console"] = chooser.pack_state()
+        self.source = "console:" + chooser.format_name if chooser.format_name else "console"
 
-    def _pieces(
-        self, data: bytes, chooser: Chooser, state: dict[str, Any], batch: Batch, limit: int
+    def _parse_pieces(
+        self,
+        data: bytes,
+        chooser: FormatChooser,
+        state: dict[str, Any],
+        batch: ReadBatch,
+        limit: int,
     ) -> int:
         """Process the pieces of `data`; returns the number of bytes processed."""
         if state.get("skip") and data[0] in b"\r\n":
@@ -239,25 +269,27 @@ class ConsoleReader(Appended):
         for found in PIECE.finditer(data):
             if len(batch.points) >= limit:
                 return found.start()
-            self._piece(found.group(), chooser, state, batch)
+            self._parse_one_piece(found.group(), chooser, state, batch)
         return len(data)
 
     @staticmethod
-    def _piece(piece: bytes, chooser: Chooser, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_one_piece(
+        piece: bytes, chooser: FormatChooser, state: dict[str, Any], batch: ReadBatch
+    ) -> None:
         if state.pop("skip", False) or not _MAYBE.search(piece):
             return
-        rank, text = clean(piece)
-        rows, over = chooser.feed(rank, text)
-        place = rows[0].place() if over else None
+        rank, text = split_rank_prefix(piece)
+        rows, over = chooser.parse_piece(rank, text)
+        place = rows[0].x_position() if over else None
         if place is not None:
-            batch.start(place[1], f"the output is now read as {chooser.format}")
+            batch.add_restart(place[1], f"the output is now read as {chooser.format_name}")
             state.pop("total", None)
-        _add(batch, rows, state)
+        _add_rows(batch, rows, state)
 
 
-def _add(batch: Batch, rows: list[Row], state: dict[str, Any]) -> None:
+def _add_rows(batch: ReadBatch, rows: list[ConsoleRow], state: dict[str, Any]) -> None:
     for row in rows:
-        place = row.place()
+        place = row.x_position()
         if place is None:
             continue
         kind, x = place
@@ -265,7 +297,7 @@ def _add(batch: Batch, rows: list[Row], state: dict[str, Any]) -> None:
         if row.epoch is not None and kind != "epoch":
             values = dict(values, epoch=row.epoch)
         for tag, y in list(values.items())[:MAX_TAGS]:
-            batch.points.append(Point(tag, kind, float(x), y, None))
+            batch.points.append(MetricPoint(tag, kind, float(x), y, None))
         if row.total is not None and kind == "step" and row.total != state.get("total", 0.0):
             state["total"] = row.total
-            batch.points.append(Point(TOTAL, kind, float(x), row.total, None))
+            batch.points.append(MetricPoint(TOTAL, kind, float(x), row.total, None))

@@ -18,19 +18,19 @@ from rgt_box.metrics.console_lines import (
     LLAMAFACTORY,
     NUM,
     TQDM,
+    ConsoleRow,
     LineFormat,
-    Row,
-    Shape,
-    any_of,
+    LineShape,
     colons,
     dashes,
-    decimal,
     dictionary,
     equals,
-    pipes,
-    whole,
+    first_matching_shape,
+    parse_decimal,
+    parse_piped_pairs,
+    parse_step,
 )
-from rgt_box.metrics.rows import number
+from rgt_box.metrics.rows import to_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ NANOGPT = LineFormat(
     "nanoGPT train.py, 2025",
     ("iter ", "step "),
     "iter 10: loss 9.4102, time 135.12ms, mfu 41.22%",
-    any_of(
-        Shape(
+    first_matching_shape(
+        LineShape(
             r"^iter (?P<step>\d{1,15}): loss (?P<loss>{N}), time [\d.]{1,20}ms(?:, mfu (?P<mfu>{N})%)?"
         ),
         # Both are means over some batches, so the first is not the training loss curve.
-        Shape(
+        LineShape(
             r"^step (?P<step>\d{1,15}): train loss (?P<train>{N}), val loss (?P<val_loss>{N})",
             names={"train": "train loss"},
         ),
@@ -58,12 +58,12 @@ NANOCHAT = LineFormat(
     "nanochat scripts/base_train.py, 2026",
     ("loss: ", "validation bpb", "core metric", "chatcore"),
     "step 00120/21400 (0.56%) | loss: 5.123456 | lrm: 1.00 | dt: 512.34ms | tok/sec: 1,023,456 | epoch: 1",
-    any_of(
-        Shape(
+    first_matching_shape(
+        LineShape(
             r"^step (?P<step>\d{1,15})(?:/\d{1,15})? \([\d.]{1,20}%\) (?P<rest>\| loss: {N} \|.*)",
-            pipes,
+            parse_piped_pairs,
         ),
-        Shape(
+        LineShape(
             r"^Step (?P<step>\d{1,15}) \| (?P<name>Validation bpb|CORE metric|ChatCORE): (?P<value>{N})",
             names={"Validation bpb": "val/bpb"},
         ),
@@ -75,13 +75,13 @@ TITAN = LineFormat(
     "torchtitan, 2026",
     ("step:",),
     "[titan] 2026-08-21 21:30:21,123 - root - INFO - step:  1  loss: 12.25380  grad_norm:  4.1234  tps: 12,345",
-    any_of(
-        Shape(
+    first_matching_shape(
+        LineShape(
             r"\bvalidate step:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)",
             colons,
             prefix="validation_metrics/",
         ),
-        Shape(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)", colons),
+        LineShape(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)", colons),
     ),
 )
 
@@ -90,7 +90,9 @@ TORCHTUNE = LineFormat(
     "torchtune DiskLogger and StdoutLogger, 0.6",
     ("step ",),
     "Step 1 | loss:2.3456 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:1.1 ",
-    any_of(Shape(r"^Step (?P<step>\d{1,15}) \| (?P<rest>[\w/.\-]{1,80}:.*)", colons)),
+    first_matching_shape(
+        LineShape(r"^Step (?P<step>\d{1,15}) \| (?P<rest>[\w/.\-]{1,80}:.*)", colons)
+    ),
 )
 
 DETECTRON2 = LineFormat(
@@ -99,8 +101,8 @@ DETECTRON2 = LineFormat(
     ("total_loss: ",),
     "[11/21 09:00:00] d2.utils.events INFO:  eta: 0:12:34  iter: 19  total_loss: 1.234  loss_cls: 0.52  "
     "time: 0.3456   lr: 0.00039962  max_mem: 5432M",
-    any_of(
-        Shape(
+    first_matching_shape(
+        LineShape(
             r"\biter: (?P<step>\d{1,15})  (?P<rest>(?:.{0,400}?\b)?total_loss: .*)",
             colons,
             names={"eta": None},
@@ -111,11 +113,11 @@ DETECTRON2 = LineFormat(
 _MEGATRON_NAN = "number of nan iterations"
 
 
-def _megatron(line: str, _: Dict[str, Any]) -> List[Row]:
+def _parse_megatron(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
     """Add the NaN loss that Megatron-LM leaves out: it only counts such iterations."""
-    row = _ITERATION.read(line)
+    row = _ITERATION.parse_line(line)
     if row is None:
-        row = _VALIDATION.read(line)
+        row = _VALIDATION.parse_line(line)
         if row is None:
             return []
         return [row]
@@ -124,14 +126,14 @@ def _megatron(line: str, _: Dict[str, Any]) -> List[Row]:
     return [row]
 
 
-_ITERATION = Shape(
+_ITERATION = LineShape(
     r"\biteration\s{1,20}(?P<step>\d{1,15})\s{0,20}/\s{0,20}\d{1,15}\s{0,20}(?P<rest>\|.*)",
-    pipes,
+    parse_piped_pairs,
     names={"learning rate": "learning-rate"},  # same name as in its TensorBoard files
 )
-_VALIDATION = Shape(
+_VALIDATION = LineShape(
     r"\bvalidation.{0,40}? loss at iteration (?P<step>\d{1,15})(?: on \w{1,40} set)?\s{0,20}(?P<rest>\|.*)",
-    pipes,
+    parse_piped_pairs,
     names={"lm loss value": "lm loss validation", "lm loss PPL": "lm loss validation ppl"},
 )
 
@@ -141,18 +143,20 @@ MEGATRON = LineFormat(
     ("iteration",),
     " [2026-08-22 10:11:12.123456] iteration      100/  500000 | consumed samples:        25600 | "
     "learning rate: 1.500000E-04 | lm loss: 6.543210E+00 | loss scale: 1.0 | grad norm: 1.234 |",
-    _megatron,
+    _parse_megatron,
 )
 
 
 _HEAD = r"\| epoch (?P<epoch>\d{1,9})(?: \| valid on '[^']{0,80}' subset)?"
-_INNER = Shape(
+_INNER = LineShape(
     r"\| train_inner " + _HEAD + r":\s{1,20}\d{1,15} / \d{1,15} (?P<rest>.*)",
     equals,
     step_key="num_updates",
 )
-_FAIRSEQ_EPOCH = Shape(r"\| train " + _HEAD + r" (?P<rest>\| .*)", equals, step_key="num_updates")
-_VALID = Shape(
+_FAIRSEQ_EPOCH = LineShape(
+    r"\| train " + _HEAD + r" (?P<rest>\| .*)", equals, step_key="num_updates"
+)
+_VALID = LineShape(
     r"\| valid\w{0,40} " + _HEAD + r"(?::\s{1,20}\d{1,15} / \d{1,15})? (?P<rest>\| .*)",
     equals,
     prefix="valid_",
@@ -161,23 +165,23 @@ _VALID = Shape(
 _JSON = re.compile(r"\| (train_inner|train|valid)\w{0,40} \| (\{.*\})\s*$")
 
 
-def _fairseq(line: str, _: Dict[str, Any]) -> List[Row]:
-    row = _INNER.read(line) or _VALID.read(line)
+def _parse_fairseq(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
+    row = _INNER.parse_line(line) or _VALID.parse_line(line)
     if row is None:
-        row = _means(_FAIRSEQ_EPOCH.read(line)) or _fairseq_json(line)
+        row = _mark_as_epoch_means(_FAIRSEQ_EPOCH.parse_line(line)) or _parse_fairseq_json(line)
     if row is None:
         return []
     return [row]
 
 
-def _means(row: Optional[Row]) -> Optional[Row]:
+def _mark_as_epoch_means(row: Optional[ConsoleRow]) -> Optional[ConsoleRow]:
     """Rename the means over an epoch, so that they are not mixed with the per-step curve."""
     if row is not None:
         row.values = {tag + "_epoch": y for tag, y in row.values.items()}
     return row
 
 
-def _fairseq_json(line: str) -> Optional[Row]:
+def _parse_fairseq_json(line: str) -> Optional[ConsoleRow]:
     """Read ``--log-format json``: every value is a string, and keys may include the split."""
     found = _JSON.search(line)
     if found is None:
@@ -189,17 +193,17 @@ def _fairseq_json(line: str) -> Optional[Row]:
     split = found.group(1)
     values: Dict[str, float] = {}
     for key, text in raw.items():
-        value = number(text)
+        value = to_number(text)
         if value is not None:
             values[key.partition("_")[2] if key.startswith(("train_", "valid_")) else key] = value
     updates, epoch = values.pop("num_updates", None), values.pop("epoch", None)
     if split == "valid":
         values = {"valid_" + tag: y for tag, y in values.items()}
-    row = Row(values, None if updates is None else whole(repr(updates)), epoch)
-    if not values or not row.place():
+    row = ConsoleRow(values, None if updates is None else parse_step(repr(updates)), epoch)
+    if not values or not row.x_position():
         return None
     if split == "train":
-        return _means(row)
+        return _mark_as_epoch_means(row)
     return row
 
 
@@ -209,7 +213,7 @@ FAIRSEQ = LineFormat(
     ("| train", "| valid"),
     "2026-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 4212 loss=5.1, ppl=34.3, wps=9000, "
     "num_updates=100, lr=1.25e-05, gnorm=1.2, loss_scale=128",
-    _fairseq,
+    _parse_fairseq,
 )
 
 VERL = LineFormat(
@@ -217,7 +221,9 @@ VERL = LineFormat(
     "verl LocalLogger, 0.5 (numpy 1 and 2)",
     ("step:",),
     "step:3 - actor/pg_loss:-0.0123 - critic/score/mean:np.float64(0.41) - perf/throughput:1234.5",
-    any_of(Shape(r"\bstep:(?P<step>\d{1,15}) - (?P<rest>[\w/@.\-]{1,100}:.*)", dashes)),
+    first_matching_shape(
+        LineShape(r"\bstep:(?P<step>\d{1,15}) - (?P<rest>[\w/@.\-]{1,100}:.*)", dashes)
+    ),
 )
 
 OPENRLHF = LineFormat(
@@ -225,8 +231,8 @@ OPENRLHF = LineFormat(
     "OpenRLHF PPO trainer, 0.8",
     ("global step ",),
     "2026-08-13 19:25:45 INFO ✨ Global step 5: {'policy_loss': 0.0123, 'reward': 0.5, 'actor_lr': 5e-07}",
-    any_of(
-        Shape(
+    first_matching_shape(
+        LineShape(
             r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)\}",
             dictionary,
             names={"actor_lr": "actor/lr"},
@@ -243,14 +249,14 @@ DEEPSPEED = LineFormat(
     "DeepSpeed 0.17 (pipeline engine, log_dist, throughput timer)",
     ("steps: ", "[rank ", "global_step="),
     "steps: 10 loss: 2.1234 iter time (s): 0.512 samples/sec: 15.625",
-    any_of(
-        Shape(r"\bsteps: (?P<step>\d{1,15}) (?P<rest>loss: {N}.*)", _ds_pairs),
+    first_matching_shape(
+        LineShape(r"\bsteps: (?P<step>\d{1,15}) (?P<rest>loss: {N}.*)", _ds_pairs),
         # The DeepSpeed engine prints these below any trainer.
-        Shape(
+        LineShape(
             r"\[Rank \d{1,6}\] step=(?P<step>\d{1,15}), skipped=\d{1,15}, lr=\[(?P<lr>{N})",
             weak=True,
         ),
-        Shape(
+        LineShape(
             r"/global_step=(?P<step>\d{1,15}), RunningAvgSamplesPerSec={N}, CurrSamplesPerSec=(?P<rate>{N})",
             names={"rate": "samples/sec"},
             weak=True,
@@ -267,16 +273,16 @@ _RGT_PAIR = re.compile(rf"([A-Za-z_]\w{{0,40}}) ({NUM})", re.I)
 _UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6}
 
 
-def _rgt(line: str, _: Dict[str, Any]) -> List[Row]:
+def _parse_rgt(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
     found = _RGT.match(line)
     if found is None:
         return []
     step, epoch, pairs, rate, scale, unit = found.groups()
     values = {tag: float(text.replace(",", "")) for tag, text in _RGT_PAIR.findall(pairs)}
-    speed = number(rate) if rate else None
+    speed = to_number(rate) if rate else None
     if speed is not None:
         values[unit.lower() + "_s"] = speed * _UNITS[scale]
-    return [Row(values, int(step), float(epoch))]
+    return [ConsoleRow(values, int(step), float(epoch))]
 
 
 RGT = LineFormat(
@@ -284,7 +290,7 @@ RGT = LineFormat(
     "rgt_train 0.1",
     ("step ",),
     "step 652  epoch 2  loss 1.7102  lr 2.9e-04  gnorm 0.81  41.2k tok/s",
-    _rgt,
+    _parse_rgt,
 )
 
 
@@ -296,20 +302,20 @@ _MM_DROP = ("eta", "memory")
 _MM_IDLE = ("time", "data_time")
 
 
-def _mmengine(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_mmengine(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read one line; a validation, which counts its own batches, gets the last training step."""
     found = _MM.search(line)
     if found is None:
         return []
     unit, split, a, _, c, d, rest = found.groups()
-    values = {tag: decimal(text) for tag, text in colons(rest) if tag not in _MM_DROP}
+    values = {tag: parse_decimal(text) for tag, text in colons(rest) if tag not in _MM_DROP}
     if split in ("val", "test"):
         values = {(f"{split}/{tag}" if "loss" in tag else tag): y for tag, y in values.items()}
         if all(tag in _MM_IDLE for tag in values):
             return []
         epoch = float(a) if unit == "Epoch" else None
-        rows = [Row(values, state.get("step"), epoch)]
-        return [row for row in rows if row.place()]
+        rows = [ConsoleRow(values, state.get("step"), epoch)]
+        return [row for row in rows if row.x_position()]
     if not any("loss" in tag for tag in values):
         return []
     if unit == "Epoch" and d is None:
@@ -318,7 +324,7 @@ def _mmengine(line: str, state: Dict[str, Any]) -> List[Row]:
     if step >= 10**15:
         return []
     state["step"] = step
-    return [Row(values, step, float(a) if unit == "Epoch" else None)]
+    return [ConsoleRow(values, step, float(a) if unit == "Epoch" else None)]
 
 
 MMENGINE = LineFormat(
@@ -327,7 +333,7 @@ MMENGINE = LineFormat(
     ("epoch", "iter"),
     "11/21 09:42:55 - mmengine - INFO - Epoch(train) [1][ 5/15]  lr: 1.0000e-02  eta: 0:00:00  time: 0.0025  "
     "grad_norm: 0.9749  loss: 0.1230",
-    _mmengine,
+    _parse_mmengine,
 )
 
 _YOLO = re.compile(
@@ -338,7 +344,7 @@ _YOLO_HEADER = re.compile(r"^\s{1,20}Epoch\s{1,20}GPU_mem\s{1,20}(.{1,300})$")
 _YOLO_NUMBER = re.compile(NUM, re.I)
 
 
-def _ultralytics(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_ultralytics(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read a frame of the epoch's bar; the header line before it names the columns.
 
     The values are running means, so the last frame of an epoch counts.
@@ -352,14 +358,14 @@ def _ultralytics(line: str, state: Dict[str, Any]) -> List[Row]:
     if found is None:
         return []
     losses = {
-        "train/" + name: decimal(text)
+        "train/" + name: parse_decimal(text)
         for name, text in zip(names, _YOLO_NUMBER.findall(found.group(3)))
         if name.endswith("loss")
     }
     if not losses:
         return []
     return [
-        Row(
+        ConsoleRow(
             dict(losses, **{"train/loss": round(sum(losses.values()), 8)}),
             epoch=float(found.group(1)),
         )
@@ -371,7 +377,7 @@ ULTRALYTICS = LineFormat(
     "Ultralytics 8.4",
     ("gpu_mem", "g "),
     "        1/3         0G    0.03306      13.44          0          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s",
-    _ultralytics,
+    _parse_ultralytics,
 )
 
 _MNIST = re.compile(
@@ -380,12 +386,16 @@ _MNIST = re.compile(
 )
 
 
-def _mnist(line: str, _: Dict[str, Any]) -> List[Row]:
+def _parse_mnist_example(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
     found = _MNIST.match(line)
     if found is None:
         return []
     epoch, seen, total, loss = found.groups()
-    return [Row({"Loss": decimal(loss)}, samples=max(0, int(epoch) - 1) * int(total) + int(seen))]
+    return [
+        ConsoleRow(
+            {"Loss": parse_decimal(loss)}, samples=max(0, int(epoch) - 1) * int(total) + int(seen)
+        )
+    ]
 
 
 MNIST = LineFormat(
@@ -393,7 +403,7 @@ MNIST = LineFormat(
     "pytorch/examples mnist",
     ("train epoch: ",),
     "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.297",
-    _mnist,
+    _parse_mnist_example,
 )
 
 _METERS = re.compile(
@@ -403,19 +413,19 @@ _METERS = re.compile(
 _METER = re.compile(rf"(?:^|\s)(Loss|Acc@[15]|LR|Time|Data):?\s{{1,4}}({NUM})", re.I)
 
 
-def _meters(line: str, _: Dict[str, Any]) -> List[Row]:
+def _parse_meters(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
     """Read the current value of each meter, not the running mean in brackets after it."""
     found = _METERS.match(line)
     if found is None:
         return []
     epoch = int(found.group(1) or found.group(2))
     values = {
-        tag.lower() if tag.lower() in ("loss", "lr") else tag: decimal(y)
+        tag.lower() if tag.lower() in ("loss", "lr") else tag: parse_decimal(y)
         for tag, y in _METER.findall(found.group(5))
     }
     step = epoch * int(found.group(4)) + int(found.group(3))
     if "loss" in values and step < 10**15:
-        return [Row(values, step, float(epoch))]
+        return [ConsoleRow(values, step, float(epoch))]
     return []
 
 
@@ -424,7 +434,7 @@ METERS = LineFormat(
     "pytorch/examples imagenet; timm 1.0",
     ("epoch: [", "train: "),
     "Epoch: [0][  10/5005]\tTime  0.512 ( 0.600)\tData  0.001 ( 0.020)\tLoss 6.9078e+00 (6.9500e+00)",
-    _meters,
+    _parse_meters,
 )
 
 
@@ -432,7 +442,7 @@ _HEADLINE = re.compile(r"^Epoch (\d{1,9})/\d{1,9}\s*$")
 _FRAME = re.compile(r"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:[━╸\[=>.\]]{1,100} |- )(.*)")
 
 
-def _keras(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_keras(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read the epoch's last frame; earlier frames are running means.
 
     Later frames without validation results are not part of the epoch: ``evaluate`` draws the same
@@ -448,12 +458,12 @@ def _keras(line: str, state: Dict[str, Any]) -> List[Row]:
     place = found.group(3).find("loss: ")
     if place < 0 or found.group(1) != found.group(2):
         return []
-    values = {tag: decimal(text) for tag, text in colons(found.group(3)[place:])}
+    values = {tag: parse_decimal(text) for tag, text in colons(found.group(3)[place:])}
     validated = any(tag.startswith("val_") for tag in values)
     if not values or (state["done"] and not validated):
         return []
     state["done"] = True
-    return [Row(values, epoch=float(state["epoch"]))]
+    return [ConsoleRow(values, epoch=float(state["epoch"]))]
 
 
 KERAS = LineFormat(
@@ -461,14 +471,14 @@ KERAS = LineFormat(
     "Keras 3.15 verbose 1 and 2; Keras 2",
     ("epoch ", "loss: "),
     "8/8 - 1s - 126ms/step - loss: nan - mae: nan - val_loss: nan - val_mae: nan",
-    _keras,
+    _parse_keras,
 )
 
 _RICH = re.compile(r"^Epoch (\d{1,9})/\d{1,9} {1,4}[━╸╺]{1,200} (\d{1,12})/(\d{1,12}) ")
 _RICH_VALUE = re.compile(rf"^ {{20,400}}([A-Za-z_][\w/.\-]{{0,80}}): ({NUM})\s*$", re.I)
 
 
-def _rich(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_rich_bar(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read the rich bar's last state and the values below it; epochs count from 0."""
     frame = _RICH.match(line)
     if frame is not None:
@@ -481,7 +491,7 @@ def _rich(line: str, state: Dict[str, Any]) -> List[Row]:
         return []
     if state["step"] >= 10**15:
         return []
-    return [Row({found.group(1): decimal(found.group(2))}, state["step"])]
+    return [ConsoleRow({found.group(1): parse_decimal(found.group(2))}, state["step"])]
 
 
 RICH = LineFormat(
@@ -489,7 +499,7 @@ RICH = LineFormat(
     "lightning 2.6 RichProgressBar (drawn once, at the end, into a file)",
     ("━", ": "),
     "                                                               train_loss: 0.288",
-    _rich,
+    _parse_rich_bar,
 )
 
 
@@ -533,11 +543,11 @@ _SPAN = 160
 """Characters around a step within which its loss must be."""
 
 
-def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_generic(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     values = {}
     first, last = len(line), 0
     for found in _LOSS.finditer(line):
-        values[_name(found.group(1))] = decimal(found.group(2))
+        values[_usual_tag(found.group(1))] = parse_decimal(found.group(2))
         first, last = min(first, found.start()), max(last, found.end())
     if not values:
         return []
@@ -546,10 +556,10 @@ def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
     if place is None or place.end() < first - _SPAN or place.start() > last + _SPAN:
         return []
     for found in _OTHER.finditer(line):
-        values.setdefault(_name(found.group(1)), decimal(found.group(2)))
+        values.setdefault(_usual_tag(found.group(1)), parse_decimal(found.group(2)))
     if step is None:
         if epoch:
-            return [Row(values, epoch=float(epoch.group(1)))]
+            return [ConsoleRow(values, epoch=float(epoch.group(1)))]
         return []
     at = int(step.group(1).replace(",", ""))
     steps, whole_run = int(step.group(2) or 0), None
@@ -566,11 +576,11 @@ def _generic(line: str, state: Dict[str, Any]) -> List[Row]:
         state["at"] = at
         whole_run = steps if at <= steps and not state["anew"] else 0
     if at < 10**15:
-        return [Row(values, at, total=whole_run)]
+        return [ConsoleRow(values, at, total=whole_run)]
     return []
 
 
-def _name(text: str) -> str:
+def _usual_tag(text: str) -> str:
     tag = text.strip().lower()
     return _NAMES.get(tag, tag)
 
@@ -580,7 +590,7 @@ GENERIC_LINE = LineFormat(
     "loops of one's own",
     ("loss", "nll", "perplexity", "ppl", "bpb"),
     "iter 100: train loss 1.234, lr 3e-4",
-    _generic,
+    _parse_generic,
     tier=GENERIC,
 )
 

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     Values = Dict[str, float]
     State = Dict[str, Any]
-    Parse = Callable[[str, State], List["Row"]]
-    Flush = Callable[[State], List["Row"]]
+    Parse = Callable[[str, State], List["ConsoleRow"]]
+    Flush = Callable[[State], List["ConsoleRow"]]
     Pairs = Callable[[str], List[Tuple[str, str]]]
 
 GENERIC, BAR, NAMED = 0, 1, 2
 """Tiers: how reliable a match of a format is."""
 
 
-class Row:
+class ConsoleRow:
     """The numbers of one printed line, at one position of the run.
 
     Attributes:
@@ -51,7 +51,7 @@ class Row:
         self.values, self.step, self.epoch, self.samples = values, step, epoch, samples
         self.weak, self.stream, self.total = weak, stream, total
 
-    def place(self) -> tuple[str, float] | None:
+    def x_position(self) -> tuple[str, float] | None:
         """Return (x kind, x): the first known of step, epoch and samples; or None."""
         if self.step is not None:
             return "step", self.step
@@ -61,19 +61,19 @@ class Row:
             return None
         return ("samples", self.samples)
 
-    def pack(self) -> list[Any]:
-        """Return the row as JSON-compatible values; `unpack` is the reverse."""
+    def to_json_values(self) -> list[Any]:
+        """Return the row as JSON-compatible values; `from_json_values` is the reverse."""
         values = {tag: y if math.isfinite(y) else repr(y) for tag, y in self.values.items()}
         return [values, self.step, self.epoch, self.samples, self.weak, self.stream, self.total]
 
     @classmethod
-    def unpack(cls, packed: list[Any]) -> Row:
-        """Return the row that `pack` wrote."""
+    def from_json_values(cls, packed: list[Any]) -> ConsoleRow:
+        """Return the row that `to_json_values` wrote."""
         values, *rest = packed
         return cls({tag: float(y) for tag, y in values.items()}, *rest)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Row) and repr(self) == repr(other)
+        return isinstance(other, ConsoleRow) and repr(self) == repr(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -87,12 +87,12 @@ class LineFormat:
     Attributes:
         name: Short name; the source of its points is ``console:NAME``.
         seen: Program and version that it was tested with.
-        hints: Lower-case substrings; `parse` is only called for lines that contain one.
+        hints: Lower-case substrings; `parse_any_shape` is only called for lines that contain one.
         sample: An example line.
         parse: ``(line, state)`` → rows. The state is the format's own JSON-compatible dictionary,
             one per rank.
         tier: `NAMED`, `BAR` or `GENERIC`.
-        flush: Returns the rows that `parse` still holds at the end of the output.
+        flush: Returns the rows that `parse_any_shape` still holds at the end of the output.
     """
 
     __slots__ = ("flush", "hints", "name", "parse", "sample", "seen", "tier")
@@ -119,7 +119,7 @@ NUM = (
 ``re.IGNORECASE``."""
 
 
-def decimal(text: str) -> float:
+def parse_decimal(text: str) -> float:
     """Return the number that `NUM` matched, without thousands separators."""
     return float(text.replace(",", ""))
 
@@ -127,7 +127,7 @@ def decimal(text: str) -> float:
 _ALONE = re.compile(rf"\s{{0,40}}({NUM})\s{{0,40}}$", re.I)
 
 
-def pipes(rest: str) -> List[Tuple[str, str]]:
+def parse_piped_pairs(rest: str) -> List[Tuple[str, str]]:
     """Return the pairs of ``name: 1.0 | name: 2.0 |``; cells with several numbers are left out."""
     found = []
     for cell in rest.split("|")[:200]:
@@ -138,26 +138,26 @@ def pipes(rest: str) -> List[Tuple[str, str]]:
     return found
 
 
-def _all(pattern: str) -> Pairs:
+def _pair_finder(pattern: str) -> Pairs:
     return re.compile(pattern % NUM, re.I).findall
 
 
-colons = _all(r"([A-Za-z_\[][\w/.\[\]\-()%%]{0,80}):\s*(%s)")
+colons = _pair_finder(r"([A-Za-z_\[][\w/.\[\]\-()%%]{0,80}):\s*(%s)")
 """``name: 1.0  name:2.0``"""
 
-equals = _all(r"(?:^|, ?|\| )([A-Za-z_]\w{0,80})[= ](%s)")
+equals = _pair_finder(r"(?:^|, ?|\| )([A-Za-z_]\w{0,80})[= ](%s)")
 """``name=1.0, name=2.0`` and ``| name 1.0 | name 2.0``"""
 
-dictionary = _all(r"'([^'{}]{1,100})':\s*'?(%s)'?(?=\s*[,}]|\s*$)")
+dictionary = _pair_finder(r"'([^'{}]{1,100})':\s*'?(%s)'?(?=\s*[,}]|\s*$)")
 """``'name': 1.0, 'name': '2.0'``"""
 
-dashes = _all(r"(?:^| - )([^\s:][^:]{0,100}?):(?:np\.\w{1,20}\()?(%s)")
+dashes = _pair_finder(r"(?:^| - )([^\s:][^:]{0,100}?):(?:np\.\w{1,20}\()?(%s)")
 """``name:1.0 - name:np.float64(2.0)``"""
 
 _PLACES = ("step", "epoch", "rest")
 
 
-class Shape:
+class LineShape:
     """One kind of line.
 
     Args:
@@ -168,7 +168,7 @@ class Shape:
         names: Tag as printed → tag to use; None drops it.
         prefix: Prefix for every tag that is not in `names`.
         step_key: The pair that holds the step.
-        weak: See `Row`.
+        weak: See `ConsoleRow`.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Shape:
         self._pairs, self._names, self._prefix = pairs, names or {}, prefix
         self._step_key, self._weak = step_key, weak
 
-    def read(self, line: str) -> Row | None:
+    def parse_line(self, line: str) -> ConsoleRow | None:
         """Return the row of a line; None if the line is of another kind or has no number."""
         match = self._search(line)
         if match is None:
@@ -205,37 +205,37 @@ class Shape:
         for key, text in pairs.items():
             tag = self._names[key] if key in self._names else self._prefix + key
             if tag is not None:
-                values[tag] = decimal(text)
-        row = Row(
+                values[tag] = parse_decimal(text)
+        row = ConsoleRow(
             values,
-            step=None if step is None else whole(step),
-            epoch=None if epoch is None else decimal(epoch),
+            step=None if step is None else parse_step(step),
+            epoch=None if epoch is None else parse_decimal(epoch),
             weak=self._weak,
         )
-        if values and row.place():
+        if values and row.x_position():
             return row
         return None
 
 
-def whole(text: str) -> Optional[int]:
+def parse_step(text: str) -> Optional[int]:
     """Return a step as an integer; None if it is out of range."""
-    value = decimal(text)
+    value = parse_decimal(text)
     if 0 <= value < 1e15:
         return int(value)
     return None
 
 
-def any_of(*shapes: Shape) -> Parse:
+def first_matching_shape(*shapes: LineShape) -> Parse:
     """Return a parse function that uses the first matching shape."""
 
-    def parse(line: str, _: Dict[str, Any]) -> List[Row]:
+    def parse_any_shape(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
         for shape in shapes:
-            row = shape.read(line)
+            row = shape.parse_line(line)
             if row is not None:
                 return [row]
         return []
 
-    return parse
+    return parse_any_shape
 
 
 CAP = 8192
@@ -254,12 +254,12 @@ _RANK = re.compile(
 """Prefixes that torchrun ``--tee``, Ray and ``srun -l`` put before each line of a rank."""
 
 
-def complete(data: bytes) -> int:
+def count_complete_bytes(data: bytes) -> int:
     """Return how many bytes of `data` belong to complete pieces."""
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
-def clean(piece: bytes) -> tuple[str, str]:
+def split_rank_prefix(piece: bytes) -> tuple[str, str]:
     """Return (rank, text) of a piece without escape sequences and rank prefix; rank "" if none."""
     text = piece[:CAP].decode("utf-8", "replace")
     if "\x1b" in text or "\x08" in text or "\x00" in text:
@@ -279,7 +279,7 @@ def clean(piece: bytes) -> tuple[str, str]:
 
 if TYPE_CHECKING:
 
-    class Bar(NamedTuple):
+    class ProgressBarState(NamedTuple):
         """One drawn state of a bar."""
 
         start: int
@@ -291,7 +291,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Bar = namedtuple("Bar", "start desc n total rate post")
+    ProgressBarState = namedtuple("ProgressBarState", "start desc n total rate post")
 
 
 _BAR = re.compile(
@@ -325,7 +325,7 @@ MOST_BARS = 8
 _DROP = ("v_num", "step", "epoch")
 
 
-def bar_at(line: str) -> Optional[Bar]:
+def parse_bar(line: str) -> Optional[ProgressBarState]:
     """Return the last bar in a piece, with the title before it; None without a bar."""
     if "%|" in line:
         pattern = _BAR
@@ -339,14 +339,19 @@ def bar_at(line: str) -> Optional[Bar]:
         found = match
     if found is None:
         return None
-    n, total = _count(found.group("n")), _count(found.group("total")) if pattern is _BAR else 0.0
+    n, total = (
+        _parse_count(found.group("n")),
+        _parse_count(found.group("total")) if pattern is _BAR else 0.0,
+    )
     if n is None or total is None:
         return None
     desc = line[before : found.start()].strip().rstrip(":").strip()[-200:]
-    return Bar(found.start(), desc, n, total, found.group("rate"), found.group("post") or "")
+    return ProgressBarState(
+        found.start(), desc, n, total, found.group("rate"), found.group("post") or ""
+    )
 
 
-def _count(text: str) -> Optional[float]:
+def _parse_count(text: str) -> Optional[float]:
     try:
         if text[-1] in _SCALE:
             return float(text[:-1]) * _SCALE[text[-1]]
@@ -355,7 +360,7 @@ def _count(text: str) -> Optional[float]:
         return None
 
 
-def _values(bar: Bar, state: Dict[str, Any]) -> Dict[str, float]:
+def _training_values(bar: ProgressBarState, state: Dict[str, Any]) -> Dict[str, float]:
     """Return the values shown in a training bar; {} if it shows no loss."""
     if bar.desc.lower().startswith(("val", "eval")):
         state.pop("eval", None)  # the next values of the training bar are new
@@ -366,13 +371,13 @@ def _values(bar: Bar, state: Dict[str, Any]) -> Dict[str, float]:
         for tag, text in _PAIR.findall(source):
             tag = tag.strip()
             if tag.lower() not in _DROP:
-                values[tag] = decimal(text)
+                values[tag] = parse_decimal(text)
     if not any("loss" in tag.lower() for tag in values):
         return {}
-    return _changed(values, state)
+    return _drop_repeated_evaluation(values, state)
 
 
-def _changed(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float]:
+def _drop_repeated_evaluation(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float]:
     """Drop evaluation results that a bar repeats until the next evaluation."""
     last = state.setdefault("eval", {})
     fresh = {}
@@ -386,30 +391,30 @@ def _changed(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float
     return fresh
 
 
-def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_lightning(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read a bar that restarts each epoch; its steps continue across epochs."""
-    bar = bar_at(line)
+    bar = parse_bar(line)
     if bar is None:
         return []
     found = _EPOCH.match(bar.desc)
     if found is None:
-        _values(bar, state)
+        _training_values(bar, state)
         return []
     if not bar.total:
         return []
     epoch, epochs = int(found.group(1)), found.group(2)
-    values = _values(bar, state)
+    values = _training_values(bar, state)
     if not values or bar.n < 1:
         return []
-    first = _first(epoch, epochs is not None, "v_num=" in bar.post, state)
+    first = _first_epoch_number(epoch, epochs is not None, "v_num=" in bar.post, state)
     step = (epoch - first) * bar.total + bar.n
     total = int(epochs) * bar.total if epochs else 0.0
     if step < 1e15:
-        return [Row(values, int(step), total=total if step <= total < 1e15 else 0.0)]
+        return [ConsoleRow(values, int(step), total=total if step <= total < 1e15 else 0.0)]
     return []
 
 
-def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
+def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
     """Return the number of the first epoch: 0 as in Lightning, or 1 if the log suggests it."""
     known = state.get("first")
     if known is None:
@@ -418,15 +423,15 @@ def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) ->
     return int(state["first"])
 
 
-def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_tqdm(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read any other bar; if it restarts after it was full, steps continue."""
-    bar = bar_at(line)
+    bar = parse_bar(line)
     if bar is None or _EPOCH.match(bar.desc):
         return []
     tune = _TUNE.match(bar.desc)
     if tune is not None:
-        return [Row({"loss": decimal(tune.group(3))}, int(tune.group(2)))]
-    values = _values(bar, state)
+        return [ConsoleRow({"loss": parse_decimal(tune.group(3))}, int(tune.group(2)))]
+    values = _training_values(bar, state)
     if not values:
         return []
     stream = _WORDLESS.sub(" ", _NUMBER.sub(" ", bar.desc)).strip()[:60]
@@ -443,7 +448,7 @@ def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
     # A bar that restarted is one of an unknown number of bars, so the total is unknown.
     whole = bar.total if not base and bar.n <= bar.total < 1e15 else 0.0
     if step < 1e15:
-        return [Row(values, int(step), stream=stream, total=whole)]
+        return [ConsoleRow(values, int(step), stream=stream, total=whole)]
     return []
 
 
@@ -452,7 +457,7 @@ LIGHTNING = LineFormat(
     "lightning 2.6 TQDMProgressBar",
     ("%|",),
     "Epoch 2:  40%|████      | 4/10 [00:00<00:00, 418.51it/s, v_num=2, train_loss=0.485]",
-    _lightning,
+    _parse_lightning,
     tier=BAR,
 )
 
@@ -461,7 +466,7 @@ TQDM = LineFormat(
     "tqdm 4.67: kohya sd-scripts, diffusers, torchtune, ai-toolkit",
     ("%|", "it ["),
     "steps:   2%|▏         | 5/300 [00:00<00:06, 49.04it/s, loss=2e-6, lr=0.0001]",
-    _tqdm,
+    _parse_tqdm,
     tier=BAR,
 )
 
@@ -470,14 +475,14 @@ _PRINTED = re.compile(r"(?<!>> )\{('[^'{}]{1,100}': [^{}]*)\}")
 _CALLBACK = re.compile(r"callbacks?:\d{1,6} >> \{('[^'{}]{1,100}': [^{}]*)\}")
 
 
-def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
+def _scalar_dict_row(found: Optional[re.Match[str]]) -> Optional[ConsoleRow]:
     """Return the row of a scalar dictionary: it has an epoch, and a loss or reward.
 
     TRL's PPO prints no key that ends with ``loss``.
     """
     if found is None or "'epoch'" not in found.group(1):
         return None
-    values = {key: decimal(text) for key, text in dictionary(found.group(1))}
+    values = {key: parse_decimal(text) for key, text in dictionary(found.group(1))}
     epoch = values.pop("epoch", None)
     if (
         epoch is None
@@ -489,55 +494,55 @@ def _read(found: Optional[re.Match[str]]) -> Optional[Row]:
         return None
     if values.get("loss") == 0.0 and math.isnan(values.get("grad_norm", 0.0)):
         values["loss"] = float("nan")  # logging_nan_inf_filter writes 0 instead
-    return Row(values, epoch=epoch)
+    return ConsoleRow(values, epoch=epoch)
 
 
-def _trainer(line: str, state: Dict[str, Any]) -> List[Row]:
+def _parse_trainer(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     found = _PRINTED.search(line) if "'epoch'" in line else None
-    row = _read(found)
-    bar = bar_at(line)
-    rows: List[Row] = []
+    row = _scalar_dict_row(found)
+    bar = parse_bar(line)
+    rows: List[ConsoleRow] = []
     if bar is not None and (row is None or found is None or bar.start < found.start()):
-        rows += _advance(bar.n, bar.total, bar.desc, state)
+        rows += _apply_bar(bar.n, bar.total, bar.desc, state)
         bar = None
     if row is not None:
-        rows += _dictionary(row, state)
+        rows += _add_dictionary_row(row, state)
     if bar is not None:
-        rows += _advance(bar.n, bar.total, bar.desc, state)
+        rows += _apply_bar(bar.n, bar.total, bar.desc, state)
     return rows
 
 
-def _dictionary(row: Row, state: Dict[str, Any]) -> List[Row]:
-    rows = flush(state)
+def _add_dictionary_row(row: ConsoleRow, state: Dict[str, Any]) -> List[ConsoleRow]:
+    rows = flush_pending_row(state)
     if rows:
         state["burst"] = True
     if state.get("burst") or "total" not in state:
         return rows + [row]
-    state["row"] = row.pack()
+    state["row"] = row.to_json_values()
     return rows
 
 
-def _advance(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[Row]:
+def _apply_bar(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Apply a bar: the first untitled one is the trainer's; evaluations have other totals."""
     if desc:
         return []
     if state.setdefault("total", total) != total or "row" not in state:
         return []
-    rows = flush(state)
+    rows = flush_pending_row(state)
     rows[0].step, rows[0].total = int(n), total
     return rows
 
 
-def flush(state: Dict[str, Any]) -> List[Row]:
+def flush_pending_row(state: Dict[str, Any]) -> List[ConsoleRow]:
     """Return the dictionary that still waits for its bar, without a step."""
     packed = state.pop("row", None)
     if packed is None:
         return []
-    return [Row.unpack(packed)]
+    return [ConsoleRow.from_json_values(packed)]
 
 
-def _llamafactory(line: str, _: Dict[str, Any]) -> List[Row]:
-    row = _read(_CALLBACK.search(line))
+def _parse_llamafactory(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
+    row = _scalar_dict_row(_CALLBACK.search(line))
     if row is None:
         return []
     return [row]
@@ -549,7 +554,7 @@ LLAMAFACTORY = LineFormat(
     (">> {'",),
     "[INFO|2026-03-01 10:00:00] llamafactory.train.callbacks:143 >> {'loss': 3.8978, 'learning_rate': 1.6000e-04, "
     "'epoch': 0.10, 'throughput': 7257.13}",
-    _llamafactory,
+    _parse_llamafactory,
 )
 
 HF = LineFormat(
@@ -557,6 +562,6 @@ HF = LineFormat(
     "transformers 4.57 (numbers) and 5.23 (strings)",
     ("'epoch'", "%|"),
     "{'loss': '3.898', 'grad_norm': 'nan', 'learning_rate': '5.714e-06', 'epoch': '0.8'}",
-    _trainer,
-    flush=flush,
+    _parse_trainer,
+    flush=flush_pending_row,
 )

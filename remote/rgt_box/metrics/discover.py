@@ -8,13 +8,13 @@ import stat
 import time
 from fnmatch import fnmatchcase
 
-from rgt_box.metrics.formats import candidates, identify
+from rgt_box.metrics.formats import candidates, identify_kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, NamedTuple
 
-    class Source(NamedTuple):
+    class MetricSource(NamedTuple):
         """One file (or directory of event files) with scalars."""
 
         path: str
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         """The run below the directory that it belongs to."""
         mtime: float
 
-    class Limits(NamedTuple):
+    class WalkLimits(NamedTuple):
         """Limits of one walk."""
 
         depth: int
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Source = namedtuple("Source", "path kind run mtime")
-    Limits = namedtuple("Limits", "depth entries folder seconds hidden pruned")
+    MetricSource = namedtuple("MetricSource", "path kind run mtime")
+    WalkLimits = namedtuple("WalkLimits", "depth entries folder seconds hidden pruned")
 
 DEPTH = 6
 ENTRIES = 50_000
@@ -74,9 +74,9 @@ PRUNED = (
 )
 """Directories without scalars but with many files."""
 
-WHOLE = Limits(DEPTH, ENTRIES, ENTRIES, SECONDS, True, PRUNED)
+WHOLE = WalkLimits(DEPTH, ENTRIES, ENTRIES, SECONDS, True, PRUNED)
 """For a directory that the user named as a run's."""
-GENTLE = Limits(
+GENTLE = WalkLimits(
     4,
     4000,
     1000,
@@ -112,7 +112,7 @@ def run_name(root: str, path: str, kind: str) -> str:
     return "/".join(parts) or os.path.basename(os.path.realpath(root))
 
 
-class _Folder:
+class _FolderEntries:
     """The remembered entries of one directory."""
 
     __slots__ = ("files", "folders", "links", "mtime_ns", "sure")
@@ -124,7 +124,7 @@ class _Folder:
         self.links: list[str] = []
 
 
-class Finder:
+class SourceFinder:
     """Finds sources below one directory, repeatedly.
 
     Args:
@@ -137,17 +137,17 @@ class Finder:
     """
 
     def __init__(
-        self, root: str, clock: Callable[[], float] = time.monotonic, limits: Limits = WHOLE
+        self, root: str, clock: Callable[[], float] = time.monotonic, limits: WalkLimits = WHOLE
     ) -> None:
         self.root, self._clock, self._limits = root, clock, limits
         self.cut = ""
-        self._folders: dict[str, _Folder] = {}
+        self._folders: dict[str, _FolderEntries] = {}
         self._kinds: dict[str, tuple[tuple[int, int, int], str | None]] = {}
         self._order: dict[str, int] = {}
         self._entries = 0
         self._deadline = 0.0
 
-    def scan(self) -> list[Source]:
+    def scan(self) -> list[MetricSource]:
         """Return the current sources: known ones first in a stable order, new ones by age.
 
         A directory with an unchanged mtime is not listed again. A file's content is checked once,
@@ -156,14 +156,14 @@ class Finder:
         self.cut, self._entries = "", 0
         self._deadline = self._clock() + self._limits.seconds
         found = []
-        for path in self._walk():
+        for path in self._list_candidates():
             if self._clock() > self._deadline:
                 self.cut = "time"
                 break
-            source = self._look(path)
+            source = self._identify_source(path)
             if source is not None:
                 found.append(source)
-        found = _newest(_latest_state(_event_dirs(self.root, found)))
+        found = _keep_newest(_latest_state(_event_dirs(self.root, found)))
         found.sort(
             key=lambda source: (
                 self._order.get(source.path, len(self._order)),
@@ -175,11 +175,11 @@ class Finder:
             self._order.setdefault(source.path, len(self._order))
         return found
 
-    def _walk(self) -> list[str]:
+    def _list_candidates(self) -> list[str]:
         """Return files with a matching name, nearest first; linked directories come last."""
         hits: list[str] = []
         seen: set[tuple[int, int]] = set()
-        known: dict[str, _Folder] = {}
+        known: dict[str, _FolderEntries] = {}
         level, links = [(self.root, 0, -1)], []
         while level:
             below: list[tuple[str, int, int]] = []
@@ -199,7 +199,7 @@ class Finder:
                 if (status.st_dev, status.st_ino) in seen or device not in (-1, status.st_dev):
                     continue
                 seen.add((status.st_dev, status.st_ino))
-                folder = known[path] = self._list(path, status)
+                folder = known[path] = self._list_folder(path, status)
                 hits += [os.path.join(path, name) for name in folder.files]
                 if depth < self._limits.depth:
                     below += [
@@ -213,11 +213,11 @@ class Finder:
         self._folders = known
         return hits[:HITS]
 
-    def _list(self, path: str, status: os.stat_result) -> _Folder:
+    def _list_folder(self, path: str, status: os.stat_result) -> _FolderEntries:
         folder = self._folders.get(path)
         if folder is not None and folder.sure and folder.mtime_ns == status.st_mtime_ns:
             return folder
-        folder = _Folder()
+        folder = _FolderEntries()
         folder.mtime_ns = status.st_mtime_ns
         folder.sure = time.time() - status.st_mtime > SETTLED
         try:
@@ -231,7 +231,7 @@ class Finder:
                         # Many similar entries: a dataset or part of one.
                         folder.folders, folder.links = [], []
                         break
-                    _sort_in(folder, path, entry, self._limits)
+                    _sort_entry(folder, path, entry, self._limits)
         except OSError:
             folder.sure = False
         folder.files.sort()
@@ -239,7 +239,7 @@ class Finder:
         folder.links.sort()
         return folder
 
-    def _look(self, path: str) -> Source | None:
+    def _identify_source(self, path: str) -> MetricSource | None:
         try:
             status = os.stat(path)
             if not stat.S_ISREG(status.st_mode):
@@ -251,17 +251,19 @@ class Finder:
                 or known[0][0] != version[0]
                 or (known[1] is None and known[0] != version)
             ):
-                known = self._kinds[path] = version, identify(path, candidates(path))
+                known = self._kinds[path] = version, identify_kind(path, candidates(path))
         except OSError:
             self._kinds.pop(path, None)
             return None
         kind = known[1]
         if kind is None:
             return None
-        return Source(path, kind, run_name(self.root, path, kind), status.st_mtime)
+        return MetricSource(path, kind, run_name(self.root, path, kind), status.st_mtime)
 
 
-def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str], limits: Limits) -> None:
+def _sort_entry(
+    folder: _FolderEntries, path: str, entry: os.DirEntry[str], limits: WalkLimits
+) -> None:
     name = entry.name
     try:
         if entry.is_dir(follow_symlinks=False):
@@ -278,9 +280,9 @@ def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str], limits: Limits
         return
 
 
-def _event_dirs(root: str, sources: list[Source]) -> list[Source]:
+def _event_dirs(root: str, sources: list[MetricSource]) -> list[MetricSource]:
     """Replace several event files of one directory by the directory: a resume writes a new file."""
-    folders: dict[str, list[Source]] = {}
+    folders: dict[str, list[MetricSource]] = {}
     for source in sources:
         if source.kind == "tensorboard":
             folders.setdefault(os.path.dirname(source.path), []).append(source)
@@ -288,14 +290,14 @@ def _event_dirs(root: str, sources: list[Source]) -> list[Source]:
     rest = [s for s in sources if s.kind != "tensorboard" or os.path.dirname(s.path) not in several]
     kind = "tensorboard_dir"
     return rest + [
-        Source(path, kind, run_name(root, path, kind), max(file.mtime for file in files))
+        MetricSource(path, kind, run_name(root, path, kind), max(file.mtime for file in files))
         for path, files in several.items()
     ]
 
 
-def _latest_state(sources: list[Source]) -> list[Source]:
+def _latest_state(sources: list[MetricSource]) -> list[MetricSource]:
     """Keep one ``trainer_state.json`` per run: the newest has the whole history."""
-    newest: dict[str, Source] = {}
+    newest: dict[str, MetricSource] = {}
     for source in sources:
         if source.kind == "hf_trainer":
             other = newest.get(source.run)
@@ -304,9 +306,9 @@ def _latest_state(sources: list[Source]) -> list[Source]:
     return [source for source in sources if source.kind != "hf_trainer"] + list(newest.values())
 
 
-def _newest(sources: list[Source]) -> list[Source]:
+def _keep_newest(sources: list[MetricSource]) -> list[MetricSource]:
     """Keep the newest `PER_KIND` (or `PER_METRIC`) sources of each kind."""
-    kept: list[Source] = []
+    kept: list[MetricSource] = []
     for kind in {source.kind for source in sources}:
         same = sorted((s for s in sources if s.kind == kind), key=lambda s: (s.mtime, s.path))
         kept += same[-(PER_METRIC if kind in ("mlflow_files", "deepspeed") else PER_KIND) :]

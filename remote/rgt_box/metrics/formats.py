@@ -11,11 +11,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NamedTuple, Optional
 
-    from rgt_box.metrics.reader_base import Reader
+    from rgt_box.metrics.reader_base import MetricReader
 
     Sniff = Callable[[str, str, bytes], bool]
 
-    class Format(NamedTuple):
+    class FileFormat(NamedTuple):
         """One file format."""
 
         kind: str
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Format = namedtuple("Format", "kind names rank sniff reader is_database", defaults=(False,))
+    FileFormat = namedtuple(
+        "FileFormat", "kind names rank sniff reader is_database", defaults=(False,)
+    )
 
 SNIFF = 64 << 10
 """First bytes used to detect a format: enough for a first row with hundreds of metrics."""
@@ -43,33 +45,33 @@ _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 
 
-def _tensorboard(path: str, name: str, head: bytes) -> bool:
-    from rgt_box.metrics.tensorboard import length_of
+def _is_tensorboard(path: str, name: str, head: bytes) -> bool:
+    from rgt_box.metrics.tensorboard import cached_data_length
 
-    return len(head) >= 12 and length_of(head[:12]) is not None
+    return len(head) >= 12 and cached_data_length(head[:12]) is not None
 
 
-def _hf_trainer(path: str, name: str, head: bytes) -> bool:
+def _is_hf_trainer(path: str, name: str, head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and (b'"log_history"' in head or name == "trainer_state.json")
 
 
-def _wandb(path: str, name: str, head: bytes) -> bool:
+def _is_wandb(path: str, name: str, head: bytes) -> bool:
     return head[:4] == b":W&B"
 
 
-def _console(path: str, name: str, head: bytes) -> bool:
+def _is_console_log(path: str, name: str, head: bytes) -> bool:
     return b"\0\0\0\0" not in head and head[:16] != SQLITE
 
 
-def _torchtune(path: str, name: str, head: bytes) -> bool:
+def _is_torchtune(path: str, name: str, head: bytes) -> bool:
     return _TORCHTUNE.match(head) is not None and name.startswith("log_")
 
 
-def _mlflow_files(path: str, name: str, head: bytes) -> bool:
+def _is_mlflow_files(path: str, name: str, head: bytes) -> bool:
     return _MLFLOW.match(head) is not None
 
 
-def _row(head: bytes) -> dict[str, Any]:
+def _merged_row(head: bytes) -> dict[str, Any]:
     """Return the merged keys of the first JSON lines; {} if they are not JSON objects."""
     found: dict[str, Any] = {}
     for line in head.split(b"\n")[:12]:
@@ -86,27 +88,27 @@ def _row(head: bytes) -> dict[str, Any]:
 
 
 def _row_with(*keys: str) -> Sniff:
-    return lambda path, name, head: all(key in row for row in [_row(head)] for key in keys)
+    return lambda path, name, head: all(key in row for row in [_merged_row(head)] for key in keys)
 
 
-def _rgt(path: str, name: str, head: bytes) -> bool:
-    row = _row(head)
+def _is_rgt_metrics(path: str, name: str, head: bytes) -> bool:
+    row = _merged_row(head)
     return "step" in row and ("event" in row or (name == "metrics.jsonl" and "time" in row))
 
 
-def _verl(path: str, name: str, head: bytes) -> bool:
-    row = _row(head)
+def _is_verl(path: str, name: str, head: bytes) -> bool:
+    row = _merged_row(head)
     return "step" in row and isinstance(row.get("data"), dict)
 
 
-def _jsonl(path: str, name: str, head: bytes) -> bool:
-    row = _row(head)
+def _is_jsonl(path: str, name: str, head: bytes) -> bool:
+    row = _merged_row(head)
     return any(key in row for key in _STEPS) and any(
         type(value) in (int, float) for value in row.values()
     )
 
 
-def _header(head: bytes) -> list[str]:
+def _column_names(head: bytes) -> list[str]:
     line, newline, _ = head.partition(b"\n")
     if not newline or b"\0" in line:
         return []
@@ -115,42 +117,42 @@ def _header(head: bytes) -> list[str]:
     return [cell.strip().strip('"') for cell in text.split(delimiter)]
 
 
-def _deepspeed(path: str, name: str, head: bytes) -> bool:
-    names = _header(head)
+def _is_deepspeed(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
     return len(names) == 2 and names[0] == "step" and name.endswith(f"samples_{names[1]}.csv")
 
 
-def _ultralytics(path: str, name: str, head: bytes) -> bool:
-    names = _header(head)
+def _is_ultralytics(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
     return "epoch" in names and any(
         each.startswith("train/") and each.endswith("_loss") for each in names
     )
 
 
-def _lightning(path: str, name: str, head: bytes) -> bool:
-    names = _header(head)
+def _is_lightning(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
     return "step" in names and ("epoch" in names or (name == "metrics.csv" and len(names) > 1))
 
 
-def _keras(path: str, name: str, head: bytes) -> bool:
-    names = _header(head)
+def _is_keras_csv(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
     return names[:1] == ["epoch"] and "step" not in names and any("loss" in each for each in names)
 
 
-def _csv(path: str, name: str, head: bytes) -> bool:
-    names = _header(head)
+def _is_csv(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
     place = any(each in names for each in (*_STEPS, "epoch"))
     return place and any("loss" in each or "reward" in each for each in names)
 
 
 def _tables_with(*words: str) -> Sniff:
-    def sniff(path: str, name: str, head: bytes) -> bool:
+    def has_all_words(path: str, name: str, head: bytes) -> bool:
         if head[:16] != SQLITE:
             return False
         tables = schema(path, head)
         return all(word in tables for word in words)
 
-    return sniff
+    return has_all_words
 
 
 def schema(path: str, head: bytes) -> str:
@@ -179,27 +181,27 @@ _LOGS = (
 )
 
 FORMATS = (
-    Format("tensorboard", ("*tfevents*",), 2, _tensorboard, "tensorboard.EventFile"),
-    Format("tensorboard_dir", (), 2, None, "tensorboard.EventDirectory"),
-    Format("wandb", ("*.wandb",), 4, _wandb, "wandb.WandbFile"),
-    Format("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"), "trackers.MlflowDatabase", True),
-    Format("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackers.TrackioDatabase", True),
-    Format("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"), "trackers.AiToolkitDatabase", True),
-    Format("rgt", ("*.jsonl",), 0, _rgt, _LINES),
-    Format("llamafactory", ("*.jsonl",), 1, _row_with("current_steps"), _LINES),
-    Format("verl", ("*.jsonl",), 1, _verl, _LINES),
-    Format("mmengine", ("*.jsonl", "*.json"), 1, _row_with("iter", "step", "time"), _LINES),
-    Format("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
-    Format("jsonl", ("*.jsonl", "metrics.json"), 1, _jsonl, _LINES),
-    Format("hf_trainer", ("trainer_state.json",), 6, _hf_trainer, "jsonl.TrainerState"),
-    Format("deepspeed", ("*.csv",), 1, _deepspeed, _TABLE),
-    Format("ultralytics", ("*.csv",), 1, _ultralytics, _TABLE),
-    Format("lightning", ("*.csv",), 1, _lightning, _TABLE),
-    Format("keras", ("*.csv",), 1, _keras, _TABLE),
-    Format("csv", ("*.csv",), 1, _csv, _TABLE),
-    Format("mlflow_files", ("metrics/*",), 3, _mlflow_files, "trackers.MetricFile"),
-    Format("torchtune", ("log_*.txt",), 1, _torchtune, "tables.TorchtuneLog"),
-    Format("console", _LOGS, 5, _console, "console.ConsoleReader"),
+    FileFormat("tensorboard", ("*tfevents*",), 2, _is_tensorboard, "tensorboard.EventFile"),
+    FileFormat("tensorboard_dir", (), 2, None, "tensorboard.EventDirectory"),
+    FileFormat("wandb", ("*.wandb",), 4, _is_wandb, "wandb.WandbFile"),
+    FileFormat("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"), "trackers.MlflowDatabase", True),
+    FileFormat("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackers.TrackioDatabase", True),
+    FileFormat("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"), "trackers.AiToolkitDatabase", True),
+    FileFormat("rgt", ("*.jsonl",), 0, _is_rgt_metrics, _LINES),
+    FileFormat("llamafactory", ("*.jsonl",), 1, _row_with("current_steps"), _LINES),
+    FileFormat("verl", ("*.jsonl",), 1, _is_verl, _LINES),
+    FileFormat("mmengine", ("*.jsonl", "*.json"), 1, _row_with("iter", "step", "time"), _LINES),
+    FileFormat("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
+    FileFormat("jsonl", ("*.jsonl", "metrics.json"), 1, _is_jsonl, _LINES),
+    FileFormat("hf_trainer", ("trainer_state.json",), 6, _is_hf_trainer, "jsonl.TrainerState"),
+    FileFormat("deepspeed", ("*.csv",), 1, _is_deepspeed, _TABLE),
+    FileFormat("ultralytics", ("*.csv",), 1, _is_ultralytics, _TABLE),
+    FileFormat("lightning", ("*.csv",), 1, _is_lightning, _TABLE),
+    FileFormat("keras", ("*.csv",), 1, _is_keras_csv, _TABLE),
+    FileFormat("csv", ("*.csv",), 1, _is_csv, _TABLE),
+    FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
+    FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
+    FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),
 )  # fmt: skip
 """Formats with the most specific markers come first: the first match wins.
 
@@ -235,7 +237,7 @@ def candidates(path: str) -> tuple[str, ...]:
     return tuple(each for each in BY_KIND if each in found)
 
 
-def identify(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
+def identify_kind(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
     """Return the kind of a file.
 
     Args:
@@ -272,7 +274,7 @@ def preference(kind: str) -> int:
     return found.rank
 
 
-def open_reader(kind: str, path: str) -> Reader:
+def open_reader(kind: str, path: str) -> MetricReader:
     """Return the reader of one file, for use in this process.
 
     Args:
@@ -280,12 +282,12 @@ def open_reader(kind: str, path: str) -> Reader:
         path: The file; for ``tensorboard_dir`` a directory, for ``tensorboard`` one of its event
             files.
     """
-    from rgt_box.metrics.reader_base import reader_of
+    from rgt_box.metrics.reader_base import new_reader
 
-    return reader_of(BY_KIND[kind].reader, path, kind)
+    return new_reader(BY_KIND[kind].reader, path, kind)
 
 
-def open_source(kind: str, path: str, ended: bool = False) -> Reader:
+def open_source(kind: str, path: str, ended: bool = False) -> MetricReader:
     """Return the reader of a source; databases are read in a child process.
 
     Args:
@@ -295,9 +297,9 @@ def open_source(kind: str, path: str, ended: bool = False) -> Reader:
             line are returned.
     """
     if BY_KIND[kind].is_database:
-        from rgt_box.metrics.sqlite_child import Confined
+        from rgt_box.metrics.sqlite_child import ConfinedReader
 
-        return Confined(kind, path, BY_KIND[kind].reader)
+        return ConfinedReader(kind, path, BY_KIND[kind].reader)
     reader = open_reader(kind, path)
     reader.ended = ended
     return reader

@@ -28,37 +28,43 @@ from rgt_box.metrics.reader_base import (
     STEP,
     TOTAL,
     WINDOW,
-    Lines,
-    Point,
-    Reader,
-    Window,
+    FileWindow,
+    LineReader,
+    MetricPoint,
+    MetricReader,
 )
-from rgt_box.metrics.rows import Layout, clock, flatten, position, whole
+from rgt_box.metrics.rows import (
+    RowLayout,
+    flatten_row,
+    parse_json_integer,
+    to_epoch_seconds,
+    to_position,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NamedTuple
 
-    from rgt_box.metrics.reader_base import Batch
+    from rgt_box.metrics.reader_base import ReadBatch
 
 
-decode = json.JSONDecoder(parse_int=whole).decode
+decode = json.JSONDecoder(parse_int=parse_json_integer).decode
 
 LAYOUTS = {
     # Custom loops may write the seconds since their start as ``time``.
-    "rgt": Layout(tuple(dict.fromkeys(("step", *STEP_KEYS))), drop=("time",)),
-    "jsonl": Layout(),
-    "llamafactory": Layout(("current_steps",)),
+    "rgt": RowLayout(tuple(dict.fromkeys(("step", *STEP_KEYS))), drop=("time",)),
+    "jsonl": RowLayout(),
+    "llamafactory": RowLayout(("current_steps",)),
     # A validation row has no iter, and its step is its epoch; it follows the last iteration of that
     # epoch.
-    "mmengine": Layout(("iter",), carry=True, drop=("step",), once=("time", "data_time")),
-    "detectron2": Layout(("iteration",)),
-    "verl": Layout(("step",), null_is_nan=True),
+    "mmengine": RowLayout(("iter",), carry=True, drop=("step",), once=("time", "data_time")),
+    "detectron2": RowLayout(("iteration",)),
+    "verl": RowLayout(("step",), null_is_nan=True),
 }
 """Source → layout of its rows."""
 
 
-class JsonLines(Lines):
+class JsonLines(LineReader):
     """A file with one row per line. `source` is a key of `LAYOUTS`."""
 
     reads_several = True
@@ -68,26 +74,26 @@ class JsonLines(Lines):
         self.source = source
         self._layout = LAYOUTS[source]
 
-    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         row = decode_row(raw)
         if row is None:
             if raw.strip():
-                batch.problem(offset, "not a JSON object")
+                batch.add_problem(offset, "not a JSON object")
             return
         if self.source == "rgt" and "event" in row:
             if row["event"] == "resume":
-                batch.start(position(row.get("step")), str(row.get("reason", ""))[:500])
+                batch.add_restart(to_position(row.get("step")), str(row.get("reason", ""))[:500])
             return
         if self.source == "verl" and isinstance(row.get("data"), dict):
             row = dict(row["data"], step=row.get("step"))
         if dict in map(type, row.values()):
-            row = flatten(row, MAX_TAGS)
+            row = flatten_row(row, MAX_TAGS)
         if not rows.AXES.intersection(row):
             row = {rows.axis_name(key): value for key, value in row.items()}
-        where = rows.place(row, self._layout, state)
+        where = rows.row_position(row, self._layout, state)
         if where is not None:
             batch.rows.append(len(batch.points))
-            rows.add(row, where, self._layout, batch, offset)
+            rows.add_row_points(row, where, self._layout, batch, offset)
 
 
 class RunMetrics(JsonLines):
@@ -103,27 +109,27 @@ class RunMetrics(JsonLines):
     def __init__(self, path: str) -> None:
         super().__init__(path, "rgt")
 
-    def _is_full(self, batch: Batch, limit: int) -> bool:
+    def _is_full(self, batch: ReadBatch, limit: int) -> bool:
         return len(batch.rows) >= limit
 
-    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         row = decode_row(raw) if b'"event"' in raw else None
         kind = row.get("event") if row is not None else None
         if row is None or not isinstance(kind, str):
             if batch.wait is not None:
                 batch.wait = {"what": ""}  # a point: training has continued
-            super()._line(raw, offset, state, batch)
+            super()._parse_line(raw, offset, state, batch)
             return
-        step = position(row.get("step"))
-        at = clock(row.get("time"))
+        step = to_position(row.get("step"))
+        at = to_epoch_seconds(row.get("time"))
         batch.wait = read_wait(row, step or 0.0, at) or batch.wait
         if kind == "resume":
-            super()._line(raw, offset, state, batch)
+            super()._parse_line(raw, offset, state, batch)
             return
-        total = position(row.get("total_steps"))
+        total = to_position(row.get("total_steps"))
         if kind == "start" and step is not None and total is not None:
             batch.rows.append(len(batch.points))
-            batch.points.append(Point(TOTAL, STEP, step, total, at))
+            batch.points.append(MetricPoint(TOTAL, STEP, step, total, at))
         elif kind in EVENTS and EVENTS[kind].level is not None and step is not None:
             text = describe_event(row, step)
             batch.events.append({"kind": kind, "level": EVENTS[kind].level, "at": at, "text": text})
@@ -149,7 +155,9 @@ def read_last_wait(path: str) -> dict[str, Any] | None:
         if not isinstance(row.get("event"), str):
             found = None  # a point: training has continued
             continue
-        waits = read_wait(row, position(row.get("step")) or 0.0, clock(row.get("time")))
+        waits = read_wait(
+            row, to_position(row.get("step")) or 0.0, to_epoch_seconds(row.get("time"))
+        )
         if waits is not None:
             found = waits if waits["what"] else None
     return found
@@ -169,22 +177,22 @@ def decode_row(raw: bytes) -> dict[str, Any] | None:
 CHUNK = 64 << 10
 MAX_ROW = 1 << 20
 BETWEEN = " \t\r\n,"
-_decode = json.JSONDecoder(parse_int=whole).raw_decode
+_decode = json.JSONDecoder(parse_int=parse_json_integer).raw_decode
 
 
-class JsonRows:
+class JsonListRows:
     """Iterates over the objects of a list in a file.
 
     Attributes:
         at: File offset after the last row.
     """
 
-    def __init__(self, window: Window, at: int) -> None:
+    def __init__(self, window: FileWindow, at: int) -> None:
         self._window = window
         self.at = at
         self._base, self._text = at, ""
 
-    def next(self) -> dict[str, Any] | None:
+    def next_object(self) -> dict[str, Any] | None:
         """Return the next object; None at the end of the list. Keys are decoded as Latin-1.
 
         `ascii_keys` corrects the keys.
@@ -218,7 +226,7 @@ class JsonRows:
                 raise EOFError
             if len(text) - place >= length:
                 length *= 2
-            self._base, self._text = at, self._window.at(at, length).decode("latin-1")
+            self._base, self._text = at, self._window.read_at(at, length).decode("latin-1")
             if not self._text:
                 raise EOFError
 
@@ -227,10 +235,10 @@ def ascii_keys(row: dict[str, Any]) -> dict[str, Any]:
     """Return `row` with keys that were UTF-8 corrected."""
     if all(key.isascii() for key in row):
         return row
-    return {utf8(key): value for key, value in row.items()}
+    return {redecode_as_utf8(key): value for key, value in row.items()}
 
 
-def utf8(text: str) -> str:
+def redecode_as_utf8(text: str) -> str:
     """Return text that was decoded as Latin-1, decoded as UTF-8 instead."""
     try:
         return text.encode("latin-1").decode("utf-8")
@@ -238,7 +246,7 @@ def utf8(text: str) -> str:
         return text
 
 
-LAYOUT = Layout(("step",))
+LAYOUT = RowLayout(("step",))
 MAX_BYTES = 1 << 30
 KEY = b'"log_history"'
 PART = 1 << 20
@@ -249,12 +257,12 @@ _STEP = re.compile(rb'"global_step": {0,4}(\d{1,15})\b')
 _TOTAL = re.compile(rb'"max_steps": {0,4}(\d{1,15})\b')
 
 
-class TrainerState(Reader):
+class TrainerState(MetricReader):
     """One ``trainer_state.json``. Of several checkpoints, the newest has the complete history."""
 
     source = "hf_trainer"
 
-    def _read(self, batch: Batch, limit: int) -> None:
+    def _read_into(self, batch: ReadBatch, limit: int) -> None:
         fd = open_regular(self.path)
         try:
             found = os.fstat(fd)
@@ -262,73 +270,78 @@ class TrainerState(Reader):
             state = dict(batch.cursor or {})
             if state.get("version") != version:
                 if found.st_size > MAX_BYTES:
-                    batch.problem(0, "larger than %d MiB" % (MAX_BYTES >> 20))
+                    batch.add_problem(0, "larger than %d MiB" % (MAX_BYTES >> 20))
                     return
-                state = renewed(Window(fd), state, batch)
+                state = resume_in_new_version(FileWindow(fd), state, batch)
                 state["version"] = version
             if state.get("done") is False:
-                self._history(Window(fd), state, batch, limit)
+                self._read_history(FileWindow(fd), state, batch, limit)
                 batch.cursor = state
         finally:
             os.close(fd)
 
     @staticmethod
-    def _history(window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _read_history(
+        window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
         """Read rows from ``state["offset"]`` on."""
-        history = JsonRows(window, state["offset"])
+        history = JsonListRows(window, state["offset"])
         first = state["offset"]
         state["done"] = True
         try:
-            row = history.next()
+            row = history.next_object()
             while row is not None:
                 at, state["offset"] = state["offset"], history.at
-                state["crc"] = checksum(window, at, history.at, state["crc"])
-                row = flatten(ascii_keys(row), MAX_TAGS)
-                where = rows.place(row, LAYOUT, {})
+                state["crc"] = window_checksum(window, at, history.at, state["crc"])
+                row = flatten_row(ascii_keys(row), MAX_TAGS)
+                where = rows.row_position(row, LAYOUT, {})
                 if where is not None:
-                    rows.add(row, where, LAYOUT, batch, at)
+                    rows.add_row_points(row, where, LAYOUT, batch, at)
                 if len(batch.points) >= limit or history.at - first >= BUDGET:
                     batch.more, state["done"] = True, False
                     return
-                row = history.next()
-            planned(window, state, history.at, batch)
+                row = history.next_object()
+            add_planned_steps(window, state, history.at, batch)
         except EOFError:
             pass  # the file is being written: the next version has the rest
         except ValueError as error:
-            batch.problem(history.at, f"log_history: {error}")
+            batch.add_problem(history.at, f"log_history: {error}")
 
 
-def planned(window: Window, state: dict[str, Any], at: int, batch: Batch) -> None:
+def add_planned_steps(window: FileWindow, state: dict[str, Any], at: int, batch: ReadBatch) -> None:
     """Add the planned number of steps, if the file has it after its history, which ends at `at`."""
-    step = _STEP.search(window.at(0, min(PART, state["start"])))
-    total = _TOTAL.search(window.at(at, TAIL))
+    step = _STEP.search(window.read_at(0, min(PART, state["start"])))
+    total = _TOTAL.search(window.read_at(at, TAIL))
     if step is None or total is None or int(total.group(1)) in (0, state.get("total")):
         return
     state["total"] = int(total.group(1))
-    batch.points.append(Point(TOTAL, STEP, float(step.group(1)), float(state["total"]), None))
+    batch.points.append(MetricPoint(TOTAL, STEP, float(step.group(1)), float(state["total"]), None))
 
 
-def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, Any]:
+def resume_in_new_version(
+    window: FileWindow, state: dict[str, Any], batch: ReadBatch
+) -> dict[str, Any]:
     """Return where to resume in a new version of the file; without ``done`` if it is incomplete."""
-    start = opening(window)
-    if start is None or not window.at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
+    start = find_history_start(window)
+    if start is None or not window.read_at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
         return {}
     known = state.get("offset", 0) - state.get("start", 0)
     if known > 0:
         same = (
-            start + known <= window.size and checksum(window, start, start + known) == state["crc"]
+            start + known <= window.size
+            and window_checksum(window, start, start + known) == state["crc"]
         )
         if same:
             return {**state, "start": start, "offset": start + known, "done": False}
-        if not closes(window, start):
+        if not is_list_complete(window, start):
             return {}
         batch.reset = True
     return {"start": start, "offset": start, "crc": 0, "done": False}
 
 
-def opening(window: Window) -> int | None:
+def find_history_start(window: FileWindow) -> int | None:
     """Return the offset after the bracket that opens the history; None if not found."""
-    data = window.at(0, PART)
+    data = window.read_at(0, PART)
     at = data.find(KEY)
     if at < 0:
         return None
@@ -338,21 +351,21 @@ def opening(window: Window) -> int | None:
     return at + 1
 
 
-def closes(window: Window, at: int) -> bool:
+def is_list_complete(window: FileWindow, at: int) -> bool:
     """Return whether the list that begins at `at` is complete."""
-    history = JsonRows(window, at)
+    history = JsonListRows(window, at)
     try:
-        while history.next() is not None:
+        while history.next_object() is not None:
             pass
     except (EOFError, ValueError):
         return False
     return True
 
 
-def checksum(window: Window, at: int, end: int, crc: int = 0) -> int:
+def window_checksum(window: FileWindow, at: int, end: int, crc: int = 0) -> int:
     """Return the checksum of a part of the file, continuing from `crc`."""
     while at < end:
-        data = window.at(at, min(PART, end - at))
+        data = window.read_at(at, min(PART, end - at))
         if not data:
             break
         crc = zlib.crc32(data, crc)
@@ -405,7 +418,7 @@ MOST_EVENT_TEXT = 2000
 
 def describe_event(row: dict[str, Any], step: float) -> str:
     """Return a text that describes an event of a run."""
-    text = _WORDS.get(row["event"], _failure)(row)
+    text = _WORDS.get(row["event"], _failure_text)(row)
     return ("step %d" % step + (": " + text if text else ""))[:MOST_EVENT_TEXT]
 
 
@@ -428,31 +441,31 @@ def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, A
     }  # fmt: skip
 
 
-def _failure(row: dict[str, Any]) -> str:
+def _failure_text(row: dict[str, Any]) -> str:
     text = str(row.get("error") or "")
     if row.get("resource"):
         text += f" ({row['resource']} of {row.get('mount') or 'the disk'})"
     return text.strip()
 
 
-def _hold(row: dict[str, Any]) -> str:
+def _save_hold_text(row: dict[str, Any]) -> str:
     return "{} steps are not saved; it waits up to {} for free space, with its state in memory".format(
-        row.get("unsaved", "?"), _minutes(row),
+        row.get("unsaved", "?"), _limit_text(row),
     )  # fmt: skip
 
 
-def _given_up(row: dict[str, Any]) -> str:
+def _given_up_text(row: dict[str, Any]) -> str:
     why = f": {row['error']}" if row.get("error") else ""
     return f"it stopped trying to save, {row.get('unsaved', '?')} steps are lost{why}"
 
 
-def _mirror_wait(row: dict[str, Any]) -> str:
+def _mirror_wait_text(row: dict[str, Any]) -> str:
     return "it waits up to {} for the mirror {}: {} does not exist".format(
-        _minutes(row), row.get("url", "?"), row.get("left", "a checkpoint"),
+        _limit_text(row), row.get("url", "?"), row.get("left", "a checkpoint"),
     )  # fmt: skip
 
 
-def _minutes(row: dict[str, Any]) -> str:
+def _limit_text(row: dict[str, Any]) -> str:
     limit = row.get("limit_s")
     if not isinstance(limit, (int, float)):
         return "?"
@@ -462,9 +475,9 @@ def _minutes(row: dict[str, Any]) -> str:
 
 
 _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "hold": _hold,
-    "given-up": _given_up,
-    "mirror-wait": _mirror_wait,
+    "hold": _save_hold_text,
+    "given-up": _given_up_text,
+    "mirror-wait": _mirror_wait_text,
     "checkpoint-recovered": lambda row: "saved again",
     "mirror-failed": lambda row: f"mirror {row.get('url', '?')}: {row.get('error', '?')}",
     "nonfinite": lambda row: (

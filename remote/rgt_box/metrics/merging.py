@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from rgt_box.metrics.metric_names import choose
+from rgt_box.metrics.metric_names import choose_tags
 from rgt_box.metrics.reader_base import EPOCH, POINTS, SAMPLES, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
-    from rgt_box.metrics.reader_base import Batch, Point, Problem, Reader
+    from rgt_box.metrics.reader_base import MetricPoint, MetricReader, ReadBatch, ReadProblem
 
     Key = tuple[str, str, str]
 
-    class Offer(NamedTuple):
+    class SourceSeries(NamedTuple):
         """The series of one source."""
 
         path: str
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
         run: str
         rank: int
         """Preference; 0 is best."""
-        series: Mapping[Key, Series]
+        series: Mapping[Key, PointSeries]
         directory: str = ""
         """Base name of the directory of its files."""
 
-    class Part(NamedTuple):
+    class CurvePart(NamedTuple):
         """A stretch of a curve from a single source."""
 
         path: str
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Offer = namedtuple("Offer", "path kind run rank series directory", defaults=("",))
-    Part = namedtuple("Part", "path kind tag xs ys ats breaks")
+    SourceSeries = namedtuple("SourceSeries", "path kind run rank series directory", defaults=("",))
+    CurvePart = namedtuple("CurvePart", "path kind tag xs ys ats breaks")
 
 MAX_SERIES = 5000
 """Maximum series per file; a file with more is not a metrics file."""
@@ -57,7 +57,7 @@ MAX_STARTS = 1000
 """Restarts applied per file; after that, only a step that goes back begins a segment."""
 
 
-class Series:
+class PointSeries:
     """The visible points of one tag over one axis, ordered by x.
 
     Attributes:
@@ -78,14 +78,14 @@ class Series:
         self.segment = 0
         self._restart = False
 
-    def add(self, x: float, y: float, at: float | None) -> None:
+    def add_point(self, x: float, y: float, at: float | None) -> None:
         """Add a point. An equal x replaces the last point; a smaller x begins a segment."""
         xs = self.xs
         if xs and x <= xs[-1]:
             if x == xs[-1] and not self._restart:
                 self.ys[-1], self.ats[-1] = y, at
                 return
-            self.cut(x)
+            self.begin_segment(x)
         if self._restart:
             self._restart = False
             self.segment += 1
@@ -94,7 +94,7 @@ class Series:
         self.ys.append(y)
         self.ats.append(at)
 
-    def cut(self, x: float | None) -> None:
+    def begin_segment(self, x: float | None) -> None:
         """Begin a new segment: hide the points at `x` or later (None: wait for the next point)."""
         self._restart = self._restart or bool(self.xs)
         if x is None:
@@ -105,16 +105,16 @@ class Series:
             self.breaks.pop()
 
 
-class Unwanted(Series):
+class UnwantedSeries(PointSeries):
     """A series whose name counts, but whose points are not kept."""
 
     __slots__ = ()
 
-    def add(self, x: float, y: float, at: float | None) -> None:
+    def add_point(self, x: float, y: float, at: float | None) -> None:
         """Ignore the point."""
 
 
-class Store:
+class SeriesStore:
     """All series of one file, updated batch by batch. Keyed by ``(group, tag, x_kind)``.
 
     Args:
@@ -124,11 +124,11 @@ class Store:
     def __init__(self, wanted: Callable[[str], bool] | None = None) -> None:
         self._wanted = wanted
         self._starts = 0
-        self.series: dict[tuple[str, str, str], Series] = {}
+        self.series: dict[tuple[str, str, str], PointSeries] = {}
         self.dropped = 0
         """Number of points dropped because of `MAX_SERIES`."""
 
-    def take(self, batch: Batch) -> None:
+    def apply_batch(self, batch: ReadBatch) -> None:
         """Apply one batch: reset, restarts and points, in file order."""
         if batch.reset:
             self.series.clear()
@@ -137,22 +137,22 @@ class Store:
         start = next(starts, None)
         for index, point in enumerate(batch.points):
             while start is not None and start.before <= index:
-                self._restart(start.x)
+                self._begin_segments(start.x)
                 start = next(starts, None)
-            self._add(point)
+            self._add_point(point)
         while start is not None:
-            self._restart(start.x)
+            self._begin_segments(start.x)
             start = next(starts, None)
 
-    def _restart(self, x: float | None) -> None:
+    def _begin_segments(self, x: float | None) -> None:
         self._starts += 1
         if self._starts > MAX_STARTS:
             return
         for (_, _, kind), series in self.series.items():
             if x is None or kind == "step":
-                series.cut(x)
+                series.begin_segment(x)
 
-    def _add(self, point: Point) -> None:
+    def _add_point(self, point: MetricPoint) -> None:
         key = (point.group, point.tag, point.x_kind)
         series = self.series.get(key)
         if series is None:
@@ -160,23 +160,23 @@ class Store:
                 self.dropped += 1
                 return
             wanted = self._wanted is None or self._wanted(point.tag)
-            series = self.series[key] = Series() if wanted else Unwanted()
-        series.add(point.x, point.y, point.at)
+            series = self.series[key] = PointSeries() if wanted else UnwantedSeries()
+        series.add_point(point.x, point.y, point.at)
 
 
 def read_all(
-    reader: Reader, limit: int = POINTS, rounds: int = 10000
-) -> tuple[Store, list[Problem]]:
+    reader: MetricReader, limit: int = POINTS, rounds: int = 10000
+) -> tuple[SeriesStore, list[ReadProblem]]:
     """Read a file to its current end.
 
     Returns:
         Its series, and the first 20 problems.
     """
-    store, cursor = Store(), None
-    problems: list[Problem] = []
+    store, cursor = SeriesStore(), None
+    problems: list[ReadProblem] = []
     for _ in range(rounds):
         batch = reader.read(cursor, limit)
-        store.take(batch)
+        store.apply_batch(batch)
         problems.extend(batch.problems[: 20 - len(problems)])
         cursor = batch.cursor
         if not batch.more:
@@ -198,19 +198,19 @@ class Curve:
 
     __slots__ = ("parts", "x_kind")
 
-    def __init__(self, x_kind: str, parts: list[Part]) -> None:
+    def __init__(self, x_kind: str, parts: list[CurvePart]) -> None:
         self.x_kind, self.parts = x_kind, parts
 
     @property
-    def source(self) -> Part:
+    def growing_part(self) -> CurvePart:
         """The stretch that is still growing, from the winning source."""
         return self.parts[-1]
 
-    def points(self) -> list[tuple[float, float, float | None]]:
+    def list_points(self) -> list[tuple[float, float, float | None]]:
         """Return (x, y, wall time) of every point, with increasing x."""
         return [point for part in self.parts for point in zip(part.xs, part.ys, part.ats)]
 
-    def columns(self) -> tuple[list[float], list[float], list[float | None]]:
+    def point_columns(self) -> tuple[list[float], list[float], list[float | None]]:
         """Return the same as three new lists."""
         xs: list[float] = []
         ys: list[float] = []
@@ -221,7 +221,7 @@ class Curve:
             ats += part.ats
         return xs, ys, ats
 
-    def breaks(self) -> list[float]:
+    def segment_starts(self) -> list[float]:
         """Return each x at which a segment begins, except for the first point."""
         found = {x for part in self.parts for x in part.breaks}
         found.update(part.xs[0] for part in self.parts[1:])
@@ -229,37 +229,37 @@ class Curve:
         return sorted(found)
 
 
-def merge(offers: Sequence[Offer]) -> dict[tuple[str, str], Curve]:
+def merge_curves(offers: Sequence[SourceSeries]) -> dict[tuple[str, str], Curve]:
     """Return (run, metric) → curve.
 
     Args:
         offers: All sources; those of equal preference in order of creation.
     """
-    stacks: dict[tuple[str, str], list[tuple[int, str, Part]]] = {}
+    stacks: dict[tuple[str, str], list[tuple[int, str, CurvePart]]] = {}
     for offer in offers:
         groups = sorted({group for group, _, _ in offer.series})
         for group in groups:
             run = group if group and len(groups) > 1 else offer.run
-            for metric, (kind, part) in _metrics(offer, group).items():
+            for metric, (kind, part) in _metrics_of_group(offer, group).items():
                 stacks.setdefault((run, metric), []).append((offer.rank, kind, part))
-    ratios = _ratios(offers)
+    ratios = _steps_per_epoch(offers)
     curves = {}
     for (run, metric), stack in stacks.items():
-        curve = _stack(stack, ratios.get(run))
+        curve = _combine_sources(stack, ratios.get(run))
         if curve is not None:
             curves[run, metric] = curve
     return curves
 
 
-def _metrics(offer: Offer, group: str) -> dict[str, tuple[str, Part]]:
+def _metrics_of_group(offer: SourceSeries, group: str) -> dict[str, tuple[str, CurvePart]]:
     """Return metric → (axis, points) of one group of a source."""
     tags = {tag for place, tag, _ in offer.series if place == group}
     found = {}
-    for metric, tag in choose(sorted(tags), offer.directory).items():
+    for metric, tag in choose_tags(sorted(tags), offer.directory).items():
         for kind in AXES:
             series = offer.series.get((group, tag, kind))
             if series is not None and series.xs:
-                part = Part(
+                part = CurvePart(
                     offer.path, offer.kind, tag, series.xs, series.ys, series.ats, series.breaks
                 )
                 found[metric] = kind, part
@@ -267,25 +267,25 @@ def _metrics(offer: Offer, group: str) -> dict[str, tuple[str, Part]]:
     return found
 
 
-def _stack(stack: list[tuple[int, str, Part]], ratio: float | None) -> Curve | None:
+def _combine_sources(stack: list[tuple[int, str, CurvePart]], ratio: float | None) -> Curve | None:
     """Combine the sources of one metric; the most preferred covers the end of the curve."""
     if ratio:
         stack = [_by_step(each, ratio) for each in stack]
     best = min(rank for rank, _, _ in stack)
     x_kind = [kind for rank, kind, _ in stack if rank == best][-1]
     same = [(rank, part) for rank, kind, part in stack if kind == x_kind]
-    parts: list[Part] = []
+    parts: list[CurvePart] = []
     for rank in sorted({rank for rank, _ in same}):
-        tier: list[Part] = []
+        tier: list[CurvePart] = []
         for part in [part for each, part in same if each == rank]:
-            tier = _cut(tier, part.xs[0]) + [part]
-        parts = _cut(tier, parts[0].xs[0]) + parts if parts else tier
+            tier = _cut_parts(tier, part.xs[0]) + [part]
+        parts = _cut_parts(tier, parts[0].xs[0]) + parts if parts else tier
     if parts:
         return Curve(x_kind, parts)
     return None
 
 
-def _cut(parts: list[Part], x: float) -> list[Part]:
+def _cut_parts(parts: list[CurvePart], x: float) -> list[CurvePart]:
     """Return `parts` without the points at `x` or later."""
     kept = []
     for part in parts:
@@ -300,7 +300,7 @@ def _cut(parts: list[Part], x: float) -> list[Part]:
     return kept
 
 
-def _ratios(offers: Sequence[Offer]) -> dict[str, float]:
+def _steps_per_epoch(offers: Sequence[SourceSeries]) -> dict[str, float]:
     """Return run → steps per epoch from ``trainer_state.json``: HF's console prints only epochs."""
     found: dict[str, float] = {}
     for offer in offers:
@@ -310,7 +310,7 @@ def _ratios(offers: Sequence[Offer]) -> dict[str, float]:
     return found
 
 
-def _by_step(each: tuple[int, str, Part], ratio: float) -> tuple[int, str, Part]:
+def _by_step(each: tuple[int, str, CurvePart], ratio: float) -> tuple[int, str, CurvePart]:
     """Convert points of transformers' console output from epochs to steps."""
     rank, kind, part = each
     if kind != "epoch" or part.kind not in ("console:hf", "console:llamafactory"):
@@ -330,24 +330,26 @@ def _by_step(each: tuple[int, str, Part], ratio: float) -> tuple[int, str, Part]
     )
 
 
-class News:
+class CurveUpdate:
     """The part of a curve that its reader does not have yet.
 
     Attributes:
         keep: Number of sent points that remain valid; the later ones are overtaken.
         points: The points after them.
-        resumes: True if a segment begins at the first of `points` (a restart or another source);
+        resumes: True if a segment begins at the first of `list_points` (a restart or another source);
             False if points were only appended or the last one corrected.
     """
 
     __slots__ = ("keep", "points", "resumes")
 
     def __init__(self, sent: Sequence[tuple[float, float]], curve: Curve) -> None:
-        points = curve.points()
+        points = curve.list_points()
         keep = 0
         for (x, y), (now, value, _) in zip(sent, points):
             if x != now or (y != value and (y == y or value == value)):
                 break
             keep += 1
         self.keep, self.points = keep, points[keep:]
-        self.resumes = keep > 0 and bool(self.points) and self.points[0][0] in curve.breaks()
+        self.resumes = (
+            keep > 0 and bool(self.points) and self.points[0][0] in curve.segment_starts()
+        )

@@ -132,8 +132,8 @@ EVALUATION = ("val", "eval", "test", "dev")
 """Prefixes of evaluation metrics."""
 
 
-def rank(tag: str, metric: str) -> int | None:
-    """Return how well `tag` matches `metric` (0 is best); None if it does not."""
+def match_rank(tag: str, metric: str) -> int | None:
+    """Return how well `tag` matches `metric_of` (0 is best); None if it does not."""
     name = tag.strip().lower()
     if any(fnmatchcase(name, pattern) for pattern in NEVER):
         return None
@@ -145,16 +145,16 @@ def rank(tag: str, metric: str) -> int | None:
     return None
 
 
-def may_be_one(tag: str) -> bool:
+def may_be_metric(tag: str) -> bool:
     """Return whether `tag` may be a metric, independent of the other tags."""
     return (
         "loss" in tag.lower()
-        or figure(tag) is not None
-        or any(rank(tag, metric) is not None for metric in METRICS)
+        or figure_name(tag) is not None
+        or any(match_rank(tag, metric) is not None for metric in METRICS)
     )
 
 
-def figure(tag: str) -> str | None:
+def figure_name(tag: str) -> str | None:
     """Return the name under which `tag` is shown next to the metrics; None if it is not shown."""
     name = tag.strip()
     if len(name) <= 200 and FIGURE.search(name.lower()):
@@ -162,7 +162,7 @@ def figure(tag: str) -> str | None:
     return None
 
 
-class Naming:
+class TagNaming:
     """Maps the tags of one file (or directory) to metrics.
 
     Args:
@@ -175,7 +175,7 @@ class Naming:
         self._directory = directory
         self._sounds: dict[bool, str | None] | None = None
 
-    def metric(self, tag: str) -> str | None:
+    def metric_of(self, tag: str) -> str | None:
         """Return the metric of `tag`, or None."""
         name = tag.strip().lower()
         if self._directory == "validation" and name == "epoch_loss":
@@ -185,9 +185,9 @@ class Naming:
         if self._is_twin(name):
             return None
         for metric in METRICS:
-            if rank(tag, metric) is not None:
+            if match_rank(tag, metric) is not None:
                 return metric
-        return self._by_its_sound(name)
+        return self._metric_of_only_loss(name)
 
     def _is_twin(self, name: str) -> bool:
         """Return whether `name` is the per-epoch mean of a metric that also exists per step."""
@@ -200,7 +200,7 @@ class Naming:
             return base in tags or "batch_" + base in tags
         return False
 
-    def _by_its_sound(self, name: str) -> str | None:
+    def _metric_of_only_loss(self, name: str) -> str | None:
         """Return the metric of a file's only loss-like tag.
 
         Lightning users choose the name ``x``, and files hold ``x``, ``x_step`` and ``x_epoch``.
@@ -217,7 +217,7 @@ class Naming:
     def _only_loss(self, evaluated: bool) -> str | None:
         """Return the only loss-like tag; None if there are several, or a well-known one exists."""
         metric = "eval_loss" if evaluated else "loss"
-        if any(rank(tag, metric) is not None for tag in self._tags):
+        if any(match_rank(tag, metric) is not None for tag in self._tags):
             return None
         found = [
             tag
@@ -233,16 +233,16 @@ class Naming:
         return None
 
 
-def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
-    """Return metric → its best tag; a `figure` is a metric under its own name."""
+def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
+    """Return metric → its best tag; a `figure_name` is a metric under its own name."""
     every = list(tags)
-    naming = Naming(every, directory)
+    naming = TagNaming(every, directory)
     found: dict[str, tuple[int, str]] = {}
     figures = 0
     for tag in every:
-        metric = naming.metric(tag)
+        metric = naming.metric_of(tag)
         if metric is None:
-            metric = figure(tag)
+            metric = figure_name(tag)
             if (
                 metric is None
                 or metric in NAMES
@@ -250,7 +250,7 @@ def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
             ):
                 continue
             figures += metric not in found
-        place = rank(tag, metric) if metric in NAMES else 0
+        place = match_rank(tag, metric) if metric in NAMES else 0
         order = (len(NAMES[metric]) if place is None else place, tag)
         if metric not in found or order < found[metric]:
             found[metric] = order

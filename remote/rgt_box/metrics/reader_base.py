@@ -1,8 +1,8 @@
 """The base of all readers of scalars: their input and output, and reading growing files.
 
-A reader handles one file. `Reader.read` resumes from a cursor (a small JSON-compatible dictionary
-that is sent to the client and back) and returns a `Batch`. It never raises because of a file's
-content: damage is a `Problem` with the file and offset. An incomplete tail is left for the next
+A reader handles one file. `MetricReader.read` resumes from a cursor (a small JSON-compatible dictionary
+that is sent to the client and back) and returns a `ReadBatch`. It never raises because of a file's
+content: damage is a `ReadProblem` with the file and offset. An incomplete tail is left for the next
 read.
 
 Append-only files are read from an offset, and from the start if the file was replaced.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Cursor = Dict[str, Any]
 
-    class Point(NamedTuple):
+    class MetricPoint(NamedTuple):
         """One value. Points are keyed by ``(group, tag, x_kind, x)``; the last one wins."""
 
         tag: str
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         group: str = ""
         """The run inside a file with several runs (databases); otherwise empty."""
 
-    class Start(NamedTuple):
+    class RunRestart(NamedTuple):
         """The run was restarted, according to the file: older points from `x` on are overtaken."""
 
         before: int
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         """None: the x of the next point."""
         why: str
 
-    class Problem(NamedTuple):
+    class ReadProblem(NamedTuple):
         """A part that could not be read, and where."""
 
         path: str
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Point = namedtuple("Point", "tag x_kind x y at group", defaults=("",))
-    Start = namedtuple("Start", "before x why")
-    Problem = namedtuple("Problem", "path offset reason")
+    MetricPoint = namedtuple("MetricPoint", "tag x_kind x y at group", defaults=("",))
+    RunRestart = namedtuple("RunRestart", "before x why")
+    ReadProblem = namedtuple("ReadProblem", "path offset reason")
 
 
 TOTAL = "rgt/total_steps"
@@ -75,7 +75,7 @@ MAX_TAGS = 2000
 """Metrics per row or record; further ones are ignored."""
 
 
-class Batch:
+class ReadBatch:
     """The result of one read.
 
     Attributes:
@@ -98,39 +98,39 @@ class Batch:
 
     def __init__(self, path: str, cursor: Cursor | None) -> None:
         self.path = path
-        self.points: list[Point] = []
-        self.starts: list[Start] = []
+        self.points: list[MetricPoint] = []
+        self.starts: list[RunRestart] = []
         self.reset = False
         self.cursor: Cursor | None = cursor
         self.more = False
-        self.problems: list[Problem] = []
+        self.problems: list[ReadProblem] = []
         self.problem_count = 0
         self.rows: list[int] = []
         self.events: list[dict[str, Any]] = []
         self.wait: dict[str, Any] | None = None
 
-    def problem(self, offset: int, reason: str) -> None:
+    def add_problem(self, offset: int, reason: str) -> None:
         """Record a part that could not be read."""
         self.problem_count += 1
         if len(self.problems) < PROBLEMS:
-            self.problems.append(Problem(self.path, offset, reason[:200]))
+            self.problems.append(ReadProblem(self.path, offset, reason[:200]))
 
-    def take_problems(self, other: Batch) -> None:
+    def add_problems_of(self, other: ReadBatch) -> None:
         """Add the problems of a part."""
         self.problem_count += other.problem_count
         self.problems += other.problems[: PROBLEMS - len(self.problems)]
 
-    def start(self, x: float | None, why: str) -> None:
+    def add_restart(self, x: float | None, why: str) -> None:
         """Record a restart before the next point."""
-        self.starts.append(Start(len(self.points), x, why))
+        self.starts.append(RunRestart(len(self.points), x, why))
 
-    def forget(self) -> None:
+    def discard_points(self) -> None:
         """Discard the result, because it was not a consistent state. The cursor is kept."""
         self.points, self.starts, self.reset, self.more = [], [], False, False
 
 
-class Reader:
-    """Reads one file (or directory, or database) of one source. Subclasses implement `_read`.
+class MetricReader:
+    """Reads one file (or directory, or database) of one source. Subclasses implement `_read_into`.
 
     Args:
         path: The file; it need not exist yet.
@@ -147,29 +147,29 @@ class Reader:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def read(self, cursor: Cursor | None = None, limit: int = POINTS) -> Batch:
+    def read(self, cursor: Cursor | None = None, limit: int = POINTS) -> ReadBatch:
         """Return the data added since `cursor` (None: from the beginning). Never raises.
 
         Args:
-            cursor: `Batch.cursor` of the previous read, by this or an earlier process.
-            limit: Points after which to stop; `Batch.more` is then True if there are others.
+            cursor: `ReadBatch.cursor` of the previous read, by this or an earlier process.
+            limit: Points after which to stop; `ReadBatch.more` is then True if there are others.
         """
-        batch = Batch(self.path, cursor)
+        batch = ReadBatch(self.path, cursor)
         try:
-            self._read(batch, max(1, limit))
+            self._read_into(batch, max(1, limit))
         except OSError as error:
-            batch.problem(0, error.strerror or str(error))
+            batch.add_problem(0, error.strerror or str(error))
         except Exception as error:
             # Last resort: a file that breaks a reader must not end the agent.
-            batch = Batch(self.path, cursor)
-            batch.problem(0, f"{type(error).__name__}: {error}")
+            batch = ReadBatch(self.path, cursor)
+            batch.add_problem(0, f"{type(error).__name__}: {error}")
         return batch
 
-    def _read(self, batch: Batch, limit: int) -> None:
+    def _read_into(self, batch: ReadBatch, limit: int) -> None:
         raise NotImplementedError
 
 
-def reader_of(dotted: str, path: str, kind: str) -> Reader:
+def new_reader(dotted: str, path: str, kind: str) -> MetricReader:
     """Return a reader of one file.
 
     Args:
@@ -182,7 +182,7 @@ def reader_of(dotted: str, path: str, kind: str) -> Reader:
 
     module, _, name = dotted.rpartition(".")
     made = getattr(import_module("rgt_box.metrics." + module), name)
-    reader: Reader = made(path, kind) if made.reads_several else made(path)
+    reader: MetricReader = made(path, kind) if made.reads_several else made(path)
     return reader
 
 
@@ -194,7 +194,7 @@ WINDOW = 128 << 10
 MAX_LINE = 1 << 20
 
 
-class Window:
+class FileWindow:
     """The part of an open file that may be read now.
 
     Attributes:
@@ -210,24 +210,24 @@ class Window:
         self.size = os.fstat(fd).st_size
         self.head = os.pread(fd, min(self.size, HEAD), 0)
 
-    def at(self, offset: int, length: int) -> bytes:
+    def read_at(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes from `offset`, fewer only at the end."""
         return os.pread(self.fd, max(0, min(length, self.size - offset)), offset)
 
 
-class Appended(Reader):
-    """A file that grows at its end. Subclasses consume complete records in `_consume`."""
+class AppendedFileReader(MetricReader):
+    """A file that grows at its end. Subclasses consume complete records in `_consume_records`."""
 
-    def _read(self, batch: Batch, limit: int) -> None:
+    def _read_into(self, batch: ReadBatch, limit: int) -> None:
         fd = open_regular(self.path)
         try:
-            inode, window = os.fstat(fd).st_ino, Window(fd)
+            inode, window = os.fstat(fd).st_ino, FileWindow(fd)
             state = dict(batch.cursor or {})
-            if state and not self._same(state, inode, window):
+            if state and not self._is_same_file(state, inode, window):
                 state, batch.reset = {}, True
             state.setdefault("offset", 0)
             if state["offset"] < window.size:
-                self._consume(window, state, batch, limit)
+                self._consume_records(window, state, batch, limit)
             state["inode"] = inode
             state["head"] = zlib.crc32(window.head[: state["offset"]])
             batch.cursor = state
@@ -235,7 +235,7 @@ class Appended(Reader):
             os.close(fd)
 
     @staticmethod
-    def _same(state: dict[str, Any], inode: int, window: Window) -> bool:
+    def _is_same_file(state: dict[str, Any], inode: int, window: FileWindow) -> bool:
         offset = state.get("offset")
         return (
             isinstance(offset, int)
@@ -246,28 +246,32 @@ class Appended(Reader):
             in (None, zlib.crc32(window.head[:offset]))
         )
 
-    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _consume_records(
+        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
         """Read complete records from ``state["offset"]``, advance it, and set ``batch.more``."""
         raise NotImplementedError
 
 
-class Lines(Appended):
-    """A text file of lines. Subclasses process one line at a time in `_line`."""
+class LineReader(AppendedFileReader):
+    """A text file of lines. Subclasses process one line at a time in `_parse_line`."""
 
     budget = BUDGET
     """Approximate bytes after which a read ends; it may exceed this by one window."""
     mark = b""
     """A line that contains these bytes is always the first of a read."""
 
-    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        self._begin(window, state, batch)
+    def _consume_records(
+        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
+        self._begin_lines(window, state, batch)
         offset = first = state["offset"]
         length = WINDOW
         while offset < window.size:
             if batch.more or self._is_full(batch, limit) or offset - first >= self.budget:
                 batch.more = True
                 break
-            data = window.at(offset, length)
+            data = window.read_at(offset, length)
             end = data.rfind(b"\n") + 1
             if not end:
                 if len(data) < length:
@@ -276,16 +280,16 @@ class Lines(Appended):
                     length *= 2
                     continue
                 if not state.get("skip"):
-                    batch.problem(offset, "line longer than 1 MiB")
+                    batch.add_problem(offset, "line longer than 1 MiB")
                 state["skip"] = True
                 offset += len(data)
                 continue
             length = WINDOW
-            offset = self._lines(data[:end], offset, state, batch, limit)
+            offset = self._parse_lines(data[:end], offset, state, batch, limit)
         state["offset"] = offset
 
-    def _lines(
-        self, data: bytes, offset: int, state: dict[str, Any], batch: Batch, limit: int
+    def _parse_lines(
+        self, data: bytes, offset: int, state: dict[str, Any], batch: ReadBatch, limit: int
     ) -> int:
         """Process the lines of `data`; returns the offset after the last processed line."""
         place = 0
@@ -297,16 +301,16 @@ class Lines(Appended):
                 batch.more = True
                 break
             elif end > place:
-                self._line(data[place:end].rstrip(b"\r"), offset + place, state, batch)
+                self._parse_line(data[place:end].rstrip(b"\r"), offset + place, state, batch)
             place = end + 1
         return offset + place
 
-    def _is_full(self, batch: Batch, limit: int) -> bool:
+    def _is_full(self, batch: ReadBatch, limit: int) -> bool:
         return len(batch.points) >= limit
 
-    def _begin(self, window: Window, state: dict[str, Any], batch: Batch) -> None:
+    def _begin_lines(self, window: FileWindow, state: dict[str, Any], batch: ReadBatch) -> None:
         """Prepare for the lines of one read, such as the header of a table."""
 
-    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         """Process one complete line without its line end."""
         raise NotImplementedError

@@ -4,7 +4,7 @@ It finds a row's position on the x axis, and which of its values are metrics.
 
 It also parses numbers as training programs write them.
 
-`Held` restores a NaN loss that transformers logs as zero, if loss and gradient norm are separate
+`ZeroLossCheck` restores a NaN loss that transformers logs as zero, if loss and gradient norm are separate
 records. `logging_nan_inf_filter` (transformers 5.23, on by default) adds zero for a NaN loss, but
 logs the NaN of the gradient norm right after the loss, for the same step. A zero is held back until
 its step is over.
@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 
 from rgt_box.metrics.metric_names import STEP_KEYS
-from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, Point
+from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, MetricPoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.metrics.reader_base import Batch
+    from rgt_box.metrics.reader_base import ReadBatch
 
 CLOCK_KEYS = ("time", "timestamp", "_timestamp", "wall_time", "ts")
 CLOCK_FLOOR = 1e9
@@ -33,7 +33,7 @@ DEPTH = 4
 """Levels of nested objects whose keys are joined with ``/``."""
 
 
-def number(value: Any) -> float | None:
+def to_number(value: Any) -> float | None:
     """Return a number as a float, NaN and infinities included; None for anything else."""
     kind = type(value)
     if kind is float:
@@ -53,7 +53,7 @@ def number(value: Any) -> float | None:
     return None
 
 
-def spelled(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     """Return a number in a JSON-compatible form: NaN and infinities as strings."""
     if math.isfinite(value):
         return value
@@ -64,24 +64,24 @@ def spelled(value: float) -> float | str:
     return "-inf"
 
 
-def whole(text: str) -> int | float:
+def parse_json_integer(text: str) -> int | float:
     """Decode a JSON integer in bounded time: more than 64 bits becomes a float."""
     if len(text) < 20:
         return int(text)
     return float(text[:MAX_DIGITS])
 
 
-def position(value: Any) -> float | None:
+def to_position(value: Any) -> float | None:
     """Return a finite x; None otherwise."""
-    found = number(value)
+    found = to_number(value)
     if found is not None and abs(found) < 2.0**63:
         return found
     return None
 
 
-def clock(value: Any) -> float | None:
+def to_epoch_seconds(value: Any) -> float | None:
     """Return epoch seconds from seconds or milliseconds; None if it is not a timestamp."""
-    found = number(value)
+    found = to_number(value)
     if found is None or not CLOCK_FLOOR < found < 1e15:
         return None
     if found > 1e11:
@@ -89,7 +89,7 @@ def clock(value: Any) -> float | None:
     return found
 
 
-def flatten(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
+def flatten_row(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
     """Return `row` with nested objects flattened to joined keys, with at most `limit` values."""
     found: dict[str, Any] = {}
     stack = [("", row, DEPTH)]
@@ -121,7 +121,7 @@ def axis_name(name: str) -> str:
     return name
 
 
-class Layout:
+class RowLayout:
     """How to read one dialect of rows.
 
     Args:
@@ -150,7 +150,7 @@ class Layout:
         self.drop = frozenset(steps + drop)
 
 
-class Upgrade(Exception):
+class FirmStepFound(Exception):
     """A row has the trainer's own step for the first time: read the file again along it."""
 
     def __init__(self, key: str) -> None:
@@ -158,7 +158,9 @@ class Upgrade(Exception):
         self.key = key
 
 
-def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[str, float] | None:
+def row_position(
+    row: dict[str, Any], layout: RowLayout, state: dict[str, Any]
+) -> tuple[str, float] | None:
     """Return a row's position ``(x_kind, x)``, or None if it has none.
 
     The key is chosen once per file and kept in ``state["key"]``, so two counters are never mixed.
@@ -169,13 +171,13 @@ def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[s
     used = state.get("key")
     if used is None or (layout.call_counter and used not in FIRM):
         for key in layout.steps:
-            if position(row.get(key)) is not None:
+            if to_position(row.get(key)) is not None:
                 if used is not None and key in FIRM:
-                    raise Upgrade(key)
+                    raise FirmStepFound(key)
                 used = state.setdefault("key", key)
                 break
     if used is not None:
-        x = position(row.get(used))
+        x = to_position(row.get(used))
         if x is not None:
             state["x"] = x
             return STEP, x
@@ -187,45 +189,49 @@ def place(row: dict[str, Any], layout: Layout, state: dict[str, Any]) -> tuple[s
                 return None
             return (STEP, last)
     for key in EPOCH_KEYS:
-        x = position(row.get(key))
+        x = to_position(row.get(key))
         if x is not None:
             return EPOCH, x
     return None
 
 
-def add(
+def add_row_points(
     row: dict[str, Any],
     where: tuple[str, float],
-    layout: Layout,
-    batch: Batch,
+    layout: RowLayout,
+    batch: ReadBatch,
     offset: int,
     group: str = "",
 ) -> None:
     """Add each metric of `row` to `batch` as a point at `where`; restore a hidden NaN loss."""
     kind, x = where
-    at = wall(row)
+    at = row_wall_time(row)
     hidden = hides_nan(row)
     count = 0
     for tag, value in row.items():
         if tag in layout.drop or (kind == EPOCH and tag in EPOCH_KEYS):
             continue
-        y = NAN if value is None and layout.null_is_nan else number(value)
-        if y is None or len(tag) > MAX_TAG or (tag in CLOCK_KEYS and clock(y) is not None):
+        y = NAN if value is None and layout.null_is_nan else to_number(value)
+        if (
+            y is None
+            or len(tag) > MAX_TAG
+            or (tag in CLOCK_KEYS and to_epoch_seconds(y) is not None)
+        ):
             continue
         if hidden and tag in HIDING:
             y = NAN
         count += 1
         if count > MAX_TAGS:
-            batch.problem(offset, "more than %d metrics in one row" % MAX_TAGS)
+            batch.add_problem(offset, "more than %d metrics in one row" % MAX_TAGS)
             return
-        batch.points.append(Point(tag, kind, x, y, at, group))
+        batch.points.append(MetricPoint(tag, kind, x, y, at, group))
 
 
-def wall(row: dict[str, Any]) -> float | None:
+def row_wall_time(row: dict[str, Any]) -> float | None:
     """Return the wall time in a row, or None."""
     for key in CLOCK_KEYS:
         if key in row:
-            at = clock(row[key])
+            at = to_epoch_seconds(row[key])
             if at is not None:
                 return at
     return None
@@ -242,8 +248,8 @@ def hides_nan(row: dict[str, Any]) -> bool:
     infinite, but logs the gradient norm's NaN unchanged.
     """
     for loss, norm in HIDING.items():
-        if loss in row and norm in row and number(row[loss]) == 0.0:
-            found = number(row[norm])
+        if loss in row and norm in row and to_number(row[loss]) == 0.0:
+            found = to_number(row[norm])
             if found is not None and found != found:
                 return True
     return False
@@ -252,7 +258,7 @@ def hides_nan(row: dict[str, Any]) -> bool:
 NORMS = {norm: loss for loss, norm in HIDING.items()}
 
 
-class Held:
+class ZeroLossCheck:
     """Checks the points of one file in order, and restores NaN losses logged as zero.
 
     ``state["norms"]`` of the cursor is 1 in a file with gradient norms, and 0 in a file without
@@ -263,18 +269,18 @@ class Held:
         batch: The batch that receives the points.
     """
 
-    def __init__(self, state: dict[str, Any], batch: Batch) -> None:
+    def __init__(self, state: dict[str, Any], batch: ReadBatch) -> None:
         self._state, self._batch = state, batch
         self._tag = ""
         self._x = 0.0
         self._index = self._offset = 0
 
     @property
-    def waiting(self) -> bool:
+    def is_undecided(self) -> bool:
         """Whether the batch ends with a zero whose meaning is not known yet."""
         return bool(self._tag)
 
-    def see(self, tag: str, x: float, y: float, offset: int) -> float:
+    def check_point(self, tag: str, x: float, y: float, offset: int) -> float:
         """Return the value of the next point, which was read from the record at `offset`."""
         if self._tag and (x != self._x or tag == self._tag):
             self._tag = ""
@@ -294,7 +300,7 @@ class Held:
                 self._state["norms"] = 0
         return y
 
-    def settle(self, offset: int) -> int:
+    def next_offset(self, offset: int) -> int:
         """Return where the next read starts: `offset`, or before a zero that is still held back."""
         if not self._tag:
             return offset

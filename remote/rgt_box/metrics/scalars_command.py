@@ -8,18 +8,18 @@ import sys
 
 from rgt_box import confined_child, options
 from rgt_box.metrics import sqlite_child
-from rgt_box.metrics.discover import Finder, Source
-from rgt_box.metrics.formats import identify, open_source, preference
-from rgt_box.metrics.merging import Offer, merge, read_all
-from rgt_box.metrics.metric_names import choose
-from rgt_box.metrics.rows import spelled
+from rgt_box.metrics.discover import MetricSource, SourceFinder
+from rgt_box.metrics.formats import identify_kind, open_source, preference
+from rgt_box.metrics.merging import SourceSeries, merge_curves, read_all
+from rgt_box.metrics.metric_names import choose_tags
+from rgt_box.metrics.rows import json_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from rgt_box.metrics.merging import Key, Series, Store
-    from rgt_box.metrics.reader_base import Problem
+    from rgt_box.metrics.merging import Key, PointSeries, SeriesStore
+    from rgt_box.metrics.reader_base import ReadProblem
 
 HELP = """
 usage: scalars PATH [--json]
@@ -37,7 +37,7 @@ Exit status: 0 found something, 1 found nothing, 2 wrong command line or no such
 FOUND, NOTHING, WRONG = 0, 1, 2
 
 
-class Reading:
+class SourceReading:
     """One source, read to its current end.
 
     Attributes:
@@ -47,26 +47,26 @@ class Reading:
         problems: Its first problems.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MetricSource) -> None:
         reader = open_source(source.kind, source.path, ended=True)
         self.source = source
-        self.store: Store
-        self.problems: list[Problem]
+        self.store: SeriesStore
+        self.problems: list[ReadProblem]
         self.store, self.problems = read_all(reader)
         self.name = reader.source
 
-    def offer(self) -> Offer:
-        """Return the input for `merge`."""
-        return Offer(
+    def source_series(self) -> SourceSeries:
+        """Return the input for `merge_curves`."""
+        return SourceSeries(
             self.source.path,
             self.name,
             self.source.run,
             preference(self.source.kind),
             self.store.series,
-            directory(self.source),
+            tensorboard_directory(self.source),
         )
 
-    def rows(self) -> Iterator[tuple[Key, Series, str | None]]:
+    def iterate_series(self) -> Iterator[tuple[Key, PointSeries, str | None]]:
         """Yield every series with its key and canonical metric."""
         tags: dict[str, set[str]] = {}
         for group, tag, _ in self.store.series:
@@ -74,27 +74,31 @@ class Reading:
         metrics = {
             (group, tag): metric
             for group, names in tags.items()
-            for metric, tag in choose(sorted(names), directory(self.source)).items()
+            for metric, tag in choose_tags(
+                sorted(names), tensorboard_directory(self.source)
+            ).items()
         }
         for key in sorted(self.store.series):
             if self.store.series[key].xs:
                 yield key, self.store.series[key], metrics.get(key[:2])
 
 
-def directory(source: Source) -> str:
+def tensorboard_directory(source: MetricSource) -> str:
     """Return the base name of the directory that holds the source's files."""
     path = source.path if source.kind == "tensorboard_dir" else os.path.dirname(source.path)
     return os.path.basename(path)
 
 
-def whole(x: float) -> float:
+def int_if_whole(x: float) -> float:
     """Return x as an integer if it is a whole number."""
     if math.isfinite(x) and x == int(x):
         return int(x)
     return x
 
 
-def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> dict[str, Any]:
+def as_json(
+    reading: SourceReading, key: Key, series: PointSeries, metric: str | None
+) -> dict[str, Any]:
     """Return one series as a row of ``--json``."""
     group, tag, kind = key
     several = group and any(other != group for other, _, _ in reading.store.series)
@@ -106,29 +110,31 @@ def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> d
         "x": kind,
         "points": len(series.xs),
         "nonfinite": sum(1 for y in series.ys if not math.isfinite(y)),
-        "last": [whole(series.xs[-1]), spelled(series.ys[-1])],
+        "last": [int_if_whole(series.xs[-1]), json_number(series.ys[-1])],
     }
 
 
-def sources(path: str) -> tuple[list[Source], str]:
+def find_sources_at(path: str) -> tuple[list[MetricSource], str]:
     """Return the sources at `path`, and why some of them may be missing.
 
     Raises:
         OSError: when `path` cannot be read.
     """
     if not os.path.isdir(path):
-        kind = identify(path)
+        kind = identify_kind(path)
         name = os.path.basename(os.path.dirname(os.path.abspath(path)))
-        return ([] if kind is None else [Source(path, kind, name, os.stat(path).st_mtime)]), ""
+        return (
+            [] if kind is None else [MetricSource(path, kind, name, os.stat(path).st_mtime)]
+        ), ""
     os.listdir(path)
-    finder = Finder(path)
+    finder = SourceFinder(path)
     found = finder.scan()
     return found, finder.cut
 
 
-def table(readings: list[Reading], root: str) -> list[str]:
+def table_lines(readings: list[SourceReading], root: str) -> list[str]:
     """Return the lines of the table; ``*`` marks the series from which a curve is drawn."""
-    curves = merge([reading.offer() for reading in readings])
+    curves = merge_curves([reading.source_series() for reading in readings])
     drawn = {
         (part.path, part.tag, curve.x_kind) for curve in curves.values() for part in curve.parts
     }
@@ -136,7 +142,7 @@ def table(readings: list[Reading], root: str) -> list[str]:
         ("", "METRIC", "TAG", "X", "POINTS", "NOT FINITE", "LAST X", "LAST Y", "SOURCE", "FILE")
     ]
     for reading in readings:
-        for key, series, metric in reading.rows():
+        for key, series, metric in reading.iterate_series():
             line = as_json(reading, key, series, metric)
             x, y = line["last"]
             file = reading.source.path
@@ -144,14 +150,14 @@ def table(readings: list[Reading], root: str) -> list[str]:
                 (
                     "*" if metric and (file, key[1], key[2]) in drawn else "",
                     metric or "-",
-                    shown(line["tag"]),
+                    printable_text(line["tag"]),
                     line["x"],
                     str(line["points"]),
                     str(line["nonfinite"] or "-"),
                     f"{x:.10g}",
                     y if isinstance(y, str) else f"{y:.6g}",
                     line["source"],
-                    shown(os.path.relpath(file, root) if os.path.isdir(root) else file),
+                    printable_text(os.path.relpath(file, root) if os.path.isdir(root) else file),
                 )
             )
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
@@ -160,7 +166,7 @@ def table(readings: list[Reading], root: str) -> list[str]:
     ]
 
 
-def shown(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return a name without unprintable characters, such as terminal escapes."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
@@ -181,19 +187,19 @@ def main(argv: list[str]) -> int:
         [word for word in argv if word.startswith("-")], {"--json": "flag"}, HELP
     )
     if len(paths) != 1:
-        _tell("one PATH is needed (see --help)")
+        _print_error("one PATH is needed (see --help)")
         return WRONG
     path = paths[0]
     # There is only one read, so wait for the child's full limit.
     sqlite_child.child.patience = confined_child.WALL + 1.0
     try:
-        found, cut = sources(path)
+        found, cut = find_sources_at(path)
     except OSError as error:
-        _tell(f"{path}: {error.strerror or error}")
+        _print_error(f"{path}: {error.strerror or error}")
         return WRONG
-    readings = [Reading(source) for source in found]
+    readings = [SourceReading(source) for source in found]
     sqlite_child.child.close()
-    _complain(path, readings, cut)
+    _report_problems(path, readings, cut)
     readings = [
         reading
         for reading in readings
@@ -202,42 +208,42 @@ def main(argv: list[str]) -> int:
     if not readings:
         return NOTHING
     try:
-        for line in _lines(readings) if given["json"] else table(readings, path):
+        for line in _json_lines(readings) if given["json"] else table_lines(readings, path):
             sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
         sys.stdout.flush()
     except OSError as error:
         # Otherwise the interpreter reports the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # the reader closed the pipe on purpose
-            _tell(f"rgt: cannot write to standard output: {error.strerror}")
+            _print_error(f"rgt: cannot write to standard output: {error.strerror}")
         return NOTHING
     return FOUND
 
 
-def _lines(readings: list[Reading]) -> Iterator[str]:
+def _json_lines(readings: list[SourceReading]) -> Iterator[str]:
     import json
 
     for reading in readings:
-        for key, series, metric in reading.rows():
+        for key, series, metric in reading.iterate_series():
             yield json.dumps(as_json(reading, key, series, metric), allow_nan=False)
 
 
-def _tell(text: str) -> None:
-    sys.stderr.write(shown(text).encode("ascii", "replace").decode() + "\n")
+def _print_error(text: str) -> None:
+    sys.stderr.write(printable_text(text).encode("ascii", "replace").decode() + "\n")
 
 
-def _complain(path: str, readings: list[Reading], cut: str) -> None:
+def _report_problems(path: str, readings: list[SourceReading], cut: str) -> None:
     """Report on stderr the parts that could not be read."""
     empty = True
     for reading in readings:
         for problem in reading.problems[:3]:
-            _tell("%s: at %d: %s" % (problem.path, problem.offset, problem.reason))
+            _print_error("%s: at %d: %s" % (problem.path, problem.offset, problem.reason))
         empty = empty and not any(series.xs for series in reading.store.series.values())
     if cut:
-        _tell(f"{path}: search incomplete (limit on {cut})")
+        _print_error(f"{path}: search incomplete (limit on {cut})")
     if empty:
         what = "anything below it" if os.path.isdir(path) else "this file"
-        _tell(f"{path}: no reader for {what}: no scalars found")
+        _print_error(f"{path}: no reader for {what}: no scalars found")
 
 
 if __name__ == "__main__":

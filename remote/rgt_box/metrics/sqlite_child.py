@@ -9,8 +9,15 @@ import os
 import time
 
 from rgt_box import files
-from rgt_box.confined_child import KEPT, Child, Ended, Later
-from rgt_box.metrics.reader_base import Batch, Point, Problem, Reader, Start, reader_of
+from rgt_box.confined_child import KEPT, AnswerPending, ChildDied, ConfinedChild
+from rgt_box.metrics.reader_base import (
+    MetricPoint,
+    MetricReader,
+    ReadBatch,
+    ReadProblem,
+    RunRestart,
+    new_reader,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,16 +27,16 @@ REST, LONGEST_REST = 60.0, 3600.0
 """Seconds for which a database that ended the child is skipped: at first, and the limit after
 doubling."""
 
-child = Child(__name__)
+child = ConfinedChild(__name__)
 
 
-class Confined(Reader):
+class ConfinedReader(MetricReader):
     """One database, read by the child.
 
     Args:
         kind: Its kind.
         path: The file.
-        reader: The reader class used in the child, see `reader_of`.
+        reader: The reader class used in the child, see `new_reader`.
     """
 
     def __init__(self, kind: str, path: str, reader: str) -> None:
@@ -37,7 +44,7 @@ class Confined(Reader):
         self.source, self._reader = kind, reader
         self._rest, self._until = REST, 0.0
 
-    def _read(self, batch: Batch, limit: int) -> None:
+    def _read_into(self, batch: ReadBatch, limit: int) -> None:
         from rgt_box.metrics.sqlite_files import is_unchanged
 
         os.close(files.open_regular(self.path))
@@ -46,18 +53,18 @@ class Confined(Reader):
         path = os.path.abspath(self.path)  # the child has another working directory
         request = {"reader": self._reader, "path": path, "cursor": batch.cursor, "limit": limit}
         try:
-            answer = child.ask(request)
-        except Later:
+            answer = child.request_answer(request)
+        except AnswerPending:
             return
-        except Ended as error:
+        except ChildDied as error:
             self._until = time.monotonic() + self._rest
-            batch.problem(
+            batch.add_problem(
                 0, "not read for %d s, because reading it failed: %s" % (self._rest, error)
             )
             self._rest = min(LONGEST_REST, 2 * self._rest)
             return
         self._rest = REST
-        unpack(answer, batch)
+        unpack_batch(answer, batch)
 
 
 def tables(path: str) -> str:
@@ -67,40 +74,40 @@ def tables(path: str) -> str:
         OSError: when reading takes longer; try again.
     """
     try:
-        return str(child.ask({"path": os.path.abspath(path)})["tables"])
-    except Later:
+        return str(child.request_answer({"path": os.path.abspath(path)})["tables"])
+    except AnswerPending:
         raise OSError(0, "it is still being read", path) from None
-    except Ended:
+    except ChildDied:
         return ""
 
 
-def pack(batch: Batch) -> dict[str, Any]:
+def pack_batch(batch: ReadBatch) -> dict[str, Any]:
     """Return a batch as values for `json` of this program (NaN included)."""
     names = ("points", "starts", "reset", "cursor", "more", "problems", "problem_count")
     return {name: getattr(batch, name) for name in names}
 
 
-def unpack(packed: dict[str, Any], batch: Batch) -> None:
-    """Fill a batch from the result of `pack`."""
-    batch.points = [Point(*each) for each in packed["points"]]
-    batch.starts = [Start(*each) for each in packed["starts"]]
-    batch.problems = [Problem(*each) for each in packed["problems"]]
+def unpack_batch(packed: dict[str, Any], batch: ReadBatch) -> None:
+    """Fill a batch from the result of `pack_batch`."""
+    batch.points = [MetricPoint(*each) for each in packed["points"]]
+    batch.starts = [RunRestart(*each) for each in packed["starts"]]
+    batch.problems = [ReadProblem(*each) for each in packed["problems"]]
     batch.reset, batch.more = packed["reset"], packed["more"]
     batch.cursor, batch.problem_count = packed["cursor"], packed["problem_count"]
 
 
-_readers: dict[tuple[str, str], Reader] = {}
+_readers: dict[tuple[str, str], MetricReader] = {}
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request of `Confined` or `tables` in the child."""
+    """Answer a request of `ConfinedReader` or `read_table_schema` in the child."""
     if "reader" not in request:
-        from rgt_box.metrics.sqlite_files import schema
+        from rgt_box.metrics.sqlite_files import query_table_schema
 
-        return {"tables": schema(request["path"])}
+        return {"tables": query_table_schema(request["path"])}
     key = request["reader"], request["path"]
     if key not in _readers:
         while len(_readers) >= KEPT:
             del _readers[next(iter(_readers))]
-        _readers[key] = reader_of(*key, "")
-    return pack(_readers[key].read(request["cursor"], request["limit"]))
+        _readers[key] = new_reader(*key, "")
+    return pack_batch(_readers[key].read(request["cursor"], request["limit"]))

@@ -8,7 +8,7 @@ next to it:
 - WAL mode without a log: there is no writer; opened as immutable, and refused if it changed.
 - a log or a journal: copied to a private directory together with it, and read there.
 
-`Database` is the base of the readers: its cursor is a row ID, and an unchanged file is not read
+`DatabaseReader` is the base of the readers: its cursor is a row ID, and an unchanged file is not read
 again.
 
 Everything here runs only in a child process, see `sqlite_child`.
@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box.files import open_regular, size
-from rgt_box.metrics.reader_base import Reader
-from rgt_box.metrics.rows import Upgrade
+from rgt_box.files import open_regular, size_or_zero
+from rgt_box.metrics.reader_base import MetricReader
+from rgt_box.metrics.rows import FirmStepFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Callable
 
-    from rgt_box.metrics.reader_base import Batch
+    from rgt_box.metrics.reader_base import ReadBatch
 
 MAGIC = b"SQLite format 3\x00"
 MAX_COPY = 256 << 20
@@ -57,7 +57,7 @@ class BusyError(Exception):
     """The database cannot be read now without disturbing its writer: retry at the next read."""
 
 
-class Snapshot:
+class DatabaseSnapshot:
     """A consistent view of one database, as a context manager.
 
     Args:
@@ -75,10 +75,10 @@ class Snapshot:
         self._directory = ""
         self._immutable = False
         self.copy_seconds = 0.0
-        self.before = version(path)
-        self.db = self._open(rested)
+        self.before = file_version(path)
+        self.db = self._open_database(rested)
 
-    def __enter__(self) -> Snapshot:
+    def __enter__(self) -> DatabaseSnapshot:
         return self
 
     def __exit__(
@@ -88,38 +88,38 @@ class Snapshot:
         trace: TracebackType | None,
     ) -> None:
         self.db.close()
-        self._remove()
+        self._remove_copy()
 
-    def check(self) -> None:
+    def require_unchanged(self) -> None:
         """Check that everything read belongs to one state of the database.
 
         Raises:
             BusyError: when it was written meanwhile.
         """
-        if self._immutable and version(self._path) != self.before:
+        if self._immutable and file_version(self._path) != self.before:
             raise BusyError
 
-    def _open(self, rested: Callable[[], bool]) -> sqlite3.Connection:
+    def _open_database(self, rested: Callable[[], bool]) -> sqlite3.Connection:
         with open(open_regular(self._path), "rb") as file:
             head = file.read(100)
         if head[:16] != MAGIC or len(head) < 100:
             raise ValueError("not a SQLite database")
         wal = head[18] == 2
         beside = self._path + ("-wal" if wal else "-journal")
-        if size(beside):
+        if size_or_zero(beside):
             if not rested():
                 raise BusyError
-            return self._copied(beside)
+            return self._open_copy(beside)
         self._immutable = wal
-        return connect(self._path, "immutable=1" if wal else "mode=ro")
+        return open_restricted(self._path, "immutable=1" if wal else "mode=ro")
 
-    def _copied(self, beside: str) -> sqlite3.Connection:
+    def _open_copy(self, beside: str) -> sqlite3.Connection:
         from rgt_box import own_temporary
 
-        if size(self._path) + size(beside) > MAX_COPY:
+        if size_or_zero(self._path) + size_or_zero(beside) > MAX_COPY:
             raise ValueError("being written, and too large to copy")
         began = time.monotonic()
-        self._directory = own_temporary.make()
+        self._directory = own_temporary.make_folder()
         copy = os.path.join(self._directory, "db")
         try:
             for _ in range(3):
@@ -128,23 +128,23 @@ class Snapshot:
                 copy_file(beside, copy + beside[len(self._path) :])
                 if generation(self._path, beside) == before:
                     self.copy_seconds = time.monotonic() - began
-                    return connect(copy, "mode=rw")
+                    return open_restricted(copy, "mode=rw")
         except FileNotFoundError:
             pass  # the log was removed just now
         except BaseException:
-            self._remove()
+            self._remove_copy()
             raise
-        self._remove()
+        self._remove_copy()
         raise BusyError
 
-    def _remove(self) -> None:
+    def _remove_copy(self) -> None:
         if self._directory:
             import shutil
 
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def connect(path: str, options: str) -> sqlite3.Connection:
+def open_restricted(path: str, options: str) -> sqlite3.Connection:
     """Open a database by URI, restricted to short reads."""
     import sqlite3
     from urllib.parse import quote
@@ -152,11 +152,11 @@ def connect(path: str, options: str) -> sqlite3.Connection:
     db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?{options}", uri=True, timeout=0.2)
     left = [STEPS]
 
-    def tick() -> int:
+    def count_steps() -> int:
         left[0] -= 1
         return left[0] < 0
 
-    db.set_progress_handler(tick, 1000)
+    db.set_progress_handler(count_steps, 1000)
     if hasattr(db, "setlimit"):
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
     for pragma in ("query_only=1", "cache_size=-2000", "trusted_schema=0", "cell_size_check=1"):
@@ -173,12 +173,12 @@ def authorize(action: int, first: str | None, second: str | None, *_: str | None
     return 1
 
 
-def schema(path: str) -> str:
+def query_table_schema(path: str) -> str:
     """Return the CREATE TABLE statements of a database; "" if it cannot be read."""
     import sqlite3
 
     try:
-        with Snapshot(path) as snapshot:
+        with DatabaseSnapshot(path) as snapshot:
             rows = snapshot.db.execute(
                 "SELECT sql FROM sqlite_master WHERE type = 'table' LIMIT 200"
             )
@@ -189,7 +189,7 @@ def schema(path: str) -> str:
 
 def is_unchanged(path: str, cursor: Any) -> bool:
     """Return whether a database is unchanged since it was read to its end."""
-    return bool(cursor and cursor.get("done") and cursor.get("version") == version(path))
+    return bool(cursor and cursor.get("done") and cursor.get("version") == file_version(path))
 
 
 def copy_file(source: str, target: str) -> None:
@@ -204,7 +204,7 @@ def copy_file(source: str, target: str) -> None:
         shutil.copyfileobj(reader, writer, 1 << 20)
 
 
-def settled(path: str) -> bool:
+def is_settled(path: str) -> bool:
     """Return whether the last change is old enough that another one would get another mtime."""
     newest = 0.0
     for each in (path, path + "-wal", path + "-journal"):
@@ -215,7 +215,7 @@ def settled(path: str) -> bool:
     return time.time() - newest > FRESH
 
 
-def version(path: str) -> list[int]:
+def file_version(path: str) -> list[int]:
     """Return a value that changes whenever the database or its log changes.
 
     Raises:
@@ -252,71 +252,76 @@ MAX_JSON = 1 << 20
 """Maximum bytes of a row of metrics."""
 
 
-class Database(Reader):
-    """One database file. Subclasses query it in `_query`."""
+class DatabaseReader(MetricReader):
+    """One database file. Subclasses query it in `_query_rows`."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self._rest_until = 0.0
 
-    def _rested(self) -> bool:
+    def _may_copy_again(self) -> bool:
         return time.monotonic() >= self._rest_until
 
-    def _read(self, batch: Batch, limit: int) -> None:
+    def _read_into(self, batch: ReadBatch, limit: int) -> None:
         import sqlite3
 
         os.close(open_regular(self.path))
         state = dict(batch.cursor or {})
         if is_unchanged(self.path, batch.cursor):
             return
-        now, quiet = version(self.path), settled(self.path)
+        now, quiet = file_version(self.path), is_settled(self.path)
         try:
-            with Snapshot(self.path, self._rested) as snapshot:
+            with DatabaseSnapshot(self.path, self._may_copy_again) as snapshot:
                 if snapshot.copy_seconds:
                     self._rest_until = time.monotonic() + REST * snapshot.copy_seconds
-                self._from(snapshot.db, now[0], state, batch, limit)
-                snapshot.check()
+                self._read_rows(snapshot.db, now[0], state, batch, limit)
+                snapshot.require_unchanged()
         except BusyError:
-            batch.forget()
+            batch.discard_points()
             return
         except sqlite3.Error as error:
-            batch.forget()
-            if version(self.path) == now and "locked" not in str(error):
-                batch.problem(state.get("id", 0), f"database: {error}")
+            batch.discard_points()
+            if file_version(self.path) == now and "locked" not in str(error):
+                batch.add_problem(state.get("id", 0), f"database: {error}")
             return
         except ValueError as error:
-            batch.problem(0, str(error))
+            batch.add_problem(0, str(error))
             return
         state.update(version=now, done=quiet and not batch.more, inode=now[0])
         batch.cursor = state
 
-    def _from(
-        self, db: sqlite3.Connection, inode: int, state: dict[str, Any], batch: Batch, limit: int
+    def _read_rows(
+        self,
+        db: sqlite3.Connection,
+        inode: int,
+        state: dict[str, Any],
+        batch: ReadBatch,
+        limit: int,
     ) -> None:
-        if state and (state.get("inode") != inode or not self._goes_on(db, state)):
+        if state and (state.get("inode") != inode or not self._is_continuation(db, state)):
             state.clear()
             batch.reset = True
         state.setdefault("id", 0)
         for _ in range(100):
             try:
-                self._query(db, state, batch, limit)
+                self._query_rows(db, state, batch, limit)
                 return
-            except Upgrade as upgrade:
-                self._anew(upgrade, state)
+            except FirmStepFound as upgrade:
+                self._restart_state(upgrade, state)
                 batch.points, batch.reset, batch.more = [], True, False
 
-    def _anew(self, upgrade: Upgrade, state: dict[str, Any]) -> None:
+    def _restart_state(self, upgrade: FirmStepFound, state: dict[str, Any]) -> None:
         """Reset the state, to read everything again along another axis."""
         state.clear()
         state["id"] = 0
 
-    def _goes_on(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
+    def _is_continuation(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
         """Return whether the rows up to the cursor still exist."""
         (last,) = db.execute("SELECT max(rowid) FROM metrics").fetchone()
         return bool((last or 0) >= state.get("id", 0))
 
-    def _query(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    def _query_rows(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
     ) -> None:
         """Read rows after ``state["id"]``, advance it, and set ``batch.more``."""
         raise NotImplementedError

@@ -15,21 +15,21 @@ from __future__ import annotations
 import math
 
 from rgt_box.metrics import rows
-from rgt_box.metrics.reader_base import SAMPLES, STEP, Lines
-from rgt_box.metrics.rows import Layout, number, position
+from rgt_box.metrics.reader_base import SAMPLES, STEP, LineReader
+from rgt_box.metrics.rows import RowLayout, to_number, to_position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.metrics.reader_base import Batch, Window
+    from rgt_box.metrics.reader_base import FileWindow, ReadBatch
 
 LAYOUTS = {
-    "csv": Layout(),
-    "lightning": Layout(("step",)),
-    "ultralytics": Layout(()),
-    "keras": Layout(()),
-    "deepspeed": Layout(("step",)),
+    "csv": RowLayout(),
+    "lightning": RowLayout(("step",)),
+    "ultralytics": RowLayout(()),
+    "keras": RowLayout(()),
+    "deepspeed": RowLayout(("step",)),
 }
 """Source → layout of its rows; without step keys, each row is one epoch."""
 
@@ -39,7 +39,7 @@ SUMS = {"ultralytics": (("train/loss", "train/"), ("val/loss", "val/"))}
 DELIMITERS = ",\t;"
 
 
-class Table(Lines):
+class Table(LineReader):
     """A table with one row per line. `source` is a key of `LAYOUTS`."""
 
     reads_several = True
@@ -52,38 +52,38 @@ class Table(Lines):
         self._names: list[str] = []
         self._delimiter = ","
 
-    def _begin(self, window: Window, state: dict[str, Any], batch: Batch) -> None:
+    def _begin_lines(self, window: FileWindow, state: dict[str, Any], batch: ReadBatch) -> None:
         self._header, found, _ = window.head.partition(b"\n")
         self._header = self._header.rstrip(b"\r") if found else b""
         text = self._header.decode("utf-8-sig", "replace")
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
-        self._names = [rows.axis_name(name.strip()) for name in cells(text, self._delimiter)]
+        self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]
 
-    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         if not self._header:
             if offset == 0:
-                batch.problem(0, "no header that could be read")
+                batch.add_problem(0, "no header that could be read")
             return
         if raw == self._header:
             if offset:
-                batch.start(None, "header repeated")
+                batch.add_restart(None, "header repeated")
             return
-        values = cells(raw.decode("utf-8", "replace"), self._delimiter)
+        values = split_cells(raw.decode("utf-8", "replace"), self._delimiter)
         if len(values) != len(self._names):
-            batch.problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
+            batch.add_problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
             return
         row: dict[str, Any] = dict(zip(self._names, values))
         for name, prefix in SUMS.get(self.source, ()):
             add_sum(row, name, prefix)
-        where = rows.place(row, self._layout, state)
+        where = rows.row_position(row, self._layout, state)
         if where is None:
             return
         if self.source == "deepspeed":
             where = SAMPLES, where[1]
-        rows.add(row, where, self._layout, batch, offset)
+        rows.add_row_points(row, where, self._layout, batch, offset)
 
 
-def cells(text: str, delimiter: str) -> list[str]:
+def split_cells(text: str, delimiter: str) -> list[str]:
     """Split one line of a table into cells."""
     if '"' not in text:
         return text.split(delimiter)
@@ -97,31 +97,31 @@ def cells(text: str, delimiter: str) -> list[str]:
 
 def add_sum(row: dict[str, Any], name: str, prefix: str) -> None:
     """Add the sum of all ``<prefix>*_loss`` to `row`, unless it already has `name`."""
-    parts = [number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
+    parts = [to_number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
     known = [part for part in parts if part is not None]
     if known and len(known) == len(parts) and name not in row:
         row[name] = math.fsum(known)
 
 
-LAYOUT = Layout(())
+LAYOUT = RowLayout(())
 
 
-class TorchtuneLog(Lines):
+class TorchtuneLog(LineReader):
     """A log with one step per line; other lines are ignored."""
 
     source = "torchtune"
 
-    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         head, bar, rest = raw.decode("utf-8", "replace").partition(" | ")
         if not bar or not head.startswith("Step "):
             return
-        step = position(head[5:])
+        step = to_position(head[5:])
         if step is None:
-            batch.problem(offset, "no step")
+            batch.add_problem(offset, "no step")
             return
         row: dict[str, Any] = {}
         for item in rest.split():
             name, colon, value = item.rpartition(":")
             if colon:
                 row[name] = value
-        rows.add(row, (STEP, step), LAYOUT, batch, offset)
+        rows.add_row_points(row, (STEP, step), LAYOUT, batch, offset)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from struct import calcsize, unpack_from
 
-from rgt_wire.event_records import FRAME, HEADER, data_length, masked
+from rgt_wire.event_records import FRAME, HEADER, data_length, masked_crc
 
 from rgt_box.metrics.reader_base import (
     BUDGET,
@@ -26,19 +26,19 @@ from rgt_box.metrics.reader_base import (
     MAX_TAGS,
     SAMPLES,
     STEP,
-    Appended,
-    Point,
-    Reader,
+    AppendedFileReader,
+    MetricPoint,
+    MetricReader,
 )
-from rgt_box.metrics.rows import Held
+from rgt_box.metrics.rows import ZeroLossCheck
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, NamedTuple
 
-    from rgt_box.metrics.reader_base import Batch, Cursor, Window
+    from rgt_box.metrics.reader_base import Cursor, FileWindow, ReadBatch
 
-    class Event(NamedTuple):
+    class TensorBoardEvent(NamedTuple):
         """One decoded record.
 
         Attributes:
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Event = namedtuple("Event", "wall step start values")
+    TensorBoardEvent = namedtuple("TensorBoardEvent", "wall step start values")
 
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return an unsigned number and the offset after it.
 
     Raises:
@@ -81,7 +81,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("varint too long")
 
 
-def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def iterate_fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield the fields of the message in ``data[at:end]``.
 
     Yields:
@@ -97,14 +97,14 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         if key < 0x80:
             at += 1
         else:
-            key, at = varint(data, at)
+            key, at = read_varint(data, at)
         kind = key & 7
         if kind == VARINT:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield key >> 3, kind, value, at
             continue
         if kind == BYTES:
-            length, at = varint(data, at)
+            length, at = read_varint(data, at)
         elif kind == FIXED32:
             length = 4
         elif kind == FIXED64:
@@ -120,14 +120,14 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]
         raise ValueError("field beyond its message")
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     """Convert a varint to a signed int32 or int64."""
     if value >> 63:
         return value - (1 << 64)
     return value
 
 
-NOTHING = Event(0.0, 0, False, [])
+NOTHING = TensorBoardEvent(0.0, 0, False, [])
 _FORMATS = "1:<f 2:<d 3:<i 4:<B 5:<h 6:<b 9:<q 10:<? 17:<H 19:<e 22:<I 23:<Q"
 CONTENT = {
     int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())
@@ -148,7 +148,7 @@ AXES = (
 """Tags whose x is not a step: Megatron, DeepSpeed, Keras, kohya."""
 
 
-def axis(tag: str) -> str:
+def x_kind_of_tag(tag: str) -> str:
     """Return the x kind of a tag."""
     for pattern, kind in AXES:
         if tag.startswith(pattern[:-1]) if pattern[-1] == "*" else tag.endswith(pattern[1:]):
@@ -156,7 +156,7 @@ def axis(tag: str) -> str:
     return STEP
 
 
-def decode(data: bytes) -> Event:
+def decode_event(data: bytes) -> TensorBoardEvent:
     """Decode an Event.
 
     Raises:
@@ -164,26 +164,26 @@ def decode(data: bytes) -> Event:
     """
     wall, step, start = 0.0, 0, False
     values: list[tuple[str, float]] = []
-    for number, kind, at, stop in fields(data, 0, len(data)):
+    for number, kind, at, stop in iterate_fields(data, 0, len(data)):
         if number == 5 and kind == BYTES:
-            for inner, inner_kind, first, last in fields(data, at, stop):
+            for inner, inner_kind, first, last in iterate_fields(data, at, stop):
                 if inner == 1 and inner_kind == BYTES:
-                    found = scalar(data, first, last)
+                    found = decode_scalar(data, first, last)
                     if found is not None:
                         values.append(found)
         elif number == 1 and kind == FIXED64:
             wall = unpack_from("<d", data, at)[0]
         elif number == 2 and kind == VARINT:
-            step = signed(at)
+            step = to_signed(at)
         elif number == 7 and kind == BYTES:
-            start = any(each[:3] == (1, VARINT, 1) for each in fields(data, at, stop))
-    return Event(wall, step, start, values)
+            start = any(each[:3] == (1, VARINT, 1) for each in iterate_fields(data, at, stop))
+    return TensorBoardEvent(wall, step, start, values)
 
 
-def scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
+def decode_scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
     """Return tag and value of one Summary.Value; None if it is not a scalar."""
     tag, value, tensor = "", None, None
-    for number, kind, start, stop in fields(data, at, end):
+    for number, kind, start, stop in iterate_fields(data, at, end):
         if number == 1 and kind == BYTES:
             if stop - start > MAX_TAG:
                 return None
@@ -192,30 +192,34 @@ def scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
             value = unpack_from("<f", data, start)[0]
         elif number == 8 and kind == BYTES:
             tensor = start, stop
-        elif number == 9 and kind == BYTES and plugin(data, start, stop) not in (b"", PLUGIN):
+        elif (
+            number == 9
+            and kind == BYTES
+            and decode_plugin_name(data, start, stop) not in (b"", PLUGIN)
+        ):
             return None
     if value is None and tensor is not None:
-        value = element(data, tensor[0], tensor[1])
+        value = decode_tensor_number(data, tensor[0], tensor[1])
     if value is None:
         return None
     return (tag, value)
 
 
-def plugin(data: bytes, at: int, end: int) -> bytes:
+def decode_plugin_name(data: bytes, at: int, end: int) -> bytes:
     """Return the plugin name of a SummaryMetadata."""
-    for number, kind, start, stop in fields(data, at, end):
+    for number, kind, start, stop in iterate_fields(data, at, end):
         if number == 1 and kind == BYTES:
-            for inner, inner_kind, first, last in fields(data, start, stop):
+            for inner, inner_kind, first, last in iterate_fields(data, start, stop):
                 if inner == 1 and inner_kind == BYTES:
                     return data[first:last]
     return b""
 
 
-def element(data: bytes, at: int, end: int) -> float | None:
+def decode_tensor_number(data: bytes, at: int, end: int) -> float | None:
     """Return the single number of a TensorProto; None if it holds anything else."""
     dtype, content = 0, b""
     found: list[float] = []
-    for number, kind, start, stop in fields(data, at, end):
+    for number, kind, start, stop in iterate_fields(data, at, end):
         if number == 1 and kind == VARINT:
             dtype = start
         elif number == 4 and kind == BYTES:
@@ -223,7 +227,7 @@ def element(data: bytes, at: int, end: int) -> float | None:
                 return None
             content = data[start:stop]
         elif number in VALUES:
-            found.extend(numbers(data, VALUES[number], kind, start, stop))
+            found.extend(decode_numbers(data, VALUES[number], kind, start, stop))
             if len(found) > 1:
                 return None
     if dtype == BFLOAT16:
@@ -249,10 +253,10 @@ def element(data: bytes, at: int, end: int) -> float | None:
     return float(found[0])
 
 
-def numbers(data: bytes, form: str, kind: int, at: int, end: int) -> list[float]:
+def decode_numbers(data: bytes, form: str, kind: int, at: int, end: int) -> list[float]:
     """Return the first two values of a repeated field, packed or not."""
     if kind == VARINT:
-        return [signed(at)]
+        return [to_signed(at)]
     if form:
         size = calcsize(form)
         return [
@@ -260,8 +264,8 @@ def numbers(data: bytes, form: str, kind: int, at: int, end: int) -> list[float]
         ]
     found: list[float] = []
     while at < end and len(found) < 2:
-        value, at = varint(data, at)
-        found.append(signed(value))
+        value, at = read_varint(data, at)
+        found.append(to_signed(value))
     return found
 
 
@@ -279,7 +283,7 @@ _lengths: dict[bytes, int] = {}
 """Headers with a correct checksum. There are few, because lengths repeat."""
 
 
-def length_of(header: bytes) -> int | None:
+def cached_data_length(header: bytes) -> int | None:
     """Return `data_length` of a header, cached."""
     length = _lengths.get(header)
     if length is None:
@@ -289,7 +293,7 @@ def length_of(header: bytes) -> int | None:
     return length
 
 
-class EventFile(Appended):
+class EventFile(AppendedFileReader):
     """One event file."""
 
     source = "tensorboard"
@@ -298,20 +302,22 @@ class EventFile(Appended):
         super().__init__(path)
         self._axes: dict[str, str] = {}
 
-    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _consume_records(
+        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
         offset = first = state["offset"]
-        held = Held(state, batch)
+        held = ZeroLossCheck(state, batch)
         base, data = offset, b""
         while window.size - offset >= HEADER:
-            if (len(batch.points) >= limit or offset - first >= BUDGET) and not held.waiting:
+            if (len(batch.points) >= limit or offset - first >= BUDGET) and not held.is_undecided:
                 batch.more = True
                 break
             at = offset - base
             if len(data) - at < HEADER:
-                base, at, data = offset, 0, window.at(offset, WINDOW)
-            length = length_of(data[at : at + HEADER])
+                base, at, data = offset, 0, window.read_at(offset, WINDOW)
+            length = cached_data_length(data[at : at + HEADER])
             if length is None or length > ABSURD:
-                found = self._damage(length, offset, window, state, batch)
+                found = self._skip_damage(length, offset, window, state, batch)
                 if found is None:
                     break
                 offset, base, data = found, found, b""
@@ -321,59 +327,61 @@ class EventFile(Appended):
                 break
             if length <= LARGE:
                 if after - base > len(data):
-                    base, at, data = offset, 0, window.at(offset, WINDOW)
+                    base, at, data = offset, 0, window.read_at(offset, WINDOW)
                 record = data[at + HEADER : at + HEADER + length]
-                self._record(
+                self._add_record(
                     record, unpack_from("<I", data, at + HEADER + length)[0], offset, batch, held
                 )
             offset = after
-        state["offset"] = held.settle(offset)
+        state["offset"] = held.next_offset(offset)
 
     @staticmethod
-    def _damage(
-        length: int | None, offset: int, window: Window, state: dict[str, Any], batch: Batch
+    def _skip_damage(
+        length: int | None, offset: int, window: FileWindow, state: dict[str, Any], batch: ReadBatch
     ) -> int | None:
         """Return the offset to continue at after a damaged header; None if not known yet."""
         if state.get("stuck") == window.size:
             return None
-        batch.problem(
+        batch.add_problem(
             offset, "record header damaged" if length is None else "record of %d bytes" % length
         )
-        found = resync(window, offset)
+        found = find_next_record(window, offset)
         if found is None:
             state["stuck"] = window.size  # try again when the file has grown
         return found
 
-    def _record(self, record: bytes, crc: int, offset: int, batch: Batch, held: Held) -> None:
+    def _add_record(
+        self, record: bytes, crc: int, offset: int, batch: ReadBatch, held: ZeroLossCheck
+    ) -> None:
         """Add the scalars of one record; the checksum is verified only if there are any."""
         try:
-            event, wrong = decode(record), ""
+            event, wrong = decode_event(record), ""
         except (ValueError, IndexError) as error:
             event, wrong = NOTHING, f"no event: {error}"
         if not (event.values or event.start or wrong):
             return
-        if masked(record) != crc:
+        if masked_crc(record) != crc:
             wrong = "record damaged"
         if wrong:
-            batch.problem(offset, wrong)
+            batch.add_problem(offset, wrong)
             return
         if event.start:
-            batch.start(float(event.step), "session started again")
+            batch.add_restart(float(event.step), "session started again")
         x = float(event.step)
         for tag, y in event.values[:MAX_TAGS]:
             kind = self._axes.get(tag)
             if kind is None:
-                kind = axis(tag)
+                kind = x_kind_of_tag(tag)
                 if len(self._axes) < MAX_TAGS:
                     self._axes[tag] = kind
             batch.points.append(
-                Point(tag, kind, x, held.see(tag, x, y, offset), event.wall or None)
+                MetricPoint(tag, kind, x, held.check_point(tag, x, y, offset), event.wall or None)
             )
 
 
-def resync(window: Window, offset: int) -> int | None:
+def find_next_record(window: FileWindow, offset: int) -> int | None:
     """Return the offset of the next record after damage at `offset`; None if none is nearby."""
-    data = window.at(offset + 1, NEARBY)
+    data = window.read_at(offset + 1, NEARBY)
     at = -1
     for _ in range(TRIES):
         at = data.find(UPPER, at + 1)
@@ -385,13 +393,13 @@ def resync(window: Window, offset: int) -> int | None:
         if data.startswith(bytes(12), place):  # a run of zeros: skip to its end
             at += len(data) - at - len(data[at:].lstrip(b"\0")) - len(UPPER) - 1
             continue
-        length = length_of(data[place : place + HEADER])
+        length = cached_data_length(data[place : place + HEADER])
         if length is not None and offset + 1 + place + FRAME + length <= window.size:
             return offset + 1 + place
     return None
 
 
-def order(path: str) -> tuple[int, str]:
+def event_file_key(path: str) -> tuple[int, str]:
     """Return the sort key of a directory's event files: the time in the name, then the name."""
     name = os.path.basename(path)
     stamp = name.partition("tfevents.")[2].partition(".")[0]
@@ -403,7 +411,7 @@ MAX_FILES = 100
 """Files read per directory; the newest are kept."""
 
 
-class EventDirectory(Reader):
+class EventDirectory(MetricReader):
     """Event files of one directory, oldest first. The cursor is ``{"files": {name: cursor}}``."""
 
     source = "tensorboard"
@@ -412,23 +420,23 @@ class EventDirectory(Reader):
         super().__init__(path)
         self._readers: dict[str, EventFile] = {}
 
-    def _read(self, batch: Batch, limit: int) -> None:
-        names = sorted((name for name in os.listdir(self.path) if MARK in name), key=order)
+    def _read_into(self, batch: ReadBatch, limit: int) -> None:
+        names = sorted((name for name in os.listdir(self.path) if MARK in name), key=event_file_key)
         if len(names) > MAX_FILES:
-            batch.problem(
+            batch.add_problem(
                 0, "%d event files: only the %d newest are read" % (len(names), MAX_FILES)
             )
             del names[:-MAX_FILES]
         cursors: dict[str, Cursor] = dict((batch.cursor or {}).get("files", {}))
-        if set(cursors) - set(names) or not self._files(names, cursors, batch, limit):
+        if set(cursors) - set(names) or not self._read_files(names, cursors, batch, limit):
             # A file was removed or replaced: its points cannot be separated from the others.
-            batch.forget()
+            batch.discard_points()
             batch.reset, cursors = True, {}
-            self._files(names, cursors, batch, limit)
+            self._read_files(names, cursors, batch, limit)
         batch.cursor = {"files": cursors}
 
-    def _files(
-        self, names: list[str], cursors: dict[str, Cursor], batch: Batch, limit: int
+    def _read_files(
+        self, names: list[str], cursors: dict[str, Cursor], batch: ReadBatch, limit: int
     ) -> bool:
         """Read new records of each file; returns False if one has to be read from the start."""
         for name in names:
@@ -441,7 +449,7 @@ class EventDirectory(Reader):
             shift = len(batch.points)
             batch.points += part.points
             batch.starts += [start._replace(before=start.before + shift) for start in part.starts]
-            batch.take_problems(part)
+            batch.add_problems_of(part)
             if part.cursor is not None:
                 cursors[name] = part.cursor
             if part.more or len(batch.points) >= limit:

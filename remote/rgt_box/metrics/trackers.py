@@ -21,16 +21,25 @@ from __future__ import annotations
 
 from rgt_box.metrics import rows
 from rgt_box.metrics.jsonl import decode_row
-from rgt_box.metrics.reader_base import MAX_TAG, MAX_TAGS, STEP, Lines, Point
-from rgt_box.metrics.rows import NAN, Held, Layout, Upgrade, clock, flatten, number, position
-from rgt_box.metrics.sqlite_files import MAX_JSON, Database
+from rgt_box.metrics.reader_base import MAX_TAG, MAX_TAGS, STEP, LineReader, MetricPoint
+from rgt_box.metrics.rows import (
+    NAN,
+    FirmStepFound,
+    RowLayout,
+    ZeroLossCheck,
+    flatten_row,
+    to_epoch_seconds,
+    to_number,
+    to_position,
+)
+from rgt_box.metrics.sqlite_files import MAX_JSON, DatabaseReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
     from typing import Any
 
-    from rgt_box.metrics.reader_base import Batch
+    from rgt_box.metrics.reader_base import ReadBatch
 
 MLFLOW_ROWS = """
     SELECT rowid, key, value, timestamp, run_uuid, step, is_nan FROM metrics
@@ -41,22 +50,22 @@ LARGEST = 1.797e308
 LEAST = 100
 
 
-class MlflowDatabase(Database):
+class MlflowDatabase(DatabaseReader):
     """All runs of one tracking store; the group of a point is the run ID."""
 
     source = "mlflow"
 
-    def _query(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    def _query_rows(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
     ) -> None:
         limit = max(limit, LEAST)
-        held = Held(state, batch)
+        held = ZeroLossCheck(state, batch)
         counts: dict[tuple[str, str], int] = {}
         last, found = state["id"], 0
         for rowid, key, value, stamp, run, step, is_nan in db.execute(MLFLOW_ROWS, (last, limit)):
             found += 1
             before, last = last, rowid
-            y = NAN if is_nan else number(value)
+            y = NAN if is_nan else to_number(value)
             if y is None or not isinstance(key, str) or len(key) > MAX_TAG:
                 continue
             if abs(y) >= LARGEST:
@@ -73,36 +82,36 @@ class MlflowDatabase(Database):
                     counts[series] += 1
             else:
                 counts[series] = -1
-            y = held.see(key, x, y, before)
-            batch.points.append(Point(key, STEP, x, y, clock(stamp), run))
+            y = held.check_point(key, x, y, before)
+            batch.points.append(MetricPoint(key, STEP, x, y, to_epoch_seconds(stamp), run))
         batch.more = found >= limit
-        state["id"] = held.settle(last)
+        state["id"] = held.next_offset(last)
 
 
-class MetricFile(Lines):
+class MetricFile(LineReader):
     """The history of one metric."""
 
     source = "mlflow_files"
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.tag = tag_of(path)
+        self.tag = tag_of_path(path)
 
-    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         fields = raw[:500].decode("utf-8", "replace").split()
-        y = number(fields[1]) if len(fields) >= 2 else None
+        y = to_number(fields[1]) if len(fields) >= 2 else None
         if y is None:
-            batch.problem(offset, "no metric line")
+            batch.add_problem(offset, "no metric line")
             return
-        step = position(fields[2]) if len(fields) > 2 else 0.0
+        step = to_position(fields[2]) if len(fields) > 2 else 0.0
         count = state["n"] = state.get("n", 0) + 1
         if step:
             state["stepped"] = True
         x = step or (0.0 if state.get("stepped") else count - 1.0)
-        batch.points.append(Point(self.tag, STEP, x, y, clock(fields[0])))
+        batch.points.append(MetricPoint(self.tag, STEP, x, y, to_epoch_seconds(fields[0])))
 
 
-def tag_of(path: str) -> str:
+def tag_of_path(path: str) -> str:
     """Return the metric of a file: its path below the run's ``metrics`` directory."""
     parts = path.split("/")
     directories = [place for place, part in enumerate(parts[:-1]) if part == "metrics"]
@@ -114,7 +123,7 @@ def tag_of(path: str) -> str:
     return "/".join(parts[directories[-1] + 1 :])
 
 
-LAYOUT = Layout(carry=True, call_counter="_step")
+LAYOUT = RowLayout(carry=True, call_counter="_step")
 TRACKIO_ROWS = """
     SELECT id, timestamp, run_name, step, CASE WHEN length(metrics) <= ? THEN metrics END FROM metrics
     WHERE id > ? ORDER BY id
@@ -123,13 +132,13 @@ MAX_RUNS = 200
 """Runs of one project whose x axis is remembered."""
 
 
-class TrackioDatabase(Database):
+class TrackioDatabase(DatabaseReader):
     """All runs of one project; the group of a point is the run name."""
 
     source = "trackio"
 
-    def _query(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    def _query_rows(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
     ) -> None:
         runs: dict[str, dict[str, Any]] = {
             name: dict(each) for name, each in state.get("runs", {}).items()
@@ -143,22 +152,22 @@ class TrackioDatabase(Database):
             data = metrics.encode("utf-8", "replace") if isinstance(metrics, str) else metrics
             row = decode_row(data) if isinstance(data, bytes) else None
             if row is None:
-                batch.problem(key, "row %d has no JSON object" % key)
+                batch.add_problem(key, "row %d has no JSON object" % key)
                 continue
-            row = flatten(row, MAX_TAGS)
+            row = flatten_row(row, MAX_TAGS)
             row["_step"] = step
-            row["timestamp"] = seconds(stamp)
+            row["timestamp"] = parse_iso_time(stamp)
             group = str(run)[:500]
             axis = runs.setdefault(group, {}) if len(runs) < MAX_RUNS else runs.get(group, {})
             try:
-                where = rows.place(row, LAYOUT, axis)
-            except Upgrade as upgrade:
+                where = rows.row_position(row, LAYOUT, axis)
+            except FirmStepFound as upgrade:
                 axis["key"] = upgrade.key
                 raise
             if where is not None:
-                rows.add(row, where, LAYOUT, batch, key, group)
+                rows.add_row_points(row, where, LAYOUT, batch, key, group)
 
-    def _anew(self, upgrade: Upgrade, state: dict[str, Any]) -> None:
+    def _restart_state(self, upgrade: FirmStepFound, state: dict[str, Any]) -> None:
         runs = state["runs"]
         state.clear()
         state.update(
@@ -166,7 +175,7 @@ class TrackioDatabase(Database):
         )
 
 
-def seconds(stamp: Any) -> float | None:
+def parse_iso_time(stamp: Any) -> float | None:
     """Return epoch seconds of an ISO time; None if invalid."""
     from datetime import datetime, timezone
 
@@ -183,12 +192,12 @@ AITOOLKIT_ROWS = """
 """
 
 
-class AiToolkitDatabase(Database):
+class AiToolkitDatabase(DatabaseReader):
     """One job. The cursor's ``id`` is a step and ``wall`` its time, which a resume changes."""
 
     source = "aitoolkit"
 
-    def _goes_on(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
+    def _is_continuation(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
         if not state.get("wall"):
             return True
         found = db.execute(
@@ -196,8 +205,8 @@ class AiToolkitDatabase(Database):
         ).fetchone()
         return found is not None and found[0] == state["wall"]
 
-    def _query(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int
+    def _query_rows(
+        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
     ) -> None:
         last = state["id"] = state.get("id", -1) if state.get("wall") else -1
         for step, key, real, text, wall in db.execute(AITOOLKIT_ROWS, (last,)):
@@ -206,6 +215,6 @@ class AiToolkitDatabase(Database):
                 return
             last = state["id"] = step
             state["wall"] = wall
-            y = NAN if real is None and text is None else number(text if real is None else real)
+            y = NAN if real is None and text is None else to_number(text if real is None else real)
             if y is not None and isinstance(key, str) and len(key) <= MAX_TAG:
-                batch.points.append(Point(key, STEP, float(step), y, clock(wall)))
+                batch.points.append(MetricPoint(key, STEP, float(step), y, to_epoch_seconds(wall)))

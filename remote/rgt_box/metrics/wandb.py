@@ -18,17 +18,17 @@ from zlib import crc32
 
 from rgt_box.metrics import rows
 from rgt_box.metrics.jsonl import decode_row
-from rgt_box.metrics.reader_base import BUDGET, MAX_TAG, MAX_TAGS, Appended
-from rgt_box.metrics.rows import Layout, Upgrade, flatten
-from rgt_box.metrics.tensorboard import BYTES, VARINT, fields, varint
+from rgt_box.metrics.reader_base import BUDGET, MAX_TAG, MAX_TAGS, AppendedFileReader
+from rgt_box.metrics.rows import FirmStepFound, RowLayout, flatten_row
+from rgt_box.metrics.tensorboard import BYTES, VARINT, iterate_fields, read_varint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
-    from rgt_box.metrics.reader_base import Batch, Window
+    from rgt_box.metrics.reader_base import FileWindow, ReadBatch
 
-    class Chunk(NamedTuple):
+    class WandbChunk(NamedTuple):
         """One chunk, or a gap in its place.
 
         Attributes:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Chunk = namedtuple("Chunk", "kind payload end")
+    WandbChunk = namedtuple("WandbChunk", "kind payload end")
 
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -54,7 +54,7 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 EMPTY, DAMAGED = 0, -1
 
 
-def chunk(data: bytes, base: int, offset: int) -> Chunk | None:
+def read_chunk(data: bytes, base: int, offset: int) -> WandbChunk | None:
     """Return the chunk at `offset` of the file.
 
     Args:
@@ -75,19 +75,19 @@ def chunk(data: bytes, base: int, offset: int) -> Chunk | None:
     next_block = offset + left
     if kind == EMPTY and not crc and not length:
         if next_block - base < len(data):
-            return Chunk(EMPTY, b"", next_block)
+            return WandbChunk(EMPTY, b"", next_block)
         return None
     if not FULL <= kind <= LAST or HEADER + length > left:
-        return Chunk(DAMAGED, b"", next_block)
+        return WandbChunk(DAMAGED, b"", next_block)
     end = at + HEADER + length
     if end > len(data):
         return None
     if crc32(data[at + 6 : end]) != crc:
-        return Chunk(DAMAGED, b"", next_block)
-    return Chunk(kind, data[at + HEADER : end], offset + HEADER + length)
+        return WandbChunk(DAMAGED, b"", next_block)
+    return WandbChunk(kind, data[at + HEADER : end], offset + HEADER + length)
 
 
-LAYOUT = Layout(carry=True, call_counter="_step", drop=("_runtime",))
+LAYOUT = RowLayout(carry=True, call_counter="_step", drop=("_runtime",))
 HISTORY = 2
 """Field number in Record of a row of metrics."""
 UNKNOWN = -1
@@ -96,27 +96,31 @@ MAX_RECORD = 1 << 20
 MAX_VALUE = 64 << 10
 
 
-class WandbFile(Appended):
+class WandbFile(AppendedFileReader):
     """Reads the file of one run."""
 
     source = "wandb"
 
-    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _consume_records(
+        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
         if window.size < len(MAGIC):
             return
         if window.head[: len(MAGIC)] != MAGIC:
-            batch.problem(0, "not a W&B file")
+            batch.add_problem(0, "not a W&B file")
             return
         while True:
             try:
-                self._records(window, state, batch, limit)
+                self._read_records(window, state, batch, limit)
                 return
-            except Upgrade as upgrade:
+            except FirmStepFound as upgrade:
                 state.clear()
                 state.update(offset=0, key=upgrade.key)
                 batch.reset, batch.points = True, []
 
-    def _records(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+    def _read_records(
+        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+    ) -> None:
         """Read records. The offset stays before a record until all of its chunks exist."""
         offset = first = max(state["offset"], len(MAGIC))
         base, data, size = offset, b"", 0
@@ -125,15 +129,15 @@ class WandbFile(Appended):
             if len(batch.points) >= limit or offset - first >= BUDGET:
                 batch.more = True
                 break
-            piece = chunk(data, base, offset)
+            piece = read_chunk(data, base, offset)
             if piece is None and base + len(data) < window.size:
-                base, data = offset, window.at(offset, WINDOW)
-                piece = chunk(data, base, offset)
+                base, data = offset, window.read_at(offset, WINDOW)
+                piece = read_chunk(data, base, offset)
             if piece is None:
                 break
             kind, payload = piece.kind, piece.payload
             if kind == DAMAGED:
-                batch.problem(offset, "chunk damaged")
+                batch.add_problem(offset, "chunk damaged")
             if kind in (DAMAGED, EMPTY) or (kind in (MIDDLE, LAST) and not parts):
                 parts, size = [], 0
             else:
@@ -143,30 +147,33 @@ class WandbFile(Appended):
                 # The header counts too, otherwise a record of empty chunks would have no limit.
                 size += HEADER + len(payload)
                 if size > MAX_RECORD:
-                    batch.problem(offset, "record longer than 1 MiB")
+                    batch.add_problem(offset, "record longer than 1 MiB")
                     parts = []
-                elif peek(b"".join(part[:99] for part in parts[:3])) not in (HISTORY, UNKNOWN):
+                elif first_field_number(b"".join(part[:99] for part in parts[:3])) not in (
+                    HISTORY,
+                    UNKNOWN,
+                ):
                     parts = []
             offset = piece.end
             if parts and kind in (FULL, LAST):
-                self._record(b"".join(parts), offset, state, batch)
+                self._add_record(b"".join(parts), offset, state, batch)
                 parts = []
             if not parts:
                 state["offset"] = offset
 
     @staticmethod
-    def _record(data: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+    def _add_record(data: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         try:
-            row = history(data)
+            row = decode_history(data)
         except (ValueError, IndexError) as error:
-            batch.problem(offset, f"no record: {error}")
+            batch.add_problem(offset, f"no record: {error}")
             return
-        where = rows.place(row, LAYOUT, state)
+        where = rows.row_position(row, LAYOUT, state)
         if where is not None:
-            rows.add(row, where, LAYOUT, batch, offset)
+            rows.add_row_points(row, where, LAYOUT, batch, offset)
 
 
-def peek(data: bytes) -> int:
+def first_field_number(data: bytes) -> int:
     """Return the number of the first message field.
 
     0 means that there is no such field, and `UNKNOWN` that it is not in `data` yet.
@@ -174,42 +181,42 @@ def peek(data: bytes) -> int:
     at = 0
     try:
         while True:
-            key, at = varint(data, at)
+            key, at = read_varint(data, at)
             if key & 7 == BYTES:
                 return key >> 3
             if key & 7 != VARINT:
                 return 0
-            _, at = varint(data, at)
+            _, at = read_varint(data, at)
     except IndexError:
         return UNKNOWN
     except ValueError:
         return 0
 
 
-def history(data: bytes) -> dict[str, Any]:
+def decode_history(data: bytes) -> dict[str, Any]:
     """Decode the row of a Record.
 
     Raises:
         ValueError, IndexError: when the data is not a valid Record.
     """
     row: dict[str, Any] = {}
-    for number, kind, at, stop in fields(data, 0, len(data)):
+    for number, kind, at, stop in iterate_fields(data, 0, len(data)):
         if number != HISTORY or kind != BYTES:
             continue
-        for inner, inner_kind, first, last in fields(data, at, stop):
+        for inner, inner_kind, first, last in iterate_fields(data, at, stop):
             if inner == 1 and inner_kind == BYTES and len(row) < MAX_TAGS:
-                item(data, first, last, row)
+                decode_history_item(data, first, last, row)
             elif inner == 2 and inner_kind == BYTES:
-                for step, step_kind, value, _ in fields(data, first, last):
+                for step, step_kind, value, _ in iterate_fields(data, first, last):
                     if step == 1 and step_kind == VARINT:
                         row.setdefault("_step", value)
     return row
 
 
-def item(data: bytes, at: int, end: int, row: dict[str, Any]) -> None:
+def decode_history_item(data: bytes, at: int, end: int, row: dict[str, Any]) -> None:
     """Add one HistoryItem to `row`: its key (nested keys joined by dots) and its value."""
     keys, value = [], ""
-    for number, kind, start, stop in fields(data, at, end):
+    for number, kind, start, stop in iterate_fields(data, at, end):
         if kind != BYTES or stop - start > MAX_VALUE:
             continue
         if number in (1, 2):
@@ -222,6 +229,6 @@ def item(data: bytes, at: int, end: int, row: dict[str, Any]) -> None:
     if value[:1] == "{":
         nested = decode_row(value.encode("utf-8", "replace")) or {}
         if "_type" not in nested:
-            row.update(flatten({key: nested}, 100, "."))
+            row.update(flatten_row({key: nested}, 100, "."))
     else:
         row[key] = value.strip('"')

@@ -16,7 +16,7 @@ import time
 from rgt_box import files, jsonline, ownership, procstat
 from rgt_box.commands import hashing, remove
 from rgt_box.push import push_staging
-from rgt_box.push.push_staging import FOLDER, Manifest, PushedFiles, record_path
+from rgt_box.push.push_staging import FOLDER, PushedFiles, PushManifest, record_path
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ _GONE = " (deleted)"
 """Suffix that the kernel adds to the name of a removed file."""
 
 
-def records(place: str) -> dict[str, dict[str, Any]]:
+def read_version_records(place: str) -> dict[str, dict[str, Any]]:
     """Return version → its record, for existing versions."""
     found = {}
     try:
@@ -60,17 +60,19 @@ def records(place: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def whole(place: str, manifest: Manifest, cache: hashing.HashCache) -> str | None:
+def find_complete_version(
+    place: str, manifest: PushManifest, cache: hashing.HashCache
+) -> str | None:
     """Return the existing version with exactly these files, ignoring files added to it."""
-    for version, told in records(place).items():
-        if told.get("digest") == manifest.digest and not changed(
+    for version, told in read_version_records(place).items():
+        if told.get("digest") == manifest.digest and not find_changed_files(
             os.path.join(place, version), manifest, cache
         ):
             return version
     return None
 
 
-def changed(folder: str, manifest: Manifest, cache: hashing.HashCache) -> list[str]:
+def find_changed_files(folder: str, manifest: PushManifest, cache: hashing.HashCache) -> list[str]:
     """Return the pushed files that have changed since the push."""
     found = [
         path
@@ -78,31 +80,33 @@ def changed(folder: str, manifest: Manifest, cache: hashing.HashCache) -> list[s
         if not push_staging.is_right(os.path.join(folder, path), digest, cache)
     ]
     return found + [
-        path for path, target in manifest.links if _target(os.path.join(folder, path)) != target
+        path
+        for path, target in manifest.links
+        if _link_target(os.path.join(folder, path)) != target
     ]
 
 
-def _target(path: str) -> str | None:
+def _link_target(path: str) -> str | None:
     try:
         return os.readlink(path)
     except OSError:
         return None
 
 
-def in_the_way(manifest: Manifest) -> str:
+def find_obstacles(manifest: PushManifest) -> str:
     """Return what blocks the link's path; "" if nothing, or a link of ours, is there."""
     path = os.path.join(manifest.place, manifest.name)
-    target = _target(path)
+    target = _link_target(path)
     if target is None and os.path.lexists(path):
         return f"{path} already exists and is not a link of rgt's: push under another name, or to another directory"
-    if target is not None and target not in records(manifest.place):
+    if target is not None and target not in read_version_records(manifest.place):
         known = os.path.join(manifest.place, FOLDER, target + ".json")
         if "/" in target or not os.path.lexists(known):
             return f"{path} is a link to {target}, which rgt did not make: push under another name"
     return ""
 
 
-def seed(manifest: Manifest, digests: list[str]) -> list[str]:
+def copy_from_versions(manifest: PushManifest, digests: list[str]) -> list[str]:
     """Copy contents from earlier versions; return the digests that none of them has (any more).
 
     Raises:
@@ -110,7 +114,7 @@ def seed(manifest: Manifest, digests: list[str]) -> list[str]:
     """
     places: dict[str, list[str]] = {}
     lacking = set(digests)
-    for version, told in records(manifest.place).items():
+    for version, told in read_version_records(manifest.place).items():
         for row in told["files"]:
             if row[2] in lacking:
                 places.setdefault(row[2], []).append(os.path.join(manifest.place, version, row[0]))
@@ -118,41 +122,41 @@ def seed(manifest: Manifest, digests: list[str]) -> list[str]:
         digest
         for digest in digests
         if not any(
-            push_staging.copy_content(path, digest, push_staging.blob(manifest, digest))
+            push_staging.copy_content(path, digest, push_staging.blob_path(manifest, digest))
             for path in places.get(digest, [])
         )
     ]
 
 
-def publish(manifest: Manifest) -> str:
+def publish_version(manifest: PushManifest) -> str:
     """Build the directory from the staged files and give it its final name; return that.
 
     Raises:
         OSError: It cannot be written.
     """
-    tree = os.path.join(manifest.staging, TREE)
-    push_staging.clear(tree)
+    tree = os.path.join(manifest.staging_folder, TREE)
+    push_staging.remove_folder(tree)
     mask = os.umask(0)
     os.umask(mask)
     os.mkdir(tree, 0o777 & ~mask)
-    for folder in sorted(manifest.folders()):
+    for folder in sorted(manifest.needed_folders()):
         os.mkdir(os.path.join(tree, folder), 0o777 & ~mask)
     used: set[str] = set()
     for path, _, digest, mtime, executable in manifest.files:
         target = os.path.join(tree, path)
-        push_staging.hand_over(manifest, digest, target, digest in used)
+        push_staging.move_content(manifest, digest, target, digest in used)
         used.add(digest)
         os.chmod(target, (0o777 if executable else 0o666) & ~mask)
         os.utime(target, ns=(mtime, mtime))
     for path, link in manifest.links:
         os.symlink(link, os.path.join(tree, path))
     sync_tree(tree)
-    version, number = manifest.version, 1
+    version, number = manifest.version_name, 1
     while os.path.lexists(os.path.join(manifest.place, version)):
         number += 1
-        version = "%s.%d" % (manifest.version, number)
+        version = "%s.%d" % (manifest.version_name, number)
     told = dict(manifest.told, version=version, pushed=time.time())
-    files.replace(record_path(manifest.place, version), jsonline.line(told), sync=True)
+    files.replace_file(record_path(manifest.place, version), jsonline.encode_line(told), sync=True)
     os.rename(tree, os.path.join(manifest.place, version))
     hashing.sync_folder(manifest.place)
     return version
@@ -164,27 +168,27 @@ def sync_tree(tree: str) -> None:
         for name in names:
             path = os.path.join(folder, name)
             if not os.path.islink(path):
-                files.sync(path)
+                files.sync_path(path)
         hashing.sync_folder(folder)
 
 
-def switch(manifest: Manifest, version: str) -> None:
+def switch_link(manifest: PushManifest, version: str) -> None:
     """Point the link to a version, atomically.
 
     Raises:
         OSError: It cannot be written.
     """
     path = os.path.join(manifest.place, manifest.name)
-    if _target(path) == version:
+    if _link_target(path) == version:
         return
-    part = os.path.join(manifest.staging, "link")
-    files.unlink(part)
+    part = os.path.join(manifest.staging_folder, "link")
+    files.unlink_if_exists(part)
     os.symlink(version, part)
     os.rename(part, path)
     hashing.sync_folder(manifest.place)
 
 
-def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[str, Any]]:
+def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[str, Any]]:
     """Return the versions in a place, newest first, with the reason why each must stay (``kept``).
 
     Args:
@@ -192,21 +196,21 @@ def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[s
         jobs: Job directories that may name a version.
         shared_too: Assume that no other machine runs code from a shared file system.
     """
-    known = records(place)
+    known = read_version_records(place)
     paths = {version: os.path.join(place, version) for version in known}
     links = {
         str(told.get("name")): os.path.join(place, str(told.get("name"))) for told in known.values()
     }
-    held = users(list(paths.values()), jobs, tuple(links.values()))
-    shared = "" if shared_too else _shared(place)
+    held = find_users(list(paths.values()), jobs, tuple(links.values()))
+    shared = "" if shared_too else _why_maybe_shared(place)
     rows = []
     for version, told in known.items():
         path, name = paths[version], str(told.get("name"))
-        current = _target(links[name]) == version
-        added = extra(path, told)
+        current = _link_target(links[name]) == version
+        added = find_extra_files(path, told)
         why = [f"it is the newest: {links[name]} points to it"] if current else []
-        why += held.of(path) + [
-            f"{who}: unknown which version that is" for who in held.of(links[name])
+        why += held.users_of(path) + [
+            f"{who}: unknown which version that is" for who in held.users_of(links[name])
         ]
         why += [f"it contains files that were not pushed: {', '.join(added[:3])}"] if added else []
         why += [shared] if shared else []
@@ -226,23 +230,23 @@ def listed(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[s
     return sorted(rows, key=lambda row: -(row["pushed"] or 0))
 
 
-def _shared(place: str) -> str:
+def _why_maybe_shared(place: str) -> str:
     table = disks.mount_table()
-    mount, kind = disks.mount_of(disks.resolve(place, table), table)
+    mount, kind = disks.find_mount(disks.resolve_links(place, table), table)
     if kind in disks.LOCAL:
         return ""
     return f"{mount} ({kind or 'an unknown file system'}) may be mounted on other machines, which may run it"
 
 
-def extra(folder: str, told: dict[str, Any]) -> list[str]:
+def find_extra_files(folder: str, told: dict[str, Any]) -> list[str]:
     """Return files of a version that were not pushed, or were changed since.
 
     Only their owner knows what they are worth.
     """
     pushed, found = PushedFiles(folder, told), []
-    for path, seen in _below(folder):
+    for path, seen in _files_below(folder):
         whole = os.path.join(folder, path)
-        target = _target(whole) if stat.S_ISLNK(seen.st_mode) else None
+        target = _link_target(whole) if stat.S_ISLNK(seen.st_mode) else None
         if stat.S_ISREG(seen.st_mode) and pushed.is_unchanged(os.fsencode(whole), seen):
             continue
         if target is None or not pushed.is_link(os.fsencode(whole), os.fsencode(target)):
@@ -250,7 +254,7 @@ def extra(folder: str, told: dict[str, Any]) -> list[str]:
     return found
 
 
-def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+def _files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     for at, folders, names in os.walk(folder):
         inside = os.path.relpath(at, folder)
         links = [name for name in folders if os.path.islink(os.path.join(at, name))]
@@ -261,7 +265,7 @@ def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                 yield path, os.lstat(os.path.join(folder, path))
 
 
-def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[str, Any]]:
+def remove_unused(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[str, Any]]:
     """Remove the versions without known users; return the rows with the result for each.
 
     Each is renamed first and checked again: if a process has started to use it meanwhile, it gets
@@ -277,16 +281,16 @@ def prune(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[
         except OSError as error:
             row["kept"] = "it could not be removed: %s" % (error.strerror or error)
             continue
-        held = users([row["path"], aside], jobs)
-        why = held.of(aside) + held.of(row["path"]) + held.doubts
-        if told is None or extra(aside, told):
+        held = find_users([row["path"], aside], jobs)
+        why = held.users_of(aside) + held.users_of(row["path"]) + held.doubts
+        if told is None or find_extra_files(aside, told):
             why.append("it has just been written to")
         if why:
             os.rename(aside, row["path"])
             row["kept"] = "; ".join(why[:3])
             continue
-        push_staging.clear(aside)
-        files.unlink(record_path(place, row["version"]))
+        push_staging.remove_folder(aside)
+        files.unlink_if_exists(record_path(place, row["version"]))
         row["removed"] = not os.path.lexists(aside)
     return rows
 
@@ -302,18 +306,18 @@ def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
         path = os.path.join(folder, name)
         if not name.startswith(("in-", "out-")) or os.path.islink(path):
             continue
-        weight, newest = _weight(path)
+        weight, newest = _size_and_newest(path)
         if now - newest < UNFINISHED:
             continue
         if remove:
-            push_staging.clear(path)
+            push_staging.remove_folder(path)
         found.append(
             {"path": path, "bytes": weight, "removed": remove and not os.path.lexists(path)}
         )
     return found
 
 
-def _weight(path: str) -> tuple[int, float]:
+def _size_and_newest(path: str) -> tuple[int, float]:
     total, newest = 0, os.lstat(path).st_mtime
     for folder, _, names in os.walk(path):
         for name in [".", *names]:
@@ -332,7 +336,7 @@ def _weight(path: str) -> tuple[int, float]:
 # doubt; other users' processes are one if they could access the file.
 
 
-class Held:
+class PathUsers:
     """The known users of some paths.
 
     Attributes:
@@ -343,24 +347,24 @@ class Held:
         self._who: dict[str, list[str]] = {}
         self.doubts: list[str] = []
 
-    def add(self, path: str, who: str) -> None:
+    def add_user(self, path: str, who: str) -> None:
         """Record a user of a path."""
         known = self._who.setdefault(path, [])
         if who not in known:
             known.append(who)
 
-    def of(self, path: str) -> list[str]:
+    def users_of(self, path: str) -> list[str]:
         """Return descriptions of a path's users."""
         return list(self._who.get(path, []))
 
 
-def opened(paths: list[str]) -> Held:
+def find_open_paths(paths: list[str]) -> PathUsers:
     """Return the processes that have a path open, mapped, as working directory or as program.
 
     Args:
         paths: Absolute paths of files, or of directories with all their content.
     """
-    found = Held()
+    found = PathUsers()
     real: dict[str, list[str]] = {}
     for path in paths:
         if not os.path.islink(path):  # a link's target has its own path
@@ -371,27 +375,27 @@ def opened(paths: list[str]) -> Held:
             continue
         pid = int(entry)
         try:
-            targets = list(_targets(pid))
+            targets = list(_process_paths(pid))
         except PermissionError:
-            _doubt(pid, found)
+            _note_doubt(pid, found)
             continue
         except OSError:
             continue  # it has ended
         for target, how in targets:
-            for path in _above(target, real):
+            for path in _known_parents(target, real):
                 for name in real[path]:
-                    found.add(name, "process %d %s" % (pid, how % target))
+                    found.add_user(name, "process %d %s" % (pid, how % target))
     return found
 
 
-def _above(target: str, known: dict[str, list[str]]) -> Iterator[str]:
+def _known_parents(target: str, known: dict[str, list[str]]) -> Iterator[str]:
     while len(target) > 1:
         if target in known:
             yield target
         target = os.path.dirname(target)
 
 
-def _targets(pid: int) -> Iterator[tuple[str, str]]:
+def _process_paths(pid: int) -> Iterator[tuple[str, str]]:
     """Yield the paths that a process uses, and how.
 
     Raises:
@@ -401,7 +405,7 @@ def _targets(pid: int) -> Iterator[tuple[str, str]]:
     folder = "/proc/%d/" % pid
     for name, how in (("cwd", "works in %s"), ("exe", "runs %s")):
         try:
-            yield _plain(os.readlink(folder + name)), how
+            yield _without_deleted_mark(os.readlink(folder + name)), how
         except FileNotFoundError:
             if name == "cwd":
                 raise
@@ -411,22 +415,22 @@ def _targets(pid: int) -> Iterator[tuple[str, str]]:
         except FileNotFoundError:
             continue
         if target.startswith("/"):
-            yield _plain(target), "has %s open"
+            yield _without_deleted_mark(target), "has %s open"
     for match in set(_MAPPED.findall(procstat.read_whole(folder + "maps", _MAPS) or b"")):
-        yield _plain(os.fsdecode(match)), "has %s mapped"
+        yield _without_deleted_mark(os.fsdecode(match)), "has %s mapped"
 
 
-def _plain(target: str) -> str:
+def _without_deleted_mark(target: str) -> str:
     if target.endswith(_GONE):
         return target[: -len(_GONE)]
     return target
 
 
-def _doubt(pid: int, found: Held) -> None:
+def _note_doubt(pid: int, found: PathUsers) -> None:
     name = (
         (procstat.read_bytes("/proc/%d/comm" % pid, 64) or b"").decode("utf-8", "replace").strip()
     )
-    owners = ownership.uids(pid)
+    owners = ownership.process_uids(pid)
     if not owners or 0 in owners or name in _HIDDEN or name.startswith("sshd"):
         return  # root's own daemons and those that hide their files run none of this user's files
     whose = "" if owners[0] == os.geteuid() else f" of {ownership.user_name(owners[0])}"
@@ -435,28 +439,28 @@ def _doubt(pid: int, found: Held) -> None:
         found.doubts.append(doubt)
 
 
-def users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> Held:
-    """Return the users of paths (see `opened`), and what names one: jobs, Slurm, Pods or cron.
+def find_users(paths: list[str], jobs: list[str], links: tuple[str, ...] = ()) -> PathUsers:
+    """Return the users of paths (see `find_open_paths`), and what names one: jobs, Slurm, Pods or cron.
 
     Args:
         paths: Directories whose names contain a hash, so that any mention of the name counts.
         jobs: Job directories.
         links: Links to them, whose names are not unique: only their full path counts.
     """
-    found = opened(paths)
-    naming, doubts = remove.look_for_namers(paths, jobs, links)
+    found = find_open_paths(paths)
+    naming, doubts = remove.find_references(paths, jobs, links)
     found.doubts += doubts
     by_name: dict[str, list[str]] = {link: [link] for link in links}
     for path in paths:
         by_name.setdefault(os.path.basename(path), []).append(path)
     for namer in naming:
         for path in by_name.get(namer.file, []):
-            found.add(path, f"{namer.who} names it")
+            found.add_user(path, f"{namer.who} names it")
     for job in jobs:
         try:
             for path in (*paths, *links):
                 if _named_in(job, path):
-                    found.add(path, f"the job in {job} names it")
+                    found.add_user(path, f"the job in {job} names it")
         except OSError as error:
             found.doubts.append(
                 f"the files that the job in {job} names cannot be read: {error.strerror}"

@@ -11,7 +11,7 @@ from rgt_box import background, files, jsonline, options
 from rgt_box.commands import hashing
 from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.push import code_versions, push_staging
-from rgt_box.push.push_staging import BadManifest, Manifest
+from rgt_box.push.push_staging import BadManifest, PushManifest
 from rgt_box.queue import queue_file
 
 TYPE_CHECKING = False
@@ -57,11 +57,11 @@ FULL = (28, 122)
 def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
     actions: dict[str, Callable[[dict[str, Any]], int]] = {
-        "plan": plan,
-        "take": take,
-        "publish": publish,
-        "list": listed,
-        "prune": prune,
+        "plan": plan_push,
+        "take": receive_pieces,
+        "publish": publish_push,
+        "list": print_versions,
+        "prune": prune_versions,
     }
     if not argv or argv[0] not in actions:
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
@@ -85,62 +85,62 @@ def main(argv: list[str]) -> int:
         return USAGE
     except OSError as error:
         where = error.filename or found["staging"] or found["place"] or ""
-        print(f"push: {where}: {background.describe(error)}", file=sys.stderr)
+        print(f"push: {where}: {background.error_text(error)}", file=sys.stderr)
         if error.errno in FULL:
             return NO_ROOM
         return USAGE
 
 
-def plan(_: dict[str, Any]) -> int:
+def plan_push(_: dict[str, Any]) -> int:
     """Print the missing contents; write nothing if the push does not fit or is refused."""
     told = jsonline.loads_dict(sys.stdin.buffer.read(push_staging.MOST + 1))
-    manifest = Manifest(told or {})
+    manifest = PushManifest(told or {})
     cache = HashCache(default_path())
     answer: dict[str, Any] = {
-        "staging": manifest.staging,
+        "staging": manifest.staging_folder,
         "place": manifest.place,
         "there": None,
         "wanted": [],
         "refused": [],
         "same": 0,
     }
-    digests = list(manifest.sizes())
+    digests = list(manifest.sizes_by_digest())
     if manifest.kind == "code":
-        why = code_versions.in_the_way(manifest)
+        why = code_versions.find_obstacles(manifest)
         if why:
-            push_staging.say(dict(answer, blocked=why))
+            push_staging.print_answer(dict(answer, blocked=why))
             return 0
-        answer["there"] = code_versions.whole(manifest.place, manifest, cache)
+        answer["there"] = code_versions.find_complete_version(manifest.place, manifest, cache)
         digests = [] if answer["there"] else digests
         if answer["there"]:
             making = 0
         else:
-            making = len(manifest.files) + len(manifest.links) + len(manifest.folders()) + 8
+            making = len(manifest.files) + len(manifest.links) + len(manifest.needed_folders()) + 8
     else:
         found = sort_data(manifest, cache)
         answer.update(refused=found.refused, same=len(found.same))
         going = set(found.going)
         digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
-        making = len(going) + len(manifest.folders()) + 8
-    wanted = push_staging.wanted(manifest, digests, cache)
-    sizes = manifest.sizes()
+        making = len(going) + len(manifest.needed_folders()) + 8
+    wanted = push_staging.list_wanted(manifest, digests, cache)
+    sizes = manifest.sizes_by_digest()
     copies = (
         sum(row[1] for row in manifest.files) - sum(sizes.values())
         if manifest.kind == "code"
         else 0
     )
     needed = sum(sizes[digest] - have for digest, have in wanted) + (copies if digests else 0)
-    answer["room"] = push_staging.room(manifest, needed, making if digests else 0)
+    answer["room"] = push_staging.measure_room(manifest, needed, making if digests else 0)
     if is_short(answer["room"]) or (told or {}).get("dry_run"):
-        push_staging.say(dict(answer, wanted=wanted))
+        push_staging.print_answer(dict(answer, wanted=wanted))
         cache.close()
         return 0
-    push_staging.prepare(manifest)
+    push_staging.create_staging(manifest)
     if manifest.kind == "code":
-        still = set(code_versions.seed(manifest, [digest for digest, _ in wanted]))
+        still = set(code_versions.copy_from_versions(manifest, [digest for digest, _ in wanted]))
         wanted = [row for row in wanted if row[0] in still]
     cache.close()
-    push_staging.say(dict(answer, wanted=wanted))
+    push_staging.print_answer(dict(answer, wanted=wanted))
     return 0
 
 
@@ -155,40 +155,40 @@ def is_short(room: dict[str, Any]) -> bool:
     )
 
 
-def take(found: dict[str, Any]) -> int:
+def receive_pieces(found: dict[str, Any]) -> int:
     """Write the pieces from standard input."""
-    held = files.Lock(os.path.join(found["staging"], "take.lock"))
+    held = files.FileLock(os.path.join(found["staging"], "take.lock"))
     if not held.acquire(TAKE_WAITS_S):
         print("push: the same push is already running", file=sys.stderr)
         return BUSY
-    total = push_staging.take(found["staging"], sys.stdin.buffer)
+    total = push_staging.write_pieces(found["staging"], sys.stdin.buffer)
     held.release()
-    push_staging.say({"took": total})
+    push_staging.print_answer({"took": total})
     return 0
 
 
-def publish(found: dict[str, Any]) -> int:
+def publish_push(found: dict[str, Any]) -> int:
     """Move the received files to their places."""
-    manifest = push_staging.load(found["staging"])
-    held = files.Lock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
+    manifest = push_staging.load_manifest(found["staging"])
+    held = files.FileLock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
     if not held.acquire(60.0):
         print(f"push: another push to {manifest.place} is being published", file=sys.stderr)
         return BUSY
     cache = HashCache(default_path())
     answer: dict[str, Any] = {"damaged": [], "refused": [], "same": 0, "placed": 0}
     code = manifest.kind == "code"
-    there = code_versions.whole(manifest.place, manifest, cache) if code else None
+    there = code_versions.find_complete_version(manifest.place, manifest, cache) if code else None
     going = set() if there else {row[0] for row in manifest.files}
     if not code:
         going = set(sort_data(manifest, cache).going)
     digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
-    answer["damaged"] = [digest for digest, _ in push_staging.wanted(manifest, digests, cache)]
+    answer["damaged"] = [digest for digest, _ in push_staging.list_wanted(manifest, digests, cache)]
     if answer["damaged"]:
-        push_staging.say(answer)
+        push_staging.print_answer(answer)
         return 0
     if code:
-        why = code_versions.in_the_way(manifest)
-        version = there or code_versions.publish(manifest)
+        why = code_versions.find_obstacles(manifest)
+        version = there or code_versions.publish_version(manifest)
         answer.update(
             path=os.path.join(manifest.place, version), placed=len(going), same=len(manifest.files)
         )
@@ -196,7 +196,7 @@ def publish(found: dict[str, Any]) -> int:
         if why:
             answer["refused"] = [[manifest.name, why]]
         else:
-            code_versions.switch(manifest, version)
+            code_versions.switch_link(manifest, version)
             answer["link"] = os.path.join(manifest.place, manifest.name)
     else:
         done = publish_data(manifest, cache)
@@ -204,33 +204,33 @@ def publish(found: dict[str, Any]) -> int:
             path=manifest.place, placed=len(done.going), same=len(done.same), refused=done.refused
         )
     cache.close()
-    push_staging.clear(manifest.staging)
-    push_staging.say(answer)
+    push_staging.remove_folder(manifest.staging_folder)
+    push_staging.print_answer(answer)
     return 0
 
 
-def listed(found: dict[str, Any]) -> int:
+def print_versions(found: dict[str, Any]) -> int:
     """Print the versions of code in a place."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
-    rows = code_versions.listed(place, _jobs(found))
+    rows = code_versions.list_versions(place, _list_jobs(found))
     unfinished = code_versions.unfinished(place, time.time(), remove=False)
-    push_staging.say({"place": place, "versions": rows, "unfinished": unfinished})
+    push_staging.print_answer({"place": place, "versions": rows, "unfinished": unfinished})
     return 0
 
 
-def prune(found: dict[str, Any]) -> int:
+def prune_versions(found: dict[str, Any]) -> int:
     """Remove the versions without known users."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
-    jobs = _jobs(found)
-    rows = code_versions.listed(place, jobs, bool(found["shared"]))
+    jobs = _list_jobs(found)
+    rows = code_versions.list_versions(place, jobs, bool(found["shared"]))
     if not found["dry-run"]:
-        rows = code_versions.prune(place, rows, jobs)
+        rows = code_versions.remove_unused(place, rows, jobs)
     unfinished = code_versions.unfinished(place, time.time(), remove=not found["dry-run"])
-    push_staging.say({"place": place, "versions": rows, "unfinished": unfinished})
+    push_staging.print_answer({"place": place, "versions": rows, "unfinished": unfinished})
     return 0
 
 
-def _jobs(found: dict[str, Any]) -> list[str]:
+def _list_jobs(found: dict[str, Any]) -> list[str]:
     """Return the job directories given, and those that rgt has made here."""
     top = os.path.expanduser(queue_file.JOBS)
     try:
@@ -245,7 +245,7 @@ def _jobs(found: dict[str, Any]) -> list[str]:
 
 if TYPE_CHECKING:
 
-    class Sorted(NamedTuple):
+    class SortedFiles(NamedTuple):
         """The files of a push, by what will happen to them."""
 
         same: list[str]
@@ -257,21 +257,21 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Sorted = namedtuple("Sorted", "same going refused")
+    SortedFiles = namedtuple("SortedFiles", "same going refused")
 
 
-def sort_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
+def sort_data(manifest: PushManifest, cache: hashing.HashCache) -> SortedFiles:
     """Compare the files of a push with the existing files.
 
     Args:
         manifest: The push.
         cache: Known hashes of files on this box.
     """
-    found = Sorted([], [], [])
+    found = SortedFiles([], [], [])
     replaced = []
     for path, size, digest, mtime, _ in manifest.files:
         target = os.path.join(manifest.place, path)
-        why = _why_not(manifest.place, target)
+        why = _why_unwritable(manifest.place, target)
         if why:
             found.refused.append((path, why))
             continue
@@ -291,26 +291,26 @@ def sort_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
     refused = {path for path, _ in found.refused}
     found.going.extend(path for path, _ in replaced if path not in refused)
     for path, wanted in manifest.links:
-        why = _why_not(manifest.place, os.path.join(manifest.place, path), wanted)
+        why = _why_unwritable(manifest.place, os.path.join(manifest.place, path), wanted)
         if why:
             found.refused.append((path, why))
     return found
 
 
-def _in_use(manifest: Manifest, replaced: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _in_use(manifest: PushManifest, replaced: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the files to be replaced that a process uses, or may use."""
     if not replaced:
         return []
-    held = code_versions.opened([target for _, target in replaced])
+    held = code_versions.find_open_paths([target for _, target in replaced])
     found = []
     for path, target in replaced:
-        why = held.of(target) or ([] if manifest.replace else held.doubts)
+        why = held.users_of(target) or ([] if manifest.replace else held.doubts)
         if why:
             found.append((path, why[0]))
     return found
 
 
-def _why_not(place: str, target: str, link: str | None = None) -> str:
+def _why_unwritable(place: str, target: str, link: str | None = None) -> str:
     """Return why nothing can be written at a path; "" if a file may be."""
     folder = os.path.dirname(target)
     real, inside = os.path.realpath(folder), os.path.realpath(place)
@@ -333,7 +333,7 @@ def _why_not(place: str, target: str, link: str | None = None) -> str:
     return ""
 
 
-def publish_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
+def publish_data(manifest: PushManifest, cache: hashing.HashCache) -> SortedFiles:
     """Move the staged files to their places, after checking these again.
 
     Raises:
@@ -350,7 +350,10 @@ def publish_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
     for path, _, digest, mtime, executable in manifest.files:
         if path not in going:
             continue
-        target, waiting = os.path.join(manifest.place, path), push_staging.blob(manifest, digest)
+        target, waiting = (
+            os.path.join(manifest.place, path),
+            push_staging.blob_path(manifest, digest),
+        )
         os.makedirs(os.path.dirname(target), exist_ok=True)
         left[digest] -= 1
         source = waiting
@@ -360,7 +363,7 @@ def publish_data(manifest: Manifest, cache: hashing.HashCache) -> Sorted:
                 raise OSError(5, "what arrived differs from what was sent", path)
         os.chmod(source, (0o777 if executable else 0o666) & ~mask)
         os.utime(source, ns=(mtime, mtime))
-        files.sync(source)
+        files.sync_path(source)
         os.rename(source, target)
     refused = {path for path, _ in found.refused}
     for path, wanted in manifest.links:

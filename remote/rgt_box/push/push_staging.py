@@ -37,7 +37,7 @@ class BadManifest(Exception):
     """The request is invalid; the message says why."""
 
 
-class Manifest:
+class PushManifest:
     """A checked request to push files.
 
     Attributes:
@@ -69,25 +69,27 @@ class Manifest:
         for path, size, digest, mtime, executable in told.get("files") or []:
             if not DIGEST.fullmatch(digest) or int(size) < 0:
                 raise BadManifest(f"invalid size or hash: {path}")
-            self.files.append((_inside(path), int(size), digest, int(mtime), bool(executable)))
+            self.files.append(
+                (_check_inside(path), int(size), digest, int(mtime), bool(executable))
+            )
         for path, target in told.get("links") or []:
-            self.links.append((_inside(path), str(target)))
+            self.links.append((_check_inside(path), str(target)))
 
     @property
-    def version(self) -> str:
+    def version_name(self) -> str:
         """Name of the code's directory."""
         return f"{self.name}-{self.digest[:SHORT]}"
 
     @property
-    def staging(self) -> str:
+    def staging_folder(self) -> str:
         """Directory of the staged files."""
-        return os.path.join(self.place, FOLDER, f"in-{self.version}")
+        return os.path.join(self.place, FOLDER, f"in-{self.version_name}")
 
-    def sizes(self) -> dict[str, int]:
+    def sizes_by_digest(self) -> dict[str, int]:
         """Return SHA-256 → bytes, each content once."""
         return {digest: size for _, size, digest, _, _ in self.files}
 
-    def folders(self) -> set[str]:
+    def needed_folders(self) -> set[str]:
         """Return the directories that it needs below its place."""
         found = set()
         for path in [row[0] for row in self.files] + [row[0] for row in self.links]:
@@ -97,7 +99,7 @@ class Manifest:
         return found
 
 
-def _inside(path: Any) -> str:
+def _check_inside(path: Any) -> str:
     parts = str(path).split("/")
     if (
         path != str(path)
@@ -110,7 +112,7 @@ def _inside(path: Any) -> str:
     return str(path)
 
 
-def load(staging: str) -> Manifest:
+def load_manifest(staging: str) -> PushManifest:
     """Read the manifest written by a plan.
 
     Raises:
@@ -119,36 +121,36 @@ def load(staging: str) -> Manifest:
     told = files.read_json(os.path.join(staging, MANIFEST), MOST)
     if told is None:
         raise BadManifest(f"{os.path.join(staging, MANIFEST)} is missing: push again")
-    found = Manifest(told)
-    if found.staging != os.path.abspath(staging):
-        raise BadManifest(f"{staging} was meant for {found.staging}")
+    found = PushManifest(told)
+    if found.staging_folder != os.path.abspath(staging):
+        raise BadManifest(f"{staging} was meant for {found.staging_folder}")
     return found
 
 
-def prepare(manifest: Manifest) -> None:
+def create_staging(manifest: PushManifest) -> None:
     """Create the staging directory.
 
     Raises:
         OSError: It cannot be created, or belongs to another user.
     """
-    blobs = os.path.join(manifest.staging, BLOBS)
+    blobs = os.path.join(manifest.staging_folder, BLOBS)
     os.makedirs(manifest.place, exist_ok=True)
-    for folder in (os.path.join(manifest.place, FOLDER), manifest.staging, blobs):
+    for folder in (os.path.join(manifest.place, FOLDER), manifest.staging_folder, blobs):
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
             seen = os.lstat(folder)
             if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
                 raise OSError(errno.EPERM, "it is not this user's directory", folder) from None
-    files.write_json(os.path.join(manifest.staging, MANIFEST), manifest.told)
+    files.write_json(os.path.join(manifest.staging_folder, MANIFEST), manifest.told)
 
 
-def blob(manifest: Manifest, digest: str) -> str:
+def blob_path(manifest: PushManifest, digest: str) -> str:
     """Return the staging path of the content with this hash."""
-    return os.path.join(manifest.staging, BLOBS, digest)
+    return os.path.join(manifest.staging_folder, BLOBS, digest)
 
 
-def length(path: str) -> int:
+def file_size(path: str) -> int:
     """Return the size of a regular file in bytes, or -1."""
     try:
         seen = os.lstat(path)
@@ -167,30 +169,30 @@ def is_right(path: str, digest: str, cache: hashing.HashCache) -> bool:
             return False
         known = cache.get(seen)
         if known is None:
-            known, seen = hashing.steady(lambda: files.open_regular(path))
+            known, seen = hashing.hash_unchanging_file(lambda: files.open_regular(path))
             cache.put(seen, known)
-    except (OSError, hashing.Changed):
+    except (OSError, hashing.FileChangedError):
         return False
     return known == digest
 
 
-def wanted(
-    manifest: Manifest, digests: list[str], cache: hashing.HashCache
+def list_wanted(
+    manifest: PushManifest, digests: list[str], cache: hashing.HashCache
 ) -> list[tuple[str, int]]:
     """Return the contents still to be sent, and the bytes of each that are already here."""
-    sizes, found = manifest.sizes(), []
+    sizes, found = manifest.sizes_by_digest(), []
     for digest in digests:
-        path = blob(manifest, digest)
-        have = length(path)
+        path = blob_path(manifest, digest)
+        have = file_size(path)
         if have > sizes[digest] or (have == sizes[digest] and not is_right(path, digest, cache)):
-            files.unlink(path)
+            files.unlink_if_exists(path)
             have = -1
         if have != sizes[digest]:
             found.append((digest, max(0, have)))
     return found
 
 
-def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
+def measure_room(manifest: PushManifest, needed: int, inodes: int) -> dict[str, Any]:
     """Return the needed and the free space of the place; ``error`` if that is unknown.
 
     Args:
@@ -198,7 +200,7 @@ def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
         needed: Bytes still to be written.
         inodes: Files, links and directories still to be created.
     """
-    where, error = disk_budget.ask_room(manifest.place)
+    where, error = disk_budget.measure_free_space(manifest.place)
     found = {"needed_bytes": needed, "needed_inodes": inodes}
     if where is None:
         return dict(found, error=error or "does not answer")
@@ -207,7 +209,7 @@ def room(manifest: Manifest, needed: int, inodes: int) -> dict[str, Any]:
     )
 
 
-def take(staging: str, source: BinaryIO) -> int:
+def write_pieces(staging: str, source: BinaryIO) -> int:
     """Write the pieces received: a line with hash, offset and length, then the bytes.
 
     Return their total.
@@ -219,16 +221,16 @@ def take(staging: str, source: BinaryIO) -> int:
         BadManifest: A piece was not requested.
         OSError: It cannot be written.
     """
-    manifest = load(staging)
-    sizes = manifest.sizes()
+    manifest = load_manifest(staging)
+    sizes = manifest.sizes_by_digest()
     total = 0
     while True:
         words = source.readline(200).split()
         if not words:
             return total
         digest, offset, count = words[0].decode("ascii", "replace"), int(words[1]), int(words[2])
-        path = blob(manifest, digest) if DIGEST.fullmatch(digest) else ""
-        have = max(0, length(path))
+        path = blob_path(manifest, digest) if DIGEST.fullmatch(digest) else ""
+        have = max(0, file_size(path))
         if not 0 <= offset <= have <= offset + count <= sizes.get(digest, -1):
             raise BadManifest("%s from byte %d on was not requested" % (digest[:SHORT], offset))
         fd = os.open(
@@ -262,10 +264,10 @@ def copy_content(path: str, digest: str, target: str) -> bool:
         return False
     part = target + ".copy"
     try:
-        files.unlink(part)
+        files.unlink_if_exists(part)
         writer = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            found, _ = hashing.digest(reader, writer)
+            found, _ = hashing.hash_open_file(reader, writer)
         finally:
             os.close(writer)
         if found == digest:
@@ -273,10 +275,10 @@ def copy_content(path: str, digest: str, target: str) -> bool:
         return found == digest
     finally:
         os.close(reader)
-        files.unlink(part)
+        files.unlink_if_exists(part)
 
 
-def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None:
+def move_content(manifest: PushManifest, digest: str, target: str, again: bool) -> None:
     """Give a verified, staged content a name in a tree: as a hard link, or as a copy.
 
     Args:
@@ -290,25 +292,25 @@ def hand_over(manifest: Manifest, digest: str, target: str, again: bool) -> None
     """
     if not again:
         try:
-            os.link(blob(manifest, digest), target)
+            os.link(blob_path(manifest, digest), target)
             return
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EEXIST):
                 raise
-    if not copy_content(blob(manifest, digest), digest, target):
+    if not copy_content(blob_path(manifest, digest), digest, target):
         raise OSError(errno.EIO, "what arrived differs from what was sent", target)
 
 
-def clear(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """Remove a directory of our own with its content; links are removed, not followed."""
     import shutil  # here: most verbs of a push remove nothing
 
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def say(answer: dict[str, Any]) -> None:
+def print_answer(answer: dict[str, Any]) -> None:
     """Print a verb's answer on its own line."""
-    sys.stdout.buffer.write(b"\n" + jsonline.line(answer))
+    sys.stdout.buffer.write(b"\n" + jsonline.encode_line(answer))
     sys.stdout.buffer.flush()
 
 
@@ -349,7 +351,7 @@ class PushedFiles:
         if seen.st_mtime_ns == row[3]:
             return True
         try:
-            return bool(hashing.of_path(os.fsdecode(path)) == row[2])
+            return bool(hashing.hash_path(os.fsdecode(path)) == row[2])
         except OSError:
             return False
 

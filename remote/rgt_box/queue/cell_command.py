@@ -43,7 +43,7 @@ _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"))
 _IN_SINGLE_QUOTES = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\\.|'([^']*)'", re.S)
 
 
-def hooks(told: Any) -> dict[str, Any]:
+def valid_hooks(told: Any) -> dict[str, Any]:
     """Return an object's valid hooks: ``env`` and ``proxy``, one line each, and ``no_proxy``."""
     found: dict[str, Any] = {}
     if isinstance(told, dict):
@@ -59,12 +59,12 @@ def hooks(told: Any) -> dict[str, Any]:
     return found
 
 
-def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
+def wrap_with_hooks(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
     """Return the command with the hooks run first; unchanged if there are no hooks.
 
     Args:
         words: The command of a cell.
-        told: As `hooks` returns them.
+        told: As `valid_hooks` returns them.
         env: The environment that the cell will have.
     """
     lines = [told[key] for key in (ENV, PROXY) if key in told]
@@ -79,10 +79,10 @@ def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list
             script += _MODULES
         script += '{}\nrgt_hook=$?\n[ "$rgt_hook" = 0 ] || echo {} "(exit $rgt_hook)" >&2\n'.format(
             line,
-            quoted(f"rgt: the platform's hook failed: {line}"),
+            quote_for_shell(f"rgt: the platform's hook failed: {line}"),
         )
     if PROXY in told:
-        near = ",".join(near_hosts(words, told, env))
+        near = ",".join(no_proxy_hosts(words, told, env))
         script += (
             'if [ -n "$http_proxy$https_proxy$HTTP_PROXY$HTTPS_PROXY$all_proxy$ALL_PROXY" ]; then\n'
         )
@@ -96,7 +96,7 @@ def wrapped(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list
     ]
 
 
-def near_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
+def no_proxy_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
     """Return the hosts that must bypass the proxy."""
     found = [*NEAR, os.uname().nodename, env.get("MASTER_ADDR", "")]
     for at, word in enumerate(words):
@@ -108,7 +108,7 @@ def near_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> l
     return [name for name in dict.fromkeys(found) if name in NEAR or _DOMAIN.match(name)]
 
 
-def quoted(text: str) -> str:
+def quote_for_shell(text: str) -> str:
     """Quote a text as one shell word."""
     import shlex  # here, because most cells have no hook
 
@@ -144,7 +144,7 @@ def fill_words(words: list[str], values: dict[str, str]) -> list[str]:
             check_line(word, values)
             found.append(word)
         else:
-            found.append(fill(word, values))
+            found.append(fill_variables(word, values))
     return found
 
 
@@ -157,20 +157,20 @@ def _is_script(words: list[str], at: int) -> bool:
     )
 
 
-def fill(text: str, values: dict[str, str]) -> str:
+def fill_variables(text: str, values: dict[str, str]) -> str:
     """Return a text with its variables filled in.
 
     Raises:
         WrongVariable: The text names a variable that does not exist.
     """
 
-    def put(match: Match[str]) -> str:
+    def replace_variable(match: Match[str]) -> str:
         name = match.group(1) or match.group(2)
         if name not in values:
-            raise WrongVariable(_unknown(name, values))
+            raise WrongVariable(_unknown_variable_text(name, values))
         return values[name]
 
-    return _VARIABLE.sub(put, text)
+    return _VARIABLE.sub(replace_variable, text)
 
 
 def check_line(line: str, values: dict[str, str]) -> None:
@@ -183,7 +183,7 @@ def check_line(line: str, values: dict[str, str]) -> None:
     for match in _VARIABLE.finditer(line):
         name = match.group(1) or match.group(2)
         if name not in values and name != SMOKE and not re.search(rf"\b{name}=", line):
-            raise WrongVariable(_unknown(name, values))
+            raise WrongVariable(_unknown_variable_text(name, values))
     for match in _IN_SINGLE_QUOTES.finditer(line):
         inside = match.group(1) or ""
         # Text with spaces is a command line for something else, such as trap or another shell.
@@ -193,7 +193,7 @@ def check_line(line: str, values: dict[str, str]) -> None:
             )
 
 
-def _unknown(name: str, values: dict[str, str]) -> str:
+def _unknown_variable_text(name: str, values: dict[str, str]) -> str:
     if name == SMOKE:
         return f"${name} is set only for the smoke command"
     return "rgt sets no ${} for a command; it sets {}".format(

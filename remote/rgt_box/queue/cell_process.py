@@ -40,7 +40,7 @@ def signal_name(number: int) -> str:
         return "signal %d" % number
 
 
-def says_killed(tail: bytes) -> bool:
+def ends_with_killed(tail: bytes) -> bool:
     """Return whether one of the last lines of a log is the shell's ``Killed`` message."""
     rows = [row.rstrip() for row in tail.splitlines() if row.strip()]
     return any(_KILLED.match(row) for row in rows[-LAST_LINES:])
@@ -61,7 +61,7 @@ def python_hint(path: str) -> str:
     return f"there is no python on this box, but a {which('python3', path)}: write python3"
 
 
-def python_missed(status: int, tail: bytes, path: str) -> str:
+def describe_missing_python(status: int, tail: bytes, path: str) -> str:
     """Return `python_hint` if the command failed because ``python`` was not found; otherwise ""."""
     hint = python_hint(path) if status == MISSING and _NO_PYTHON.search(tail) else ""
     if hint:
@@ -69,7 +69,7 @@ def python_missed(status: int, tail: bytes, path: str) -> str:
     return ""
 
 
-def judge(
+def classify_exit(
     status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"", path: str = ""
 ) -> dict[str, Any]:
     """Return the fields of a cell whose process has ended.
@@ -92,7 +92,7 @@ def judge(
     }
     if status == 0:
         return dict(found, state="done")
-    how = _how(status, name, oom, tail) + python_missed(status, tail, path)
+    how = _describe_exit(status, name, oom, tail) + describe_missing_python(status, tail, path)
     if stopped_by:
         return dict(
             found,
@@ -108,7 +108,7 @@ def judge(
     return dict(found, state="failed", reason=how)
 
 
-def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
+def _describe_exit(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
     """Describe how the process ended.
 
     Only the kernel's own counter makes it an out-of-memory kill.
@@ -122,7 +122,7 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
     if oom:
         return f"{how}: a process inside was killed by the kernel: {oom}"
     inside = status - 128 if 128 < status < 193 else 0
-    if not inside and says_killed(tail):
+    if not inside and ends_with_killed(tail):
         how += ', and its log ends with a bare "Killed"'
         inside = int(signal.SIGKILL)
     if inside:
@@ -130,7 +130,7 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
     return how + HINTS.get(status, "")
 
 
-def shown_exit(status: int) -> int:
+def format_exit_status(status: int) -> int:
     """Return the number for ``FINISHED … exit=N``: 128 + N for a signal N, as in a shell."""
     if status >= 0:
         return status
@@ -158,8 +158,8 @@ def next_signal(timeout: float) -> int | None:
     return None
 
 
-class Process:
-    """A cell's process, forked but blocked until `release`.
+class CellProcess:
+    """A cell's process, forked but blocked until `start_command`.
 
     Its pid is recorded before it runs. If the runner dies first, the pipe closes and the cell exits
     without having run.
@@ -186,12 +186,12 @@ class Process:
         sys.stdout.flush()
         self.pid = os.fork()
         if not self.pid:
-            _become(words, cwd, env, out, nice, gate, self._gate)
+            _exec_cell(words, cwd, env, out, nice, gate, self._gate)
         os.close(out)
         os.close(gate)
         self.ticks = procstat.start_ticks(self.pid)
 
-    def release(self) -> None:
+    def start_command(self) -> None:
         """Let the cell's command start."""
         os.write(self._gate, b"g")
         os.close(self._gate)
@@ -209,13 +209,13 @@ class Process:
         stopped: int | None = None
         deadline = float("inf")
         while True:
-            status = self._poll()
+            status = self._poll_exit()
             if status is not None:
                 break
             got = next_signal(min(1.0, max(0.01, deadline - time.monotonic())))
             if got is not None and stopped is None:
                 stopped = got
-                deadline = time.monotonic() + grace()
+                deadline = time.monotonic() + stop_grace_seconds()
                 send_signal(self.pid, signal.SIGTERM if got == signal.SIGHUP else got)
             elif got is not None or time.monotonic() >= deadline:
                 send_signal(-self.pid, signal.SIGKILL)
@@ -223,7 +223,7 @@ class Process:
             sweep_session(self.pid)
         return status, stopped
 
-    def _poll(self) -> int | None:
+    def _poll_exit(self) -> int | None:
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return None
@@ -232,7 +232,7 @@ class Process:
         return os.WEXITSTATUS(status)
 
 
-def _become(
+def _exec_cell(
     words: list[str], cwd: str, env: dict[str, str], out: int, nice: int, gate: int, other: int
 ) -> None:
     """Turn the forked child into the cell. Never returns."""
@@ -262,7 +262,7 @@ def _become(
         os._exit(status)
 
 
-def grace() -> float:
+def stop_grace_seconds() -> float:
     """Return the seconds between asking a cell to stop and killing it."""
     try:
         return float(os.environ.get("RGT_STOP_GRACE", ""))
@@ -281,7 +281,7 @@ def send_signal(pid: int, number: int) -> bool:
 
 def sweep_session(leader: int) -> None:
     """End the rest of a cell's process group: SIGTERM, then SIGKILL after at most 5 seconds."""
-    deadline = time.monotonic() + min(5.0, grace())
+    deadline = time.monotonic() + min(5.0, stop_grace_seconds())
     send_signal(-leader, signal.SIGTERM)
     while send_signal(-leader, 0):
         if time.monotonic() >= deadline:
@@ -301,7 +301,7 @@ def wait_for_orphan(pid: int, ticks: Any) -> int | None:
         got = next_signal(0.2)
         if got is not None:
             send_signal(pid, signal.SIGTERM)
-            deadline = time.monotonic() + grace()
+            deadline = time.monotonic() + stop_grace_seconds()
             while procstat.is_alive(pid, ticks) and time.monotonic() < deadline:
                 time.sleep(0.05)
             sweep_session(pid)
@@ -317,18 +317,18 @@ NO_LIMIT = 1 << 60
 """cgroup v1 expresses "no limit" as the largest multiple of the page size."""
 
 
-class Memory:
+class MemoryCgroup:
     """The memory cgroup of this process, which all its cells share.
 
     Args:
         place: Location of the controller; None if it was not found.
     """
 
-    def __init__(self, place: cgroup.Place | None) -> None:
+    def __init__(self, place: cgroup.CgroupFolders | None) -> None:
         self._levels = place.levels if place else []
         self._names = CGROUP_FILES[place.version] if place else {}
 
-    def kills(self) -> int | None:
+    def count_oom_kills(self) -> int | None:
         """Return how many processes of this cgroup the kernel has killed; None if unknown.
 
         cgroup v1 counts only the kills at this level, v2 also those below it. In both cases the
@@ -341,7 +341,7 @@ class Memory:
                 return count
         return None
 
-    def limit(self) -> int | None:
+    def limit_bytes(self) -> int | None:
         """Return the tightest limit in bytes; None if no limit is set."""
         limits = [NO_LIMIT]
         for level in self._levels:
@@ -357,17 +357,17 @@ class OomWatch:
     """Compares the kernel's OOM-kill counter before and after one cell."""
 
     def __init__(self) -> None:
-        self._memory = Memory(cgroup.locate("memory"))
-        self._before = self._memory.kills()
+        self._memory = MemoryCgroup(cgroup.locate_own_controller("memory"))
+        self._before = self._memory.count_oom_kills()
 
-    def verdict(self) -> str | None:
+    def oom_kill_reason(self) -> str | None:
         """Return why the kernel killed a process, "" if it did not, None if this is unknown."""
-        now = self._memory.kills()
+        now = self._memory.count_oom_kills()
         if now is None or self._before is None:
             return None
         if now <= self._before:
             return ""
-        limit = self._memory.limit()
+        limit = self._memory.limit_bytes()
         where = (
             "limit %.1f GiB" % (limit / 2**30)
             if limit

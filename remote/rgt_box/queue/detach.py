@@ -16,7 +16,7 @@ import time
 from rgt_box import files, jsonline, options, ownership, place
 from rgt_box.background import which
 from rgt_box.queue import queue_check, queue_file, queue_state
-from rgt_box.queue.cell_process import grace
+from rgt_box.queue.cell_process import stop_grace_seconds
 from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ def start_in_tmux(job: Job, words: list[str]) -> str | None:
 
     fifo = os.path.join(place.state_dir(), "env-%d" % os.getpid())
     try:
-        ownership.take(place.state_dir())
+        ownership.ensure_private_folder(place.state_dir())
         os.mkfifo(fifo, 0o600)
     except OSError as error:
         print(f"{error.filename}: {error.strerror}: not in tmux", file=sys.stderr)
@@ -67,7 +67,7 @@ def start_in_tmux(job: Job, words: list[str]) -> str | None:
                 return None
         return None
     finally:
-        files.unlink(fifo)
+        files.unlink_if_exists(fifo)
 
 
 def _send_environment(fifo: str) -> bool:
@@ -136,18 +136,18 @@ def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -
     return SLURM_HEAD % {
         "name": session_name(job.folder),
         # Slurm expands %x and %j, so a percent sign of the path itself is doubled.
-        "output": _quoted(
+        "output": _quote_spaces(
             job.path("runner.out").replace("%", "%%") + ("" if indexes is None else ".%a")
         ),
         "array": ""
         if indexes is None
-        else "#SBATCH --array=%s%%%d\n" % (ranges(indexes), job.settings["parallel"]),
+        else "#SBATCH --array=%s%%%d\n" % (sbatch_ranges(indexes), job.settings["parallel"]),
         "own": "".join(f"#SBATCH {option}\n" for option in options),
-        "words": " ".join(queue_file.quoted(word) for word in words),
+        "words": " ".join(queue_file.quote_for_shell(word) for word in words),
     }
 
 
-def ranges(indexes: list[int]) -> str:
+def sbatch_ranges(indexes: list[int]) -> str:
     """Return numbers in sbatch's notation: ``0-3,7``."""
     out: list[list[int]] = []
     for index in sorted(set(indexes)):
@@ -158,7 +158,7 @@ def ranges(indexes: list[int]) -> str:
     return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in out)
 
 
-def _quoted(text: str) -> str:
+def _quote_spaces(text: str) -> str:
     if " " in text:
         return f'"{text}"'
     return text
@@ -173,10 +173,10 @@ def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None
     text = slurm_script(job, words, indexes)
     path = job.path(SCRIPT)
     try:
-        files.replace(path, text.encode("utf-8", "surrogateescape"), sync=True, mode=0o755)
+        files.replace_file(path, text.encode("utf-8", "surrogateescape"), sync=True, mode=0o755)
     except OSError as error:
         raise SlurmRefused(f"{path}: {error.strerror}") from error
-    status, out, err = ask_slurm(["sbatch", "--parsable", path], job.folder)
+    status, out, err = run_slurm_program(["sbatch", "--parsable", path], job.folder)
     number = out.strip().split(";")[0]
     if status or not number.isdigit():
         raise SlurmRefused("sbatch: %s" % (err.strip() or out.strip() or "exit %d" % status))
@@ -193,7 +193,7 @@ def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
     number = (files.read_json(job.path(RECORD)) or {}).get("id")
     if not isinstance(number, str) or not number.isdigit():
         return None
-    status, out, err = ask_slurm(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
+    status, out, err = run_slurm_program(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
     if status and "invalid job id" not in err.lower():
         raise SlurmRefused("squeue: %s" % (err.strip() or "exit %d" % status))
     state = ", ".join(sorted(set(out.split())))
@@ -202,7 +202,7 @@ def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
     return None
 
 
-def ask_slurm(words: list[str], folder: str) -> tuple[int, str, str]:
+def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
     """Run one of Slurm's programs in a directory; return its exit status, stdout and stderr.
 
     Raises:
@@ -273,7 +273,7 @@ def kubernetes_manifest(
         WrongManifest: A claim has another form, Kubernetes would refuse it, or no claim contains
             the job directory.
     """
-    mounts = [_mount(claim) for claim in claims]
+    mounts = [_parse_claim(claim) for claim in claims]
     places = [place for _, place in mounts]
     twice = sorted({place for place in places if places.count(place) > 1})
     if twice:
@@ -308,7 +308,7 @@ def kubernetes_manifest(
         "restartPolicy": "Never",
         # A stopped cell gets the grace period to save, and the runner needs a moment to record the
         # end.
-        "terminationGracePeriodSeconds": int(grace()) + 30,
+        "terminationGracePeriodSeconds": int(stop_grace_seconds()) + 30,
         "containers": [container],
         "volumes": held,
     }
@@ -319,10 +319,10 @@ def kubernetes_manifest(
         "metadata": {"name": job_name(job.folder)},
         "spec": spec,
     }
-    return "# kubectl apply -f FILE\n" + "\n".join(yaml(body)) + "\n"
+    return "# kubectl apply -f FILE\n" + "\n".join(yaml_lines(body)) + "\n"
 
 
-def _mount(claim: str) -> tuple[str, str]:
+def _parse_claim(claim: str) -> tuple[str, str]:
     """Return name and mount path of ``NAME:/MOUNT``.
 
     Raises:
@@ -380,7 +380,7 @@ def job_name(folder: str) -> str:
     return f"rgt-{(text or 'job')[:room].rstrip('-')}-{digest}"
 
 
-def yaml(value: Any, indent: str = "") -> list[str]:
+def yaml_lines(value: Any, indent: str = "") -> list[str]:
     """Return the YAML lines of a value.
 
     Strings are quoted as in JSON, which every YAML parser accepts.
@@ -390,11 +390,11 @@ def yaml(value: Any, indent: str = "") -> list[str]:
         for key, item in value.items():
             nested = isinstance(item, (dict, list)) and bool(item)
             rows += [indent + key + ":" + ("" if nested else " " + json.dumps(item))]
-            rows += yaml(item, indent + "  ") if nested else []
+            rows += yaml_lines(item, indent + "  ") if nested else []
         return rows
     for item in value:
         if isinstance(item, dict) and item:
-            first, *rest = yaml(item, indent + "  ")
+            first, *rest = yaml_lines(item, indent + "  ")
             rows += [indent + "- " + first.lstrip(" ")] + rest
         else:
             rows.append(indent + "- " + json.dumps(item))
@@ -436,49 +436,54 @@ def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
     if not found["job"]:
-        return _refuse("--job DIR is missing")
+        return _print_usage_error("--job DIR is missing")
     job = queue_file.Job(found["job"])
-    words = place.command("queue", "run", "--job", job.folder) + found["rest"]
+    words = place.agent_command("queue", "run", "--job", job.folder) + found["rest"]
     if job.settings["parallel"] > 1:
         if found["rest"]:
-            return _refuse(
+            return _print_usage_error(
                 'with "parallel", every cell has its own task: arguments after -- are not used'
             )
-        words = place.command("queue", "cell", "--job", job.folder)
+        words = place.agent_command("queue", "cell", "--job", job.folder)
     try:
         if found["print"]:
-            return _print(job, found, words)
-        return _start(job, words)
+            return _print_manifest(job, found, words)
+        return _start_runner(job, words)
     except (SlurmRefused, WrongManifest) as error:
-        return _refuse(str(error))
+        return _print_usage_error(str(error))
 
 
-def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
+def _print_manifest(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
     if found["print"] == "slurm":
-        text = slurm_script(job, words, _indexes(job))
+        text = slurm_script(job, words, _pending_indexes(job))
     elif found["print"] == "k8s":
         if not found["image"]:
-            return _refuse("--print k8s needs --image IMAGE")
-        inside = [found["python"] or "python3", "-I", "-S", found["agent"] or place.command()[-1]]
-        inside += words[len(place.command()) :]
-        cells = freeze(job) if job.settings["parallel"] > 1 else []
+            return _print_usage_error("--print k8s needs --image IMAGE")
+        inside = [
+            found["python"] or "python3",
+            "-I",
+            "-S",
+            found["agent"] or place.agent_command()[-1],
+        ]
+        inside += words[len(place.agent_command()) :]
+        cells = fixed_cell_order(job) if job.settings["parallel"] > 1 else []
         text = kubernetes_manifest(
             job, inside, found["image"], found["claim"], found["gpus"] or 0, len(cells)
         )
     else:
-        return _refuse(f"--print takes slurm or k8s, not {found['print']}")
+        return _print_usage_error(f"--print takes slurm or k8s, not {found['print']}")
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     return 0
 
 
-def _start(job: queue_file.Job, words: list[str]) -> int:
-    who = queue_state.who_holds(job)
+def _start_runner(job: queue_file.Job, words: list[str]) -> int:
+    who = queue_state.find_lock_owner(job)
     if who == "seal":
-        return _refuse(
+        return _print_usage_error(
             f"{job.folder} is sealed for a billing action; the seal expires automatically"
         )
     if who:
-        return _tell("running", None, _runner_pid(job))
+        return _print_status("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems
     if problems:
         print("\n".join(problems), file=sys.stderr)
@@ -486,57 +491,59 @@ def _start(job: queue_file.Job, words: list[str]) -> int:
     how = job.settings["detach"]
     if how == "slurm":
         queued = waiting_in_slurm(job)
-        return _tell(
-            "slurm", queued[0] if queued else submit_to_slurm(job, words, _indexes(job)), None
+        return _print_status(
+            "slurm",
+            queued[0] if queued else submit_to_slurm(job, words, _pending_indexes(job)),
+            None,
         )
     before = files.signature(job.path("state.json"))
     session = start_in_tmux(job, words) if how != "setsid" and which("tmux") else None
     if session is None and how == "tmux":
-        return _refuse(
+        return _print_usage_error(
             '"detach" in job.json asks for tmux, which is not installed here or refuses to start'
         )
     if session is None:
-        from rgt_box.recorder.control import detach  # here: only this path forks
+        from rgt_box.recorder.control import start_detached  # here: only this path forks
 
-        detach(words, job.path("runner.out"))
-    return _await(job, "tmux" if session else "setsid", session, before)
+        start_detached(words, job.path("runner.out"))
+    return _wait_for_start(job, "tmux" if session else "setsid", session, before)
 
 
-def _indexes(job: queue_file.Job) -> list[int] | None:
+def _pending_indexes(job: queue_file.Job) -> list[int] | None:
     """Return the indexes of the cells that are not done; None if one runner runs them all."""
     if job.settings["parallel"] == 1:
         return None
-    lines, _ = job.lines()
-    pending = {line.name for line in queue_check.to_run(job, lines)}
-    found = [index for index, name in enumerate(freeze(job)) if name in pending]
+    lines, _ = job.read_lines()
+    pending = {line.name for line in queue_check.lines_to_run(job, lines)}
+    found = [index for index, name in enumerate(fixed_cell_order(job)) if name in pending]
     if not found:
         raise SlurmRefused("every cell of this queue is done already")
     return found
 
 
-def freeze(job: queue_file.Job) -> list[str]:
+def fixed_cell_order(job: queue_file.Job) -> list[str]:
     """Return the cells in the order of their fixed task indexes."""
     try:
-        return queue_state.freeze(job)
+        return queue_state.freeze_cell_indexes(job)
     except (OSError, ValueError) as error:
         raise SlurmRefused(f"the table of tasks and cells could not be written: {error}") from error
 
 
-def _refuse(text: str) -> int:
+def _print_usage_error(text: str) -> int:
     print(f"detach: {text}", file=sys.stderr)
     return 2
 
 
-def _await(job: queue_file.Job, how: str, session: str | None, before: Any) -> int:
+def _wait_for_start(job: queue_file.Job, how: str, session: str | None, before: Any) -> int:
     """Wait until the runner has its lock, or has written a state and exited; report its status."""
     deadline = time.monotonic() + STARTED_WITHIN
     while time.monotonic() < deadline:
         if files.is_locked(job.path("runner.lock")):
             pid = _runner_pid(job)
             if pid:
-                return _tell(how, session, pid)
+                return _print_status(how, session, pid)
         elif files.signature(job.path("state.json")) != before:
-            return _tell("ended", session, queue_state.load_state(job).get("runner_pid"))
+            return _print_status("ended", session, queue_state.load_state(job).get("runner_pid"))
         time.sleep(0.02)
     out = job.path("runner.out")
     hint = f"; see {out}" if os.path.exists(out) else ""
@@ -551,6 +558,6 @@ def _runner_pid(job: queue_file.Job) -> int | None:
     return None
 
 
-def _tell(how: str, session: str | None, pid: int | None) -> int:
-    jsonline.say({"how": how, "session": session, "pid": pid})
+def _print_status(how: str, session: str | None, pid: int | None) -> int:
+    jsonline.print_frame({"how": how, "session": session, "pid": pid})
     return 0

@@ -11,15 +11,15 @@ import os
 from rgt_wire.shared_text import size_text
 
 from rgt_box import background
-from rgt_box.checkpoint_search import CheckpointSearch, weight_of
-from rgt_box.queue.queue_file import Job, Line
+from rgt_box.checkpoint_search import CheckpointSearch, count_bytes_and_inodes
+from rgt_box.queue.queue_file import Job, QueueLine
 from rgt_box.sampling import disks
 
 TIMEOUT = 5.0
 """Seconds that a network mount gets to answer."""
 
 
-class Room:
+class FreeSpace:
     """Free space at a path, which need not exist yet.
 
     Attributes:
@@ -34,30 +34,30 @@ class Room:
 
     def __init__(self, path: str, device: int, stat: os.statvfs_result) -> None:
         self.path, self.device = path, device
-        self.mount = disks.mount_of(os.path.realpath(path), disks.mount_table())[0]
+        self.mount = disks.find_mount(os.path.realpath(path), disks.mount_table())[0]
         self.free_bytes = stat.f_bavail * (stat.f_frsize or stat.f_bsize)
         self.free_inodes = stat.f_favail if stat.f_files > 0 else None
 
 
-def ask_room(path: str) -> tuple[Room | None, str | None]:
+def measure_free_space(path: str) -> tuple[FreeSpace | None, str | None]:
     """Return the free space at `path`, which need not exist yet, or why it is unknown."""
     table = disks.mount_table()
     # A link may lead to a network mount, so its target decides.
-    if disks.mount_of(disks.resolve(os.path.abspath(path), table), table)[1] in disks.LOCAL:
+    if disks.find_mount(disks.resolve_links(os.path.abspath(path), table), table)[1] in disks.LOCAL:
         try:
-            return _ask(path), None
+            return _stat_file_system(path), None
         except OSError as error:
-            return None, background.describe(error)
-    work = background.Background(lambda: _ask(path), 0.0, TIMEOUT)
+            return None, background.error_text(error)
+    work = background.Background(lambda: _stat_file_system(path), 0.0, TIMEOUT)
     found, problem = work.poll(TIMEOUT)
     return found, problem or (None if found else "no answer for %d s" % TIMEOUT)
 
 
-def _ask(path: str) -> Room:
+def _stat_file_system(path: str) -> FreeSpace:
     existing = os.path.abspath(path)
     while not os.path.exists(existing) and existing != "/":
         existing = os.path.dirname(existing)
-    return Room(existing, os.stat(existing).st_dev, os.statvfs(existing))
+    return FreeSpace(existing, os.stat(existing).st_dev, os.statvfs(existing))
 
 
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
@@ -68,7 +68,7 @@ def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     found = [
         one
         for out in outs
-        for one in CheckpointSearch(out, waits=False).poll()
+        for one in CheckpointSearch(out, waits=False).poll_checkpoints()
         if not one.unfinished
     ]
     newest = max(found, key=lambda one: one.at, default=None)
@@ -81,7 +81,7 @@ NEITHER = "%s: the budget in %s is not checked: no checkpoint found and no %s; s
 """Note shown when the size of a checkpoint is unknown."""
 
 
-class Size:
+class CheckpointSize:
     """What one checkpoint uses of one resource.
 
     Attributes:
@@ -104,23 +104,23 @@ class Size:
                 f'the newest checkpoint, {found[0]}; "ckpt_{unit}" in job.json overrides it'
             )
 
-    def show(self, number: int) -> str:
+    def format_amount(self, number: int) -> str:
         """Return an amount as text with its unit."""
         if self.unit == "bytes":
             return size_text(number)
         return "%d inodes" % number
 
 
-class Demand:
+class DiskDemand:
     """What the cells will need on one file system."""
 
-    def __init__(self, where: Room) -> None:
+    def __init__(self, where: FreeSpace) -> None:
         self.where = where
         self.keys: list[str] = []
         self.amounts = {"bytes": 0, "inodes": 0}
         self.words: dict[str, list[str]] = {"bytes": [], "inodes": []}
 
-    def free(self, unit: str) -> int | None:
+    def free_amount(self, unit: str) -> int | None:
         """Return the free amount; None if there is no limit."""
         if unit == "bytes":
             return self.where.free_bytes
@@ -128,7 +128,7 @@ class Demand:
 
 
 def check_budget(
-    job: Job, lines: list[Line], reclaimable: tuple[int, int] = (0, 0)
+    job: Job, lines: list[QueueLine], reclaimable: tuple[int, int] = (0, 0)
 ) -> tuple[list[str], list[str]]:
     """Compare what the given cells will write with the free space.
 
@@ -141,38 +141,42 @@ def check_budget(
     Returns:
         Problems, and notes on what could not be checked.
     """
-    outs = [path for path in (job.out(line.name) for line in job.lines()[0]) if path]
+    outs = [path for path in (job.run_folder(line.name) for line in job.read_lines()[0]) if path]
     known = [job.settings["ckpt_bytes"], job.settings["ckpt_inodes"]]
     found = newest_checkpoint(outs) if None in known or job.settings["prune"] else None
-    sizes = [Size(job, unit, found) for unit in ("bytes", "inodes")]
+    sizes = [CheckpointSize(job, unit, found) for unit in ("bytes", "inodes")]
     unknown = [size.unit for size in sizes if size.each is None]
     keys = " and ".join(f'"ckpt_{unit}"' for unit in unknown)
-    notes = [NEITHER % (job.source.where("out"), " and ".join(unknown), keys)] if unknown else []
+    notes = (
+        [NEITHER % (job.source.line_of_key("out"), " and ".join(unknown), keys)] if unknown else []
+    )
     problems: list[str] = []
-    demands: dict[int, Demand] = {}
+    demands: dict[int, DiskDemand] = {}
     for key in ("out", "durable"):
-        first = job.out(lines[0].name) if key == "out" else job.durable(lines[0].name)
+        first = job.run_folder(lines[0].name) if key == "out" else job.durable_folder(lines[0].name)
         if not first:
             continue
-        where, error = ask_room(os.path.dirname(first))
+        where, error = measure_free_space(os.path.dirname(first))
         if where is None:
             problems.append(
-                f'{job.source.where(key)}: the disk of "{key}" ({os.path.dirname(first)}) does not answer: '
+                f'{job.source.line_of_key(key)}: the disk of "{key}" ({os.path.dirname(first)}) does not answer: '
                 f"{error}; mount it again"
             )
             continue
-        demand = demands.setdefault(where.device, Demand(where))
+        demand = demands.setdefault(where.device, DiskDemand(where))
         demand.keys.append(key)
         for size in sizes:
-            _add(demand, size, job, lines, key)
+            _add_demand(demand, size, job, lines, key)
             if key == "out":
-                _give_back(demand, size, reclaimable)
+                _subtract_reclaimable(demand, size, reclaimable)
     for demand in demands.values():
-        problems += [text for size in sizes for text in _short(demand, size, job)]
+        problems += [text for size in sizes for text in _shortage_problems(demand, size, job)]
     return problems, notes
 
 
-def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> None:
+def _add_demand(
+    demand: DiskDemand, size: CheckpointSize, job: Job, lines: list[QueueLine], key: str
+) -> None:
     amount = 0
     if size.each and key == "out" and job.settings["prune"] and len(lines) > 1:
         rest = min(
@@ -181,55 +185,62 @@ def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> N
         amount = size.each + rest * (len(lines) - 1)
         demand.words[size.unit].append(
             "%s for one cell + %d × %s of finished ones"
-            % (size.show(size.each), len(lines) - 1, size.show(rest))
+            % (size.format_amount(size.each), len(lines) - 1, size.format_amount(rest))
         )
     elif size.each:
         amount = size.each * len(lines)
         demand.words[size.unit].append(
             "%d %s × %s"
-            % (len(lines), "cell" if len(lines) == 1 else "cells", size.show(size.each))
+            % (len(lines), "cell" if len(lines) == 1 else "cells", size.format_amount(size.each))
         )
     if key == "out":
-        held = _held(size, job, lines)
+        held = _existing_amount(size, job, lines)
         amount -= held
         if held:
-            demand.words[size.unit].append(f"minus {size.show(held)} already there")
+            demand.words[size.unit].append(f"minus {size.format_amount(held)} already there")
         amount += size.scratch
         if size.scratch:
-            demand.words[size.unit].append(f"{size.show(size.scratch)} scratch")
+            demand.words[size.unit].append(f"{size.format_amount(size.scratch)} scratch")
     demand.amounts[size.unit] += amount
 
 
-def _give_back(demand: Demand, size: Size, reclaimable: tuple[int, int]) -> None:
+def _subtract_reclaimable(
+    demand: DiskDemand, size: CheckpointSize, reclaimable: tuple[int, int]
+) -> None:
     amount = reclaimable[0 if size.unit == "bytes" else 1]
     if amount:
         demand.amounts[size.unit] -= amount
-        demand.words[size.unit].append(f"minus {size.show(amount)} that finished cells free")
+        demand.words[size.unit].append(
+            f"minus {size.format_amount(amount)} that finished cells free"
+        )
 
 
-def _held(size: Size, job: Job, lines: list[Line]) -> int:
+def _existing_amount(size: CheckpointSize, job: Job, lines: list[QueueLine]) -> int:
     """Return what the run directories already contain, at most one checkpoint's size for each."""
     if not size.each:
         return 0
     which = 0 if size.unit == "bytes" else 1
-    return sum(min(size.each, weight_of(job.out(line.name) or "")[which]) for line in lines)
+    return sum(
+        min(size.each, count_bytes_and_inodes(job.run_folder(line.name) or "")[which])
+        for line in lines
+    )
 
 
-def _short(demand: Demand, size: Size, job: Job) -> list[str]:
-    free, needed = demand.free(size.unit), demand.amounts[size.unit]
+def _shortage_problems(demand: DiskDemand, size: CheckpointSize, job: Job) -> list[str]:
+    free, needed = demand.free_amount(size.unit), demand.amounts[size.unit]
     if free is None or needed <= free:
         return []
     stated = job.settings[f"ckpt_{size.unit}"] is not None
     return [
         "{}: does not fit: the disk of {} ({}) has {} free, {} needed ({}; checkpoint size from {}); "
         "free {} there, or remove cells from the queue".format(
-            job.source.where(f"ckpt_{size.unit}" if stated else demand.keys[0]),
+            job.source.line_of_key(f"ckpt_{size.unit}" if stated else demand.keys[0]),
             " and ".join(f'"{key}"' for key in demand.keys),
             demand.where.mount,
-            size.show(free),
-            size.show(needed),
+            size.format_amount(free),
+            size.format_amount(needed),
             " + ".join(demand.words[size.unit]).replace(" + less", " less"),
             size.source,
-            size.show(needed - free),
+            size.format_amount(needed - free),
         )
     ]

@@ -77,27 +77,27 @@ def copy_verified(
         pairs = [
             pair
             for path in kept
-            for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
+            for pair in _pair_files(os.path.join(out, path), os.path.join(temporary, path))
         ]
         if not pairs:
             kept = []  # directories alone are no result
         for path in written:
             copy = os.path.join(temporary, WORK, os.path.relpath(path, work))
             os.makedirs(os.path.dirname(copy), exist_ok=True)
-            pairs.append((Source(path), copy))
+            pairs.append((SourceFile(path), copy))
         if written:
             kept = [*kept, work]
         if kept and log and os.path.isfile(log) and os.path.getsize(log):
-            pairs.append((Source(log), os.path.join(temporary, LOG)))
-        _foresee(pairs, temporary)
-        copies = [(copy, *_copy(source, copy)) for source, copy in pairs]
+            pairs.append((SourceFile(log), os.path.join(temporary, LOG)))
+        _check_room(pairs, temporary)
+        copies = [(copy, *_copy_and_hash(source, copy)) for source, copy in pairs]
         _write_manifest(temporary, target, copies)
         for folder, _, _ in os.walk(temporary):
             hashing.sync_folder(folder)
         for copy, digest, _ in copies:
-            if _digest(copy) != digest:
+            if _hash_file(copy) != digest:
                 raise CopyFailed(f"{copy} reads back different from what was written")
-        _publish(temporary, target)
+        _replace_target(temporary, target)
         return kept
     except OSError as error:
         raise CopyFailed(f"{error.filename or target}: {error.strerror or error}") from error
@@ -105,7 +105,7 @@ def copy_verified(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-class Source:
+class SourceFile:
     """A file as it was found; a file that replaces it later is refused.
 
     Args:
@@ -116,7 +116,7 @@ class Source:
         self.path = path
         self.stat = os.stat(path)
 
-    def open(self) -> int:
+    def open_unchanged(self) -> int:
         """Open the file for reading.
 
         Raises:
@@ -129,7 +129,7 @@ class Source:
         raise OSError(errno.ESTALE, "another file took its place while it was copied", self.path)
 
 
-def _files(source: str, copy: str) -> list[tuple[Source, str]]:
+def _pair_files(source: str, copy: str) -> list[tuple[SourceFile, str]]:
     """Return (source, copy) for every file, and create the directories.
 
     Links are followed, because a copy must not contain dangling ones. A link to one of its own
@@ -143,8 +143,8 @@ def _files(source: str, copy: str) -> list[tuple[Source, str]]:
         if not os.path.isfile(source):
             raise CopyFailed(f"{source} is not a regular file")
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        return [(Source(source), copy)]
-    pairs: list[tuple[Source, str]] = []
+        return [(SourceFile(source), copy)]
+    pairs: list[tuple[SourceFile, str]] = []
     seen: dict[tuple[int, int], int] = {}
     waiting: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(source, copy, frozenset())]
     while waiting:
@@ -160,7 +160,7 @@ def _files(source: str, copy: str) -> list[tuple[Source, str]]:
             )
         os.makedirs(to, exist_ok=True)
         for name in sorted(os.listdir(folder)):
-            file = Source(os.path.join(folder, name))
+            file = SourceFile(os.path.join(folder, name))
             if stat.S_ISREG(file.stat.st_mode):
                 pairs.append((file, os.path.join(to, name)))
             elif stat.S_ISDIR(file.stat.st_mode) and not name.startswith(".tmp-"):
@@ -168,27 +168,27 @@ def _files(source: str, copy: str) -> list[tuple[Source, str]]:
     return pairs
 
 
-def _foresee(pairs: list[tuple[Source, str]], temporary: str) -> None:
+def _check_room(pairs: list[tuple[SourceFile, str]], temporary: str) -> None:
     """Refuse a copy that cannot fit, before writing: a link may lead to anything, even /proc/kcore.
 
     Raises:
         CopyFailed: With the needed and the free space.
     """
     needed = sum(source.stat.st_size for source, _ in pairs)
-    where, _ = disk_budget.ask_room(temporary)
+    where, _ = disk_budget.measure_free_space(temporary)
     if where is not None and needed > where.free_bytes:
         words = (temporary, size_text(needed), size_text(where.free_bytes))
         raise CopyFailed("{}: No space left on device: {} needed, {} free".format(*words))
 
 
-def _copy(source: Source, copy: str) -> tuple[str, int]:
+def _copy_and_hash(source: SourceFile, copy: str) -> tuple[str, int]:
     """Copy one file; return its SHA-256 and size."""
-    reader = source.open()
+    reader = source.open_unchanged()
     try:
         writer = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            found = hashing.digest(reader, writer)
-            hashing.flush(writer)
+            found = hashing.hash_open_file(reader, writer)
+            hashing.flush_and_evict(writer)
         except OSError as error:
             raise OSError(error.errno, error.strerror, copy) from error
         finally:
@@ -198,11 +198,11 @@ def _copy(source: Source, copy: str) -> tuple[str, int]:
     return found
 
 
-def _digest(path: str) -> str:
-    return hashing.of_path(path)
+def _hash_file(path: str) -> str:
+    return hashing.hash_path(path)
 
 
-class Listing:
+class ExpectedFiles:
     """The files that a copy should contain.
 
     Attributes:
@@ -216,7 +216,7 @@ class Listing:
         self.problem: str | None = None
         self.found = False
 
-    def add(self, path: bytes, size: Any, digest: Any, where: str) -> None:
+    def add_file(self, path: bytes, size: Any, digest: Any, where: str) -> None:
         """Add one file."""
         if isinstance(size, int) and isinstance(digest, str) and len(digest) == 64:
             self.entries[path] = (size, digest)
@@ -224,17 +224,17 @@ class Listing:
             self.problem = f"{where} is damaged"
 
 
-def read_manifest(copy: str) -> Listing:
+def read_manifest(copy: str) -> ExpectedFiles:
     """Return the files that a copy should contain, from its own manifest."""
-    listing = Listing()
+    listing = ExpectedFiles()
     listing.found = True
     ended = False
-    for raw in (files.read(os.path.join(copy, MANIFEST), 256 << 20) or b"").splitlines():
+    for raw in (files.read_file(os.path.join(copy, MANIFEST), 256 << 20) or b"").splitlines():
         row = jsonline.loads_dict(raw) or {}
         path = file_tree.raw_name(row)
         ended = row.get("end") is True
         if path is not None and "sha256" in row:
-            listing.add(path, row.get("size"), row.get("sha256"), MANIFEST)
+            listing.add_file(path, row.get("size"), row.get("sha256"), MANIFEST)
     if not ended:
         listing.problem = f"{MANIFEST} is cut off"
     return listing
@@ -242,23 +242,25 @@ def read_manifest(copy: str) -> Listing:
 
 def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, int]]) -> None:
     """Write the manifest of the copied files, in the format of the ``manifest`` verb."""
-    rows = [file_tree.named(os.fsencode(target), "root")]
+    rows = [file_tree.name_fields(os.fsencode(target), "root")]
     total = 0
     for copy, digest, size in sorted(copies):
         path = os.fsencode(os.path.relpath(copy, temporary))
         rows.append(
-            dict(file_tree.named(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime)
+            dict(
+                file_tree.name_fields(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime
+            )
         )
         total += size
     rows.append({"end": True, "files": len(copies), "bytes": total, "links": 0, "problems": 0})
     path_of = os.path.join(temporary, MANIFEST)
     with open(path_of, "wb") as file:
-        file.write(b"".join(jsonline.line(row) for row in rows))
+        file.write(b"".join(jsonline.encode_line(row) for row in rows))
         file.flush()
-        hashing.flush(file.fileno())
+        hashing.flush_and_evict(file.fileno())
 
 
-def _publish(temporary: str, target: str) -> None:
+def _replace_target(temporary: str, target: str) -> None:
     old = "%s.old-%d" % (target, os.getpid())
     replaced = os.path.lexists(target)
     if replaced:
@@ -320,18 +322,20 @@ def removable_checkpoints(job: Job, cells: list[dict[str, Any]]) -> list[Removab
     found: list[Removable] = []
     for cell in sorted(done, key=lambda cell: float(cell.get("ended") or 0.0)):
         out, copy = cell.get("out"), cell.get("durable_path")
-        if isinstance(out, str) and isinstance(copy, str) and not _overlap(out, copy):
-            found += _of_cell(str(cell.get("name")), out, copy)
+        if isinstance(out, str) and isinstance(copy, str) and not _paths_overlap(out, copy):
+            found += _removable_of_cell(str(cell.get("name")), out, copy)
     return found
 
 
-def _overlap(one: str, other: str) -> bool:
+def _paths_overlap(one: str, other: str) -> bool:
     one, other = os.path.realpath(one), os.path.realpath(other)
     return files.is_below(one, other) or files.is_below(other, one)
 
 
-def _of_cell(name: str, out: str, copy: str) -> list[Removable]:
-    saved = [one for one in CheckpointSearch(out, waits=False).poll() if not one.unfinished]
+def _removable_of_cell(name: str, out: str, copy: str) -> list[Removable]:
+    saved = [
+        one for one in CheckpointSearch(out, waits=False).poll_checkpoints() if not one.unfinished
+    ]
     kept = [one for one in saved if one.best] or saved[-1:]
     stays = {path for one in kept for path in one.files}
     listing = read_manifest(copy)
@@ -341,14 +345,14 @@ def _of_cell(name: str, out: str, copy: str) -> list[Removable]:
     for one in saved:
         if one in kept or stays.intersection(one.files):
             continue
-        rows = [_row(path, out, copy, listing.entries) for path in one.files]
+        rows = [_file_with_copy(path, out, copy, listing.entries) for path in one.files]
         complete = [row for row in rows if row is not None]
         if len(complete) == len(rows):
             found.append(Removable(name, one.path, tuple(complete)))
     return found
 
 
-def _row(
+def _file_with_copy(
     path: str, out: str, copy: str, listed: dict[bytes, tuple[int, str]]
 ) -> tuple[str, str, int, str] | None:
     """Return a file with its copy; None if the copy's manifest does not list it with this size."""
@@ -369,9 +373,9 @@ def remove_checkpoint(one: Removable) -> str | None:
         try:
             if os.path.samefile(path, copy):
                 return f"{path} is the same file as its copy"
-            if hashing.of_path(copy) != sha256:
+            if hashing.hash_path(copy) != sha256:
                 return f"{copy} differs from the file copied there"
-            if hashing.of_path(path) != sha256:
+            if hashing.hash_path(path) != sha256:
                 return f"{path} differs from its copy"
         except OSError as error:
             return f"{error.filename or copy}: {error.strerror or error}"

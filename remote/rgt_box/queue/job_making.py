@@ -9,7 +9,7 @@ import shutil
 import time
 
 from rgt_box import files, jsonline, masking, place
-from rgt_box.background import describe, which
+from rgt_box.background import error_text, which
 from rgt_box.queue import cell_command, detach, queue_file, queue_state
 from rgt_box.queue.cell_command import CELL, OUT
 from rgt_box.queue.queue_file import Job
@@ -35,29 +35,29 @@ LAUNCH_LOCK = "launch.lock"
 """Locked while a job is launched: its smoke command runs before a runner exists."""
 
 
-class NotMade(Exception):
+class JobNotMade(Exception):
     """The job was not created; the message says why, and what to do."""
 
 
-def folder_of(name: str) -> str:
+def job_folder(name: str) -> str:
     """Return the directory of a job made by rgt.
 
     Raises:
         NotMade: The name is invalid.
     """
     if not NAME.fullmatch(name):
-        raise NotMade(f"{name!r} is not a valid job name; use letters, digits, '.', '_' and '-'")
+        raise JobNotMade(f"{name!r} is not a valid job name; use letters, digits, '.', '_' and '-'")
     return os.path.join(os.path.expanduser(queue_file.JOBS), name)
 
 
-def make(asked: dict[str, Any]) -> dict[str, Any]:
+def make_job(asked: dict[str, Any]) -> dict[str, Any]:
     """Create a job directory. A job that exists but never started gets the new settings.
 
     Args:
         asked: ``name``; ``digest``, which identifies the same job, and ``same_command``, the same
             without the code; ``again``: create one more although one exists; ``words``, a command
             without a shell, or ``line``, one for a shell. Optional: ``workdir``, ``env``,
-            ``platform_env``, ``platform_hooks`` (see `cell_command.hooks`), ``paths`` (directories
+            ``platform_env``, ``platform_hooks`` (see `cell_command.valid_hooks`), ``paths`` (directories
             for the front of PATH), ``data``, ``durable``, ``retries``, ``detach``, ``smoke`` (a
             shell line), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
 
@@ -69,36 +69,36 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     Raises:
         NotMade: Nothing was created.
     """
-    folder = _free_folder(asked) if asked.get("again") else folder_of(str(asked.get("name")))
-    there = existing(folder, asked)
-    if there is not None and (not there["same"] or is_taken(queue_file.Job(folder))):
+    folder = _free_folder(asked) if asked.get("again") else job_folder(str(asked.get("name")))
+    there = describe_existing(folder, asked)
+    if there is not None and (not there["same"] or is_started_or_launching(queue_file.Job(folder))):
         return there
     name = os.path.basename(folder)
     refuse_secrets(asked)
     before = None if there is None else there["workdir"]
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or before or "~")))
     if not os.path.isdir(workdir):
-        raise NotMade(f"{workdir} is not a directory on the box; create it, or name another one")
+        raise JobNotMade(f"{workdir} is not a directory on the box; create it, or name another one")
     queue_file.remember_platform(
         place.state_dir(),
-        queue_file.environment(_object(asked, "platform_env")),
-        cell_command.hooks(asked.get("platform_hooks")),
+        queue_file.environment(_dict_value(asked, "platform_env")),
+        cell_command.valid_hooks(asked.get("platform_hooks")),
     )
     notes: list[str] = []
-    out = os.path.join(base_of(asked, notes), "runs", name)
-    words, env = _filled(asked, name, out)
+    out = os.path.join(choose_runs_base(asked, notes), "runs", name)
+    words, env = _fill_command(asked, name, out)
     settings: dict[str, Any] = {
         "command": words,
         "workdir": workdir,
         "out": os.path.join(os.path.dirname(out), "{name}"),
-        "durable": _durable(asked, workdir, notes),
+        "durable": _durable_pattern(asked, workdir, notes),
         "keep": asked.get("keep") or ["."],
         "ignore": [
             path
             for path in asked.get("ignore") or []
             if isinstance(path, str) and path.startswith("/")
         ],
-        "env": dict(path_of(asked), **{OUT: out}, **env),
+        "env": dict(environment_with_path(asked), **{OUT: out}, **env),
         "retries": asked.get("retries") or 0,
         "detach": asked.get("detach") or "auto",
         "smoke": asked.get("smoke"),
@@ -108,10 +108,10 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
         "same_command": asked.get("same_command"),
     }
     content = {
-        "job.json": jsonline.line(
+        "job.json": jsonline.encode_line(
             {key: value for key, value in settings.items() if value is not None}
         ),
-        f"{name}.cmd": (_shown(asked) + "\n").encode("utf-8", "surrogateescape"),
+        f"{name}.cmd": (_command_text(asked) + "\n").encode("utf-8", "surrogateescape"),
         "queue.txt": (
             "%s/%s/%s.cmd %s %d\n" % (queue_file.JOBS, name, name, TASK, EPOCHS)
         ).encode(),
@@ -119,15 +119,15 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         os.makedirs(out, exist_ok=True)
         if there is None:
-            publish(folder, content)
+            publish_folder(folder, content)
         else:
             for file in content.keys() - {"queue.txt"}:
-                files.replace(os.path.join(folder, file), content[file], sync=True)
+                files.replace_file(os.path.join(folder, file), content[file], sync=True)
     except FileExistsError:
-        return existing(folder, asked) or {"folder": folder, "made": False, "same": False}
+        return describe_existing(folder, asked) or {"folder": folder, "made": False, "same": False}
     except OSError as error:
-        raise NotMade(
-            f"{error.filename or folder}: {describe(error)}; nothing was created"
+        raise JobNotMade(
+            f"{error.filename or folder}: {error_text(error)}; nothing was created"
         ) from error
     return {
         "folder": folder, "made": there is None, "same": True, "same_command": True, "out": out, "workdir": workdir,
@@ -135,14 +135,14 @@ def make(asked: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check(asked: dict[str, Any]) -> None:
-    """Refuse what `make` would refuse about the command or environment, before code is pushed.
+def check_request(asked: dict[str, Any]) -> None:
+    """Refuse what `make_job` would refuse about the command or environment, before code is pushed.
 
     Raises:
-        NotMade: `make` would refuse it.
+        NotMade: `make_job` would refuse it.
     """
     name = str(asked.get("name"))
-    _filled(asked, name, os.path.join(folder_of(name), "out"))
+    _fill_command(asked, name, os.path.join(job_folder(name), "out"))
     refuse_secrets(asked)
 
 
@@ -152,50 +152,52 @@ def refuse_secrets(asked: dict[str, Any]) -> None:
     Raises:
         NotMade: A variable, the command or the smoke command looks like a secret.
     """
-    for name, value in queue_file.environment(_object(asked, "env")).items():
+    for name, value in queue_file.environment(_dict_value(asked, "env")).items():
         why = masking.why_secret(name, value)
         if why:
-            raise NotMade(
+            raise JobNotMade(
                 f"{name} looks like a secret, by its {why}: it would be stored in job.json and "
                 f"copied with every pull; give it with --secret {name}"
             )
-    for text in (_shown(asked), str(asked.get("smoke") or "")):
+    for text in (_command_text(asked), str(asked.get("smoke") or "")):
         if masking.has_shape(text):
-            raise NotMade(
+            raise JobNotMade(
                 "the command seems to contain a secret: everyone on the box can see it in the "
                 "process list; give it with --secret NAME, and read that variable in the program"
             )
 
 
-def _filled(asked: dict[str, Any], name: str, out: str) -> tuple[list[str], dict[str, str]]:
+def _fill_command(asked: dict[str, Any], name: str, out: str) -> tuple[list[str], dict[str, str]]:
     """Return the command and environment with rgt's variables filled in.
 
     Raises:
         NotMade: A variable cannot be filled in, or there is no command.
     """
-    env = queue_file.environment(_object(asked, "env"))
+    env = queue_file.environment(_dict_value(asked, "env"))
     values = {OUT: out, cell_command.CELL: name}
     values.update({key: value for key, value in env.items() if key.startswith("RGT_")})
     try:
-        words = [queue_file.escaped(word) for word in command(asked, values)]
-        return words, {key: cell_command.fill(value, values) for key, value in env.items()}
+        words = [queue_file.escape_template(word) for word in command_with_values(asked, values)]
+        return words, {
+            key: cell_command.fill_variables(value, values) for key, value in env.items()
+        }
     except cell_command.WrongVariable as error:
-        raise NotMade(str(error)) from None
+        raise JobNotMade(str(error)) from None
 
 
 def _free_folder(asked: dict[str, Any]) -> str:
     """Return the directory for one more job of this name: NAME, NAME-2, etc."""
     name, number = str(asked.get("name")), 1
     while True:
-        folder = folder_of(name if number == 1 else "%s-%d" % (name, number))
-        there = existing(folder, asked)
-        if there is None or (there["same"] and not is_taken(queue_file.Job(folder))):
+        folder = job_folder(name if number == 1 else "%s-%d" % (name, number))
+        there = describe_existing(folder, asked)
+        if there is None or (there["same"] and not is_started_or_launching(queue_file.Job(folder))):
             return folder
         number += 1
 
 
-def existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what `make` returns for a job that already exists; None if it does not."""
+def describe_existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what `make_job` returns for a job that already exists; None if it does not."""
     if not os.path.lexists(os.path.join(folder, "job.json")):
         return None
     settings = files.read_json(os.path.join(folder, "job.json")) or {}
@@ -204,16 +206,16 @@ def existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
     alike = settings.get("same_command", "") == asked.get("same_command")
     return {
         "folder": folder, "made": False, "same": same, "same_command": same or alike,
-        "out": job.out(os.path.basename(folder)), "workdir": job.workdir,
-        "durable": job.durable(os.path.basename(folder)), "notes": [],
+        "out": job.run_folder(os.path.basename(folder)), "workdir": job.workdir,
+        "durable": job.durable_folder(os.path.basename(folder)), "notes": [],
     }  # fmt: skip
 
 
-def command(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
+def command_with_values(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
     """Return the words of the user's command with the values of rgt's variables filled in.
 
     Args:
-        asked: As `make` takes it.
+        asked: As `make_job` takes it.
         values: The rgt variables that may be used → their values.
 
     Raises:
@@ -225,35 +227,35 @@ def command(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
         if isinstance(script, str):
             cell_command.check_line(script, values)
     if isinstance(line, str) and line.strip():
-        found = shell(line)
+        found = shell_words(line)
     elif isinstance(words, list) and words and all(isinstance(word, str) for word in words):
         found = cell_command.fill_words([str(word) for word in words], values)
     else:
-        raise NotMade("there is no command to run")
+        raise JobNotMade("there is no command to run")
     if any("\0" in word for word in found):
-        raise NotMade("a command cannot contain a NUL byte")
+        raise JobNotMade("a command cannot contain a NUL byte")
     return found
 
 
-def shell(line: str) -> list[str]:
+def shell_words(line: str) -> list[str]:
     """Return the words that run a line in bash, or in sh if there is no bash."""
     return [which("bash") or "/bin/sh", "-c", line]
 
 
-def _shown(asked: dict[str, Any]) -> str:
+def _command_text(asked: dict[str, Any]) -> str:
     if isinstance(asked.get("line"), str):
         return str(asked["line"])
-    return " ".join(queue_file.quoted(str(word)) for word in asked["words"])
+    return " ".join(queue_file.quote_for_shell(str(word)) for word in asked["words"])
 
 
-def _object(asked: dict[str, Any], key: str) -> dict[str, Any]:
+def _dict_value(asked: dict[str, Any], key: str) -> dict[str, Any]:
     value = asked.get(key)
     if isinstance(value, dict):
         return value
     return {}
 
 
-def base_of(asked: dict[str, Any], notes: list[str]) -> str:
+def choose_runs_base(asked: dict[str, Any], notes: list[str]) -> str:
     """Return the base directory for runs: the platform's data disk, or the home directory."""
     data = asked.get("data")
     if isinstance(data, str) and data:
@@ -265,7 +267,7 @@ def base_of(asked: dict[str, Any], notes: list[str]) -> str:
     return os.path.expanduser("~")
 
 
-def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | None:
+def _durable_pattern(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | None:
     durable = asked.get("durable")
     if not isinstance(durable, str) or not durable:
         return None
@@ -273,8 +275,8 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
         work_folders,
     )  # slow import: only with a durable directory
 
-    named = any(OUT in text for text in (_shown(asked), *_object(asked, "env").values()))
-    if not named and work_folders.folder_of(workdir) is None:
+    named = any(OUT in text for text in (_command_text(asked), *_dict_value(asked, "env").values()))
+    if not named and work_folders.find_job_folder(workdir) is None:
         notes.append(
             f"no durable copy is made: the command does not name ${OUT}, and {workdir}, its "
             "working directory, is shared: push the code (--push) or name a directory (--in), so "
@@ -284,7 +286,7 @@ def _durable(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | Non
     return os.path.join(os.path.expanduser(durable), "runs", "{name}")
 
 
-def path_of(asked: dict[str, Any]) -> dict[str, str]:
+def environment_with_path(asked: dict[str, Any]) -> dict[str, str]:
     """Return PATH with the platform's interpreters in front, as an environment."""
     paths = asked.get("paths")
     if isinstance(paths, list):
@@ -296,7 +298,7 @@ def path_of(asked: dict[str, Any]) -> dict[str, str]:
     return {}
 
 
-def publish(folder: str, content: dict[str, bytes]) -> None:
+def publish_folder(folder: str, content: dict[str, bytes]) -> None:
     """Create `folder` with these files in one step.
 
     Raises:
@@ -310,7 +312,7 @@ def publish(folder: str, content: dict[str, bytes]) -> None:
     try:
         os.mkdir(temporary)
         for file, data in content.items():
-            files.replace(os.path.join(temporary, file), data, sync=True)
+            files.replace_file(os.path.join(temporary, file), data, sync=True)
         try:
             os.rename(temporary, folder)  # fails if the target is a directory that is not empty
         except OSError as error:
@@ -330,7 +332,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         asked: ``name``, ``digest``; ``words``, a command without a shell, or ``line``, one for a
-            shell, both with the fields of ``job.json``. Optional: those of `make`, and ``prune``.
+            shell, both with the fields of ``job.json``. Optional: those of `make_job`, and ``prune``.
 
     Returns:
         ``folder``, ``made`` (False: it existed with the same content), ``out``, ``workdir``,
@@ -339,30 +341,30 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     Raises:
         NotMade: Nothing was changed.
     """
-    folder = folder_of(str(asked.get("name")))
+    folder = job_folder(str(asked.get("name")))
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
     if not os.path.isdir(workdir):
-        raise NotMade(f"{workdir} is not a directory on the box; create it, or name another one")
+        raise JobNotMade(f"{workdir} is not a directory on the box; create it, or name another one")
     try:
-        words = _template(asked)
+        words = _command_template(asked)
     except cell_command.WrongVariable as error:
-        raise NotMade(str(error)) from None
+        raise JobNotMade(str(error)) from None
     refuse_secrets(asked)
     there = files.read_json(os.path.join(folder, "job.json"))
     if there is not None and there.get("digest") == asked.get("digest"):
-        return _answer(folder, made=False, notes=[])
-    if there is not None and is_taken(queue_file.Job(folder)):
-        raise NotMade(
+        return _job_answer(folder, made=False, notes=[])
+    if there is not None and is_started_or_launching(queue_file.Job(folder)):
+        raise JobNotMade(
             f"{folder} has started with another command or other code: its cells would not be "
             "comparable. Choose another name"
         )
-    notes = _notes(words)
+    notes = _output_notes(words)
     queue_file.remember_platform(
         place.state_dir(),
         queue_file.environment(asked.get("platform_env") or {}),
-        cell_command.hooks(asked.get("platform_hooks")),
+        cell_command.valid_hooks(asked.get("platform_hooks")),
     )
-    runs = os.path.join(base_of(asked, notes), "runs", os.path.basename(folder))
+    runs = os.path.join(choose_runs_base(asked, notes), "runs", os.path.basename(folder))
     durable = asked.get("durable")
     settings: dict[str, Any] = {
         "command": words,
@@ -374,46 +376,48 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
         if isinstance(durable, str) and durable
         else None,
         "keep": asked.get("keep") or ["."],
-        "env": dict(path_of(asked), **queue_file.environment(asked.get("env") or {})),
+        "env": dict(environment_with_path(asked), **queue_file.environment(asked.get("env") or {})),
         "retries": asked.get("retries") or 0,
         "detach": asked.get("detach") or "auto",
         "smoke": asked.get("smoke"),
         "prune": asked.get("prune"),
         "digest": asked.get("digest"),
     }
-    job_json = jsonline.line({key: value for key, value in settings.items() if value is not None})
+    job_json = jsonline.encode_line(
+        {key: value for key, value in settings.items() if value is not None}
+    )
     try:
         if there is None:
-            publish(folder, {"job.json": job_json, "queue.txt": QUEUE_HEAD})
+            publish_folder(folder, {"job.json": job_json, "queue.txt": QUEUE_HEAD})
         else:
-            files.replace(os.path.join(folder, "job.json"), job_json, sync=True)
+            files.replace_file(os.path.join(folder, "job.json"), job_json, sync=True)
     except OSError as error:
-        raise NotMade(
+        raise JobNotMade(
             f"{error.filename or folder}: {error.strerror}; nothing was created"
         ) from error
-    return _answer(folder, made=True, notes=notes)
+    return _job_answer(folder, made=True, notes=notes)
 
 
-def _template(asked: dict[str, Any]) -> list[str]:
-    found = command(asked, SWEEP_VALUES)
+def _command_template(asked: dict[str, Any]) -> list[str]:
+    found = command_with_values(asked, SWEEP_VALUES)
     unknown = sorted({field for word in found for field in queue_file.unknown_fields(word)})
     if unknown:
         known = " ".join(f"{{{name}}}" for name in queue_file.FIELDS)
-        raise NotMade(
+        raise JobNotMade(
             (
                 f"the command has the unknown field {{{unknown[0]}}}; the fields are "
                 f"{known}; write {{{{{unknown[0]}}}}} for literal braces"
             )
         )
     if not any(f"{{{field}}}" in word for field in DISTINCT_FIELDS for word in found):
-        raise NotMade(
+        raise JobNotMade(
             "the command names neither {cfg} nor {name}: every cell would run the same. Write "
             "{cfg} in place of the config's path, as in: python train.py --config {cfg}"
         )
     return found
 
 
-def _notes(words: list[str]) -> list[str]:
+def _output_notes(words: list[str]) -> list[str]:
     if any("{out}" in word or "{name}" in word or OUT in word for word in words):
         return []
     return [
@@ -422,7 +426,7 @@ def _notes(words: list[str]) -> list[str]:
     ]
 
 
-def _answer(folder: str, made: bool, notes: list[str]) -> dict[str, Any]:
+def _job_answer(folder: str, made: bool, notes: list[str]) -> dict[str, Any]:
     job = queue_file.Job(folder)
     return {
         "folder": folder, "made": made, "out": job.settings["out"], "workdir": job.workdir,
@@ -433,7 +437,7 @@ def _answer(folder: str, made: bool, notes: list[str]) -> dict[str, Any]:
 # Find the jobs on this box that match a request, and those that run its command with other code.
 
 
-class Found:
+class MatchingJobs:
     """The existing jobs that match a request.
 
     Attributes:
@@ -448,36 +452,36 @@ class Found:
         self.same, self.begun, self.others = same, begun, others
 
 
-def find_job(asked: dict[str, Any]) -> Found:
+def find_job(asked: dict[str, Any]) -> MatchingJobs:
     """Search the jobs that rgt has created on this box.
 
     Args:
-        asked: As for `make`: ``digest`` covers everything, ``same_command`` everything but the
+        asked: As for `make_job`: ``digest`` covers everything, ``same_command`` everything but the
             code.
     """
     same: list[tuple[bool, float, str]] = []
     others = []
-    for folder, settings in _made():
+    for folder, settings in _list_made_jobs():
         job = Job(folder)
         if asked.get("digest") and settings.get("digest") == asked["digest"]:
-            same.append((is_at_work(job), _made_at(folder), folder))
+            same.append((is_at_work(job), _creation_time(folder), folder))
             continue
         alike = asked.get("same_command") and settings.get("same_command") == asked["same_command"]
         if alike and is_at_work(job):
-            seconds = max(0, int(time.time() - _started(job)))
+            seconds = max(0, int(time.time() - _first_start_time(job)))
             others.append({"name": os.path.basename(folder), "seconds": seconds})
     if not same:
-        return Found(None, False, others)
+        return MatchingJobs(None, False, others)
     newest = max(same)[-1]
-    return Found(newest, is_taken(Job(newest)), others)
+    return MatchingJobs(newest, is_started_or_launching(Job(newest)), others)
 
 
 def job_folders() -> list[str]:
     """Return the directories of all jobs in the default location."""
-    return [folder for folder, _ in _made()]
+    return [folder for folder, _ in _list_made_jobs()]
 
 
-def _made() -> list[tuple[str, dict[str, Any]]]:
+def _list_made_jobs() -> list[tuple[str, dict[str, Any]]]:
     top = os.path.expanduser(queue_file.JOBS)
     try:
         names = sorted(os.listdir(top))
@@ -491,34 +495,38 @@ def _made() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def _made_at(folder: str) -> float:
+def _creation_time(folder: str) -> float:
     try:
         return os.stat(os.path.join(folder, "job.json")).st_mtime
     except OSError:
         return 0.0
 
 
-def _started(job: Job) -> float:
+def _first_start_time(job: Job) -> float:
     times = [cell.get("started") for cell in queue_state.load_state(job)["cells"]]
-    return min([at for at in times if isinstance(at, (int, float))], default=_made_at(job.folder))
+    return min(
+        [at for at in times if isinstance(at, (int, float))], default=_creation_time(job.folder)
+    )
 
 
-def is_taken(job: Job) -> bool:
+def is_started_or_launching(job: Job) -> bool:
     """Return whether a job was started before, or is being launched by another process."""
     return files.is_locked(job.path(LAUNCH_LOCK)) or has_begun(job)
 
 
 def has_begun(job: Job) -> bool:
     """Return whether a job was started before, with any result."""
-    return _runs(job) or any(cell.get("attempts") for cell in queue_state.load_state(job)["cells"])
+    return _is_running(job) or any(
+        cell.get("attempts") for cell in queue_state.load_state(job)["cells"]
+    )
 
 
 def is_at_work(job: Job) -> bool:
     """Return whether a job runs, waits in Slurm's queue, or is being launched."""
-    return files.is_locked(job.path(LAUNCH_LOCK)) or _runs(job)
+    return files.is_locked(job.path(LAUNCH_LOCK)) or _is_running(job)
 
 
-def _runs(job: Job) -> bool:
+def _is_running(job: Job) -> bool:
     if queue_state.is_runner_alive(job):
         return True
     if any(queue_state.is_lane_alive(job, name) for name in queue_state.lane_names(job)):

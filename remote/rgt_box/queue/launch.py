@@ -1,4 +1,4 @@
-"""The ``launch`` verb: make a job, run its smoke command, check it, start it and watch it."""
+"""The ``launch_job`` verb: make a job, run its smoke command, check it, start it and watch it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import zlib
 
 from rgt_box import files, jsonline, options, ownership, place, procstat, secret_store
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.metrics import formats
 from rgt_box.metrics.jsonl import RunMetrics
 from rgt_box.queue import (
@@ -73,7 +73,7 @@ ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = (
     "trouble",
     "not-started",
 )
-"""Results of `Beginning.watch`. Trouble: it runs, but its log ends in a traceback. Not started: no
+"""Results of `JobBeginning.watch_start`. Trouble: it runs, but its log ends in a traceback. Not started: no
 cell has run yet, and no runner is active.
 """
 BEGUN_WELL = (ALIVE, QUEUED, DONE)
@@ -87,53 +87,53 @@ def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
     if [bool(found["job"]), found["make"], found["find"]].count(True) != 1:
-        return _refuse("give one of --job DIR, --make and --find")
+        return _print_usage_error("give one of --job DIR, --make and --find")
     seconds = SECONDS if found["seconds"] is None else found["seconds"]
     try:
         if found["job"]:
-            return launch(queue_file.Job(found["job"]), found, seconds)
+            return launch_job(queue_file.Job(found["job"]), found, seconds)
         asked = jsonline.loads_dict(sys.stdin.buffer.read(MOST_INPUT))
         if asked is None:
-            return _refuse("standard input is not a JSON object")
+            return _print_usage_error("standard input is not a JSON object")
         if found["find"]:
-            job_making.check(asked)
+            job_making.check_request(asked)
             known = job_making.find_job(asked)
-            _tell(
+            _print_masked_row(
                 {"phase": "job", "folder": known.same, "begun": known.begun, "others": known.others}
             )
             return OK
-        made, held = _make(asked)
-        _tell(dict(made, phase="job"))
+        made, held = _make_job(asked)
+        _print_masked_row(dict(made, phase="job"))
         if made.get("others"):
             return FAILED
         if not made["same"]:
             return USAGE
-        return launch(queue_file.Job(made["folder"]), found, seconds, once=True, held=held)
-    except job_making.NotMade as error:
-        return _refuse(str(error))
+        return launch_job(queue_file.Job(made["folder"]), found, seconds, once=True, held=held)
+    except job_making.JobNotMade as error:
+        return _print_usage_error(str(error))
     except OSError as error:
-        return _refuse(f"{error.filename or found['job'] or 'job'}: {describe(error)}")
+        return _print_usage_error(f"{error.filename or found['job'] or 'job'}: {error_text(error)}")
 
 
-def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
+def _make_job(asked: dict[str, Any]) -> tuple[dict[str, Any], files.FileLock | None]:
     """Make a job unless it exists or its command runs.
 
-    Return `job_making.make`'s result and the launch lock.
+    Return `job_making.make_job`'s result and the launch lock.
 
     Raises:
         job_making.NotMade: Nothing was made.
     """
-    ownership.take(place.state_dir())
-    making = files.Lock(os.path.join(place.state_dir(), MAKING_LOCK))
+    ownership.ensure_private_folder(place.state_dir())
+    making = files.FileLock(os.path.join(place.state_dir(), MAKING_LOCK))
     if not making.acquire(MAKING_WAITS_S):
-        raise job_making.NotMade(
+        raise job_making.JobNotMade(
             f"another rgt is making a job on this box, for more than {MAKING_WAITS_S:g} s"
         )
     try:
         known = job_making.find_job(asked)
         if not asked.get("again"):
             if known.same is not None and known.begun:
-                return job_making.existing(known.same, asked) or {}, None
+                return job_making.describe_existing(known.same, asked) or {}, None
             if known.others:
                 return {
                     "folder": known.same,
@@ -141,12 +141,12 @@ def _make(asked: dict[str, Any]) -> tuple[dict[str, Any], files.Lock | None]:
                     "same": False,
                     "others": known.others,
                 }, None
-        made = job_making.make(asked)
+        made = job_making.make_job(asked)
         if not made["same"]:
             return made, None
         _put_secrets(made["folder"], asked)
         # Before the other lock is released: from here on other launches see this job as running.
-        held = files.Lock(os.path.join(made["folder"], job_making.LAUNCH_LOCK))
+        held = files.FileLock(os.path.join(made["folder"], job_making.LAUNCH_LOCK))
         return made, held if held.acquire(0.0) else None
     finally:
         making.release()
@@ -162,19 +162,21 @@ def _put_secrets(folder: str, asked: dict[str, Any]) -> None:
     for name, value in (secrets if isinstance(secrets, dict) else {}).items():
         data = str(value).encode("utf-8", "surrogateescape")
         try:
-            secret_store.put(str(name), data, None, folder, list(asked.get("outlives") or []))
-        except secret_store.Refused as error:
-            raise job_making.NotMade(
+            secret_store.store_secret(
+                str(name), data, None, folder, list(asked.get("outlives") or [])
+            )
+        except secret_store.SecretNotStored as error:
+            raise job_making.JobNotMade(
                 f"the secret {name} was not stored, and nothing was started: {error}"
             ) from error
 
 
-def launch(
+def launch_job(
     job: queue_file.Job,
     found: dict[str, Any],
     seconds: float,
     once: bool = False,
-    held: files.Lock | None = None,
+    held: files.FileLock | None = None,
 ) -> int:
     """Launch a job, one at a time.
 
@@ -186,35 +188,37 @@ def launch(
         held: Its launch lock, if this process has acquired it; it is released here.
     """
     if not os.path.isdir(job.folder):
-        return _refuse(f"{job.folder} is not a directory")
+        return _print_usage_error(f"{job.folder} is not a directory")
     if held is None:
-        held = files.Lock(job.path(job_making.LAUNCH_LOCK))
+        held = files.FileLock(job.path(job_making.LAUNCH_LOCK))
         if not held.acquire(_smoke_seconds(found) + SECONDS):
-            return _refuse(f"{job.folder} is being launched by another process")
+            return _print_usage_error(f"{job.folder} is being launched by another process")
     try:
         slurm = job.settings["detach"] == "slurm"
         if job_making.has_begun(job) if once else queue_state.is_runner_alive(job):
-            _tell({"phase": "stands"})
-            return _begins(job, Beginning(job, fresh=False), seconds, slurm)
+            _print_masked_row({"phase": "stands"})
+            return _watch_beginning(job, JobBeginning(job, fresh=False), seconds, slurm)
         state_files.register_job(job.folder)
-        code = _smoke(job, found)
+        code = _run_smoke_once(job, found)
         if code == OK:
-            code = _check(job, found["from"])
+            code = _check_queue(job, found["from"])
         if code != OK:
             return code
-        beginning = Beginning(job, fresh=True)
+        beginning = JobBeginning(job, fresh=True)
         code = detach.main(
             ["--job", job.folder] + (["--", "--from", found["from"]] if found["from"] else [])
         )
         sys.stdout.buffer.flush()
     finally:
         held.release()
-    return code or _begins(job, beginning, seconds, slurm)
+    return code or _watch_beginning(job, beginning, seconds, slurm)
 
 
-def _begins(job: queue_file.Job, beginning: Beginning, seconds: float, slurm: bool) -> int:
-    found = beginning.watch(seconds, (lambda: in_slurm(job)) if slurm else None)
-    _tell(dict(found, phase="begins"))
+def _watch_beginning(
+    job: queue_file.Job, beginning: JobBeginning, seconds: float, slurm: bool
+) -> int:
+    found = beginning.watch_start(seconds, (lambda: in_slurm(job)) if slurm else None)
+    _print_masked_row(dict(found, phase="begins"))
     if found["verdict"] in BEGUN_WELL:
         return OK
     return FAILED
@@ -231,7 +235,7 @@ def in_slurm(job: queue_file.Job) -> tuple[str, str] | None:
         return "?", str(error)
 
 
-def _check(job: queue_file.Job, start: str | None) -> int:
+def _check_queue(job: queue_file.Job, start: str | None) -> int:
     checked = queue_check.check_queue(job, start)
     env = {**os.environ, **job.settings["env"]}
     # A platform's hook may bring its own Python, and so may the node that Slurm chooses.
@@ -242,7 +246,7 @@ def _check(job: queue_file.Job, start: str | None) -> int:
     if fixed and queue_file.command_words(job.settings["command"])[:1] == ["python"]:
         hint = cell_process.python_hint(env.get("PATH", os.defpath))
         checked.problems += [hint] if hint else []
-    _tell(
+    _print_masked_row(
         {
             "phase": "check",
             "cells": len(checked.lines),
@@ -260,7 +264,9 @@ def smoke_words(job: queue_file.Job) -> list[str] | None:
     own = (files.read_json(job.path("job.json")) or {}).get("smoke")
     py = job.settings["py"] or sys.executable
     if isinstance(own, str) and own.strip():
-        return job_making.shell(queue_file.fill_template(own, {"py": queue_file.quoted(py)}))
+        return job_making.shell_words(
+            queue_file.fill_template(own, {"py": queue_file.quote_for_shell(py)})
+        )
     if isinstance(own, list) and own:
         return [queue_file.fill_template(str(word), {"py": py}) for word in own]
     words = queue_file.command_words(job.settings["command"])
@@ -274,14 +280,14 @@ def smoke_words(job: queue_file.Job) -> list[str] | None:
     return None
 
 
-def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
+def _run_smoke_once(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Run the smoke command, unless the same one has passed before."""
     if found["no-smoke"]:
-        _tell({"phase": "smoke", "known": None})
+        _print_masked_row({"phase": "smoke", "known": None})
         return OK
     words = smoke_words(job)
     if words is None:
-        _tell({"phase": "smoke", "known": False})
+        _print_masked_row({"phase": "smoke", "known": False})
         return OK
     digest = "{:08x}".format(
         zlib.crc32(
@@ -292,13 +298,13 @@ def _smoke(job: queue_file.Job, found: dict[str, Any]) -> int:
     )
     before = files.read_json(job.path(SMOKE)) or {}
     if before.get("digest") == digest and before.get("ok") is True:
-        _tell({"phase": "smoke", "known": True, "ok": True, "before": True})
+        _print_masked_row({"phase": "smoke", "known": True, "ok": True, "before": True})
         return OK
     row = dict(run_smoke(job, words, _smoke_seconds(found)), phase="smoke", known=True)
     files.write_json(
         job.path(SMOKE), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)}
     )
-    _tell(row)
+    _print_masked_row(row)
     if row["ok"]:
         return OK
     return FAILED
@@ -314,8 +320,8 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
     env = queue_file.platform_environment(place.state_dir())
     env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
-    env.update(secret_store.of_job(job.folder)[0])
-    words = cell_command.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
+    env.update(secret_store.secrets_of_job(job.folder)[0])
+    words = cell_command.wrap_with_hooks(words, queue_file.platform_hooks(place.state_dir()), env)
     began, reason = time.monotonic(), None
     status: int | None = None
     with open(log, "wb") as out:
@@ -330,7 +336,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
                 start_new_session=True,
             )
         except OSError as error:
-            reason = f"could not be started: {describe(error)}"
+            reason = f"could not be started: {error_text(error)}"
         else:
             # So that the recorder can attribute the process to the job.
             running = {"pid": child.pid, "ticks": procstat.start_ticks(child.pid)}
@@ -347,11 +353,11 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
                 except OSError:
                     pass
                 child.wait()
-    end = (files.read(log, 1 << 30) or b"")[-16384:]
+    end = (files.read_file(log, 1 << 30) or b"")[-16384:]
     tail = end.decode("utf-8", "replace").splitlines()[-40:]
     if reason is None and status:
         reason = "exit %d" % status if status > 0 else "killed by signal %d" % -status
-        reason += cell_process.python_missed(status, end, env.get("PATH", os.defpath))
+        reason += cell_process.describe_missing_python(status, end, env.get("PATH", os.defpath))
     return {
         "ok": status == 0, "exit": status, "seconds": round(time.monotonic() - began, 1), "log": log,
         "reason": reason, "tail": [line[:1000] for line in tail],
@@ -364,28 +370,28 @@ def _smoke_seconds(found: dict[str, Any]) -> float:
     return float(found["smoke-seconds"])
 
 
-def _refuse(text: str) -> int:
+def _print_usage_error(text: str) -> int:
     print(f"launch: {text}", file=sys.stderr)
     return USAGE
 
 
-def _tell(row: dict[str, Any]) -> None:
-    masker = secret_store.Masker()
-    if masker.refresh():  # the row may contain the last lines of a log
+def _print_masked_row(row: dict[str, Any]) -> None:
+    masker = secret_store.SecretMasker()
+    if masker.reread_secrets():  # the row may contain the last lines of a log
         row = {
-            key: masker.mask(value) if isinstance(value, str) else value
+            key: masker.mask_line(value) if isinstance(value, str) else value
             for key, value in row.items()
         }
         if isinstance(row.get("tail"), list):
-            row["tail"] = [masker.mask(str(line)) for line in row["tail"]]
-    jsonline.say(row)
+            row["tail"] = [masker.mask_line(str(line)) for line in row["tail"]]
+    jsonline.print_frame(row)
 
 
 # Watch how a newly launched queue starts: whether it is alive, its first line, whether it has
 # logged a step.
 
 
-class Beginning:
+class JobBeginning:
     """Watches a job from its state when this object was created.
 
     Args:
@@ -401,16 +407,19 @@ class Beginning:
         self._sources: dict[str, list[list[Any]]] = {}
         """Cell → reader and cursor of each file that may report its step, the preferred one first.
         """
-        for line in job.lines()[0] if fresh else ():
-            self._logs[line.name] = files.size(job.log(line.name))
-            self._sources[line.name] = self._readers(line.name, fresh)
+        for line in job.read_lines()[0] if fresh else ():
+            self._logs[line.name] = files.size_or_zero(job.log_path(line.name))
+            self._sources[line.name] = self._open_readers(line.name, fresh)
         if fresh:
-            cells = queue_state.by_name(queue_state.load_state(job))
+            cells = queue_state.cells_by_name(queue_state.load_state(job))
             self._attempts = {name: int(cell.get("attempts") or 0) for name, cell in cells.items()}
         self._step: dict[str, float] = {}
 
-    def _readers(self, name: str, fresh: bool) -> list[list[Any]]:
-        path, log = os.path.join(self._job.out(name) or "", "metrics.jsonl"), self._job.log(name)
+    def _open_readers(self, name: str, fresh: bool) -> list[list[Any]]:
+        path, log = (
+            os.path.join(self._job.run_folder(name) or "", "metrics.jsonl"),
+            self._job.log_path(name),
+        )
         found: list[list[Any]] = [
             [RunMetrics(path), None],
             [formats.open_reader("console", log), None],
@@ -421,7 +430,7 @@ class Beginning:
                 one[1] = {"inode": seen[0], "offset": seen[1]}
         return found
 
-    def watch(self, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
+    def watch_start(self, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
         """Poll until it is clear how the job starts, or the time is up.
 
         Args:
@@ -437,7 +446,7 @@ class Beginning:
             now = time.monotonic()
             if slurm is not None and now - asked_at >= CHECK_RARELY_S:
                 asked_at, known = now, slurm()
-            found = self._look(known)
+            found = self._poll_start(known)
             found["seconds"] = round(now - began, 1)
             # The state was read before checking whether the runner is alive: it may have ended in
             # between.
@@ -447,9 +456,9 @@ class Beginning:
                 return found
             time.sleep(CHECK_EVERY_S)
 
-    def _look(self, slurm: Any) -> dict[str, Any]:
+    def _poll_start(self, slurm: Any) -> dict[str, Any]:
         frame = queue_state.queue_frame(self._job, self._job.folder)
-        cell = self._newest(frame["cells"])
+        cell = self._cell_to_report(frame["cells"])
         found: dict[str, Any] = {
             "slurm": list(slurm) if slurm else None,
             "pid": frame.get("runner_pid"),
@@ -467,7 +476,7 @@ class Beginning:
                 reason=reasons[0] if reasons else frame.get("error"),
                 sure=True,
             )
-        found.update(self._of(cell))
+        found.update(self._describe_cell(cell))
         state = cell.get("state")
         if state == "running":
             stuck = found["traceback"]
@@ -486,7 +495,7 @@ class Beginning:
         )
         return dict(found, verdict=DIED, sure=not again)
 
-    def _newest(self, cells: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def _cell_to_report(self, cells: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the cell to report: a failed one, a running one, or the latest one."""
         begun = [
             cell
@@ -498,19 +507,19 @@ class Beginning:
         told = (failed or at_work if self._fresh else at_work or failed) or begun
         return max(told, key=lambda cell: float(cell.get("started") or 0.0), default=None)
 
-    def _of(self, cell: dict[str, Any]) -> dict[str, Any]:
+    def _describe_cell(self, cell: dict[str, Any]) -> dict[str, Any]:
         name, log = str(cell["name"]), str(cell["log"])
-        tail, first = self._text(name, log)
+        tail, first = self._log_since_launch(name, log)
         step = self._newest_step(name)
         lines = tail.decode("utf-8", "replace").splitlines()
         return {
             "cell": name, "state": cell.get("state"), "reason": cell.get("reason"), "log": log,
             "exit_code": cell.get("exit_code"), "attempts": cell.get("attempts"), "first": first, "step": step,
-            "out": cell.get("out"), "traceback": TRACEBACK in tail and not _goes_on(tail),
+            "out": cell.get("out"), "traceback": TRACEBACK in tail and not _continues_after_traceback(tail),
             "tail": [line[:LINE_CHARS] for line in lines[-TAIL_LINES:]],
         }  # fmt: skip
 
-    def _text(self, name: str, log: str) -> tuple[bytes, str | None]:
+    def _log_since_launch(self, name: str, log: str) -> tuple[bytes, str | None]:
         """Return the end and the first line of the log since the launch."""
         since = self._logs.get(name, 0)
         try:
@@ -528,7 +537,7 @@ class Beginning:
 
     def _newest_step(self, name: str) -> float | None:
         """Return the newest step logged since the launch, from the run's metrics or its log."""
-        for source in self._sources.setdefault(name, self._readers(name, False)):
+        for source in self._sources.setdefault(name, self._open_readers(name, False)):
             batch = source[0].read(source[1], MOST_POINTS)
             source[1] = batch.cursor
             steps = [point.x for point in batch.points if point.x_kind in ("step", "epoch")]
@@ -538,7 +547,7 @@ class Beginning:
         return self._step.get(name)
 
 
-def _goes_on(tail: bytes) -> bool:
+def _continues_after_traceback(tail: bytes) -> bool:
     """Return whether output follows the traceback: a handled error is followed by other lines."""
     behind = tail[tail.rindex(TRACEBACK) + len(TRACEBACK) :].splitlines()
     # The frames are indented, the error itself is the one unindented line; a program that continues
@@ -553,13 +562,15 @@ MESSAGE_LINES = 8
 """An error message may have several lines, and be followed by another error."""
 
 
-def await_end(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
+def wait_until_done(
+    job: Job, seconds: float, slurm: Callable[[], Any] | None = None
+) -> dict[str, Any]:
     """Return the ``queue`` frame once no runner works on the job any more, or the time is up.
 
     Args:
         job: The job.
         seconds: Time limit.
-        slurm: As for `Beginning.watch`; a job that waits in Slurm's queue is ``queued``, not over.
+        slurm: As for `JobBeginning.watch_start`; a job that waits in Slurm's queue is ``queued``, not over.
     """
     until, asked_at, known = time.monotonic() + seconds, float("-inf"), None
     while True:

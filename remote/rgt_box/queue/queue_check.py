@@ -11,7 +11,7 @@ import stat
 
 from rgt_box import files
 from rgt_box.queue import disk_budget, durable_copy, queue_file, queue_state
-from rgt_box.queue.queue_file import BOM, JOBS, Job, Line
+from rgt_box.queue.queue_file import BOM, JOBS, Job, QueueLine
 from rgt_box.recorder import state_files
 
 MOST = 1 << 20
@@ -20,11 +20,11 @@ MOST = 1 << 20
 SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 
-def line_end_candidates(job: Job, lines: list[Line]) -> list[str]:
+def line_end_candidates(job: Job, lines: list[QueueLine]) -> list[str]:
     """Return the files whose line endings matter: the queue, configs and the command's scripts."""
-    found = [job.path("queue.txt")] + [job.config(line) for line in lines]
+    found = [job.path("queue.txt")] + [job.config_path(line) for line in lines]
     if lines and not job.problems:
-        words = {word for line in lines for word in job.command(line)}
+        words = {word for line in lines for word in job.command_of(line)}
         paths = [
             os.path.join(job.workdir, word) for word in sorted(words) if word and "\0" not in word
         ]
@@ -45,7 +45,7 @@ def first_carriage_return(path: str) -> int | None:
 
     Return None if there is none.
     """
-    data = _text(path)
+    data = _read_text(path)
     if data is None:
         return None
     if data.startswith(BOM):
@@ -58,10 +58,10 @@ def first_carriage_return(path: str) -> int | None:
 
 def line_end_problem(path: str, number: int) -> str:
     """Return a text with the problem and the command that fixes it."""
-    marked = (_text(path) or b"").startswith(BOM)
+    marked = (_read_text(path) or b"").startswith(BOM)
     script = r"1s/^\xef\xbb\xbf//;s/\r$//" if marked else r"s/\r$//"
     what = "begins with a byte-order mark" if marked else "has Windows line endings"
-    command = f"sed -i '{script}' {queue_file.quoted(path)}"
+    command = f"sed -i '{script}' {queue_file.quote_for_shell(path)}"
     return "%s:%d: %s; fix: %s (or queue check --fix)" % (path, number, what, command)
 
 
@@ -72,7 +72,7 @@ def fix_line_ends(path: str) -> None:
         OSError: It cannot be written; the file is then unchanged.
     """
     real = os.path.realpath(path)  # a link stays a link
-    data = _text(real)
+    data = _read_text(real)
     if data is None:
         return
     clean = (
@@ -81,18 +81,18 @@ def fix_line_ends(path: str) -> None:
         .replace(b"\r", b"\n")
     )
     mode = stat.S_IMODE(os.stat(real).st_mode)
-    files.replace(real, clean, sync=True, mode=mode & 0o700 | 0o600)
+    files.replace_file(real, clean, sync=True, mode=mode & 0o700 | 0o600)
     os.chmod(real, mode)  # again: the umask limits the mode that a file is created with
 
 
-def _text(path: str) -> bytes | None:
-    data = files.read(path, MOST)
+def _read_text(path: str) -> bytes | None:
+    data = files.read_file(path, MOST)
     if data is None or b"\0" in data:
         return None
     return data
 
 
-class Checked:
+class CheckResult:
     """Result of a check.
 
     Attributes:
@@ -104,29 +104,29 @@ class Checked:
     """
 
     def __init__(self, job: Job) -> None:
-        self.lines, found = job.lines()
+        self.lines, found = job.read_lines()
         self.problems = job.problems + found
         self.notes: list[str] = []
         self.crlf: list[str] = []
         self.first = 0
 
 
-def check_queue(job: Job, start: str | None = None) -> Checked:
+def check_queue(job: Job, start: str | None = None) -> CheckResult:
     """Check a job.
 
     Args:
         job: The job, as just loaded.
         start: The cell to start with, as for `first_line`; cells before it need no disk space.
     """
-    found = Checked(job)
+    found = CheckResult(job)
     if not os.path.isdir(job.workdir):
         found.problems.append(
             '{}: "workdir" {} is not a directory; make it'.format(
-                job.source.where("workdir"), job.workdir
+                job.source.line_of_key("workdir"), job.workdir
             )
         )
     for line in found.lines:
-        path = job.config(line)
+        path = job.config_path(line)
         if not os.path.isfile(path):
             found.problems.append(
                 "%s:%d: the config %s does not exist; put it there, or correct the line"
@@ -148,7 +148,7 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
         )
     if job.settings["out"]:
         found.problems += shared_out_problems(job, found.lines)
-    pending = to_run(job, [line for line in found.lines if line.number >= found.first])
+    pending = lines_to_run(job, [line for line in found.lines if line.number >= found.first])
     if pending and job.settings["out"]:
         spare = durable_copy.removable_checkpoints(job, queue_state.load_state(job)["cells"])
         if spare:
@@ -163,7 +163,7 @@ def check_queue(job: Job, start: str | None = None) -> Checked:
     return found
 
 
-def first_line(job: Job, lines: list[Line], start: str) -> int:
+def first_line(job: Job, lines: list[QueueLine], start: str) -> int:
     """Return the number of the queue line that ``--from`` means.
 
     Args:
@@ -195,9 +195,9 @@ def first_line(job: Job, lines: list[Line], start: str) -> int:
     return named.pop()
 
 
-def to_run(job: Job, lines: list[Line]) -> list[Line]:
+def lines_to_run(job: Job, lines: list[QueueLine]) -> list[QueueLine]:
     """Return the cells that are not done."""
-    known = queue_state.by_name(queue_state.load_state(job))
+    known = queue_state.cells_by_name(queue_state.load_state(job))
     return [line for line in lines if known.get(line.name, {}).get("state") != "done"]
 
 
@@ -206,31 +206,31 @@ MOST_JOBS = 500
 KEYS = ("out", "durable")
 
 
-def shared_out_problems(job: Job, lines: list[Line]) -> list[str]:
+def shared_out_problems(job: Job, lines: list[QueueLine]) -> list[str]:
     """Return a problem for each other job that writes to a directory of one of these cells."""
     problems = []
     mine = {key: _written_folders(job, key, lines) for key in KEYS}
     for folder in _other_jobs(job):
         other = Job(folder)
-        theirs = other.lines()[0]
+        theirs = other.read_lines()[0]
         for key in KEYS:
             found = _shared_folder(mine[key], _written_folders(other, key, theirs))
             if found is not None:
                 problems.append(
                     '{}: "{}": cell {} would write to {}, where cell {} of the job {} writes: name another "{}", or '
                     "remove that job if it is over".format(
-                        job.source.where(key), key, *found, folder, key
+                        job.source.line_of_key(key), key, *found, folder, key
                     )
                 )
                 break
     return problems
 
 
-def _written_folders(job: Job, key: str, lines: list[Line]) -> dict[str, str]:
+def _written_folders(job: Job, key: str, lines: list[QueueLine]) -> dict[str, str]:
     """Return run directory → cell."""
     found = {}
     for line in lines:
-        path = job.out(line.name) if key == "out" else job.durable(line.name)
+        path = job.run_folder(line.name) if key == "out" else job.durable_folder(line.name)
         if path:
             found[os.path.realpath(path)] = line.name
     return found

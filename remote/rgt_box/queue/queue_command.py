@@ -1,4 +1,4 @@
-"""The ``queue`` verb: run, check, status, and ``cell`` for one array task or indexed pod.
+"""The ``queue`` verb: run, check, status, and ``run_one_cell`` for one array task or indexed pod.
 
 A runner that was stopped at its time limit also requeues itself in Slurm.
 
@@ -41,7 +41,7 @@ def requeue_after(status: int) -> int:
     if again.isdigit() and int(again) >= MOST:
         print(f"not requeued: Slurm has already restarted this job {again} times", flush=True)
         return status
-    told = _ask(["scontrol", "--oneliner", "show", "job", number])
+    told = _run_program(["scontrol", "--oneliner", "show", "job", number])
     found = slurm_record(number, told)
     if found is None:
         print(f"not requeued: scontrol show job {number}: {told[:500]}", flush=True)
@@ -50,7 +50,7 @@ def requeue_after(status: int) -> int:
     if state != "RUNNING":
         print(f"not requeued: job {name} is {state}", flush=True)
         return status
-    done = _ask(["scontrol", "requeue", name])
+    done = _run_program(["scontrol", "requeue", name])
     print("requeued in Slurm" if done == "" else f"scontrol requeue: {done}", flush=True)
     return status
 
@@ -81,7 +81,7 @@ _RECORD = re.compile(
 )
 
 
-def _ask(words: list[str]) -> str:
+def _run_program(words: list[str]) -> str:
     import subprocess  # imported here because check and status start no process
 
     try:
@@ -111,10 +111,10 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
             "\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr
         )
         return USAGE
-    index = which(found["index"])
+    index = find_cell_index(found["index"])
     present = [line.name for line in checked.lines]
     try:
-        cells = queue_state.frozen(job) or present
+        cells = queue_state.read_frozen_cells(job) or present
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
@@ -129,23 +129,23 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         print(f"{name}: its line is no longer in queue.txt; nothing to run", flush=True)
         return 0
     os.makedirs(queue_state.lanes_folder(job), exist_ok=True)
-    held = files.Lock(queue_state.lane_lock_path(job, name))
+    held = files.FileLock(queue_state.lane_lock_path(job, name))
     if not held.acquire(1.0):
         print(f"{name} is already running: its lane is locked", file=sys.stderr)
         return BUSY
-    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+    held.write_owner({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     if files.is_locked(job.path("runner.lock")):
         words = f"a runner is active on the queue of {job.folder}"
-        print(busy(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
+        print(busy_text(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
         return BUSY
     state_files.register_job(job.folder)
     cell_process.block_signals()
-    status = runner.Runner(job, only=name).run()
+    status = runner.QueueRunner(job, only=name).run()
     held.release()
     return requeue_after(status)
 
 
-def which(given: str | None) -> int | None:
+def find_cell_index(given: str | None) -> int | None:
     """Return the cell's index, from 0, as given or from the environment; None if unknown."""
     if given not in (None, "auto"):
         if str(given).isdecimal():
@@ -212,14 +212,14 @@ SPEC = {
 def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
     actions: dict[str, Callable[[queue_file.Job, dict[str, Any]], int]] = {
-        "run": run,
-        "cell": cell,
-        "check": check,
-        "status": status,
-        "wait": wait,
-        "add": lambda job, found: edit(job, found, "add"),
-        "again": lambda job, found: edit(job, found, "again"),
-        "take-out": lambda job, found: edit(job, found, "take-out"),
+        "run": run_queue,
+        "cell": run_one_cell,
+        "check": print_check,
+        "status": print_status,
+        "wait": wait_for_queue,
+        "add": lambda job, found: edit_queue(job, found, "add"),
+        "again": lambda job, found: edit_queue(job, found, "again"),
+        "take-out": lambda job, found: edit_queue(job, found, "take-out"),
     }
     if not argv or argv[0] not in (*actions, "list", "new"):
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
@@ -227,7 +227,7 @@ def main(argv: list[str]) -> int:
             return 0
         return USAGE
     if argv[0] == "new":
-        return new()
+        return make_sweep_job()
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
     if argv[0] == "list":
         return list_jobs()
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
         return actions[argv[0]](queue_file.Job(found["job"]), found)
     except OSError as error:  # a pipe or a directory where the job needs a file or a directory
         print(
-            f"queue: {error.filename or found['job']}: {background.describe(error)}",
+            f"queue: {error.filename or found['job']}: {background.error_text(error)}",
             file=sys.stderr,
         )
         return USAGE
@@ -254,54 +254,54 @@ def list_jobs() -> int:
     launched = [
         job for job in state_files.LaunchedJobs(place.state_dir()).read() if os.path.isdir(job)
     ]
-    jsonline.say({"jobs": list(dict.fromkeys([*job_making.job_folders(), *launched]))})
+    jsonline.print_frame({"jobs": list(dict.fromkeys([*job_making.job_folders(), *launched]))})
     return 0
 
 
-def status(job: queue_file.Job, _: dict[str, Any]) -> int:
+def print_status(job: queue_file.Job, _: dict[str, Any]) -> int:
     """Print the ``queue`` frame."""
     from rgt_box.metrics.jsonl import read_last_wait
 
     frame = queue_state.queue_frame(job, job.folder)
     for cell in frame.get("cells", ()):
-        out = job.out(cell["name"]) if cell["state"] == "running" else None
+        out = job.run_folder(cell["name"]) if cell["state"] == "running" else None
         waits = read_last_wait(os.path.join(out, "metrics.jsonl")) if out else None
         if waits is not None:
-            cell["wait"] = jsonline.compact(waits)
-    jsonline.say(frame)
+            cell["wait"] = jsonline.drop_empty(waits)
+    jsonline.print_frame(frame)
     if not job.problems:
         return 0
     return USAGE
 
 
-def wait(job: queue_file.Job, found: dict[str, Any]) -> int:
+def wait_for_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Print the ``queue`` frame once no runner is active, or the time is up."""
     from rgt_box.queue import launch
 
     seconds = 60.0 if found["seconds"] is None else found["seconds"]
     slurm = (lambda: launch.in_slurm(job)) if job.settings["detach"] == "slurm" else None
-    jsonline.say(launch.await_end(job, seconds, slurm))
+    jsonline.print_frame(launch.wait_until_done(job, seconds, slurm))
     if not job.problems:
         return 0
     return USAGE
 
 
-def new() -> int:
+def make_sweep_job() -> int:
     """Make the job of a sweep from the JSON object on standard input."""
     from rgt_box.queue import job_making
 
     asked = jsonline.loads_dict(sys.stdin.buffer.read(1 << 20))
     try:
         if asked is None:
-            raise job_making.NotMade("standard input is not a JSON object")
-        jsonline.say(job_making.make_sweep(asked))
-    except job_making.NotMade as error:
+            raise job_making.JobNotMade("standard input is not a JSON object")
+        jsonline.print_frame(job_making.make_sweep(asked))
+    except job_making.JobNotMade as error:
         print(f"queue new: {error}", file=sys.stderr)
         return USAGE
     return 0
 
 
-def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
+def edit_queue(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
     """Append lines, comment them out, or make cells run again."""
     from rgt_box.queue import queue_edit
 
@@ -315,35 +315,35 @@ def edit(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
         return USAGE
     try:
         if action == "add":
-            done = queue_edit.add(job, sys.stdin.buffer.read(8 << 20))
+            done = queue_edit.add_lines(job, sys.stdin.buffer.read(8 << 20))
         elif action == "again":
-            done = queue_edit.again(job, found["cell"])
+            done = queue_edit.mark_for_rerun(job, found["cell"])
         else:
-            done = queue_edit.take_out(job, found["cell"], found["why"] or "taken out")
+            done = queue_edit.comment_out_lines(job, found["cell"], found["why"] or "taken out")
     except queue_edit.NotEdited as error:
         print(f"queue {action}: {error}", file=sys.stderr)
         return USAGE
-    jsonline.say(done)
+    jsonline.print_frame(done)
     if done.get("kept"):
         return 1
     return 0
 
 
-def check(job: queue_file.Job, found: dict[str, Any]) -> int:
+def print_check(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Print all problems, or else the number of cells."""
     checked = queue_check.check_queue(job, found["from"])
     fixed: list[str] = []
     if found["fix"] and checked.crlf:
         if files.is_locked(job.path("runner.lock")):
-            print(f"{busy(job)}; nothing was fixed", file=sys.stderr)
+            print(f"{busy_text(job)}; nothing was fixed", file=sys.stderr)
             return BUSY
-        fixed, problems = mend(checked.crlf)
+        fixed, problems = fix_all_line_ends(checked.crlf)
         checked = queue_check.check_queue(queue_file.Job(job.folder), found["from"])
         checked.problems += problems
     if found["json"]:
         shown: dict[str, Any] = {"ok": not checked.problems, "cells": len(checked.lines)}
         shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
-        jsonline.say(shown)
+        jsonline.print_frame(shown)
     else:
         rows = [f"fixed: {path}" for path in fixed] + checked.problems
         rows += [f"note: {note}" for note in checked.notes]
@@ -356,7 +356,7 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
     return 0
 
 
-def mend(paths: list[str]) -> tuple[list[str], list[str]]:
+def fix_all_line_ends(paths: list[str]) -> tuple[list[str], list[str]]:
     """Correct the line endings of files; return the corrected files, and why others were not."""
     fixed, problems = [], []
     for path in paths:
@@ -364,7 +364,7 @@ def mend(paths: list[str]) -> tuple[list[str], list[str]]:
             queue_check.fix_line_ends(path)
             fixed.append(path)
         except OSError as error:
-            problems.append(f"{path}: could not be fixed: {background.describe(error)}")
+            problems.append(f"{path}: could not be fixed: {background.error_text(error)}")
     return fixed, problems
 
 
@@ -373,7 +373,7 @@ def printable(rows: list[str]) -> str:
     return "\n".join(rows).encode("utf-8", "replace").decode("utf-8")
 
 
-def run(job: queue_file.Job, found: dict[str, Any]) -> int:
+def run_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Act as the runner of a job."""
     # here: only this action needs them
     from rgt_box.queue import cell_process, runner
@@ -391,28 +391,28 @@ def run(job: queue_file.Job, found: dict[str, Any]) -> int:
         checked.notes.append(f"set by the platform's profile: {', '.join(names)}")
     for note in checked.notes:
         print(f"note: {note}", flush=True)
-    held = files.Lock(job.path("runner.lock"))
+    held = files.FileLock(job.path("runner.lock"))
     if not held.acquire(1.0):
-        print(busy(job), file=sys.stderr)
+        print(busy_text(job), file=sys.stderr)
         return BUSY
-    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+    held.write_owner({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     lanes = busy_lanes(job)
     if lanes:
         print(f"running in separate lanes: {', '.join(lanes)}", file=sys.stderr)
         return BUSY
     state_files.register_job(job.folder)
     cell_process.block_signals()
-    status = runner.Runner(job, checked.first).run()
+    status = runner.QueueRunner(job, checked.first).run()
     held.release()
     return requeue_after(status)
 
 
-def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
+def run_one_cell(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Act as the runner of one cell."""
     return run_lane(job, found)
 
 
-def busy(job: queue_file.Job) -> str:
+def busy_text(job: queue_file.Job) -> str:
     """Return a text that says which runner is alive, or that the job is sealed."""
     if queue_state.is_sealed(job):
         return f"{job.folder} is sealed for a billing action; the seal expires automatically"
@@ -430,7 +430,7 @@ def load_environment(path: str) -> None:
             sent = jsonline.loads_dict(pipe.read())
     except OSError:
         return
-    files.unlink(path)
+    files.unlink_if_exists(path)
     if sent:
         os.environ.clear()
         os.environ.update({str(key): str(value) for key, value in sent.items()})

@@ -19,7 +19,7 @@ class NotEdited(Exception):
     """The queue was left unchanged; the message says why."""
 
 
-def add(job: Job, data: bytes) -> dict[str, Any]:
+def add_lines(job: Job, data: bytes) -> dict[str, Any]:
     """Append lines, all of them or none; cells that the queue already has are skipped.
 
     Args:
@@ -34,22 +34,22 @@ def add(job: Job, data: bytes) -> dict[str, Any]:
         OSError: It cannot be written.
     """
     rows = [row for row in data.replace(b"\r\n", b"\n").split(b"\n") if row.strip()]
-    wanted, problems = queue_file.scan(b"\n".join(rows), "line")
+    wanted, problems = queue_file.parse_queue(b"\n".join(rows), "line")
     if problems or not wanted:
         raise NotEdited("; ".join(problems) or "there is no line to add")
-    held = _held(job)
+    held = _acquire_edit_lock(job)
     try:
-        present = {line.name: line for line in job.roster()[0]}
+        present = {line.name: line for line in job.read_all_lines()[0]}
         fresh: list[bytes] = []
         there: list[str] = []
         for line in wanted:
             known = present.get(line.name)
             if known is None:
                 fresh.append(rows[line.number - 1])
-            elif (known.cfg, known.task, job.epochs(known)) == (
+            elif (known.cfg, known.task, job.epochs_of(known)) == (
                 line.cfg,
                 line.task,
-                job.epochs(line),
+                job.epochs_of(line),
             ):
                 there.append(line.name)
             else:
@@ -58,15 +58,15 @@ def add(job: Job, data: bytes) -> dict[str, Any]:
                     % (job.path("queue.txt"), line.name, known.number)
                 )
         if fresh:
-            _append(job.path("queue.txt"), fresh)
+            _append_lines(job.path("queue.txt"), fresh)
     finally:
         held.release()
     return {"added": [line.name for line in wanted if line.name not in there], "there": there}
 
 
-def _append(path: str, rows: list[bytes]) -> None:
+def _append_lines(path: str, rows: list[bytes]) -> None:
     """Append with one write: a concurrent reader sees either none or all of the lines."""
-    before = files.read(path) or b""
+    before = files.read_file(path) or b""
     glue = b"" if not before or before.endswith(b"\n") else b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -81,7 +81,7 @@ def _append(path: str, rows: list[bytes]) -> None:
         os.close(fd)
 
 
-def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
+def comment_out_lines(job: Job, names: list[str], why: str) -> dict[str, Any]:
     """Comment out the lines of cells; a cell that is running or done keeps its line.
 
     Returns:
@@ -90,12 +90,12 @@ def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
     Raises:
         OSError: It cannot be written.
     """
-    held = _held(job)
+    held = _acquire_edit_lock(job)
     try:
         path = job.path("queue.txt")
-        data = files.read(path) or b""
+        data = files.read_file(path) or b""
         rows = data.split(b"\n")
-        lines = {line.name: line for line in job.roster()[0] if line.twin is None}
+        lines = {line.name: line for line in job.read_all_lines()[0] if line.twin is None}
         state = {cell["name"]: cell for cell in queue_state.queue_frame(job, job.folder)["cells"]}
         out: list[str] = []
         kept: dict[str, str] = {}
@@ -111,35 +111,35 @@ def take_out(job: Job, names: list[str], why: str) -> dict[str, Any]:
             rows[line.number - 1] = mark + rows[line.number - 1]
             out.append(name)
         if out:
-            files.replace(path, b"\n".join(rows), sync=True, mode=0o644)
+            files.replace_file(path, b"\n".join(rows), sync=True, mode=0o644)
     finally:
         held.release()
     return {"out": out, "kept": kept, "absent": [name for name in names if name not in lines]}
 
 
-def _held(job: Job) -> files.Lock:
-    held = files.Lock(job.path(LOCK))
+def _acquire_edit_lock(job: Job) -> files.FileLock:
+    held = files.FileLock(job.path(LOCK))
     if not held.acquire(10.0):
         raise NotEdited(f"{job.path('queue.txt')} is being edited by another process")
     return held
 
 
-def again(job: Job, names: list[str]) -> dict[str, Any]:
+def mark_for_rerun(job: Job, names: list[str]) -> dict[str, Any]:
     """Make done or failed cells run again at the next launch, because their copies were lost.
 
     Returns:
-        ``again`` and ``absent``, names of cells.
+        ``mark_for_rerun`` and ``absent``, names of cells.
 
     Raises:
         NotEdited: A runner is active and would overwrite the change.
         OSError: It cannot be written.
     """
-    held = files.Lock(job.path("runner.lock"))
+    held = files.FileLock(job.path("runner.lock"))
     if not held.acquire(1.0):
         raise NotEdited(f"a runner is active on {job.folder}, or it is sealed; nothing was changed")
     try:
         state = queue_state.load_state(job)
-        known = queue_state.by_name(state)
+        known = queue_state.cells_by_name(state)
         found = [name for name in names if name in known]
         for name in found:
             known[name].update(
@@ -149,7 +149,7 @@ def again(job: Job, names: list[str]) -> dict[str, Any]:
             )
         if found:
             for name in found:
-                files.unlink(queue_state.lane_state_path(job, name))
+                files.unlink_if_exists(queue_state.lane_state_path(job, name))
             state.update(done=False, runner_alive=False, runner_pid=None)
             problem = queue_state.store_state(job.path("state.json"), state)
             if problem:

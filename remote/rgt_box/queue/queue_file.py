@@ -13,12 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["KEEP", "Job", "Line", "cell_name", "scan"]
+__all__ = ["KEEP", "Job", "QueueLine", "cell_name", "parse_queue"]
 
 
 FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
 PATH_FIELDS = ("name",)
-"""Fields allowed in ``out`` and ``durable``."""
+"""Fields allowed in ``run_folder`` and ``durable_folder``."""
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 
@@ -29,16 +29,16 @@ def fill_template(template: str, values: dict[str, str]) -> str:
     and so is ``${word}``, which belongs to a shell.
     """
 
-    def put(match: re.Match[str]) -> str:
+    def replace_field(match: re.Match[str]) -> str:
         escaped, name = match.groups()
         if escaped:
             return f"{{{escaped}}}"
         return values.get(name, match.group(0))
 
-    return _FIELD.sub(put, template)
+    return _FIELD.sub(replace_field, template)
 
 
-def escaped(text: str) -> str:
+def escape_template(text: str) -> str:
     """Return a template that produces exactly this text, including its braces."""
     return _FIELD.sub(lambda match: f"{{{match.group(0)}}}", text)
 
@@ -63,7 +63,7 @@ def command_words(command: str | list[str]) -> list[str]:
     return shlex.split(command)
 
 
-def quoted(path: str) -> str:
+def quote_for_shell(path: str) -> str:
     """Return a path quoted for a shell."""
     import shlex
 
@@ -112,7 +112,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
 WORDS = {list: "a list", str: "a string", dict: "an object", int: "a whole number"}
 
 
-class Settings:
+class JobSettings:
     """A parsed ``job.json``.
 
     Attributes:
@@ -125,14 +125,14 @@ class Settings:
         self.values: dict[str, Any] = {key: default for key, (_, default) in KEYS.items()}
         self.problems: list[str] = []
         self._text = ""
-        raw = files.read(path, 1 << 20)
+        raw = files.read_file(path, 1 << 20)
         if raw is None:
             self.problems.append(f"{path} is missing or cannot be read; write one (docs/jobs.md)")
             return
         self._text = raw.decode("utf-8-sig", "replace")
-        self._read()
+        self._read_settings()
 
-    def _read(self) -> None:
+    def _read_settings(self) -> None:
         try:
             data = json.loads(self._text)
         except ValueError as error:
@@ -154,32 +154,34 @@ class Settings:
                 named = " or ".join(
                     WORDS[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,))
                 )
-                self.say(key, f"must be {named}, not {json.dumps(value)[:60]}")
+                self.add_problem(key, f"must be {named}, not {json.dumps(value)[:60]}")
                 continue
             self.values[key] = value
         self._check_paths()
         self._check_rest()
 
-    def say(self, key: str, text: str) -> None:
+    def add_problem(self, key: str, text: str) -> None:
         """Add a problem about one key."""
-        self.problems.append(f'{self.where(key)}: "{key}" {text}')
+        self.problems.append(f'{self.line_of_key(key)}: "{key}" {text}')
 
-    def where(self, key: str) -> str:
+    def line_of_key(self, key: str) -> str:
         """Return ``FILE:LINE`` of a key, or of the first line if the key is missing."""
         found = re.search(rf'"{re.escape(key)}"\s*:', self._text)
         return "%s:%d" % (self.path, self._text.count("\n", 0, found.start()) + 1 if found else 1)
 
     def _check_paths(self) -> None:
         if not self.values["out"]:
-            self.say("out", 'is required; name the directory of a run, like "runs/{name}"')
+            self.add_problem("out", 'is required; name the directory of a run, like "runs/{name}"')
         for key in ("out", "durable"):
             text = self.values[key]
             if not text:
                 continue
             if "{name}" not in text:
-                self.say(key, "needs {name}, or all cells would share one directory")
+                self.add_problem(key, "needs {name}, or all cells would share one directory")
             for field in unknown_fields(text, PATH_FIELDS):
-                self.say(key, f"has the unknown field {{{field}}}; it may use {{name}} only")
+                self.add_problem(
+                    key, f"has the unknown field {{{field}}}; it may use {{name}} only"
+                )
         for kept in self.values["keep"]:
             if (
                 not isinstance(kept, str)
@@ -187,52 +189,58 @@ class Settings:
                 or ".." in kept.split("/")
                 or kept == ""
             ):
-                self.say("keep", f'must contain paths below "out", not {kept!r}')
+                self.add_problem("keep", f'must contain paths below "out", not {kept!r}')
         for ignored in self.values["ignore"]:
             if not isinstance(ignored, str) or not ignored.startswith("/"):
-                self.say("ignore", f"must contain absolute paths, globs allowed, not {ignored!r}")
+                self.add_problem(
+                    "ignore", f"must contain absolute paths, globs allowed, not {ignored!r}"
+                )
 
     def _check_rest(self) -> None:
         try:
             command = command_words(self.values["command"])
         except ValueError as error:
             command = ["?"]
-            self.say(
+            self.add_problem(
                 "command", f"cannot be split into words ({error}); close the quote or write a list"
             )
         if not command or not command[0]:
-            self.say("command", "is empty; leave it out to run the trainer, or name a program")
+            self.add_problem(
+                "command", "is empty; leave it out to run the trainer, or name a program"
+            )
         for field in sorted({field for word in command for field in unknown_fields(word)}):
             known = " ".join(f"{{{name}}}" for name in FIELDS)
             hint = f"the fields are {known}; write {{{{{field}}}}} for literal braces"
-            self.say("command", f"has the unknown field {{{field}}}; {hint}")
+            self.add_problem("command", f"has the unknown field {{{field}}}; {hint}")
         if self.values["detach"] not in DETACH:
-            self.say(
+            self.add_problem(
                 "detach",
                 f"must be one of {', '.join(DETACH)}, not {str(self.values['detach'])[:40]!r}",
             )
         if self.values["on_sigterm"] not in (None, ON_SIGTERM):
-            self.say("on_sigterm", f'must be "{ON_SIGTERM}", or be left out')
+            self.add_problem("on_sigterm", f'must be "{ON_SIGTERM}", or be left out')
         if self.values["prune"] not in (None, PRUNE):
-            self.say("prune", f'must be "{PRUNE}", or be left out')
+            self.add_problem("prune", f'must be "{PRUNE}", or be left out')
         if self.values["prune"] and not self.values["durable"]:
-            self.say("prune", 'needs "durable": only files with a verified copy there are removed')
+            self.add_problem(
+                "prune", 'needs "durable": only files with a verified copy there are removed'
+            )
         if self.values["parallel"] < 1:
-            self.say("parallel", "must be 1 or more")
+            self.add_problem("parallel", "must be 1 or more")
         elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):
-            self.say(
+            self.add_problem(
                 "parallel",
                 'needs "detach": "slurm", or a Kubernetes Job: cells on one box run one at a time',
             )
         for key in SIZES + ("retries",):
             if (self.values[key] or 0) < 0:
-                self.say(key, "must not be negative")
+                self.add_problem(key, "must not be negative")
 
 
 BOM = b"\xef\xbb\xbf"
 
 
-class Line:
+class QueueLine:
     """One cell's line of the queue.
 
     Attributes:
@@ -244,7 +252,7 @@ class Line:
     def __init__(self, number: int, cfg: str, task: str, epochs: int | None) -> None:
         self.number, self.cfg, self.task, self.epochs = number, cfg, task, epochs
         self.name = cell_name(cfg)
-        self.twin: Line | None = None
+        self.twin: QueueLine | None = None
 
 
 def cell_name(cfg: str) -> str:
@@ -253,7 +261,7 @@ def cell_name(cfg: str) -> str:
     return os.path.splitext(base)[0] or base
 
 
-def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
+def parse_queue(data: bytes, path: str) -> tuple[list[QueueLine], list[str]]:
     """Read every line that names a cell, including those with a duplicate name.
 
     Windows line endings are ignored here; `queue_check` reports them for all files.
@@ -265,11 +273,11 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     Returns:
         The lines, and all problems at once.
     """
-    found: list[Line] = []
+    found: list[QueueLine] = []
     problems: list[str] = []
     if b"\0" in data:
         return [], [f"{path}:1: is not plain text (probably UTF-16); save it as UTF-8"]
-    names: dict[str, Line] = {}
+    names: dict[str, QueueLine] = {}
     for number, raw in enumerate(data[len(BOM) if data.startswith(BOM) else 0 :].split(b"\n"), 1):
         where = "%s:%d" % (path, number)
         try:
@@ -287,7 +295,7 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
         ):
             problems.append(f"{where}: epochs must be a whole number above 0, not {words[2]!r}")
             continue
-        line = Line(number, words[0], words[1], int(words[2]) if len(words) == 3 else None)
+        line = QueueLine(number, words[0], words[1], int(words[2]) if len(words) == 3 else None)
         line.twin = names.setdefault(line.name, line)
         if line.twin is line:
             line.twin = None
@@ -300,16 +308,16 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     return found, problems
 
 
-def commented(data: bytes) -> list[Line]:
+def commented(data: bytes) -> list[QueueLine]:
     """Return the commented-out lines that look like cells.
 
     Prose may look like one; the caller checks whether the config file exists.
     """
-    lines: list[Line] = []
+    lines: list[QueueLine] = []
     for number, raw in enumerate(data.split(b"\n"), 1):
         text = raw.lstrip(BOM).strip()
         if text.startswith(b"#"):
-            for line in scan(text.lstrip(b"# \t"), "")[0]:
+            for line in parse_queue(text.lstrip(b"# \t"), "")[0]:
                 line.number = number
                 lines.append(line)
     return lines
@@ -327,30 +335,30 @@ class Job:
 
     def __init__(self, folder: str) -> None:
         self.folder = os.path.abspath(os.path.expanduser(folder))
-        self.source = Settings(self.path("job.json"))
+        self.source = JobSettings(self.path("job.json"))
         self.settings, self.problems = self.source.values, self.source.problems
 
     def path(self, *parts: str) -> str:
         """Return a path in the job directory."""
         return os.path.join(self.folder, *parts)
 
-    def lines(self) -> tuple[list[Line], list[str]]:
+    def read_lines(self) -> tuple[list[QueueLine], list[str]]:
         """Read the current queue; return its cells and the problems found."""
-        lines, problems = self.roster()
+        lines, problems = self.read_all_lines()
         return [line for line in lines if line.twin is None], problems
 
-    def roster(self) -> tuple[list[Line], list[str]]:
-        """Like `lines`, but including lines with a duplicate name."""
+    def read_all_lines(self) -> tuple[list[QueueLine], list[str]]:
+        """Like `read_lines`, but including lines with a duplicate name."""
         path = self.path("queue.txt")
-        data = files.read(path)
+        data = files.read_file(path)
         if data is None:
             return [], [f"{path} is missing or cannot be read; write one line for each cell"]
-        return scan(data, path)
+        return parse_queue(data, path)
 
-    def commented(self) -> list[Line]:
+    def commented(self) -> list[QueueLine]:
         """Return the commented-out lines of the queue whose config exists."""
-        data = files.read(self.path("queue.txt")) or b""
-        return [line for line in commented(data) if os.path.isfile(self.config(line))]
+        data = files.read_file(self.path("queue.txt")) or b""
+        return [line for line in commented(data) if os.path.isfile(self.config_path(line))]
 
     @property
     def workdir(self) -> str:
@@ -360,49 +368,53 @@ class Job:
             return os.path.join(self.folder, os.path.expanduser(own))
         return self.folder
 
-    def config(self, line: Line) -> str:
+    def config_path(self, line: QueueLine) -> str:
         """Return the path of a cell's config."""
         return os.path.join(self.workdir, os.path.expanduser(line.cfg))
 
-    def out(self, name: str) -> str | None:
+    def run_folder(self, name: str) -> str | None:
         """Return the run directory of a cell."""
-        return self._named("out", name)
+        return self._folder_of_cell("out", name)
 
-    def durable(self, name: str) -> str | None:
+    def durable_folder(self, name: str) -> str | None:
         """Return the durable directory of a cell, if the job has one."""
-        return self._named("durable", name)
+        return self._folder_of_cell("durable", name)
 
-    def _named(self, key: str, name: str) -> str | None:
+    def _folder_of_cell(self, key: str, name: str) -> str | None:
         pattern = self.settings[key]
         if not pattern:
             return None
         filled = fill_template(os.path.expanduser(pattern), {"name": name})
         return os.path.normpath(os.path.join(self.workdir, filled))
 
-    def written(self) -> list[str]:
+    def written_folders(self) -> list[str]:
         """Return the directories that its runs write to, whose mounts are monitored."""
-        return [os.path.dirname(path) for path in (self.out("x"), self.durable("x")) if path]
+        return [
+            os.path.dirname(path)
+            for path in (self.run_folder("x"), self.durable_folder("x"))
+            if path
+        ]
 
-    def log(self, name: str) -> str:
+    def log_path(self, name: str) -> str:
         """Return the log of a cell."""
         return self.path("logs", name + ".log")
 
-    def epochs(self, line: Line) -> int:
+    def epochs_of(self, line: QueueLine) -> int:
         """Return how many epochs a cell runs."""
         if line.epochs is None:
             return int(self.settings["default_epochs"])
         return line.epochs
 
-    def command(self, line: Line) -> list[str]:
+    def command_of(self, line: QueueLine) -> list[str]:
         """Return the command of a cell, with every field filled in."""
         values = {
             "py": self.settings["py"] or sys.executable,
             "cfg": line.cfg,
             "task": line.task,
-            "epochs": str(self.epochs(line)),
+            "epochs": str(self.epochs_of(line)),
             "name": line.name,
-            "out": self.out(line.name) or "",
-            "durable": self.durable(line.name) or "",
+            "out": self.run_folder(line.name) or "",
+            "durable": self.durable_folder(line.name) or "",
         }
         return [fill_template(word, values) for word in command_words(self.settings["command"])]
 
@@ -434,7 +446,7 @@ def remember_platform(
         hooks: As `cell_command.hooks` returns them; None keeps the stored ones.
     """
     path = os.path.join(folder, ENVIRONMENT)
-    known = _told(folder)
+    known = _read_platform_file(folder)
     wanted = dict(known)
     wanted.update(
         {} if env is None else {"env": env}, **({} if hooks is None else {"hooks": hooks})
@@ -448,7 +460,7 @@ def remember_platform(
         pass  # if nothing can be written there is no recorder either, and that is reported
 
 
-def _told(folder: str) -> dict[str, Any]:
+def _read_platform_file(folder: str) -> dict[str, Any]:
     return files.read_json(os.path.join(folder, ENVIRONMENT), 1 << 20) or {}
 
 
@@ -457,8 +469,8 @@ def platform_environment(folder: str) -> dict[str, str]:
 
     Empty if the client sent none.
     """
-    told = _told(folder).get("env")
-    off = turned_off(folder)
+    told = _read_platform_file(folder).get("env")
+    off = names_turned_off(folder)
     found = environment(told) if isinstance(told, dict) else {}
     return {name: value for name, value in found.items() if name not in off}
 
@@ -467,10 +479,10 @@ def platform_hooks(folder: str) -> dict[str, Any]:
     """Return the platform's hooks for cells sent by the client, without the disabled ones."""
     from rgt_box.queue import cell_command  # imported here: reading a queue does not need it
 
-    off = turned_off(folder)
+    off = names_turned_off(folder)
     return {
         key: value
-        for key, value in cell_command.hooks(_told(folder).get("hooks")).items()
+        for key, value in cell_command.valid_hooks(_read_platform_file(folder).get("hooks")).items()
         if key not in off
     }
 
@@ -479,7 +491,7 @@ OFF = "mirrors.json"
 """Names of platform variables and hooks (mirrors, proxy) that the user has turned off."""
 
 
-def turned_off(folder: str) -> list[str]:
+def names_turned_off(folder: str) -> list[str]:
     """Return the names of variables and hooks that cells do not get."""
     off = (files.read_json(os.path.join(folder, OFF), 65536) or {}).get("off")
     if isinstance(off, list):
@@ -514,7 +526,7 @@ _LINE = re.compile(
 )
 
 
-def told(data: bytes | None) -> dict[str, str]:
+def read_config_settings(data: bytes | None) -> dict[str, str]:
     """Return the settings in a config by their usual short names; {} if it cannot be read."""
     found: dict[str, str] = {}
     unsure = set()

@@ -20,7 +20,7 @@ import sys
 import time
 
 from rgt_box import files, jsonline, procstat
-from rgt_box.queue.queue_file import Job, Line
+from rgt_box.queue.queue_file import Job, QueueLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ _silent: dict[str, object] = {}
 """Locks whose owner has not written its pid in that time → the file's signature then."""
 
 
-def frozen(job: Job) -> list[str] | None:
+def read_frozen_cells(job: Job) -> list[str] | None:
     """Return the cells' names by task index; None if no submission has frozen them.
 
     Raises:
         ValueError: The file is damaged: a guess could run another cell.
     """
-    data = files.read(job.path(INDEXES))
+    data = files.read_file(job.path(INDEXES))
     if data is None and not os.path.lexists(job.path(INDEXES)):
         return None
     cells = (jsonline.loads_dict(data or b"") or {}).get("cells")
@@ -52,21 +52,23 @@ def frozen(job: Job) -> list[str] | None:
     return [str(name) for name in cells]
 
 
-def freeze(job: Job) -> list[str]:
+def freeze_cell_indexes(job: Job) -> list[str]:
     """Give every cell of the queue a permanent index; return the names by index.
 
     Raises:
         OSError: It could not be written.
-        ValueError: See `frozen`.
+        ValueError: See `read_frozen_cells`.
     """
-    held = files.Lock(job.path("indexes.lock"))
+    held = files.FileLock(job.path("indexes.lock"))
     if not held.acquire(FREEZING_WAIT):
         raise ValueError(f"another submission of {job.folder} is in progress")
     try:
-        before = frozen(job) or []
-        names = before + [line.name for line in job.lines()[0] if line.name not in before]
+        before = read_frozen_cells(job) or []
+        names = before + [line.name for line in job.read_lines()[0] if line.name not in before]
         if names != before:
-            files.replace(job.path(INDEXES), jsonline.line({"cells": names}), sync=True, mode=0o644)
+            files.replace_file(
+                job.path(INDEXES), jsonline.encode_line({"cells": names}), sync=True, mode=0o644
+            )
         return names
     finally:
         held.release()
@@ -111,7 +113,7 @@ def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
     return found
 
 
-def lay_over(
+def overlay_cells(
     cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the cells, replaced by those of newer lanes.
@@ -157,7 +159,7 @@ takes an instant.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def new_cell(job: Job, line: Line) -> dict[str, Any]:
+def new_cell(job: Job, line: QueueLine) -> dict[str, Any]:
     """Return the state of a cell that has not run yet."""
     return {
         "name": line.name,
@@ -167,14 +169,14 @@ def new_cell(job: Job, line: Line) -> dict[str, Any]:
         "state": "waiting",
         "attempts": 0,
         "durable": "pending" if job.settings["durable"] else None,
-        "durable_path": job.durable(line.name),
-        "out": job.out(line.name),
-        "log": job.log(line.name),
+        "durable_path": job.durable_folder(line.name),
+        "out": job.run_folder(line.name),
+        "log": job.log_path(line.name),
     }
 
 
 def merged_cells(
-    job: Job, known: dict[str, dict[str, Any]], lines: list[Line]
+    job: Job, known: dict[str, dict[str, Any]], lines: list[QueueLine]
 ) -> list[dict[str, Any]]:
     """Return one cell per queue line, in its order, keeping known state by name."""
     cells = []
@@ -214,16 +216,16 @@ def load_state(job: Job) -> dict[str, Any]:
         found["cells"] = [
             cell for cell in cells if isinstance(cell, dict) and isinstance(cell.get("name"), str)
         ]
-    found["cells"] = lay_over(found["cells"], found.get("at"), read_lanes(job))
+    found["cells"] = overlay_cells(found["cells"], found.get("at"), read_lanes(job))
     return found
 
 
-def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def cells_by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the cells of a state by their names."""
     return {cell["name"]: cell for cell in state.get("cells", [])}
 
 
-def who_holds(job: Job) -> str:
+def find_lock_owner(job: Job) -> str:
     """Return the owner of the queue's lock: ``runner``, ``seal`` or, if free, an empty string.
 
     A sealed queue runs nothing, and nothing can start. The owner writes its pid shortly after
@@ -251,12 +253,12 @@ def who_holds(job: Job) -> str:
 
 def is_sealed(job: Job) -> bool:
     """Return whether the queue's lock is held by a seal."""
-    return who_holds(job) == "seal"
+    return find_lock_owner(job) == "seal"
 
 
 def is_runner_alive(job: Job) -> bool:
     """Return whether a runner holds the queue's lock."""
-    return who_holds(job) == "runner"
+    return find_lock_owner(job) == "runner"
 
 
 def queue_frame(job: Job, path: str) -> dict[str, Any]:
@@ -268,13 +270,13 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
         job: The job.
         path: The client's name for the job.
     """
-    lines, problems = job.lines()
+    lines, problems = job.read_lines()
     # Twice: a runner that ends between the two reads writes its final state before releasing the
     # lock.
     for _ in range(2):
         state = load_state(job)
         alive = is_runner_alive(job)
-        cells = merged_cells(job, by_name(state), lines)
+        cells = merged_cells(job, cells_by_name(state), lines)
         at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
         left = [
             cell for cell in cells if cell["state"] == "running" and cell["name"] not in at_work
@@ -286,9 +288,9 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
             cell.update(
                 state="interrupted", reason="the runner has ended; launch it again to continue"
             )
-    shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
+    shown = [jsonline.drop_empty({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
     problems = job.problems + problems
-    return jsonline.compact(
+    return jsonline.drop_empty(
         {
             "t": "queue",
             "path": path,
@@ -344,7 +346,7 @@ def is_over(cells: list[dict[str, Any]]) -> bool:
     return all(cell["state"] in ("done", "failed") for cell in cells)
 
 
-def padded(state: dict[str, Any]) -> bytes:
+def padded_json(state: dict[str, Any]) -> bytes:
     """Return the state as JSON, padded with spaces to full blocks with spare room."""
     data = jsonline.dumps(state)
     size = (len(data) + BLOCK // 4 + BLOCK - 1) // BLOCK * BLOCK
@@ -357,9 +359,9 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
     Returns:
         None, or why it could not be stored at all (the queue continues anyway).
     """
-    data = padded(state)
+    data = padded_json(state)
     try:
-        files.replace(path, data, sync=True, mode=0o644)
+        files.replace_file(path, data, sync=True, mode=0o644)
         return None
     except OSError as error:
         if error.errno not in FULL:
@@ -378,7 +380,7 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
         os.close(fd)
 
 
-class Journal:
+class QueueJournal:
     """The state of one queue and its markers.
 
     Args:
@@ -387,7 +389,7 @@ class Journal:
 
     Attributes:
         state: The ``queue`` frame, plus the runner's own fields.
-        lines: The cells' lines at the last `reread`.
+        lines: The cells' lines at the last `reread_queue`.
     """
 
     def __init__(self, job: Job, only: str | None = None) -> None:
@@ -395,51 +397,53 @@ class Journal:
         self._only = only
         self._path = job.path("state.json") if only is None else lane_state_path(job, only)
         self._unwritten: list[bytes] = []
-        self.lines: list[Line] = []
-        self.state = load_state(job) if only is None else self._lane(only)
+        self.lines: list[QueueLine] = []
+        self.state = load_state(job) if only is None else self._lane_state(only)
         self.state.update(runner_pid=os.getpid(), runner_alive=True, done=False, error=None)
 
-    def _lane(self, name: str) -> dict[str, Any]:
+    def _lane_state(self, name: str) -> dict[str, Any]:
         """Return the state a lane continues with: its own fields, and its cell's newest record."""
         state = files.read_json(self._path) or {}
-        known = by_name(load_state(self._job))
+        known = cells_by_name(load_state(self._job))
         state["cells"] = [known[name]] if name in known else []
         return state
 
-    def reread(self) -> list[dict[str, Any]]:
+    def reread_queue(self) -> list[dict[str, Any]]:
         """Re-read the queue (lines may have been appended) and return its cells."""
-        lines, problems = self._job.lines()
+        lines, problems = self._job.read_lines()
         self.lines = [line for line in lines if self._only in (None, line.name)]
         self.state["error"] = "; ".join(problems) or None
-        self.state["cells"] = merged_cells(self._job, by_name(self.state), self.lines)
+        self.state["cells"] = merged_cells(self._job, cells_by_name(self.state), self.lines)
         cells: list[dict[str, Any]] = self.state["cells"]
         return cells
 
-    def everyone(self) -> list[dict[str, Any]]:
+    def all_cells(self) -> list[dict[str, Any]]:
         """Return all cells of the queue, including those of other lanes."""
         found: list[dict[str, Any]] = (
             load_state(self._job)["cells"] if self._only else self.state["cells"]
         )
         return found
 
-    def cell(self, name: str) -> dict[str, Any]:
+    def cell_state(self, name: str) -> dict[str, Any]:
         """Return the state of a cell, which the caller may change in place."""
-        return by_name(self.state)[name]
+        return cells_by_name(self.state)[name]
 
-    def save(self) -> None:
+    def save_state(self) -> None:
         """Write the state; a failure is reported, and the queue continues."""
-        self.state.update(t="queue", path=self._job.folder, at=now(), runner_pid=os.getpid())
+        self.state.update(
+            t="queue", path=self._job.folder, at=clock_seconds(), runner_pid=os.getpid()
+        )
         problem = store_state(self._path, self.state)
         if problem:
             print(problem, file=sys.stderr, flush=True)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line."""
         print(text, flush=True)
 
-    def mark(self, marker: str) -> None:
+    def write_marker(self, marker: str) -> None:
         """Print a marker and write it to master.log, at once or when the disk has space again."""
-        self.say(marker)
+        self.print_line(marker)
         self._unwritten.append(marker.encode("utf-8", "replace") + b"\n")
         try:
             path = self._job.path("master.log")
@@ -457,7 +461,7 @@ class Journal:
             print(f"master.log: {error.strerror}", file=sys.stderr, flush=True)
 
 
-def now() -> float:
+def clock_seconds() -> float:
     """Return the box's clock (epoch seconds)."""
     return round(time.time(), 3)
 
@@ -480,7 +484,7 @@ def note_stop(job: Job, pid: int, ticks: int) -> None:
 
 def withdraw_stop(job: Job) -> None:
     """Remove the stop request, if there is one."""
-    files.unlink(job.path(STOP_REQUEST))
+    files.unlink_if_exists(job.path(STOP_REQUEST))
 
 
 def is_stopped_by_person(job: Job) -> bool:

@@ -13,7 +13,7 @@ import zlib
 from rgt_wire.shared_text import duration_text, size_text
 
 from rgt_box import files, place, procstat, secret_store
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.queue import (
     cell_command,
     cell_process,
@@ -22,8 +22,8 @@ from rgt_box.queue import (
     queue_file,
     queue_state,
 )
-from rgt_box.queue.queue_file import Job, Line
-from rgt_box.queue.queue_state import Journal, now
+from rgt_box.queue.queue_file import Job, QueueLine
+from rgt_box.queue.queue_state import QueueJournal, clock_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LEAST = 5.0
 """Minimum usual time in seconds: below it, startup dominates."""
 
 
-def add_usual(cell: dict[str, Any], seconds: float | None) -> None:
+def add_attempt_time(cell: dict[str, Any], seconds: float | None) -> None:
     """Add an attempt to the cell's total run time, so that a resumed cell does not look short.
 
     Args:
@@ -98,7 +98,7 @@ TAIL = 4096
 CHANGED = "its config changed between attempts: its result is not comparable"
 
 
-def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int | None:
+def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJournal) -> int | None:
     """Run one attempt.
 
     Args:
@@ -110,59 +110,69 @@ def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int
     Returns:
         The signal that stopped the runner meanwhile, if any.
     """
-    cell = journal.cell(line.name)
+    cell = journal.cell_state(line.name)
     cell.update(
-        state="running", attempts=int(cell.get("attempts") or 0) + 1, started=now(), ended=None
+        state="running",
+        attempts=int(cell.get("attempts") or 0) + 1,
+        started=clock_seconds(),
+        ended=None,
     )
     cell.update(exit_code=None, signal=None, reason=None, pruned=None)
-    note_config(job, line, cell)
-    journal.mark("START %s attempt=%d" % (line.name, cell["attempts"]))
-    log = job.log(line.name)
-    before, watch, began = files.size(log), cell_process.OomWatch(), time.monotonic()
+    has_config_changed(job, line, cell)
+    journal.write_marker("START %s attempt=%d" % (line.name, cell["attempts"]))
+    log = job.log_path(line.name)
+    before, watch, began = files.size_or_zero(log), cell_process.OomWatch(), time.monotonic()
     try:
         env = cell_environment(job, line)
-        secrets, notes = secret_store.of_job(job.folder)
+        secrets, notes = secret_store.secrets_of_job(job.folder)
         env.update(secrets)
         for note in notes:
-            journal.say(f"{line.name}: {note}")
-        hooked = cell_command.wrapped(words, queue_file.platform_hooks(place.state_dir()), env)
-        child = cell_process.Process(hooked, job.workdir, env, log, int(job.settings["nice"]))
-    except OSError as error:
-        reason = f"could not be started: {describe(error)}"
-        cell.update(
-            state="failed", exit_code=cell_process.NOT_EXECUTABLE, ended=now(), reason=reason
+            journal.print_line(f"{line.name}: {note}")
+        hooked = cell_command.wrap_with_hooks(
+            words, queue_file.platform_hooks(place.state_dir()), env
         )
-        journal.mark("FINISHED %s exit=%d" % (line.name, cell_process.NOT_EXECUTABLE))
+        child = cell_process.CellProcess(hooked, job.workdir, env, log, int(job.settings["nice"]))
+    except OSError as error:
+        reason = f"could not be started: {error_text(error)}"
+        cell.update(
+            state="failed",
+            exit_code=cell_process.NOT_EXECUTABLE,
+            ended=clock_seconds(),
+            reason=reason,
+        )
+        journal.write_marker("FINISHED %s exit=%d" % (line.name, cell_process.NOT_EXECUTABLE))
         return None
     journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks)
-    journal.save()
-    child.release()
+    journal.save_state()
+    child.start_command()
     status, stopped = child.wait()
-    at = now()  # before the copy: files written from now on may be missing in it
+    at = clock_seconds()  # before the copy: files written from now on may be missing in it
     del journal.state["cell_pid"], journal.state["cell_ticks"]
-    add_usual(cell, time.monotonic() - began)
+    add_attempt_time(cell, time.monotonic() - began)
     name = cell_process.signal_name(stopped) if stopped else None
     if stopped and queue_state.is_stopped_by_person(job):
         name = queue_state.BY_PERSON
-    tail = _tail(log, before) if status else b""
-    ended = cell_process.judge(status, name, watch.verdict(), tail, env.get("PATH", os.defpath))
-    shown = cell_process.shown_exit(status)
+    tail = _log_tail(log, before) if status else b""
+    ended = cell_process.classify_exit(
+        status, name, watch.oom_kill_reason(), tail, env.get("PATH", os.defpath)
+    )
+    shown = cell_process.format_exit_status(status)
     if ended["state"] == "done":
-        ended.update(keep_result(job, line, cell["started"]))
+        ended.update(copy_finished_run(job, line, cell["started"]))
         shown = 0 if ended["state"] == "done" else 1
-    cell.update(ended, ended=at, best=best_of(cell.get("out")))
-    _flag(cell, journal)
-    journal.mark("FINISHED %s exit=%d" % (line.name, shown))
-    journal.save()
+    cell.update(ended, ended=at, best=read_best_metric(cell.get("out")))
+    _set_flag(cell, journal)
+    journal.write_marker("FINISHED %s exit=%d" % (line.name, shown))
+    journal.save_state()
     return stopped
 
 
-def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
+def has_config_changed(job: Job, line: QueueLine, cell: dict[str, Any]) -> bool:
     """Return whether the config differs from the one of the previous attempt."""
-    data = files.read(job.config(line))
+    data = files.read_file(job.config_path(line))
     # A checksum against accidents: a cryptographic one would load libcrypto into every runner.
     digest = None if data is None else "%d-%08x" % (len(data), zlib.crc32(data))
-    cell["told"] = queue_file.told(data)
+    cell["told"] = queue_file.read_config_settings(data)
     before = cell.get("config_digest")
     cell["config_digest"] = digest
     changed = before is not None and before != digest
@@ -170,17 +180,17 @@ def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
     return changed
 
 
-def _flag(cell: dict[str, Any], journal: Journal) -> None:
+def _set_flag(cell: dict[str, Any], journal: QueueJournal) -> None:
     """Flag an unusual result of a cell that was not interrupted."""
     if cell["state"] == "interrupted":
         return
     found = [
-        unusual_flag(cell, journal.everyone()),
+        unusual_flag(cell, journal.all_cells()),
         CHANGED if cell.get("config_changed") else None,
     ]
     cell["flag"] = "; ".join(text for text in found if text) or None
     if cell["flag"]:
-        journal.say(f"{cell['name']}: {cell['flag']}")
+        journal.print_line(f"{cell['name']}: {cell['flag']}")
 
 
 def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
@@ -199,13 +209,13 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
         work_folders,
     )  # slow import: only for a copy
 
-    found = work_folders.folder_of(job.workdir)
+    found = work_folders.find_job_folder(job.workdir)
     if found is None:
         return "", ()
     folder, is_pushed = found
-    if len(job.lines()[0]) == 1:
+    if len(job.read_lines()[0]) == 1:
         since = 0.0 if is_pushed else os.stat(job.path("job.json")).st_mtime
-    files_there, problems = results.files_of_job(job, folder)
+    files_there, problems = results.list_job_files(job, folder)
     if problems:
         raise durable_copy.CopyFailed(problems[0])
     own = {job.path(name) for name in BOOKKEEPING}
@@ -214,7 +224,7 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
+def copy_finished_run(job: Job, line: QueueLine, since: float) -> dict[str, Any]:
     """Copy a finished run to durable storage; only a verified copy makes it done.
 
     Args:
@@ -222,13 +232,13 @@ def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
         line: The cell.
         since: When its attempt began.
     """
-    target, out = job.durable(line.name), job.out(line.name)
+    target, out = job.durable_folder(line.name), job.run_folder(line.name)
     if not target or not out:
         return {"state": "done", "durable": None}
     try:
         work, written = written_files(job, since)
         kept = durable_copy.copy_verified(
-            out, list(job.settings["keep"]), target, job.log(line.name), work, written
+            out, list(job.settings["keep"]), target, job.log_path(line.name), work, written
         )
     except durable_copy.CopyFailed as error:
         return {
@@ -243,17 +253,20 @@ def keep_result(job: Job, line: Line, since: float) -> dict[str, Any]:
     return {"state": "done", "durable": "verified", "durable_path": target}
 
 
-def cell_environment(job: Job, line: Line) -> dict[str, str]:
+def cell_environment(job: Job, line: QueueLine) -> dict[str, str]:
     """Return a cell's environment: the platform's, overridden by the runner's and the job's."""
     env = queue_file.platform_environment(place.state_dir())
     env.update(
-        os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name, RGT_OUT=job.out(line.name) or ""
+        os.environ,
+        PYTHONUNBUFFERED="1",
+        RGT_CELL=line.name,
+        RGT_OUT=job.run_folder(line.name) or "",
     )
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     return env
 
 
-def best_of(out: str | None) -> float | None:
+def read_best_metric(out: str | None) -> float | None:
     """Return the best metric of a run: ``value`` of best.json, else ``best`` of result.json."""
     if not out:
         return None
@@ -264,7 +277,7 @@ def best_of(out: str | None) -> float | None:
     return None
 
 
-def _tail(path: str, since: int) -> bytes:
+def _log_tail(path: str, since: int) -> bytes:
     """Return the end of a log, limited to the part after byte `since`."""
     try:
         with open(files.open_regular(path), "rb") as file:
@@ -279,7 +292,7 @@ CLOSING_WAIT = 30.0
 """Seconds to wait for another lane that checks whether it was the last."""
 
 
-class Runner:
+class QueueRunner:
     """Runs the queue of one job, or one lane of it; the caller holds the corresponding lock.
 
     Args:
@@ -290,7 +303,7 @@ class Runner:
 
     def __init__(self, job: Job, first: int = 0, only: str | None = None) -> None:
         self._job, self._first, self._only = job, first, only
-        self._journal = Journal(job, only)
+        self._journal = QueueJournal(job, only)
 
     def run(self) -> int:
         """Run every cell that is not done.
@@ -302,36 +315,36 @@ class Runner:
         os.makedirs(self._job.path("logs"), exist_ok=True)
         if self._only is not None:
             self._reopen_queue()
-        stopped = self._repair()
+        stopped = self._repair_state()
         if stopped:
             return 128 + stopped
-        cells = self._journal.reread()
+        cells = self._journal.reread_queue()
         if cells and all(cell["state"] == "done" for cell in cells):
             what = "every cell of this queue" if self._only is None else self._only
-            self._journal.say(f"{what} is done already")
-            self._finish()
+            self._journal.print_line(f"{what} is done already")
+            self._report_result()
             return OK
         tried: set[str] = set()
         while True:
-            line = self._pending(tried)
+            line = self._next_pending(tried)
             if line is None:
                 break
             tried.add(line.name)
-            status = self._lacks_room(line) or self._cell(line)
+            status = self._lacks_room(line) or self._run_cell(line)
             if status is not None:
-                self._journal.save()
+                self._journal.save_state()
                 return status
-        return self._finish()
+        return self._report_result()
 
-    def _pending(self, tried: set[str]) -> Line | None:
-        for line, cell in self._mine():
+    def _next_pending(self, tried: set[str]) -> QueueLine | None:
+        for line, cell in self._own_lines():
             if cell["state"] != "done" and line.name not in tried:
                 return line
         return None
 
-    def _mine(self, left_alone: bool = False) -> list[tuple[Line, dict[str, Any]]]:
+    def _own_lines(self, left_alone: bool = False) -> list[tuple[QueueLine, dict[str, Any]]]:
         """Return the lines that this runner runs, or those that it skips, with their cells."""
-        cells = self._journal.reread()
+        cells = self._journal.reread_queue()
         return [
             (line, cell)
             for line, cell in zip(self._journal.lines, cells)
@@ -342,18 +355,18 @@ class Runner:
         """Return the skipped cells that are neither done nor failed."""
         return [
             line.name
-            for line, cell in self._mine(left_alone=True)
+            for line, cell in self._own_lines(left_alone=True)
             if not queue_state.is_over([cell])
         ]
 
-    def _repair(self) -> int:
+    def _repair_state(self) -> int:
         """Repair the state left by a runner that died.
 
         Return a stop signal received meanwhile, else 0.
         """
         journal, state = self._journal, self._journal.state
         pid, ticks = state.pop("cell_pid", None), state.pop("cell_ticks", None)
-        for cell in journal.reread():
+        for cell in journal.reread_queue():
             if cell["state"] != "running":
                 continue
             if isinstance(pid, int) and procstat.is_alive(pid, ticks):
@@ -361,20 +374,24 @@ class Runner:
                 cell["reason"] = (
                     "still running (pid %d) after its runner died; waiting for it to end" % pid
                 )
-                journal.say(f"{cell['name']}: {cell['reason']}")
-                journal.save()
+                journal.print_line(f"{cell['name']}: {cell['reason']}")
+                journal.save_state()
                 stopped = cell_process.wait_for_orphan(pid, ticks)
                 del state["cell_pid"], state["cell_ticks"]
                 if stopped:
-                    cell.update(state="interrupted", ended=now(), reason="the queue was stopped")
-                    journal.save()
+                    cell.update(
+                        state="interrupted", ended=clock_seconds(), reason="the queue was stopped"
+                    )
+                    journal.save_state()
                     return stopped
-            add_usual(cell, None)
-            cell.update(state="interrupted", ended=now(), reason="the runner died while it ran")
-        journal.save()
+            add_attempt_time(cell, None)
+            cell.update(
+                state="interrupted", ended=clock_seconds(), reason="the runner died while it ran"
+            )
+        journal.save_state()
         return 0
 
-    def _lacks_room(self, line: Line) -> int | None:
+    def _lacks_room(self, line: QueueLine) -> int | None:
         """Check the disks again, which other cells may have filled.
 
         Return `NO_ROOM` if the cell would not fit.
@@ -386,35 +403,35 @@ class Runner:
             problems = self._make_room(line, problems)
         if not problems:
             return None
-        self._journal.cell(line.name)["reason"] = f"not started: {'; '.join(problems)}"
-        self._journal.mark(f"STOPPED before {line.name}: {'; '.join(problems)}")
+        self._journal.cell_state(line.name)["reason"] = f"not started: {'; '.join(problems)}"
+        self._journal.write_marker(f"STOPPED before {line.name}: {'; '.join(problems)}")
         return NO_ROOM
 
-    def _make_room(self, line: Line, problems: list[str]) -> list[str]:
+    def _make_room(self, line: QueueLine, problems: list[str]) -> list[str]:
         """Remove checkpoints of finished cells until a cell fits; return the remaining problems."""
-        for one in durable_copy.removable_checkpoints(self._job, self._journal.everyone()):
+        for one in durable_copy.removable_checkpoints(self._job, self._journal.all_cells()):
             what = f"{size_text(one.bytes)} of {one.cell}: {one.path}"
-            self._journal.mark(f"PRUNE {what} (room for {line.name})")
+            self._journal.write_marker(f"PRUNE {what} (room for {line.name})")
             why = durable_copy.remove_checkpoint(one)
-            self._journal.mark(f"KEPT {one.path}: {why}" if why else f"PRUNED {what}")
+            self._journal.write_marker(f"KEPT {one.path}: {why}" if why else f"PRUNED {what}")
             if why:
                 continue
-            cell = queue_state.by_name(self._journal.state).get(one.cell)
+            cell = queue_state.cells_by_name(self._journal.state).get(one.cell)
             if cell is not None:
                 cell["pruned"] = int(cell.get("pruned") or 0) + one.bytes
-                self._journal.save()
+                self._journal.save_state()
             problems, _ = disk_budget.check_budget(self._job, [line])
             if not problems:
                 break
         return problems
 
-    def _cell(self, line: Line) -> int | None:
+    def _run_cell(self, line: QueueLine) -> int | None:
         """Run one cell with its retries; return the runner's exit status if the queue must stop."""
         retries = max(0, int(self._job.settings["retries"]))
-        words = self._job.command(line)
+        words = self._job.command_of(line)
         for number in range(1 + retries):
             stopped = run_attempt(self._job, line, words, self._journal)
-            cell = self._journal.cell(line.name)
+            cell = self._journal.cell_state(line.name)
             if stopped is not None:
                 return 128 + stopped
             if cell["state"] == "interrupted":
@@ -423,28 +440,30 @@ class Runner:
                 return None
             if number == retries:
                 return None
-            if note_config(self._job, line, cell):
+            if has_config_changed(self._job, line, cell):
                 cell["reason"] += "; not retried: its config has been changed since"
                 return None
-            self._journal.say(f"{line.name} failed ({cell['reason']}); trying again")
+            self._journal.print_line(f"{line.name} failed ({cell['reason']}); trying again")
         return None
 
-    def _finish(self) -> int:
-        cells = self._journal.reread()
+    def _report_result(self) -> int:
+        cells = self._journal.reread_queue()
         if self._only is not None:
-            self._journal.save()
+            self._journal.save_state()
             self._close_queue()
             if any(cell["state"] == "failed" for cell in cells):
                 return FAILED
             return OK
         left_out = self._left_out()
         if left_out:
-            self._journal.mark(f"QUEUE NOT DONE: left out with --from: {', '.join(left_out)}")
+            self._journal.write_marker(
+                f"QUEUE NOT DONE: left out with --from: {', '.join(left_out)}"
+            )
         else:
             self._journal.state["done"] = True
-            self._journal.mark("QUEUE DONE")
-        self._journal.save()
-        if any(cell["state"] == "failed" for _, cell in self._mine()):
+            self._journal.write_marker("QUEUE DONE")
+        self._journal.save_state()
+        if any(cell["state"] == "failed" for _, cell in self._own_lines()):
             return FAILED
         if left_out:
             return LEFT_OUT
@@ -452,28 +471,28 @@ class Runner:
 
     def _reopen_queue(self) -> None:
         """Mark the queue as not done when this cell runs again; its end is then reported again."""
-        whole = Journal(self._job)
+        whole = QueueJournal(self._job)
         if queue_state.load_state(self._job).get("done") and not queue_state.is_over(
-            whole.reread()
+            whole.reread_queue()
         ):
-            with_lock = files.Lock(self._job.path(queue_state.FOLDER, "closing.lock"))
+            with_lock = files.FileLock(self._job.path(queue_state.FOLDER, "closing.lock"))
             if with_lock.acquire(CLOSING_WAIT):
                 whole.state.update(runner_pid=None, runner_alive=False)
-                whole.save()
+                whole.save_state()
                 with_lock.release()
 
     def _close_queue(self) -> None:
         """Mark the queue as done if this lane was the last; exactly one lane does so."""
-        held = files.Lock(self._job.path(queue_state.FOLDER, "closing.lock"))
+        held = files.FileLock(self._job.path(queue_state.FOLDER, "closing.lock"))
         if not held.acquire(CLOSING_WAIT):
             return
         try:
-            whole = Journal(self._job)
+            whole = QueueJournal(self._job)
             already = bool(queue_state.load_state(self._job).get("done"))
             whole.state.update(runner_pid=None, runner_alive=False)
-            if queue_state.is_over(whole.reread()) and not already:
+            if queue_state.is_over(whole.reread_queue()) and not already:
                 whole.state["done"] = True
-                whole.mark("QUEUE DONE")
-                whole.save()
+                whole.write_marker("QUEUE DONE")
+                whole.save_state()
         finally:
             held.release()

@@ -24,7 +24,7 @@ TRIES = 3
 """An older client may start its recorder first after a newer one has stopped one."""
 
 
-def detach(words: list[str], log: str | None = None) -> None:
+def start_detached(words: list[str], log: str | None = None) -> None:
     """Start a detached process: own session, no terminal, no inherited descriptors, never awaited.
 
     Args:
@@ -52,7 +52,7 @@ def detach(words: list[str], log: str | None = None) -> None:
         os._exit(127)
 
 
-def status(folder: str) -> dict[str, Any] | None:
+def live_status(folder: str) -> dict[str, Any] | None:
     """Return the status of the live recorder; None if there is no ready one."""
     found = state_files.read_status(folder, state_files.STATUS)
     if found is None or found.get("error"):
@@ -60,7 +60,7 @@ def status(folder: str) -> dict[str, Any] | None:
     return found
 
 
-def failure(folder: str) -> str | None:
+def last_failure(folder: str) -> str | None:
     """Return the write error that ended the last recorder; None if there was none."""
     error = state_files.read_json(folder, state_files.STATUS).get("error")
     if error:
@@ -72,14 +72,14 @@ def is_running(folder: str) -> bool:
     """Return whether a recorder holds the lock."""
     return any(
         files.is_locked(os.path.join(where, state_files.LOCK))
-        for where in state_files.places(folder)
+        for where in state_files.state_folders(folder)
     )
 
 
-def elsewhere(folder: str) -> str | None:
+def find_host_elsewhere(folder: str) -> str | None:
     """Return a message if the lock belongs to another host's or container's recorder."""
     owner = files.read_json(os.path.join(folder, place.OWNER), 4096)
-    if owner is None or owner == place.identity() or not is_running(folder):
+    if owner is None or owner == place.host_identity() or not is_running(folder):
         return None
     return (
         f"{folder} is in use by the recorder of {owner.get('host')}; set another RGT_STATE_DIR here"
@@ -88,7 +88,7 @@ def elsewhere(folder: str) -> str | None:
 
 def signal_recorder(folder: str, number: int) -> bool:
     """Send a signal to the recorder; its pid is trusted only together with its start time."""
-    for where in state_files.places(folder):
+    for where in state_files.state_folders(folder):
         found = files.lock_holder(os.path.join(where, state_files.LOCK))
         pid = int(found.get("pid") or 0)
         if procstat.is_alive(pid, found.get("ticks")):
@@ -100,7 +100,7 @@ def signal_recorder(folder: str, number: int) -> bool:
     return False
 
 
-def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
+def stop_recorder(folder: str, within: float = STOPPED_WITHIN) -> bool:
     """Ask the recorder to stop and wait for it; one that replaces it meanwhile is stopped as well.
 
     Returns:
@@ -115,7 +115,7 @@ def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
     return True
 
 
-def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
+def ensure_running(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
     """Make sure that a recorder is running that is not older than this code.
 
     Args:
@@ -123,57 +123,57 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
         idle_hours: Passed to a recorder that has to be started.
 
     Returns:
-        Its status; None if it cannot run here (`failure` may say why).
+        Its status; None if it cannot run here (`last_failure` may say why).
     """
     found: dict[str, Any] | None = None
     for _ in range(TRIES):
         if is_running(folder):
-            found = status(folder) or _await_status(
+            found = live_status(folder) or _wait_for_status(
                 folder, state_files.read_json(folder, state_files.STATUS)
             )
             if found is not None and not state_files.is_older(found):
                 return found
-            if found is not None and not stop(folder):
+            if found is not None and not stop_recorder(folder):
                 return found  # an old recorder that does not stop is better than none
-        found = _start(folder, idle_hours)
+        found = _start_recorder(folder, idle_hours)
         if found is None or not state_files.is_older(found):
             return found
     return found
 
 
-def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
+def _start_recorder(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
     """Start a recorder.
 
     Return the status of the one that then runs, which may be another client's.
     """
-    if unwritable(folder) and state_files.ram(folder, make=True) is None:
+    if unwritable(folder) and state_files.memory_folder(folder, make=True) is None:
         return None
-    words = place.command("record", "--foreground")
+    words = place.agent_command("record", "--foreground")
     if idle_hours is not None:
         words += ["--idle-hours", f"{idle_hours:g}"]
     # Not removed: by now it may belong to a recorder that another process started, which writes it
     # only once.
     before = state_files.read_json(folder, state_files.STATUS)
-    detach(words)
-    return _await_status(folder, before)
+    start_detached(words)
+    return _wait_for_status(folder, before)
 
 
 def unwritable(folder: str) -> str | None:
     """Return why nothing can be written to the state directory; None if it can."""
     try:
-        ownership.take(folder)
-        files.replace(os.path.join(folder, "probe"), b"probe\n")
-        files.unlink(os.path.join(folder, "probe"))
+        ownership.ensure_private_folder(folder)
+        files.replace_file(os.path.join(folder, "probe"), b"probe\n")
+        files.unlink_if_exists(os.path.join(folder, "probe"))
     except OSError as error:
         return f"the ring in {folder} cannot be written: {error.strerror}"
     return None
 
 
-def _await_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | None:
+def _wait_for_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the status of a live recorder; None on a failure that differs from `before`."""
     deadline = time.monotonic() + READY_WITHIN
     while time.monotonic() < deadline:
-        found = status(folder)
+        found = live_status(folder)
         if found is not None:
             return found
         told = state_files.read_json(folder, state_files.STATUS)
@@ -189,7 +189,7 @@ LATEST = ("pattern", "gpu_trace", "find")
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 3600.0
 
 
-class Watchers:
+class LiveWatchers:
     """The live watchers of a state directory, reread when the directory changes."""
 
     def __init__(self, folder: str) -> None:
@@ -197,13 +197,15 @@ class Watchers:
         self._signature: list[tuple[int, int, int] | None] = []
         self._entries: list[dict[str, Any]] = []
 
-    def live(self) -> list[dict[str, Any]]:
+    def live_entries(self) -> list[dict[str, Any]]:
         """Return the entries of live watchers, the most recently started one last."""
-        places = state_files.places(self._folder)
+        places = state_files.state_folders(self._folder)
         signature = [files.signature(where) for where in places]
         if signature != self._signature or None in signature:
             self._entries = [
-                entry for entry in map(self._load, self._paths(places)) if entry is not None
+                entry
+                for entry in map(self._load_entry, self._watcher_paths(places))
+                if entry is not None
             ]
             self._entries.sort(key=lambda entry: (int(entry["ticks"]), int(entry["pid"])))
             self._signature = signature
@@ -213,12 +215,12 @@ class Watchers:
         if len(alive) != len(self._entries):
             for entry in self._entries:
                 if entry not in alive:
-                    state_files.unlink(self._folder, entry_name(entry["pid"]))
+                    state_files.unlink_everywhere(self._folder, entry_name(entry["pid"]))
             self._entries = alive
         return alive
 
     @staticmethod
-    def _paths(places: list[str]) -> list[str]:
+    def _watcher_paths(places: list[str]) -> list[str]:
         found = []
         for folder in places:
             try:
@@ -230,7 +232,7 @@ class Watchers:
         return found
 
     @staticmethod
-    def _load(path: str) -> dict[str, Any] | None:
+    def _load_entry(path: str) -> dict[str, Any] | None:
         entry = files.read_json(path)
         if (
             entry is None
@@ -243,7 +245,9 @@ class Watchers:
 
 def has_live_watcher(folder: str) -> bool:
     """Return whether a client watches through this state directory; read-only."""
-    entries = map(Watchers._load, Watchers._paths(state_files.places(folder)))
+    entries = map(
+        LiveWatchers._load_entry, LiveWatchers._watcher_paths(state_files.state_folders(folder))
+    )
     return any(
         entry is not None and procstat.is_alive(entry["pid"], entry["ticks"]) for entry in entries
     )
@@ -254,7 +258,7 @@ def entry_name(pid: int) -> str:
     return "watch-%d.json" % pid
 
 
-def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
+def register_watcher(folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
     """Write this process's watcher file.
 
     Args:
@@ -270,9 +274,9 @@ def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) 
     state_files.write_json(folder, entry_name(pid), entry)
 
 
-def unregister(folder: str) -> None:
+def unregister_watcher(folder: str) -> None:
     """Remove this process's watcher file."""
-    state_files.unlink(folder, entry_name(os.getpid()))
+    state_files.unlink_everywhere(folder, entry_name(os.getpid()))
 
 
 def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:

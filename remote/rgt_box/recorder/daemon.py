@@ -12,7 +12,7 @@ import time
 
 from rgt_box import background, files, ownership, place, procstat
 from rgt_box.recorder import control, ring, state_files
-from rgt_box.recorder.ring_history import Store
+from rgt_box.recorder.ring_history import HistoryStore
 from rgt_box.recorder.state_files import (
     ARMED,
     CONFIG,
@@ -26,15 +26,15 @@ from rgt_box.recorder.state_files import (
     describe_self,
     next_tick,
 )
-from rgt_box.sampling.sampler import Sampler
-from rgt_box.streams.job_looks import JobLooks
+from rgt_box.sampling.sampler import BoxSampler
+from rgt_box.streams.job_looks import JobPolls
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from rgt_box.autostop.watchman import Watchman
+    from rgt_box.autostop.watchman import AutostopMonitor
 
 LEVELS = {"failed": "error", "interrupted": "warn"}
 
@@ -51,7 +51,7 @@ class QueueLog:
         self._known: dict[str, Any] = state_files.read_json(folder, KNOWN_QUEUES)
         self._taken: dict[str, dict[str, Any]] = {}
 
-    def take(
+    def apply_frames(
         self,
         frames: dict[str, dict[str, Any]],
         launched_at: Callable[[str], float | None] = lambda path: None,
@@ -68,7 +68,7 @@ class QueueLog:
         for path, frame in frames.items():
             if self._taken.get(path) is not frame:
                 changed = True
-                now = standing(frame)
+                now = comparable_state(frame)
                 cells = frame.get("cells", [])
                 launched = launched_at(path)
                 if path in self._known:
@@ -77,7 +77,7 @@ class QueueLog:
                     before = [
                         cell for cell in cells if float(cell.get("started") or 0.0) < launched
                     ]
-                    events += transitions(standing({"cells": before}), now, cells)
+                    events += transitions(comparable_state({"cells": before}), now, cells)
                 self._known[path] = now
         self._taken = frames
         if changed:
@@ -85,7 +85,7 @@ class QueueLog:
         return events
 
 
-def standing(frame: dict[str, Any]) -> dict[str, Any]:
+def comparable_state(frame: dict[str, Any]) -> dict[str, Any]:
     """Return the compared part of a queue: cells' states and attempts, and whether it is done."""
     cells = {
         cell["name"]: [cell.get("state"), cell.get("attempts") or 0]
@@ -148,90 +148,102 @@ class Recorder:
         held: Its lock.
     """
 
-    def __init__(self, folder: str, store: Store, idle_hours: float, held: files.Lock) -> None:
+    def __init__(
+        self, folder: str, store: HistoryStore, idle_hours: float, held: files.FileLock
+    ) -> None:
         self._folder, self._store, self._idle_hours = folder, store, idle_hours
         self._held = held
-        self._watchers = control.Watchers(folder)
+        self._watchers = control.LiveWatchers(folder)
         self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
         self._queues = QueueLog(folder)
         self._clock = ClockWatch()
-        self._jobs = JobLooks(folder)
+        self._jobs = JobPolls(folder)
         self._written: list[str] = []
-        self._sampler = Sampler(
+        self._sampler = BoxSampler(
             folder, store.last_sample.get("mem", {}).get("oom_kills"), jobs=self._jobs
         )
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._boot = place.boot_id()
-        self._watchman: Watchman | None = None
-        self._watch_over()
+        self._watchman: AutostopMonitor | None = None
+        self._start_watchman_if_needed()
 
     def run(self) -> None:
         """Sample until asked to stop, or until there was no watcher for too long."""
-        self._adopt(first=True)
+        self._apply_watchers(first=True)
         if self._store.last_boot not in (None, self._boot):
-            self.event("rebooted", "the box was rebooted (or its container was restarted)", "warn")
-        self.event("agent-started", "recorder %s, pid %d" % (place.digest(), os.getpid()))
+            self.record_event(
+                "rebooted", "the box was rebooted (or its container was restarted)", "warn"
+            )
+        self.record_event(
+            "agent-started", "recorder %s, pid %d" % (place.agent_digest(), os.getpid())
+        )
         wait = 0.2  # the first sample may take longer
         due = time.monotonic()
         give_back, pause = due + GIVE_BACK_FIRST, GIVE_BACK_FIRST
         while True:
             if not self._held.is_in_place():
                 return  # its directory was removed; writing would create it again
-            self._changes()
-            self._sample(wait)
+            self._record_changes()
+            self._take_sample(wait)
             wait = 0.0
-            self._store.grow()
+            self._store.add_segment()
             if time.monotonic() >= give_back:
-                procstat.give_back()
+                procstat.release_freed_memory()
                 pause = min(GIVE_BACK_MOST, 2.0 * pause)
                 give_back = time.monotonic() + pause
             interval = float(self._config["interval"])
             due = next_tick(due, interval, time.monotonic())
             if self._sleep_until(due):
-                self.event("agent-stopped", "the recorder was asked to stop")
+                self.record_event("agent-stopped", "the recorder was asked to stop")
                 return
             due = min(due, time.monotonic())
-            if not self._armed and not os.path.exists(place.root()):
-                self.event("agent-stopped", f"its agent file was removed: {place.root()}", "warn")
+            if not self._is_armed and not os.path.exists(place.code_root()):
+                self.record_event(
+                    "agent-stopped", f"its agent file was removed: {place.code_root()}", "warn"
+                )
                 return
-            if not self._armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
-                self.event("agent-stopped", f"no client for {self._idle_hours:g} hours")
+            if not self._is_armed and time.monotonic() - self._watched > self._idle_hours * 3600.0:
+                self.record_event("agent-stopped", f"no client for {self._idle_hours:g} hours")
                 return
 
-    def _watch_over(self) -> None:
+    def _start_watchman_if_needed(self) -> None:
         """Start the watchman once something is armed or a sink is configured."""
         if self._watchman is None and state_files.is_there(self._folder, (ARMED, STOP_STATE, SINK)):
-            from rgt_box.autostop.watchman import Watchman  # here: most boxes have neither
+            from rgt_box.autostop.watchman import AutostopMonitor  # here: most boxes have neither
 
-            self._watchman = Watchman(self._folder, self.event)
+            self._watchman = AutostopMonitor(self._folder, self.record_event)
 
     @property
-    def _armed(self) -> bool:
-        return self._watchman is not None and self._watchman.armed
+    def _is_armed(self) -> bool:
+        return self._watchman is not None and self._watchman.has_plans
 
-    def _changes(self) -> None:
+    def _record_changes(self) -> None:
         """Record changes besides samples: clock jumps, cells' states, the ring's location."""
-        jump = self._clock.look()
+        jump = self._clock.read_jump()
         if jump:
-            self.event("clock-jumped", f"the box's clock was changed by {jump:+.0f} s", "warn")
-        for kind, text, level in self._jobs.poll(self._config["jobs"]):
-            self.event(kind, text, level)
+            self.record_event(
+                "clock-jumped", f"the box's clock was changed by {jump:+.0f} s", "warn"
+            )
+        for kind, text, level in self._jobs.poll_jobs(self._config["jobs"]):
+            self.record_event(kind, text, level)
         try:
-            for kind, text, level in self._queues.take(self._jobs.frames(), self._jobs.launched_at):
-                self.event(kind, text, level)
+            for kind, text, level in self._queues.apply_frames(
+                self._jobs.queue_frames(), self._jobs.launched_at
+            ):
+                self.record_event(kind, text, level)
         except (OSError, ValueError, TypeError, KeyError):
             pass  # `watch` reports an invalid queue file with its own message
-        written = self._jobs.written()
+        written = self._jobs.written_folders()
         if written != self._written:  # a job may be created after its watcher requested it
             self._written = written
             self._sampler.configure(self._config, written)
         news, self._store.news = self._store.news, []
         for kind, text, level in news:
-            self.event(kind, text, level)
+            self.record_event(kind, text, level)
         if news:
-            write_status(self._folder, self._status())
+            write_status(self._folder, self._build_status())
 
     def _sleep_until(self, due: float) -> bool:
         """Wait for the next tick or a change of the watchers; return True if asked to stop."""
@@ -239,12 +251,12 @@ class Recorder:
             got = signal.sigtimedwait(set(STOP) | {WAKE}, max(0.0, due - time.monotonic()))
             if got is not None and got.si_signo in STOP:
                 return True
-            if self._adopt() or got is None:
+            if self._apply_watchers() or got is None:
                 return False
 
-    def _adopt(self, first: bool = False) -> bool:
+    def _apply_watchers(self, first: bool = False) -> bool:
         """Apply the live watchers' settings; return True if the configuration changed."""
-        self._live = self._watchers.live()
+        self._live = self._watchers.live_entries()
         if self._live:
             self._watched = time.monotonic()
         came_or_left = bool(self._live) == (self._unwatched_since is not None)
@@ -254,10 +266,10 @@ class Recorder:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
                 self._store.skip_to(after["seq"])
-        self._watch_over()
+        self._start_watchman_if_needed()
         merged = control.merge_configs(self._live, self._config)
         if self._watchman is not None:
-            merged = self._watchman.widened(merged)
+            merged = self._watchman.extend_config(merged)
         changed = first or merged != self._config
         if changed:
             self._config = merged
@@ -265,10 +277,10 @@ class Recorder:
             state_files.write_json(self._folder, CONFIG, merged)
         # Only now: before its first configuration the sampler knows no GPU.
         if changed or came_or_left:
-            write_status(self._folder, self._status())
+            write_status(self._folder, self._build_status())
         return changed
 
-    def _status(self) -> dict[str, Any]:
+    def _build_status(self) -> dict[str, Any]:
         trouble = self._store.trouble or ""
         return dict(
             describe_self(),
@@ -279,31 +291,31 @@ class Recorder:
             unwatched_since=self._unwatched_since,
         )
 
-    def _sample(self, wait: float) -> None:
+    def _take_sample(self, wait: float) -> None:
         fields, events = self._sampler.read(wait)
         for event in events:
-            self.event(event["kind"], event["text"], event["level"])
+            self.record_event(event["kind"], event["text"], event["level"])
         finder = self._sampler.finder
         if finder is not None and finder.changed:
-            state_files.write_json(self._folder, FOUND, finder.report())
+            state_files.write_json(self._folder, FOUND, finder.build_report())
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
         if self._watchman is not None:
             frame.update(self._watchman.tick(fields, self._sampler))
-        frame["agent_rss"] = sum(map(procstat.resident, pids))
+        frame["agent_rss"] = sum(map(procstat.resident_bytes, pids))
         try:
-            self._store.append(ring.SAMPLE, frame)
+            self._store.append_frame(ring.SAMPLE, frame)
         except ValueError:  # too large for the ring: leave out the lists
-            self._store.append(ring.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]))
+            self._store.append_frame(ring.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]))
 
-    def event(self, kind: str, text: str, level: str = "info") -> None:
+    def record_event(self, kind: str, text: str, level: str = "info") -> None:
         """Record an event."""
         frame = {"t": "event", "boot": "", "seq": 0, "at": round(time.time(), 3)}
         frame.update(kind=kind, text=text[:4000], level=level)
-        self._store.append(ring.EVENT, frame)
-        self._watch_over()
+        self._store.append_frame(ring.EVENT, frame)
+        self._start_watchman_if_needed()
         if self._watchman is not None:
-            self._watchman.tell_sink(kind, text)
+            self._watchman.forward_to_sink(kind, text)
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:
@@ -311,17 +323,17 @@ def write_status(folder: str, status: dict[str, Any]) -> None:
     state_files.write_json(folder, STATUS, status)
 
 
-def claim(held: files.Lock) -> None:
+def claim_folder(held: files.FileLock) -> None:
     """Write the owner of the state directory, if it is writable; memory is this box's anyway."""
     folder = os.path.dirname(held.path)
     try:
-        place.claim(folder)
+        place.claim_state_dir(folder)
         state_files.forget_hosts(folder)
     except OSError:
         pass
 
 
-def hold(folder: str) -> files.Lock | None:
+def acquire_lock(folder: str) -> files.FileLock | None:
     """Acquire the recorder's lock, in memory if the state directory is not writable.
 
     Return None if it is taken.
@@ -330,27 +342,27 @@ def hold(folder: str) -> files.Lock | None:
         OSError: There is no place for a lock.
     """
     try:
-        ownership.take(folder)
-        held = files.Lock(os.path.join(folder, LOCK))
+        ownership.ensure_private_folder(folder)
+        held = files.FileLock(os.path.join(folder, LOCK))
         if not held.acquire():
             return None
     except OSError:
         if not ownership.is_another_users(folder) and files.is_locked(os.path.join(folder, LOCK)):
             return None
-        memory = state_files.ram(folder, make=True)
+        memory = state_files.memory_folder(folder, make=True)
         if memory is None:
             raise
-        held = files.Lock(os.path.join(memory, LOCK))
+        held = files.FileLock(os.path.join(memory, LOCK))
         if held.acquire():
             return held
         return None
-    memory = state_files.ram(folder)
+    memory = state_files.memory_folder(folder)
     if memory is not None and files.is_locked(os.path.join(memory, LOCK)):
         return None
     return held
 
 
-def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
+def run_recorder(folder: str, idle_hours: float = IDLE_HOURS) -> int:
     """Run the recorder in this process until asked to stop.
 
     Returns:
@@ -358,22 +370,22 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP) | {WAKE})
     try:
-        held = hold(folder)
+        held = acquire_lock(folder)
         if held is None:
             return ALREADY
-        state_files.unlink(folder, STATUS)
-        held.write(describe_self())
-        claim(held)
-        Recorder(folder, Store(folder, place.boot_id()), idle_hours, held).run()
+        state_files.unlink_everywhere(folder, STATUS)
+        held.write_owner(describe_self())
+        claim_folder(held)
+        Recorder(folder, HistoryStore(folder, place.boot_id()), idle_hours, held).run()
     except (OSError, ValueError) as error:
-        text = f"the ring in {folder} cannot be written: {background.describe(error)}"
+        text = f"the ring in {folder} cannot be written: {background.error_text(error)}"
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)
         return UNUSABLE
     if held.is_in_place():  # otherwise it may be that of the next recorder
-        state_files.unlink(folder, STATUS)
-    memory = state_files.ram(folder)
+        state_files.unlink_everywhere(folder, STATUS)
+    memory = state_files.memory_folder(folder)
     if memory is not None and os.listdir(memory) in ([], [LOCK]):
-        files.unlink(os.path.join(memory, LOCK))
+        files.unlink_if_exists(os.path.join(memory, LOCK))
         os.rmdir(memory)
     return OK

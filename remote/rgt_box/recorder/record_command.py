@@ -38,24 +38,26 @@ def main(argv: list[str]) -> int:
             daemon,
         )  # here: starting it does not need the samplers
 
-        bytecode.begin_anew("record", *argv)
-        return daemon.serve(folder, found["idle-hours"] or daemon.IDLE_HOURS)
+        bytecode.restart_without_source("record", *argv)
+        return daemon.run_recorder(folder, found["idle-hours"] or daemon.IDLE_HOURS)
     if found["list"]:
         for recorder in list_recorders():
-            jsonline.say(recorder)
+            jsonline.print_frame(recorder)
         return 0
     if found["stop"]:
-        if control.stop(folder):
+        if control.stop_recorder(folder):
             return 0
         print("the recorder did not stop", file=sys.stderr)
         return 1
     state = (
-        control.status(folder) if found["status"] else control.ensure(folder, found["idle-hours"])
+        control.live_status(folder)
+        if found["status"]
+        else control.ensure_running(folder, found["idle-hours"])
     )
     if state is None:
-        print(control.failure(folder) or "no recorder is running", file=sys.stderr)
+        print(control.last_failure(folder) or "no recorder is running", file=sys.stderr)
         return 1
-    jsonline.say(state)
+    jsonline.print_frame(state)
     return 0
 
 
@@ -72,12 +74,12 @@ def list_recorders() -> list[dict[str, Any]]:
         records that are not done), and ``unwatched_s`` (seconds since the last client left; None
         while one is connected or when it is unknown).
     """
-    own = {os.path.realpath(where) for where in state_files.places(place.state_dir())}
+    own = {os.path.realpath(where) for where in state_files.state_folders(place.state_dir())}
     found = []
     for name in os.listdir("/proc"):
         folder = _state_directory(int(name)) if name.isdigit() else None
         if folder is not None:
-            found.append(_describe(int(name), folder, os.path.realpath(folder) in own))
+            found.append(_describe_recorder(int(name), folder, os.path.realpath(folder) in own))
     return sorted(found, key=lambda item: (str(item["folder"]), int(item["pid"])))
 
 
@@ -86,7 +88,7 @@ def _state_directory(pid: int) -> str | None:
     try:
         if os.stat(
             "/proc/%d" % pid
-        ).st_uid != os.getuid() or "--foreground" not in procstat.cmdline(pid):
+        ).st_uid != os.getuid() or "--foreground" not in procstat.read_cmdline(pid):
             return None
         descriptors = os.listdir("/proc/%d/fd" % pid)
     except OSError:
@@ -104,7 +106,7 @@ def _state_directory(pid: int) -> str | None:
     return None
 
 
-def _describe(pid: int, folder: str, own: bool) -> dict[str, Any]:
+def _describe_recorder(pid: int, folder: str, own: bool) -> dict[str, Any]:
     watched = control.has_live_watcher(folder)
     since = (state_files.read_status(folder, state_files.STATUS) or {}).get("unwatched_since")
     unwatched: float | None = None

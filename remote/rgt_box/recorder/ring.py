@@ -29,7 +29,7 @@ def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(body, number), body)
 
 
-def decode(number: int, line: bytes) -> tuple[bytes, int, bytes] | None:
+def decode_record(number: int, line: bytes) -> tuple[bytes, int, bytes] | None:
     """Return (kind, seq, payload) of a record without its newline.
 
     Return None if it is torn, stale or foreign.
@@ -43,7 +43,7 @@ def decode(number: int, line: bytes) -> tuple[bytes, int, bytes] | None:
         return None
 
 
-def path_of(folder: str, number: int) -> str:
+def segment_path(folder: str, number: int) -> str:
     """Return the path of a segment."""
     return os.path.join(folder, "%012d.seg" % number)
 
@@ -83,7 +83,7 @@ def read_records(
         end = data.find(b"\n", start)
         if end < 0:
             break
-        record = decode(number, data[start:end])
+        record = decode_record(number, data[start:end])
         if record is None:
             break
         found.append(record)
@@ -115,7 +115,7 @@ def ring_bytes() -> int:
         return DEFAULT_BYTES
 
 
-class Ring:
+class HistoryRing:
     """The ring of one recorder; the recorder's lock ensures that there is only one writer.
 
     Args:
@@ -137,17 +137,17 @@ class Ring:
         self.last_sample: dict[str, Any] = {}
         self.last_boot: str | None = None
         self._spares = self._find_spares()
-        self._recover()
+        self._continue_segment()
 
     def _find_spares(self) -> list[str]:
         names = sorted(name for name in os.listdir(self._folder) if name.startswith("spare-"))
         return [os.path.join(self._folder, name) for name in names]
 
-    def _recover(self) -> None:
+    def _continue_segment(self) -> None:
         """Continue the newest segment after its last complete record, or begin a new one."""
         for number in reversed(segment_numbers(self._folder)):
             self._number = max(self._number, number)
-            path = path_of(self._folder, number)
+            path = segment_path(self._folder, number)
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             header = read_header(fd, number)
             if header is None:  # killed between the rename and the header
@@ -162,14 +162,14 @@ class Ring:
             self.last_sample = json.loads(sample) if sample else {}
             if number == self._number:
                 self._fd = fd
-                while self.grow(2):
+                while self.add_segment(2):
                     pass
                 return
             os.close(fd)
             break
-        self._roll()
+        self._begin_segment()
 
-    def grow(self, count: int | None = None) -> bool:
+    def add_segment(self, count: int | None = None) -> bool:
         """Allocate one more segment; return False if there are enough or the disk is full.
 
         Args:
@@ -180,15 +180,15 @@ class Ring:
             return False
         path = os.path.join(self._folder, "spare-%06d" % (have + 1))
         try:
-            allocate(path, self._segment)
+            allocate_file(path, self._segment)
         except OSError:
-            files.unlink(path)
+            files.unlink_if_exists(path)
             self._count = max(2, have)  # continue with the existing segments
             return False
         self._spares.append(path)
         return True
 
-    def append(self, kind: bytes, frame: dict[str, Any]) -> int:
+    def append_frame(self, kind: bytes, frame: dict[str, Any]) -> int:
         """Append a frame and return its sequence number.
 
         Args:
@@ -200,10 +200,10 @@ class Ring:
         """
         seq = self.last_seq + 1
         frame["boot"], frame["seq"] = self._boot, seq
-        self.put(kind, seq, jsonline.dumps(frame))
+        self.append_numbered(kind, seq, jsonline.dumps(frame))
         return seq
 
-    def put(self, kind: bytes, seq: int, payload: bytes) -> None:
+    def append_numbered(self, kind: bytes, seq: int, payload: bytes) -> None:
         """Append a record that already has its number.
 
         Raises:
@@ -214,16 +214,16 @@ class Ring:
         if self._position + len(record) + 1 > os.fstat(self._fd).st_size:
             if len(record) > self._segment // 2:
                 raise ValueError("a frame of %d bytes does not fit the ring" % len(record))
-            self._roll()
+            self._begin_segment()
             record = encode_record(self._number, kind, seq, payload)
-        self._write(record)
+        self._write_record(record)
         self.last_seq = seq
 
     def skip_to(self, seq: int) -> None:
         """Never use numbers up to `seq`: a client has seen them before the ring was lost."""
         self.last_seq = max(self.last_seq, seq)
 
-    def _write(self, record: bytes) -> None:
+    def _write_record(self, record: bytes) -> None:
         # The zero byte after the record shows readers cheaply that there is nothing newer.
         data = record + b"\0"
         done = 0
@@ -231,29 +231,29 @@ class Ring:
             done += os.pwrite(self._fd, data[done:], self._position + done)
         self._position += len(record)
 
-    def _roll(self) -> None:
+    def _begin_segment(self) -> None:
         """Begin the next segment: a new file, a spare one, or the oldest one, renamed."""
         old = segment_numbers(self._folder)
         if not self._spares and len(old) < self._count:
-            self.grow()
+            self.add_segment()
         if self._spares:
             source = self._spares.pop(0)
         elif len(old) >= 2:
-            source = path_of(self._folder, old[0])
+            source = segment_path(self._folder, old[0])
         else:
-            allocate(os.path.join(self._folder, "spare-000001"), self._segment)
+            allocate_file(os.path.join(self._folder, "spare-000001"), self._segment)
             source = os.path.join(self._folder, "spare-000001")
         for number in old[: max(0, len(old) - self._count)]:  # the ring was made smaller
-            if path_of(self._folder, number) != source:
-                files.unlink(path_of(self._folder, number))
-        target = path_of(self._folder, self._number + 1)
+            if segment_path(self._folder, number) != source:
+                files.unlink_if_exists(segment_path(self._folder, number))
+        target = segment_path(self._folder, self._number + 1)
         os.rename(source, target)
         if self._fd >= 0:
             os.close(self._fd)
         self._number += 1
         self._fd, self._position = os.open(target, os.O_RDWR | os.O_CLOEXEC), 0
         header = json.dumps({"boot": self._boot, "first": self.last_seq + 1}).encode("ascii")
-        self._write(encode_record(self._number, HEADER, self.last_seq, header))
+        self._write_record(encode_record(self._number, HEADER, self.last_seq, header))
 
     def close(self) -> None:
         """Close the file."""
@@ -262,7 +262,7 @@ class Ring:
             self._fd = -1
 
 
-def allocate(path: str, size: int) -> None:
+def allocate_file(path: str, size: int) -> None:
     """Create a file with all its blocks allocated.
 
     Raises:
@@ -291,7 +291,7 @@ HISTORY = 120
 """Number of earlier records that a client without a cursor gets."""
 
 
-class Record:
+class RingRecord:
     """One record as sent to clients.
 
     Attributes:
@@ -320,17 +320,17 @@ class RingReader:
         self._next: tuple[str, int] | None = None
         """Expected (boot, seq); earlier records were already received."""
 
-    def seek(self, boot: str | None, seq: int) -> None:
+    def seek_after(self, boot: str | None, seq: int) -> None:
         """Move to after ``(boot, seq)`` or, without a boot, to the last `HISTORY` records."""
-        headers = headers_of(self._folder)
-        self._close()
+        headers = read_segment_headers(self._folder)
+        self._close_file()
         if not headers:
             self._number = -1
             self._next = (boot, seq + 1) if boot else None
             return
         if boot is None:
             newest = headers[-1]
-            fd = files.open_regular(path_of(self._folder, newest[0]))
+            fd = files.open_regular(segment_path(self._folder, newest[0]))
             last = last_record(fd, newest[0])[1]
             os.close(fd)
             boot, seq = newest[1], max(0, last - HISTORY)
@@ -345,38 +345,38 @@ class RingReader:
         else:
             start = headers[0][0]
         self._next = (boot, seq + 1)
-        self._open(start)
+        self._open_segment(start)
 
-    def advance(self, boot: str, seq: int) -> None:
+    def skip_received(self, boot: str, seq: int) -> None:
         """Treat everything up to ``(boot, seq)`` as received, because it was read elsewhere."""
         self._next = (boot, seq + 1)
 
-    def read(self, limit: int = 262144) -> list[Record]:
+    def read_records(self, limit: int = 262144) -> list[RingRecord]:
         """Return the next records, about `limit` bytes of them; [] if there is nothing newer."""
         if self._fd < 0 and not self._open_next(self._number):
             return []
         while True:
-            newer = os.path.exists(path_of(self._folder, self._number + 1))
+            newer = os.path.exists(segment_path(self._folder, self._number + 1))
             found, after = read_records(self._fd, self._number, self._position, limit)
             if not self._is_current():
                 if not self._open_next(self._number):
                     if not segment_numbers(
                         self._folder
                     ):  # the ring was removed; a new one would count from 1
-                        self._close()
+                        self._close_file()
                         self._number = -1
                     return []
                 continue
             if found:
                 self._position = after
-                records = self._fresh(found)
+                records = self._unseen_records(found)
                 if records:
                     return records
                 continue
             if not newer or not self._open_next(self._number):
                 return []
 
-    def _fresh(self, found: list[tuple[bytes, int, bytes]]) -> list[Record]:
+    def _unseen_records(self, found: list[tuple[bytes, int, bytes]]) -> list[RingRecord]:
         records = []
         for kind, seq, payload in found:
             if kind == HEADER:
@@ -385,52 +385,54 @@ class RingReader:
             if seq < expected:
                 continue
             missing = seq - expected if self._next else 0
-            records.append(Record(self._boot, seq, kind == SAMPLE, payload, missing))
+            records.append(RingRecord(self._boot, seq, kind == SAMPLE, payload, missing))
             self._next = (self._boot, seq + 1)
         return records
 
-    def _open(self, number: int) -> bool:
+    def _open_segment(self, number: int) -> bool:
         try:
-            fd = files.open_regular(path_of(self._folder, number))
+            fd = files.open_regular(segment_path(self._folder, number))
         except OSError:
             return False
         header = read_header(fd, number)
         if header is None:
             os.close(fd)
             return False
-        self._close()
+        self._close_file()
         self._fd, self._number, self._position = fd, number, 0
         self._boot = str(header["boot"])
         return True
 
     def _open_next(self, after: int) -> bool:
-        return any(self._open(number) for number in segment_numbers(self._folder) if number > after)
+        return any(
+            self._open_segment(number) for number in segment_numbers(self._folder) if number > after
+        )
 
     def _is_current(self) -> bool:
         """Return whether the open file still has its number; it is renamed before being reused."""
         try:
-            named = os.stat(path_of(self._folder, self._number))
+            named = os.stat(segment_path(self._folder, self._number))
         except OSError:
             return False
         mine = os.fstat(self._fd)
         return (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
 
-    def _close(self) -> None:
+    def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def close(self) -> None:
         """Close the file; the position is kept."""
-        self._close()
+        self._close_file()
 
 
-def headers_of(folder: str) -> list[tuple[int, str, int]]:
+def read_segment_headers(folder: str) -> list[tuple[int, str, int]]:
     """Return (number, boot, first seq) of every segment of a ring with a header, oldest first."""
     found = []
     for number in segment_numbers(folder):
         try:
-            fd = files.open_regular(path_of(folder, number))
+            fd = files.open_regular(segment_path(folder, number))
         except OSError:
             continue
         header = read_header(fd, number)
@@ -440,14 +442,14 @@ def headers_of(folder: str) -> list[tuple[int, str, int]]:
     return found
 
 
-def newest(folder: str) -> tuple[str, int] | None:
+def newest_position(folder: str) -> tuple[str, int] | None:
     """Return (boot, seq) of the newest record of a ring; None if it has none."""
-    headers = headers_of(folder)
+    headers = read_segment_headers(folder)
     if not headers:
         return None
     number, boot, first = headers[-1]
     try:
-        fd = files.open_regular(path_of(folder, number))
+        fd = files.open_regular(segment_path(folder, number))
     except OSError:
         return None
     last = last_record(fd, number)[1]
@@ -455,6 +457,8 @@ def newest(folder: str) -> tuple[str, int] | None:
     return boot, max(last, first - 1)
 
 
-def oldest(folder: str, boot: str) -> int | None:
+def oldest_seq(folder: str, boot: str) -> int | None:
     """Return the first number of a boot that a ring still contains, or None."""
-    return min((first for _, name, first in headers_of(folder) if name == boot), default=None)
+    return min(
+        (first for _, name, first in read_segment_headers(folder) if name == boot), default=None
+    )

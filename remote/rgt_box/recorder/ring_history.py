@@ -12,11 +12,11 @@ from rgt_box.recorder.ring import (
     EVENT,
     HISTORY,
     SAMPLE,
-    Record,
-    Ring,
+    HistoryRing,
     RingReader,
-    newest,
-    oldest,
+    RingRecord,
+    newest_position,
+    oldest_seq,
     ring_bytes,
     segment_numbers,
 )
@@ -31,7 +31,7 @@ RETRY = 5.0
 """Seconds between two attempts to return to the disk."""
 
 
-class Store:
+class HistoryStore:
     """The writing end of the history; numbering continues through disk failures.
 
     Args:
@@ -55,48 +55,48 @@ class Store:
         self.last_sample: dict[str, Any] = {}
         self._tried = 0.0
         try:
-            self._ring = self._take_over() or Ring(self._path, boot, ring_bytes())
+            self._ring = self._move_memory_records() or HistoryRing(self._path, boot, ring_bytes())
             self.last_boot, self.last_sample = self._ring.last_boot, self._ring.last_sample
         except (OSError, ValueError) as error:
-            self._ring = self._in_memory(error)
-            self.last_boot = self._ring.last_boot or (newest(self._path) or (None, 0))[0]
+            self._ring = self._new_memory_ring(error)
+            self.last_boot = self._ring.last_boot or (newest_position(self._path) or (None, 0))[0]
 
-    def append(self, kind: bytes, frame: dict[str, Any]) -> int:
-        """Append a frame and return its number; see `Ring.append`.
+    def append_frame(self, kind: bytes, frame: dict[str, Any]) -> int:
+        """Append a frame and return its number; see `HistoryRing.append_frame`.
 
         Raises:
             OSError: Not even memory accepts it.
         """
         if self.trouble is not None:
-            self._go_back()
+            self._return_to_disk()
         try:
-            return self._ring.append(kind, frame)
+            return self._ring.append_frame(kind, frame)
         except OSError as error:
             if self.trouble is not None:
                 raise
             last = self._ring.last_seq
             self._ring.close()
-            self._ring = self._in_memory(error, last)
-            return self._ring.append(kind, frame)
+            self._ring = self._new_memory_ring(error, last)
+            return self._ring.append_frame(kind, frame)
 
     def skip_to(self, seq: int) -> None:
         """Never use numbers up to `seq`."""
         self._ring.skip_to(seq)
 
-    def grow(self) -> bool:
-        """Allocate one more segment; see `Ring.grow`."""
-        return self._ring.grow()
+    def add_segment(self) -> bool:
+        """Allocate one more segment; see `HistoryRing.add_segment`."""
+        return self._ring.add_segment()
 
-    def _in_memory(self, error: Exception, last: int = 0) -> Ring:
-        memory = state_files.ram(self._folder, make=True)
+    def _new_memory_ring(self, error: Exception, last: int = 0) -> HistoryRing:
+        memory = state_files.memory_folder(self._folder, make=True)
         if memory is None:
             raise error
-        self.trouble = background.describe(error)
+        self.trouble = background.error_text(error)
         self._tried = time.monotonic()
-        ring = Ring(
+        ring = HistoryRing(
             os.path.join(memory, RING), self._boot, min(state_files.RAM_BYTES, ring_bytes())
         )
-        found = newest(self._path)
+        found = newest_position(self._path)
         ring.skip_to(max(last, found[1] if found and found[0] == self._boot else 0))
         text = (
             f"{self._path} cannot be written ({self.trouble}): history is kept in memory until then"
@@ -104,14 +104,14 @@ class Store:
         self.news.append(("history-in-memory", text, "warn"))
         return ring
 
-    def _go_back(self) -> None:
+    def _return_to_disk(self) -> None:
         now = time.monotonic()
         if now - self._tried < RETRY:
             return
         self._tried = now
         last = self._ring.last_seq
         try:
-            ring = self._take_over()
+            ring = self._move_memory_records()
         except (OSError, ValueError):
             return
         if ring is None:
@@ -122,35 +122,35 @@ class Store:
             ("history-on-disk", f"{self._path} can be written again; nothing was lost", "info")
         )
 
-    def _take_over(self) -> Ring | None:
+    def _move_memory_records(self) -> HistoryRing | None:
         """Move the records in memory to the ring on disk, and return that; None without records.
 
         Raises:
             OSError: The disk does not accept all of them. Those it accepted are not copied again.
         """
-        ownership.take(self._folder)
-        memory = state_files.ram(self._folder)
+        ownership.ensure_private_folder(self._folder)
+        memory = state_files.memory_folder(self._folder)
         if memory is None or not segment_numbers(os.path.join(memory, RING)):
             return None
         reader = RingReader(os.path.join(memory, RING))
-        reader.seek("?", 0)  # an unknown boot: start at the oldest record
-        ring: Ring | None = None
+        reader.seek_after("?", 0)  # an unknown boot: start at the oldest record
+        ring: HistoryRing | None = None
         boot = ""
         while True:
-            records = reader.read()
+            records = reader.read_records()
             for record in records:
                 if ring is None or record.boot != boot:
-                    boot, ring = record.boot, Ring(self._path, record.boot, ring_bytes())
+                    boot, ring = record.boot, HistoryRing(self._path, record.boot, ring_bytes())
                 if record.seq > ring.last_seq:
                     kind = SAMPLE if record.is_sample else EVENT
-                    ring.put(kind, record.seq, record.payload)
+                    ring.append_numbered(kind, record.seq, record.payload)
             if not records:
                 break
         reader.close()
         if ring is None or boot != self._boot:
-            ring = Ring(self._path, self._boot, ring_bytes())
+            ring = HistoryRing(self._path, self._boot, ring_bytes())
         for name in os.listdir(os.path.join(memory, RING)):
-            files.unlink(os.path.join(memory, RING, name))
+            files.unlink_if_exists(os.path.join(memory, RING, name))
         os.rmdir(os.path.join(memory, RING))
         return ring
 
@@ -168,49 +168,50 @@ class ChainReader:
         self._memory: RingReader | None = None
         self._at: tuple[str | None, int] = (None, 0)
 
-    def newest(self) -> tuple[str, int] | None:
+    def newest_position(self) -> tuple[str, int] | None:
         """Return (boot, seq) of the newest record, or None."""
-        for place in reversed(state_files.places(self._folder)):
-            found = newest(os.path.join(place, RING))
+        for place in reversed(state_files.state_folders(self._folder)):
+            found = newest_position(os.path.join(place, RING))
             if found is not None:
                 return found
         return None
 
-    def seek(self, boot: str | None, seq: int) -> None:
+    def seek_after(self, boot: str | None, seq: int) -> None:
         """Move to after ``(boot, seq)`` or, without a boot, to the last `HISTORY` records."""
-        memory = state_files.ram(self._folder)
+        memory = state_files.memory_folder(self._folder)
         if boot is None and memory is not None:
-            found = newest(os.path.join(memory, RING))
+            found = newest_position(os.path.join(memory, RING))
             if found is not None:
                 firsts = [
-                    oldest(os.path.join(place, RING), found[0]) for place in (self._folder, memory)
+                    oldest_seq(os.path.join(place, RING), found[0])
+                    for place in (self._folder, memory)
                 ]
                 first = min(number for number in firsts if number is not None)
                 boot, seq = found[0], max(found[1] - HISTORY, first - 1)
         self._at = (boot, seq)
-        self._disk.seek(boot, seq)
-        self._look_into_memory()
+        self._disk.seek_after(boot, seq)
+        self._open_memory_ring()
 
-    def read(self, limit: int = 262144) -> list[Record]:
+    def read_records(self, limit: int = 262144) -> list[RingRecord]:
         """Return the next records, about `limit` bytes of them; [] if there is nothing newer."""
-        found = self._disk.read(limit)
+        found = self._disk.read_records(limit)
         other = self._memory
-        if not found and self._look_into_memory() and self._memory is not None:
-            found, other = self._memory.read(limit), self._disk
+        if not found and self._open_memory_ring() and self._memory is not None:
+            found, other = self._memory.read_records(limit), self._disk
         if found:
             self._at = (found[-1].boot, found[-1].seq)
             if other is not None:
-                other.advance(*self._at)
+                other.skip_received(*self._at)
         return found
 
-    def _look_into_memory(self) -> bool:
-        memory = state_files.ram(self._folder)
+    def _open_memory_ring(self) -> bool:
+        memory = state_files.memory_folder(self._folder)
         if memory is None:
             return False
         if self._memory is None:
             self._memory = RingReader(os.path.join(memory, RING))
             if self._at[0] is not None:
-                self._memory.seek(self._at[0], self._at[1])
+                self._memory.seek_after(self._at[0], self._at[1])
         return True
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ STEP = 64 << 10
 """Bytes of the ring processed at a time, so that live samples are sent in between."""
 
 
-class Row:
+class SummaryRow:
     """A time interval: the minimum, sum, maximum and count of each name."""
 
     __slots__ = ("at", "count", "values")
@@ -233,14 +234,14 @@ class Row:
         self.at, self.count = 0.0, 0
         self.values: dict[str, list[float]] = {}
 
-    def add(self, at: float, figures: dict[str, float]) -> None:
+    def add_figures(self, at: float, figures: dict[str, float]) -> None:
         """Add a sample."""
         self.at, self.count = at, self.count + 1
         for name, value in figures.items():
             have = self.values.setdefault(name, [value, 0.0, value, 0])
             have[:] = [min(have[0], value), have[1] + value, max(have[2], value), have[3] + 1]
 
-    def wire(self, names: list[str]) -> list[Any]:
+    def to_wire_row(self, names: list[str]) -> list[Any]:
         """Return the row as sent to the client."""
         values = [self.values.get(name) for name in names]
         return [
@@ -253,7 +254,7 @@ class Row:
         ]
 
 
-class Summary:
+class HistorySummary:
     """Rows of equal width on a clock made of the box's uptime and, across reboots, wall-clock time.
 
     Args:
@@ -263,32 +264,32 @@ class Summary:
 
     def __init__(self, seconds: float, points: int) -> None:
         self.width = seconds / points
-        self._rows: deque[Row] = deque([Row()], points)
+        self._rows: deque[SummaryRow] = deque([SummaryRow()], points)
         self._longest = seconds
         self._elapsed, self._place = 0.0, 0
         self._last: tuple[str, float, float | None] | None = None
         self._seen = ("", 0)
 
-    def add(self, sample: dict[str, Any]) -> None:
+    def add_sample(self, sample: dict[str, Any]) -> None:
         """Add the next sample."""
         boot, at = str(sample.get("boot")), float(sample.get("at") or 0.0)
         up = (sample.get("session") or {}).get("uptime_s")
         if self._last is not None:
-            self._elapsed += self._since(boot, at, up)
+            self._elapsed += self._seconds_since_last(boot, at, up)
         self._last, self._seen = (boot, at, up), (boot, int(sample.get("seq") or 0))
         place = int(self._elapsed / self.width)
         for _ in range(min(place - self._place, self._rows.maxlen or 0)):
-            self._rows.append(Row())
+            self._rows.append(SummaryRow())
         self._place = place
-        self._rows[-1].add(at, figures(sample))
+        self._rows[-1].add_figures(at, summary_figures(sample))
 
-    def _since(self, boot: str, at: float, up: float | None) -> float:
+    def _seconds_since_last(self, boot: str, at: float, up: float | None) -> float:
         assert self._last is not None
         before, then, was = self._last
         passed = up - was if boot == before and up is not None and was is not None else at - then
         return min(max(passed, 0.0), self._longest)
 
-    def frame(self) -> dict[str, Any]:
+    def build_frame(self) -> dict[str, Any]:
         """Return the ``history`` frame."""
         rows = [row for row in self._rows if row.count or row is not self._rows[0]]
         names = sorted({name for row in rows for name in row.values})
@@ -299,49 +300,53 @@ class Summary:
             "width": self.width,
             "names": names,
         }
-        return dict(found, rows=[row.wire(names) for row in rows])
+        return dict(found, rows=[row.to_wire_row(names) for row in rows])
 
 
 MOST_CARDS = 8
 """Maximum number of cards per box with their own history."""
 
 
-def figures(sample: dict[str, Any]) -> dict[str, float]:
+def summary_figures(sample: dict[str, Any]) -> dict[str, float]:
     """Return a sample's summarised figures: percentages, and °C with several cards."""
     gpus = sample.get("gpus") or []
     utils = [gpu["util"] for gpu in gpus if gpu.get("util") is not None]
     mem = sample.get("mem") or {}
     found: dict[str, float | None] = {
         "util": sum(utils) / len(utils) if utils else None,
-        "vram": share(
+        "vram": percentage_of_sums(
             [gpu.get("vram_used") for gpu in gpus], [gpu.get("vram_total") for gpu in gpus]
         ),
-        "cgroup": share(
+        "cgroup": percentage_of_sums(
             [max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]
         ),
     }
     for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
         card = gpu.get("index")
         found[f"util:{card}"] = gpu.get("util")
-        found[f"vram:{card}"] = share([gpu.get("vram_used")], [gpu.get("vram_total")])
+        found[f"vram:{card}"] = percentage_of_sums([gpu.get("vram_used")], [gpu.get("vram_total")])
         found[f"temp:{card}"] = gpu.get("temp_c")
-        found[f"power:{card}"] = share([gpu.get("power_w")], [gpu.get("power_limit_w")])
+        found[f"power:{card}"] = percentage_of_sums(
+            [gpu.get("power_w")], [gpu.get("power_limit_w")]
+        )
     for disk in sample.get("disks") or []:
         for name, part, whole in (
             ("disk", "bytes_used", "bytes_total"),
             ("inodes", "inodes_used", "inodes_total"),
         ):
-            found[f"{name}:{disk.get('mount')}"] = share([disk.get(part)], [disk.get(whole)])
+            found[f"{name}:{disk.get('mount')}"] = percentage_of_sums(
+                [disk.get(part)], [disk.get(whole)]
+            )
     return {name: value for name, value in found.items() if value is not None}
 
 
-def share(parts: list[Any], wholes: list[Any]) -> float | None:
+def percentage_of_sums(parts: list[Any], wholes: list[Any]) -> float | None:
     """Return the percentage of the sums; None if the total is unknown."""
     whole = sum(item or 0 for item in wholes)
     return 100.0 * sum(item or 0 for item in parts) / whole if whole else None
 
 
-class Summing:
+class HistorySummarizer:
     """Summarises the whole history, a part at a time.
 
     Args:
@@ -350,17 +355,17 @@ class Summing:
     """
 
     def __init__(self, folder: str, request: dict[str, Any]) -> None:
-        self._summary = Summary(request["seconds"], request["points"])
+        self._summary = HistorySummary(request["seconds"], request["points"])
         self._reader = ChainReader(folder)
-        self._reader.seek("?", 0)
+        self._reader.seek_after("?", 0)
 
-    def step(self) -> dict[str, Any] | None:
+    def summarize_next(self) -> dict[str, Any] | None:
         """Process the next part; return the frame when all is done."""
-        records = self._reader.read(STEP)
+        records = self._reader.read_records(STEP)
         for record in records:
             if record.is_sample:
-                self._summary.add(jsonline.loads_dict(record.payload) or {})
+                self._summary.add_sample(jsonline.loads_dict(record.payload) or {})
         if records:
             return None
         self._reader.close()
-        return self._summary.frame()
+        return self._summary.build_frame()

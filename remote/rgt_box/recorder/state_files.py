@@ -36,14 +36,14 @@ until it is done.
 LOCK_WAIT_S = 2.0
 
 
-def ram(folder: str, make: bool = False) -> str | None:
+def memory_folder(folder: str, make: bool = False) -> str | None:
     """Return the directory in memory that replaces `folder`, or None.
 
     Args:
         folder: The state directory.
         make: Also create it if it is missing.
     """
-    name = _name_in_memory(folder, _which(folder), place.life())
+    name = _name_in_memory(folder, _device_and_inode(folder), place.boot_and_namespace())
     own = os.environ.get("RGT_RAM_DIR")
     for base in [own] if own else ["/dev/shm", "/run/user/%d" % os.getuid()]:
         path = os.path.join(base, name)
@@ -68,7 +68,7 @@ def _name_in_memory(folder: str, which: tuple[int, int] | None, life: str) -> st
     return "rgt-%d-%08x" % (os.getuid(), zlib.crc32(whose.encode("utf-8", "surrogateescape")))
 
 
-def _which(folder: str) -> tuple[int, int] | None:
+def _device_and_inode(folder: str) -> tuple[int, int] | None:
     """Return the device and inode of a directory; None if it does not exist."""
     try:
         found = os.stat(folder)
@@ -77,9 +77,9 @@ def _which(folder: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def places(folder: str) -> list[str]:
+def state_folders(folder: str) -> list[str]:
     """Return the directories with the recorder's files; the first one is on disk if it is ours."""
-    memory = ram(folder)
+    memory = memory_folder(folder)
     lasting = [] if ownership.is_another_users(folder) else [folder]
     if memory is None:
         return lasting
@@ -89,7 +89,9 @@ def places(folder: str) -> list[str]:
 def is_there(folder: str, names: tuple[str, ...]) -> bool:
     """Return whether one of these files exists."""
     return any(
-        files.signature(os.path.join(where, name)) for where in places(folder) for name in names
+        files.signature(os.path.join(where, name))
+        for where in state_folders(folder)
+        for name in names
     )
 
 
@@ -98,7 +100,9 @@ def forget_hosts(folder: str) -> None:
     for path in place.neighbours(folder):
         ring = os.path.join(path, place.RING)
         try:
-            written = max(os.stat(item).st_mtime for item in [path, *_inside(path), *_inside(ring)])
+            written = max(
+                os.stat(item).st_mtime for item in [path, *_list_paths(path), *_list_paths(ring)]
+            )
         except OSError:
             continue  # another host is removing it
         if time.time() - written > FORGET_HOSTS and not files.is_locked(
@@ -109,7 +113,7 @@ def forget_hosts(folder: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _inside(folder: str) -> list[str]:
+def _list_paths(folder: str) -> list[str]:
     try:
         return [os.path.join(folder, name) for name in os.listdir(folder)]
     except OSError:
@@ -119,10 +123,10 @@ def _inside(folder: str) -> list[str]:
 def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
     """Write a small file to disk or memory; return False if neither is writable."""
     try:
-        ownership.take(folder)
+        ownership.ensure_private_folder(folder)
         files.write_json(os.path.join(folder, name), value)
     except OSError:
-        memory = ram(folder, make=True)
+        memory = memory_folder(folder, make=True)
         if memory is None:
             return False
         try:
@@ -130,9 +134,9 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
         except OSError:
             return False
         return True
-    memory = ram(folder)
+    memory = memory_folder(folder)
     if memory is not None:
-        files.unlink(os.path.join(memory, name))
+        files.unlink_if_exists(os.path.join(memory, name))
     return True
 
 
@@ -141,7 +145,7 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
 
     Return {} if missing.
     """
-    for where in reversed(places(folder)):
+    for where in reversed(state_folders(folder)):
         found = files.read_json(os.path.join(where, name))
         if found is not None:
             return found
@@ -150,17 +154,17 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
 
 def read_status(folder: str, name: str) -> dict[str, Any] | None:
     """Return the status that a live process has written, or None."""
-    for where in places(folder):
+    for where in state_folders(folder):
         found = files.read_json(os.path.join(where, name))
         if found is not None and procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
             return found
     return None
 
 
-def unlink(folder: str, name: str) -> None:
+def unlink_everywhere(folder: str, name: str) -> None:
     """Remove a small file in all locations."""
-    for where in places(folder):
-        files.unlink(os.path.join(where, name))
+    for where in state_folders(folder):
+        files.unlink_if_exists(os.path.join(where, name))
 
 
 LOCK, RING = place.LOCK, place.RING
@@ -182,16 +186,16 @@ class ClockWatch:
     """Detects changes of the clock; time in which the machine was suspended is not one."""
 
     def __init__(self) -> None:
-        self._ahead = self._measure()
+        self._ahead = self._wall_clock_lead()
 
     @staticmethod
-    def _measure() -> float:
+    def _wall_clock_lead() -> float:
         # A process stopped between the two reads gets too small a value, so use the maximum.
         return max(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(3))
 
-    def look(self) -> float:
+    def read_jump(self) -> float:
         """Return the seconds by which the clock changed since the last call; 0 if it did not."""
-        ahead = self._measure()
+        ahead = self._wall_clock_lead()
         jump = ahead - self._ahead
         if abs(jump) < JUMP:
             return 0.0  # slow NTP corrections add up until they are reported
@@ -213,7 +217,7 @@ def describe_self() -> dict[str, Any]:
     return {
         "pid": pid,
         "ticks": procstat.start_ticks(pid),
-        "digest": place.digest(),
+        "digest": place.agent_digest(),
         "proto": PROTO,
         "version": VERSION,
     }
@@ -245,14 +249,14 @@ def register_job(job: str) -> None:
     """
     folder = place.state_dir()
     try:
-        ownership.take(folder)
-        held = files.Lock(os.path.join(folder, JOBS_LOCK))
+        ownership.ensure_private_folder(folder)
+        held = files.FileLock(os.path.join(folder, JOBS_LOCK))
         if not held.acquire(LOCK_WAIT_S):
             return
     except OSError:
         return
     try:
-        kept = _read(folder)
+        kept = _read_jobs(folder)
         kept.pop(os.path.abspath(job), None)
         kept[os.path.abspath(job)] = round(time.time(), 3)
         newest = sorted(kept.items(), key=lambda item: item[1])[-MOST_JOBS:]
@@ -263,10 +267,10 @@ def register_job(job: str) -> None:
 
 def known_launched_jobs() -> list[str]:
     """Return the directories of the remembered jobs that were launched here."""
-    return list(_read(place.state_dir()))
+    return list(_read_jobs(place.state_dir()))
 
 
-def _read(folder: str) -> dict[str, float]:
+def _read_jobs(folder: str) -> dict[str, float]:
     jobs = read_json(folder, JOBS_FILE).get("jobs")
     rows = jobs.items() if isinstance(jobs, dict) else ()
     return {
@@ -288,7 +292,9 @@ class LaunchedJobs:
 
     def read(self) -> dict[str, float]:
         """Return directory → time of the job's last launch."""
-        seen = [files.signature(os.path.join(where, JOBS_FILE)) for where in places(self._folder)]
+        seen = [
+            files.signature(os.path.join(where, JOBS_FILE)) for where in state_folders(self._folder)
+        ]
         if seen != self._seen:
-            self._seen, self._jobs = seen, _read(self._folder)
+            self._seen, self._jobs = seen, _read_jobs(self._folder)
         return self._jobs

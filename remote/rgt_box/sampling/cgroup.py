@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Place:
+class CgroupFolders:
     """The directories of one cgroup controller.
 
     Attributes:
@@ -50,11 +50,13 @@ def parse_mounts(text: str) -> list[tuple[str, str, str, set[str]]]:
         left, separator, right = row.partition(" - ")
         head, tail = left.split(), right.split()
         if separator and len(head) >= 5 and len(tail) >= 3:
-            mounts.append((unescape(head[3]), unescape(head[4]), tail[0], set(tail[2].split(","))))
+            mounts.append(
+                (unescape_octal(head[3]), unescape_octal(head[4]), tail[0], set(tail[2].split(",")))
+            )
     return mounts
 
 
-def unescape(text: str) -> str:
+def unescape_octal(text: str) -> str:
     r"""Undo the octal escapes of the mount tables (``\040`` for a space)."""
     parts = text.split("\\")
     out = parts[0]
@@ -64,7 +66,7 @@ def unescape(text: str) -> str:
     return out
 
 
-def levels(root: str, mount: str, path: str) -> list[str]:
+def levels_up_to_mount(root: str, mount: str, path: str) -> list[str]:
     """Return the directories from the own cgroup up to the mount point.
 
     Args:
@@ -86,28 +88,32 @@ def levels(root: str, mount: str, path: str) -> list[str]:
     return found + [mount]
 
 
-def find(
+def find_controller(
     controller: str, own: dict[str, str], mounts: list[tuple[str, str, str, set[str]]]
-) -> Place | None:
+) -> CgroupFolders | None:
     """Locate `controller` (``memory``, ``cpu``): in version 1 if mounted, else in version 2."""
     for root, mount, kind, options in mounts:
         if kind == "cgroup" and controller in options and controller in own:
-            return Place(1, _existing(levels(root, mount, own[controller]), mount))
+            return CgroupFolders(
+                1, _existing_folders(levels_up_to_mount(root, mount, own[controller]), mount)
+            )
     for root, mount, kind, _ in mounts:
         if kind == "cgroup2" and "" in own:
-            return Place(2, _existing(levels(root, mount, own[""]), mount))
+            return CgroupFolders(
+                2, _existing_folders(levels_up_to_mount(root, mount, own[""]), mount)
+            )
     return None
 
 
-def _existing(candidates: list[str], mount: str) -> list[str]:
+def _existing_folders(candidates: list[str], mount: str) -> list[str]:
     return [path for path in candidates if os.path.isdir(path)] or [mount]
 
 
-def locate(controller: str) -> Place | None:
+def locate_own_controller(controller: str) -> CgroupFolders | None:
     """Locate a controller of this process."""
     own = (procstat.read_bytes("/proc/self/cgroup") or b"").decode("utf-8", "replace")
     table = (procstat.read_whole("/proc/self/mountinfo") or b"").decode("utf-8", "replace")
-    return find(controller, parse_own(own), parse_mounts(table))
+    return find_controller(controller, parse_own(own), parse_mounts(table))
 
 
 class KeptFile:
@@ -132,7 +138,7 @@ class KeptFile:
                 self.close()
         return None
 
-    def number(self) -> int | None:
+    def read_number(self) -> int | None:
         """Return the content as one number; None for ``max``, text or an unreadable file."""
         data = self.read()
         try:
@@ -142,7 +148,7 @@ class KeptFile:
         except ValueError:
             return None
 
-    def fields(self, names: tuple[str, ...] = ()) -> dict[str, int]:
+    def read_fields(self, names: tuple[str, ...] = ()) -> dict[str, int]:
         """Return the values of a file of ``name number`` rows; with `names`, only of these rows."""
         data = self.read() or b""
         if names:
@@ -223,7 +229,7 @@ class MemorySampler:
         meminfo: File with the host's figures.
     """
 
-    def __init__(self, place: Place | None, meminfo: str = "/proc/meminfo") -> None:
+    def __init__(self, place: CgroupFolders | None, meminfo: str = "/proc/meminfo") -> None:
         self._meminfo = KeptFile(meminfo)
         self._version: int | None = None
         self._files: dict[str, KeptFile] = {}
@@ -238,7 +244,9 @@ class MemorySampler:
             self._version = place.version
             level = min(
                 usable,
-                key=lambda path: _limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT,
+                key=lambda path: (
+                    _read_limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT
+                ),
             )
             self._files = {key: KeptFile(os.path.join(level, name)) for key, name in names.items()}
             # Version 1 counts a kill only in the victim's own group, version 2 also in all groups
@@ -248,7 +256,7 @@ class MemorySampler:
 
     def read(self) -> dict[str, Any]:
         """Return the ``mem`` object of a sample."""
-        host = self._meminfo.fields(MEMINFO)
+        host = self._meminfo.read_fields(MEMINFO)
         total, free = host.get("MemTotal"), host.get("MemAvailable", host.get("MemFree"))
         found: dict[str, Any] = {"cgroup": self._version}
         if total is not None:
@@ -259,35 +267,37 @@ class MemorySampler:
             found["host_swap_total"] = swap * 1024
             found["host_swap_used"] = (swap - host.get("SwapFree", swap)) * 1024
         if self._version is not None:
-            stat = self._files["stat"].fields((CACHE_FIELD[self._version],))
-            used, limit = self._files["used"].number(), _limit(self._files["limit"])
+            stat = self._files["stat"].read_fields((CACHE_FIELD[self._version],))
+            used, limit = self._files["used"].read_number(), _read_limit(self._files["limit"])
             found.update(
                 used=used,
                 limit=limit,
-                peak=self._files["peak"].number(),
+                peak=self._files["peak"].read_number(),
                 cache=stat.get(CACHE_FIELD[self._version]),
-                oom_kills=self._kills(),
+                oom_kills=self._count_oom_kills(),
             )
-            found.update(self._swap(used, limit))
-        return jsonline.compact(found)
+            found.update(self._read_swap(used, limit))
+        return jsonline.drop_empty(found)
 
-    def _kills(self) -> int | None:
-        counts = [file.fields().get("oom_kill") for file in [self._files["events"], *self._below]]
+    def _count_oom_kills(self) -> int | None:
+        counts = [
+            file.read_fields().get("oom_kill") for file in [self._files["events"], *self._below]
+        ]
         known = [count for count in counts if count is not None]
         if known:
             return sum(known)
         return None
 
-    def _swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
-        swap, most = self._files["swap"].number(), _limit(self._files["swap_limit"])
+    def _read_swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
+        swap, most = self._files["swap"].read_number(), _read_limit(self._files["swap_limit"])
         if self._version == 1 and swap is not None:
             swap = max(0, swap - (used or 0))  # two reads: the difference may be below 0
             most = None if most is None or limit is None else max(0, most - limit)
         return {"swap_used": swap, "swap_limit": most}
 
 
-def _limit(file: KeptFile) -> int | None:
-    number = file.number()
+def _read_limit(file: KeptFile) -> int | None:
+    number = file.read_number()
     if number is None or number >= NO_LIMIT:
         return None
     return number
@@ -322,7 +332,7 @@ class CpuSampler:
     Keeps the previous throttling counters, because only growth matters.
     """
 
-    def __init__(self, place: Place | None) -> None:
+    def __init__(self, place: CgroupFolders | None) -> None:
         self._loadavg = KeptFile("/proc/loadavg")
         self._version = place.version if place else None
         self._levels = place.levels if place else []
@@ -337,11 +347,11 @@ class CpuSampler:
     def read(self) -> dict[str, Any]:
         """Return the ``cpu`` object of a sample."""
         load = (self._loadavg.read() or b"").split()
-        quotas = [quota for quota in map(self._quota, self._files) if quota is not None]
-        quota, cores = min(quotas) if quotas else None, _cores()
+        quotas = [quota for quota in map(self._read_quota, self._files) if quota is not None]
+        quota, cores = min(quotas) if quotas else None, _count_cores()
         granted = [value for value in (quota, cores) if value]
-        fields = self._stat.fields() if self._stat else {}
-        return jsonline.compact(
+        fields = self._stat.read_fields() if self._stat else {}
+        return jsonline.drop_empty(
             {
                 "quota": quota,
                 "cores": cores,
@@ -349,21 +359,21 @@ class CpuSampler:
                 "load1": float(load[0]) if load else None,
                 "throttled_pct": self._throttled(fields),
                 "throttled_s": throttled_s(fields),
-                "steal_pct": self._stolen(),
+                "steal_pct": self._read_stolen_pct(),
             }
         )
 
-    def _stolen(self) -> float | None:
+    def _read_stolen_pct(self) -> float | None:
         before, self._ticks = (
             self._ticks,
             processor_ticks(procstat.read_bytes("/proc/stat", 256) or b""),
         )
         return stolen_pct(before, self._ticks)
 
-    def _quota(self, files: list[KeptFile]) -> float | None:
+    def _read_quota(self, files: list[KeptFile]) -> float | None:
         if self._version == 2:
             return parse_max(files[0].read() or b"")
-        quota, period = files[0].number(), files[1].number()
+        quota, period = files[0].read_number(), files[1].read_number()
         if quota and period and quota > 0:
             return round(quota / period, 3)
         return None
@@ -422,7 +432,7 @@ def throttled_s(fields: dict[str, int]) -> float | None:
     return None
 
 
-def _cores() -> int | None:
+def _count_cores() -> int | None:
     try:
         return len(os.sched_getaffinity(0))
     except (OSError, AttributeError):
@@ -448,7 +458,7 @@ CALM = 60.0
 """Seconds without contention after which it may be reported again."""
 
 
-def threads_of(procs: list[dict[str, Any]]) -> int:
+def count_threads(procs: list[dict[str, Any]]) -> int:
     """Return the number of threads of some processes and their forked workers."""
     workers = [proc.get("workers") or {} for proc in procs]
     return sum(int(one.get("threads") or 0) for one in (*procs, *workers))
@@ -457,7 +467,7 @@ def threads_of(procs: list[dict[str, Any]]) -> int:
 def oversubscribed(procs: list[dict[str, Any]], cpu: dict[str, Any]) -> bool:
     """Return whether the training has far more threads than cores, and is slowed down by it."""
     usable = cpu.get("usable")
-    threads = threads_of(procs)
+    threads = count_threads(procs)
     if not usable or threads <= max(AT_LEAST, PER_CORE * usable):
         return False
     if cpu.get("quota") is not None and cpu.get("throttled_pct") is not None:
@@ -494,7 +504,7 @@ class ThreadWatch:
         if self._told or now - self._since < LASTING:
             return None
         self._told = True
-        threads = threads_of(procs)
+        threads = count_threads(procs)
         return "the training has %d threads for %g usable cores, and they slow each other down" % (
             threads,
             cpu["usable"],

@@ -8,7 +8,7 @@ import threading
 import time
 
 from rgt_box import background, jsonline, procstat
-from rgt_box.sampling.cgroup import unescape
+from rgt_box.sampling.cgroup import unescape_octal
 
 TYPE_CHECKING = False
 
@@ -47,7 +47,7 @@ def mount_table() -> Table:
     text = (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
     rows = [row.split() for row in text.splitlines()]
     return [
-        (unescape(row[1]), row[0] if row[0] == DEMO_DISK else row[2])
+        (unescape_octal(row[1]), row[0] if row[0] == DEMO_DISK else row[2])
         for row in rows
         if len(row) >= 3
     ]
@@ -104,7 +104,7 @@ def data_mounts(text: str) -> list[str]:
     seen = {_file_system(row[0], row[2]) for row in rows if row[1] == "/"}
     found: list[str] = []
     for source, point, kind, given in (row[:4] for row in rows):
-        path = unescape(point)
+        path = unescape_octal(point)
         holds_data = kind in DISKS_OF_DATA or kind in SHARES_OF_DATA
         holds_data = holds_data or (kind.startswith("fuse.") and kind not in NO_FUSE_OF_DATA)
         if not holds_data or path == "/" or "ro" in given.split(","):
@@ -124,7 +124,7 @@ def _file_system(source: str, kind: str) -> str:
     return source
 
 
-def mount_of(path: str, mounts: Table) -> tuple[str, str]:
+def find_mount(path: str, mounts: Table) -> tuple[str, str]:
     """Return (mount point, type) of the mount of `path`, by its name only: this cannot hang."""
     best = ("/", "")
     wanted = os.path.normpath(path)
@@ -135,7 +135,7 @@ def mount_of(path: str, mounts: Table) -> tuple[str, str]:
     return best
 
 
-def resolve(path: str, mounts: Table) -> str:
+def resolve_links(path: str, mounts: Table) -> str:
     """Follow the symbolic links of `path` while they are on file systems that cannot hang.
 
     A link to a dead network mount must not be taken for a local directory. From the first part on a
@@ -150,7 +150,7 @@ def resolve(path: str, mounts: Table) -> str:
             done = os.path.dirname(done)
             continue
         step = os.path.join(done, part)
-        if mount_of(step, mounts)[1] not in LOCAL:
+        if find_mount(step, mounts)[1] not in LOCAL:
             return os.path.join(step, *todo)
         try:
             target = os.readlink(step)
@@ -166,7 +166,7 @@ def resolve(path: str, mounts: Table) -> str:
     return done
 
 
-class Changes:
+class MountChanges:
     """Detects mounts and unmounts with one system call: the kernel flags the table's descriptor.
 
     Source: proc(5), ``/proc/PID/mounts``: "poll ... POLLERR | POLLPRI".
@@ -181,7 +181,7 @@ class Changes:
         except OSError:
             pass  # then only `configure` reads the table again
 
-    def any(self) -> bool:
+    def have_occurred(self) -> bool:
         """Return True once for the changes since the last call."""
         return self._fd >= 0 and bool(self._poll.poll(0))
 
@@ -195,7 +195,7 @@ MAX_ENTRIES, MAX_SECONDS = 200000, 2.0
 TOP = 5
 
 
-class Node:
+class FolderNode:
     """One directory: its direct content and, after `total_up`, everything below it."""
 
     __slots__ = ("bytes", "children", "direct", "inodes", "path")
@@ -203,10 +203,10 @@ class Node:
     def __init__(self, path: str) -> None:
         self.path = path
         self.direct = self.inodes = self.bytes = 0
-        self.children: list[Node] = []
+        self.children: list[FolderNode] = []
 
 
-def scan(
+def find_inode_hogs(
     root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SECONDS
 ) -> list[dict[str, Any]]:
     """Return the largest ``InodeHog`` objects below `root`, on its own file system only.
@@ -214,21 +214,22 @@ def scan(
     Breadth first, so that a walk cut off by its limits has at least seen the upper levels.
     """
     _be_nice()
-    top = Node(root)
-    walk(top, max_entries, max_seconds)
+    top = FolderNode(root)
+    fill_tree(top, max_entries, max_seconds)
     return [
-        {"path": node.path, "inodes": inodes, "bytes": size} for node, inodes, size in choose(top)
+        {"path": node.path, "inodes": inodes, "bytes": size}
+        for node, inodes, size in choose_hogs(top)
     ]
 
 
-def walk(top: Node, max_entries: int, max_seconds: float) -> None:
+def fill_tree(top: FolderNode, max_entries: int, max_seconds: float) -> None:
     """Fill the tree below `top`, within the limits."""
     device = os.stat(top.path).st_dev
     deadline = time.monotonic() + max_seconds
     seen = 0
     level = [top]
     while level:
-        below: list[Node] = []
+        below: list[FolderNode] = []
         for node in level:
             try:
                 with os.scandir(node.path) as entries:
@@ -238,14 +239,16 @@ def walk(top: Node, max_entries: int, max_seconds: float) -> None:
                             return total_up(top)
                         if not seen % 1000:
                             time.sleep(0.001)  # let the sampler thread run
-                        _count(entry, node, below, device)
+                        _count_entry(entry, node, below, device)
             except OSError:
                 continue
         level = below
     return total_up(top)
 
 
-def _count(entry: os.DirEntry[str], node: Node, below: list[Node], device: int) -> None:
+def _count_entry(
+    entry: os.DirEntry[str], node: FolderNode, below: list[FolderNode], device: int
+) -> None:
     try:
         stat = entry.stat(follow_symlinks=False)
         is_dir = entry.is_dir(follow_symlinks=False)
@@ -256,12 +259,12 @@ def _count(entry: os.DirEntry[str], node: Node, below: list[Node], device: int) 
     node.direct += 1
     node.bytes += stat.st_blocks * 512
     if is_dir:
-        child = Node(entry.path)
+        child = FolderNode(entry.path)
         node.children.append(child)
         below.append(child)
 
 
-def total_up(top: Node) -> None:
+def total_up(top: FolderNode) -> None:
     """Add every directory's figures to those of its parents."""
     order = [top]
     for node in order:
@@ -273,7 +276,7 @@ def total_up(top: Node) -> None:
             node.bytes += child.bytes
 
 
-def choose(top: Node, limit: int = TOP) -> list[tuple[Node, int, int]]:
+def choose_hogs(top: FolderNode, limit: int = TOP) -> list[tuple[FolderNode, int, int]]:
     """Pick up to `limit` directories that explain the most inodes, as deep as possible.
 
     From the root the walk descends while one child has half of the remaining inodes, or has many
@@ -286,7 +289,7 @@ def choose(top: Node, limit: int = TOP) -> list[tuple[Node, int, int]]:
     """
     left = {id(top): (top.inodes, top.bytes)}
     many = max(100, top.inodes // 20)
-    picks: list[tuple[Node, int, int]] = []
+    picks: list[tuple[FolderNode, int, int]] = []
     taken: set[int] = set()
     while len(picks) < limit:
         path = [top]
@@ -337,9 +340,9 @@ class DiskSampler:
     """Samples a changing set of paths."""
 
     def __init__(self) -> None:
-        self._mounts: list[Mount] = []
+        self._mounts: list[SampledMount] = []
         self._wanted: tuple[list[str], list[str]] = ([], [])
-        self._changes = Changes()
+        self._changes = MountChanges()
 
     def configure(self, configured: list[str], written: list[str]) -> None:
         """Choose what to sample.
@@ -350,29 +353,31 @@ class DiskSampler:
             written: Directories that runs write to; their mounts are added if missing.
         """
         self._wanted = (configured, written)
-        self._changes.any()  # changes until now are covered by the read below
+        self._changes.have_occurred()  # changes until now are covered by the read below
         table = mount_table()
         wanted = ["/"] + [path for path in configured if path.startswith("/")]
         if EVERY_DATA_MOUNT in configured:
             wanted += data_mounts(
                 (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
             )
-        wanted += [mount_of(resolve(path, table), table)[0] for path in written]
+        wanted += [find_mount(resolve_links(path, table), table)[0] for path in written]
         unique = list(dict.fromkeys(os.path.normpath(path) for path in wanted))
         known = {(mount.path, mount.kind, mount.on): mount for mount in self._mounts}
         self._mounts = []
         for path in unique:
-            on, kind = mount_of(resolve(path, table), table)
-            self._mounts.append(known.get((path, kind, on)) or Mount(path, kind, os.statvfs, on))
+            on, kind = find_mount(resolve_links(path, table), table)
+            self._mounts.append(
+                known.get((path, kind, on)) or SampledMount(path, kind, os.statvfs, on)
+            )
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""
-        if self._changes.any():  # a local path may now be covered by a mount that hangs
+        if self._changes.have_occurred():  # a local path may now be covered by a mount that hangs
             self.configure(*self._wanted)
         return [mount.read(wait) for mount in self._mounts]
 
 
-class Mount:
+class SampledMount:
     """One sampled path.
 
     Args:
@@ -401,14 +406,14 @@ class Mount:
             try:
                 result = self._stat(self.path)
             except OSError as problem:
-                error = background.describe(problem)
+                error = background.error_text(problem)
         else:
             result, error = self._remote.poll(wait or 0.02)
-        fields = fields_of(result) if result is not None and error is None else {}
-        found, by_bytes = self._hogs(fields, wait)
+        fields = statvfs_figures(result) if result is not None and error is None else {}
+        found, by_bytes = self._poll_hogs(fields, wait)
         if by_bytes:
             found = sorted(found, key=lambda hog: -hog["bytes"])
-        return jsonline.compact(
+        return jsonline.drop_empty(
             dict(
                 fields,
                 mount=self.path,
@@ -419,25 +424,25 @@ class Mount:
             )
         )
 
-    def _hogs(self, fields: dict[str, Any], wait: float) -> tuple[list[dict[str, Any]], bool]:
-        inodes = ratio(fields.get("inodes_used"), fields.get("inodes_total"))
-        used = ratio(fields.get("bytes_used"), fields.get("bytes_total"))
+    def _poll_hogs(self, fields: dict[str, Any], wait: float) -> tuple[list[dict[str, Any]], bool]:
+        inodes = ratio_or_zero(fields.get("inodes_used"), fields.get("inodes_total"))
+        used = ratio_or_zero(fields.get("bytes_used"), fields.get("bytes_total"))
         if max(inodes, used) < SCAN_AT:
             self._scan = None
             return [], False
         if self._scan is None:
-            self._scan = background.Background(lambda: scan(self.path), RESCAN, 30.0)
+            self._scan = background.Background(lambda: find_inode_hogs(self.path), RESCAN, 30.0)
         return self._scan.poll(wait)[0] or [], inodes < SCAN_AT
 
 
-def ratio(part: int | None, whole: int | None) -> float:
+def ratio_or_zero(part: int | None, whole: int | None) -> float:
     """Return part/whole, 0 if either is unknown."""
     if part is not None and whole:
         return part / whole
     return 0.0
 
 
-def fields_of(stat: os.statvfs_result) -> dict[str, Any]:
+def statvfs_figures(stat: os.statvfs_result) -> dict[str, Any]:
     """Return the byte and inode figures of a statvfs result."""
     size = stat.f_frsize or stat.f_bsize
     fixed = stat.f_files > 0  # btrfs and some network file systems create inodes as needed

@@ -13,7 +13,7 @@ import os
 import time
 
 from rgt_box import files
-from rgt_box.confined_child import WALL, Child, Ended, Later
+from rgt_box.confined_child import WALL, AnswerPending, ChildDied, ConfinedChild
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ KEPT = ("collective_seq_id", "p2p_seq_id", "profiling_name", "is_p2p", "state", 
 LISTS = ("process_group", "input_sizes", "input_dtypes")
 
 
-def places(env: Mapping[str, str], rank: int) -> list[str]:
+def dump_paths(env: Mapping[str, str], rank: int) -> list[str]:
     """Return the possible paths of a rank's dump, from its environment."""
     told = [env[name] for name in NAMES if env.get(name)]
     cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or "/tmp", ".cache")
@@ -51,11 +51,11 @@ class FlightDumps:
     """
 
     def __init__(self) -> None:
-        self._child = Child(__name__)
+        self._child = ConfinedChild(__name__)
         self._child.patience = WALL + 1.0
         self._told: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
 
-    def read(self, path: str) -> dict[str, Any] | None:
+    def read_dump(self, path: str) -> dict[str, Any] | None:
         """Return a dump's reduced content, with its ``age_s`` and ``open_s``.
 
         ``open_s`` is how long its oldest pending call had been open. None if the file is not this
@@ -77,11 +77,11 @@ class FlightDumps:
             try:
                 known = self._told[path] = (
                     stamp,
-                    self._child.ask({"flight": path, "stamp": stamp})["told"],
+                    self._child.request_answer({"flight": path, "stamp": stamp})["told"],
                 )
-            except Later:
+            except AnswerPending:
                 return None
-            except (Ended, OSError):  # an input that ends the child once would do so again
+            except (ChildDied, OSError):  # an input that ends the child once would do so again
                 known = self._told[path] = (stamp, None)
         if known[1] is None:
             return None
@@ -89,7 +89,7 @@ class FlightDumps:
         told["open_s"] = round(max(0.0, seen.st_mtime - told["open_s"]), 1)
         return told
 
-    def forget(self, but: Iterable[str]) -> None:
+    def keep_only(self, but: Iterable[str]) -> None:
         """Forget all files except these."""
         kept = set(but)
         for path in [path for path in self._told if path not in kept]:
@@ -97,7 +97,7 @@ class FlightDumps:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the child's part of `FlightDumps.read`."""
+    """Run the child's part of `FlightDumps.read_dump`."""
     fd = files.open_regular(request["flight"])
     try:
         if os.fstat(fd).st_uid != os.geteuid():
@@ -107,12 +107,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     finally:
         os.close(fd)
     try:
-        return {"told": cut(loads(data) if len(data) <= LARGEST else None)}
+        return {"told": reduce_dump(load_dump(data) if len(data) <= LARGEST else None)}
     except Exception:  # the file may be anything that `pickle` fails on
         return {"told": None}
 
 
-def loads(data: bytes) -> Any:
+def load_dump(data: bytes) -> Any:
     """Return the content of a pickle, or of JSON.
 
     Raises:
@@ -125,7 +125,7 @@ def loads(data: bytes) -> Any:
     import io
     import pickle
 
-    class Plain(pickle.Unpickler):
+    class PlainUnpickler(pickle.Unpickler):
         """Loads only numbers, texts, lists and dictionaries.
 
         Any named class or function is refused.
@@ -134,10 +134,10 @@ def loads(data: bytes) -> Any:
         def find_class(self, module: str, name: str) -> Any:
             raise pickle.UnpicklingError(f"{module}.{name}")
 
-    return Plain(io.BytesIO(data)).load()
+    return PlainUnpickler(io.BytesIO(data)).load()
 
 
-def cut(value: Any) -> dict[str, Any] | None:
+def reduce_dump(value: Any) -> dict[str, Any] | None:
     """Return a dump reduced to what identifies a rank; None if it is not a dump.
 
     Its ``open_s`` is when the oldest pending call was made (epoch seconds).
@@ -150,28 +150,30 @@ def cut(value: Any) -> dict[str, Any] | None:
     messages = [entry for entry in rows if entry.get("is_p2p") is True][-MOST_MESSAGES:]
     for place, entry in enumerate(rows):
         if entry.get("is_p2p") is not True and type(entry.get("collective_seq_id")) is int:
-            groups.setdefault(str(_plain(entry.get("process_group"))), []).append((place, entry))
+            groups.setdefault(str(_plain_value(entry.get("process_group"))), []).append(
+                (place, entry)
+            )
     told: list[dict[str, Any]] = []
     # Groups with a pending call first, then the most recently used ones.
-    order = sorted(groups.values(), key=lambda calls: (_done(calls[-1][1]), -calls[-1][0]))
+    order = sorted(groups.values(), key=lambda calls: (_is_done(calls[-1][1]), -calls[-1][0]))
     for numbered in order[:MOST_GROUPS]:
         calls = [entry for _, entry in numbered]
-        through = [entry for entry in calls if _done(entry)][-1:]
-        waits = [entry for entry in calls if not _done(entry)]
+        through = [entry for entry in calls if _is_done(entry)][-1:]
+        waits = [entry for entry in calls if not _is_done(entry)]
         picked = through + waits[:1] + waits[-1:]
         told += [
             entry
             for at, entry in enumerate(picked)
             if not any(entry is other for other in picked[:at])
         ]
-    if not all(map(_done, messages)):
+    if not all(map(_is_done, messages)):
         told += messages
     config = value.get("pg_config")
-    made = [entry.get("time_created_ns") for entry in rows if not _done(entry)]
+    made = [entry.get("time_created_ns") for entry in rows if not _is_done(entry)]
     return {
         "open_s": min((at for at in made if type(at) is int and at > 0), default=1 << 63) / 1e9,
         "version": value["version"][:LONGEST],
-        "entries": [_short(entry) for entry in told],
+        "entries": [_reduce_entry(entry) for entry in told],
         "pg_config": {
             str(name)[:LONGEST]: {"ranks": group["ranks"]}
             for name, group in list(config.items() if isinstance(config, dict) else ())[
@@ -184,13 +186,15 @@ def cut(value: Any) -> dict[str, Any] | None:
     }
 
 
-def _done(entry: dict[str, Any]) -> bool:
+def _is_done(entry: dict[str, Any]) -> bool:
     return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 
-def _short(entry: dict[str, Any]) -> dict[str, Any]:
-    found = {name: _plain(entry[name]) for name in KEPT if entry.get(name) not in (None, False)}
-    found.update((name, _plain(entry[name])) for name in LISTS if entry.get(name))
+def _reduce_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        name: _plain_value(entry[name]) for name in KEPT if entry.get(name) not in (None, False)
+    }
+    found.update((name, _plain_value(entry[name])) for name in LISTS if entry.get(name))
     frames = entry.get("frames")
     for frame in frames if isinstance(frames, list) else ():
         file = frame.get("filename") if isinstance(frame, dict) else None
@@ -200,10 +204,10 @@ def _short(entry: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any, depth: int = 2) -> Any:
+def _plain_value(value: Any, depth: int = 2) -> Any:
     if isinstance(value, (list, tuple)):
         if depth:
-            return [_plain(item, depth - 1) for item in value[: MOST_LISTED + 1]]
+            return [_plain_value(item, depth - 1) for item in value[: MOST_LISTED + 1]]
         return None
     if isinstance(value, str):
         return value[:LONGEST]

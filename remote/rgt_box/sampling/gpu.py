@@ -66,7 +66,7 @@ def open_cards(pid: int, start: str) -> set[int]:
     return found
 
 
-def holders(start: str) -> dict[int, set[int]]:
+def find_card_holders(start: str) -> dict[int, set[int]]:
     """Return pid → minor numbers of its open cards, for all readable processes except our own."""
     found = {}
     for name in os.listdir("/proc"):
@@ -102,7 +102,7 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
     listed = [(gpu, user) for gpu in gpus for user in gpu.get("procs") or []]
     if initial:
         for _, user in listed:
-            _mark(user, os.path.exists("/proc/%d" % user["pid"]))
+            _set_mapped(user, os.path.exists("/proc/%d" % user["pid"]))
         return all(gpu.get("listed") for gpu in gpus) or None
     if not listed:
         return None
@@ -110,11 +110,11 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
         gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start) for gpu, user in listed
     )
     for _, user in listed:
-        _mark(user, proven)
+        _set_mapped(user, proven)
     return proven
 
 
-def _mark(user: dict[str, Any], mapped: bool) -> None:
+def _set_mapped(user: dict[str, Any], mapped: bool) -> None:
     user.pop("mapped", None)  # the reader defaults to false
     if mapped:
         user["mapped"] = True
@@ -136,24 +136,28 @@ def describe_user(pid: int, boot: float) -> dict[str, Any] | None:
     ticks = procstat.start_ticks(pid)
     if ticks is None:
         return None
-    words = procstat.cmdline(pid)
+    words = procstat.read_cmdline(pid)
     return {
         "pid": pid,
         "started": round(boot + ticks / procstat.CLOCK_TICKS, 2),
-        "cmd": " ".join(masking.masked(words))[:300],
+        "cmd": " ".join(masking.mask_words(words))[:300],
     }
 
 
-def orphans(gpus: list[dict[str, Any]], held: dict[int, set[int]]) -> dict[int, list[int]]:
+def find_unlisted_users(
+    gpus: list[dict[str, Any]], held: dict[int, set[int]]
+) -> dict[int, list[int]]:
     """Return index → PIDs that have the card open but are not listed by the driver on any card.
 
     Args:
         gpus: Readings whose pids are mapped (`map_pids` was true).
-        held: Result of `holders`.
+        held: Result of `find_card_holders`.
     """
     known = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
     unknown = [
-        pid for pid in sorted(held) if pid not in known and not is_onlooker(procstat.cmdline(pid))
+        pid
+        for pid in sorted(held)
+        if pid not in known and not is_onlooker(procstat.read_cmdline(pid))
     ]
     return {
         gpu["index"]: [pid for pid in unknown if gpu.get("minor", gpu["index"]) in held[pid]]
@@ -164,7 +168,7 @@ def orphans(gpus: list[dict[str, Any]], held: dict[int, set[int]]) -> dict[int, 
 TRACE_ROW = ("util", "vram_used", "temp_c", "power_w", "clock_mhz")
 
 
-class Trace:
+class GpuTrace:
     """A recorded trace, one row per second: ``busy`` rows while a training runs, else ``idle``.
 
     Raises:
@@ -175,10 +179,10 @@ class Trace:
         gpus = data.get("gpus")
         if not isinstance(gpus, list) or not gpus:
             raise ValueError('no "gpus" list')
-        self._gpus = [self._checked(gpu) for gpu in gpus]
+        self._gpus = [self._check_gpu(gpu) for gpu in gpus]
 
     @staticmethod
-    def _checked(gpu: Any) -> dict[str, Any]:
+    def _check_gpu(gpu: Any) -> dict[str, Any]:
         if not isinstance(gpu, dict) or not isinstance(gpu.get("index"), int):
             raise ValueError("a GPU without an index")
         for phase in ("busy", "idle"):
@@ -189,15 +193,17 @@ class Trace:
                 raise ValueError('GPU %d: "%s" is not a list of rows' % (gpu["index"], phase))
         return gpu
 
-    def rows(self, at: float, procs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def gpu_rows(self, at: float, procs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the ``gpus`` of a sample taken `at` (epoch seconds) with `procs`."""
         live = [proc for proc in procs if proc.get("state") not in ("Z", "X")]
         start = min((float(proc["started"]) for proc in live), default=0.0)
         second = max(0, int(at - start))
-        return [self._gpu(gpu, gpu["busy"] if live else gpu["idle"], second) for gpu in self._gpus]
+        return [
+            self._gpu_row(gpu, gpu["busy"] if live else gpu["idle"], second) for gpu in self._gpus
+        ]
 
     @staticmethod
-    def _gpu(gpu: dict[str, Any], rows: list[list[Any]], second: int) -> dict[str, Any]:
+    def _gpu_row(gpu: dict[str, Any], rows: list[list[Any]], second: int) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "index": gpu["index"],
             "name": str(gpu.get("name", "GPU")),
@@ -211,7 +217,7 @@ class Trace:
         return {key: value for key, value in shown.items() if value is not None}
 
 
-def load_trace(path: str) -> Trace:
+def load_trace(path: str) -> GpuTrace:
     """Read a trace file.
 
     Raises:
@@ -220,7 +226,7 @@ def load_trace(path: str) -> Trace:
     data = files.read_json(path)
     if data is None:
         raise ValueError(f"{path} is missing or is not a JSON object")
-    return Trace(data)
+    return GpuTrace(data)
 
 
 THROTTLE = {
@@ -271,15 +277,15 @@ class GpuSampler:
 
     def __init__(self, trace: str | None, state_dir: str) -> None:
         self._problems: list[str] = []
-        self._trace: Trace | None = None
+        self._trace: GpuTrace | None = None
         self._job: background.Background | None = None
         self._known: dict[int, dict[str, Any]] = {}
-        self._users = Users()
+        self._users = GpuUsers()
         self.has_answered = False
-        self.source = self._choose(trace, state_dir)
+        self.source = self._choose_source(trace, state_dir)
 
-    def _choose(self, trace: str | None, state_dir: str) -> str:
-        nvml = self._try("NVML", lambda: gpu_nvml.Nvml(state_dir))
+    def _choose_source(self, trace: str | None, state_dir: str) -> str:
+        nvml = self._try_source("NVML", lambda: gpu_nvml.NvmlSession(state_dir))
         if nvml is not None:
             self._job = background.Background(nvml.read, 0.0, 5.0)
             return "nvml"
@@ -287,9 +293,9 @@ class GpuSampler:
         from rgt_box.sampling import gpu_without_nvml
 
         if gpu_without_nvml.has_nvidia_smi():
-            self._job = background.Background(gpu_without_nvml.Smi().read, 2.0, 15.0)
+            self._job = background.Background(gpu_without_nvml.NvidiaSmi().read, 2.0, 15.0)
             return "smi"
-        amd = self._try("AMD", gpu_without_nvml.Amd)
+        amd = self._try_source("AMD", gpu_without_nvml.AmdCards)
         if amd is not None and amd.cards:
             self._job = background.Background(amd.read, 0.0, 5.0)
             return "amd"
@@ -297,22 +303,22 @@ class GpuSampler:
             self._job = background.Background(gpu_without_nvml.read_ascend, 5.0, 15.0)
             return "ascend"
         if trace:
-            self._trace = self._try("GPU trace", lambda: load_trace(trace))
+            self._trace = self._try_source("GPU trace", lambda: load_trace(trace))
         if self._trace:
             return "sim"
         return "none"
 
-    def _try(self, what: str, make: Any) -> Any:
+    def _try_source(self, what: str, make: Any) -> Any:
         try:
             return make()
-        except gpu_nvml.NoNvml:
+        except gpu_nvml.NvmlMissing:
             return None
         except Exception as error:  # a broken driver or trace must not stop the other samplers
-            self._problems.append(f"{what}: {background.describe(error)}")
+            self._problems.append(f"{what}: {background.error_text(error)}")
             return None
 
     @property
-    def nvidia(self) -> bool:
+    def has_nvidia_driver(self) -> bool:
         """Whether there is an NVIDIA driver, whose Xids can be followed."""
         return self.source in ("nvml", "smi")
 
@@ -322,11 +328,11 @@ class GpuSampler:
         return self._problems + self._users.limited
 
     @property
-    def indexes(self) -> dict[str, int]:
+    def index_by_bus(self) -> dict[str, int]:
         """PCI address → index."""
         return {gpu["bus"]: index for index, gpu in self._known.items() if gpu.get("bus")}
 
-    def raw(self, wait: float) -> tuple[list[dict[str, Any]], str | None]:
+    def read_raw(self, wait: float) -> tuple[list[dict[str, Any]], str | None]:
         """Return the source's own reading, with extra fields, and its error if any."""
         if self._job is None:
             return [], None
@@ -345,7 +351,7 @@ class GpuSampler:
             wait: Seconds to wait for a slow driver.
         """
         if self._trace is not None:
-            return self._trace.rows(at, procs)
+            return self._trace.gpu_rows(at, procs)
         if self._job is None:
             return []
         found, error = self._job.poll(wait or 0.2)
@@ -354,8 +360,8 @@ class GpuSampler:
             known = list(self._known.values()) or [{"index": 0, "name": "GPU"}]
             return [dict(gpu, error=error) for gpu in known]
         gpus = [dict(gpu) for gpu in found or []]
-        if self.nvidia:
-            self._users.fill(gpus)
+        if self.has_nvidia_driver:
+            self._users.complete_readings(gpus)
         present = {gpu["index"] for gpu in gpus}
         lost = [
             dict(gpu, error="no longer listed by the driver")
@@ -365,10 +371,10 @@ class GpuSampler:
         for gpu in gpus:
             if "error" not in gpu or gpu["index"] not in self._known:
                 self._known[gpu["index"]] = {key: gpu[key] for key in KEPT if key in gpu}
-        return [_named(gpu) for gpu in gpus] + lost
+        return [_public_fields(gpu) for gpu in gpus] + lost
 
 
-class Users:
+class GpuUsers:
     """Maps the driver's PIDs to ours, and adds processes that have a card open but are not listed.
 
     Attributes:
@@ -383,19 +389,19 @@ class Users:
         self._comparable: bool | None = None
         self._orphans: dict[int, list[dict[str, Any]]] = {}
 
-    def fill(self, gpus: list[dict[str, Any]]) -> None:
+    def complete_readings(self, gpus: list[dict[str, Any]]) -> None:
         """Complete readings in place."""
         now = time.monotonic()
         if now - self._mapped >= USERS_EVERY:
             self._mapped = now
             self._comparable = map_pids(gpus, device_prefix(), self._initial)
-            self._look(gpus, now)
+            self._find_unlisted(gpus, now)
         for gpu in gpus:
             orphans = self._orphans.get(gpu["index"])
             if orphans:
                 gpu["orphans"] = orphans
 
-    def _look(self, gpus: list[dict[str, Any]], now: float) -> None:
+    def _find_unlisted(self, gpus: list[dict[str, Any]], now: float) -> None:
         if self._comparable and any("listed" not in gpu for gpu in gpus):
             # Every program opens all cards: if one card's list is missing, its processes would look
             # unlisted on all cards.
@@ -407,15 +413,15 @@ class Users:
             self._orphans = {}
         elif now - self._looked >= HOLDERS_EVERY:
             self._looked = now
-            held = holders(device_prefix())
-            found = orphans(gpus, held)
+            held = find_card_holders(device_prefix())
+            found = find_unlisted_users(gpus, held)
             self._orphans = {
                 index: [who for who in (describe_user(pid, self._boot) for pid in pids) if who]
                 for index, pids in found.items()
             }
 
 
-def _named(gpu: dict[str, Any]) -> dict[str, Any]:
+def _public_fields(gpu: dict[str, Any]) -> dict[str, Any]:
     names = throttle_names(gpu.get("throttle_mask") or 0)
     shown = {key: value for key, value in gpu.items() if key not in INTERNAL}
     if names:

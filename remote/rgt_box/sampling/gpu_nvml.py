@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     Table = Tuple[Read, ...]
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text[:80] or None
 
 
-def _memory(nvml: Any, handle: Any) -> dict[str, Any]:
+def _read_memory(nvml: Any, handle: Any) -> dict[str, Any]:
     info = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {"vram_used": int(info.used), "vram_total": int(info.total)}
 
 
-def _ecc(kind: str) -> Read:
+def _ecc_reader(kind: str) -> Read:
     constant, field = "NVML_MEMORY_ERROR_TYPE_" + kind.upper(), "ecc_" + kind
 
-    def read(nvml: Any, handle: Any) -> dict[str, Any]:
+    def read_ecc_errors(nvml: Any, handle: Any) -> dict[str, Any]:
         # The volatile counters start when the driver is loaded; the lifetime counters of an old
         # card say little about this run.
         errors = nvml.nvmlDeviceGetTotalEccErrors(
@@ -38,15 +38,15 @@ def _ecc(kind: str) -> Read:
         )
         return {field: int(errors)}
 
-    return read
+    return read_ecc_errors
 
 
-def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
+def _read_processes(nvml: Any, handle: Any) -> dict[str, Any]:
     """List the processes that have a compute or graphics context, each once."""
     found: dict[int, int | None] = {}
     unsupported = 0
     for kind in ("Compute", "Graphics"):
-        listed = _listed(nvml, handle, kind)
+        listed = _list_processes(nvml, handle, kind)
         if listed is None:
             unsupported += 1
         for process in listed or []:
@@ -60,7 +60,7 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
     }
 
 
-def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
+def _list_processes(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
     # By version: the binding refuses the plain name if the library is older than itself.
     for version in ("v3", "v2"):
         try:
@@ -84,7 +84,7 @@ number.
 """
 
 
-def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
+def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
     """Count the NVLinks and those that are up; {} for a card without any."""
     up = there = 0
     for link in range(MOST_NVLINKS):
@@ -100,7 +100,7 @@ def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
     return {}
 
 
-def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
+def _list_mig_slices(nvml: Any, handle: Any) -> dict[str, Any]:
     """List the MIG slices of a card; {} if it is not partitioned."""
     mode, _ = nvml.nvmlDeviceGetMigMode(handle)
     if not mode:
@@ -113,14 +113,14 @@ def _slices(nvml: Any, handle: Any) -> dict[str, Any]:
             if getattr(error, "value", None) in NO_SUCH:
                 continue
             raise
-        name = _text(nvml.nvmlDeviceGetName(part)) or ""
+        name = _decode_text(nvml.nvmlDeviceGetName(part)) or ""
         # A slice's name is the card's name followed by its own: "NVIDIA A100-SXM4-80GB MIG
         # 1g.10gb".
         slice_ = {
             "name": name.rpartition("MIG ")[2] or "?",
-            "uuid": _text(nvml.nvmlDeviceGetUUID(part)),
+            "uuid": _decode_text(nvml.nvmlDeviceGetUUID(part)),
         }
-        found.append(jsonline.compact(dict(slice_, **_memory(nvml, part))))
+        found.append(jsonline.drop_empty(dict(slice_, **_read_memory(nvml, part))))
     return {"mig": found}
 
 
@@ -129,7 +129,7 @@ CONSTANT: Table = (
         "clock_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
     },
     lambda nvml, handle: {"bus": procstat.pci_address(nvml.nvmlDeviceGetPciInfo(handle).busId)},
-    lambda nvml, handle: {"uuid": _text(nvml.nvmlDeviceGetUUID(handle))},
+    lambda nvml, handle: {"uuid": _decode_text(nvml.nvmlDeviceGetUUID(handle))},
     lambda nvml, handle: {"minor": nvml.nvmlDeviceGetMinorNumber(handle)},
     lambda nvml, handle: {"pcie_gen_max": nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)},
     lambda nvml, handle: {"pcie_width_max": nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)},
@@ -143,7 +143,7 @@ CONSTANT: Table = (
 
 FAST: Table = (
     lambda nvml, handle: {"util": nvml.nvmlDeviceGetUtilizationRates(handle).gpu},
-    _memory,
+    _read_memory,
     lambda nvml, handle: {
         "temp_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
     },
@@ -158,15 +158,15 @@ FAST: Table = (
 
 SLOW: Table = (
     lambda nvml, handle: {"fan_pct": nvml.nvmlDeviceGetFanSpeed(handle)},
-    _ecc("corrected"),
-    _ecc("uncorrected"),
+    _ecc_reader("corrected"),
+    _ecc_reader("uncorrected"),
     lambda nvml, handle: {"pcie_gen": nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)},
     lambda nvml, handle: {"pcie_width": nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)},
-    _processes,
+    _read_processes,
 )
 """Queried every few seconds: they change slowly, and some of them cost the driver a millisecond."""
 
-BESIDE: Table = (_nvlinks, _slices)
+BESIDE: Table = (_count_nvlinks, _list_mig_slices)
 """Queried as rarely as `SLOW`. Containers may forbid them and many cards have neither, so their
 errors are ignored.
 """
@@ -181,7 +181,7 @@ def is_unsupported(nvml: Any, error: Any) -> bool:
     return getattr(error, "value", None) in silent
 
 
-def load(state_dir: str) -> Any:
+def load_pynvml(state_dir: str) -> Any:
     """Import ``pynvml``, compiled once per agent and Python version into the state directory.
 
     The module is large: compiling it in this process would take 0.1 s and 17 MiB that are never
@@ -193,9 +193,11 @@ def load(state_dir: str) -> Any:
     import importlib.machinery
     import importlib.util
 
-    cached = os.path.join(state_dir, f"pynvml-{place.digest()}-{sys.implementation.cache_tag}.pyc")
-    if place.digest() != "dev" and not ownership.is_ours(cached):
-        _compile(cached)
+    cached = os.path.join(
+        state_dir, f"pynvml-{place.agent_digest()}-{sys.implementation.cache_tag}.pyc"
+    )
+    if place.agent_digest() != "dev" and not ownership.is_ours(cached):
+        _compile_pynvml(cached)
     if ownership.is_ours(cached):  # only if it is ours, since it is executed
         loader = importlib.machinery.SourcelessFileLoader("pynvml", cached)
         spec = importlib.util.spec_from_loader("pynvml", loader)
@@ -207,15 +209,15 @@ def load(state_dir: str) -> Any:
                 return module
             except (ImportError, EOFError, ValueError):
                 sys.modules.pop("pynvml", None)
-                files.unlink(cached)
+                files.unlink_if_exists(cached)
     return __import__("pynvml")
 
 
-def _compile(target: str) -> None:
+def _compile_pynvml(target: str) -> None:
     import subprocess
 
     try:
-        ownership.take(os.path.dirname(target))
+        ownership.ensure_private_folder(os.path.dirname(target))
     except OSError:
         return
 
@@ -229,7 +231,7 @@ def _compile(target: str) -> None:
     )
     try:
         subprocess.call(
-            [sys.executable, "-I", "-S", "-c", code, place.root(), target],
+            [sys.executable, "-I", "-S", "-c", code, place.code_root(), target],
             stderr=subprocess.DEVNULL,
             timeout=20,
         )
@@ -259,11 +261,11 @@ library version.
 """
 
 
-class NoNvml(Exception):
+class NvmlMissing(Exception):
     """There is no NVIDIA driver here."""
 
 
-class Nvml:
+class NvmlSession:
     """An NVML session, reopened periodically while the driver is broken.
 
     Args:
@@ -279,7 +281,7 @@ class Nvml:
     def __init__(
         self, state_dir: str, binding: Any = None, cards: str = procstat.NVIDIA_CARDS
     ) -> None:
-        self._nvml = binding or _binding(state_dir)
+        self._nvml = binding or _load_binding(state_dir)
         self._cards = cards
         self._constant: dict[int, dict[str, Any]] = {}
         self._slow: dict[int, tuple[float, dict[str, Any], list[str]]] = {}
@@ -290,21 +292,21 @@ class Nvml:
         except self._nvml.NVMLError as error:
             if error.value in ABSENT and not procstat.nvidia_cards(cards):
                 raise
-            self._problem = describe(error)
+            self._problem = nvml_error_text(error)
             return
         if not self._nvml.nvmlDeviceGetCount():
-            raise NoNvml("no device")
+            raise NvmlMissing("no device")
 
     def read(self) -> list[dict[str, Any]]:
         """Return one ``Gpu`` per device.
 
         A device that fails has an error and does not affect the others.
         """
-        self._reopen()
+        self._reopen_session()
         if self._problem is not None:
             cards = procstat.nvidia_cards(self._cards) or [{"name": "GPU"}]
             return [
-                jsonline.compact(
+                jsonline.drop_empty(
                     {
                         "index": n,
                         "name": card["name"],
@@ -314,9 +316,9 @@ class Nvml:
                 )
                 for n, card in enumerate(cards)
             ]
-        return [self._device(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+        return [self._read_device(index) for index in range(self._nvml.nvmlDeviceGetCount())]
 
-    def _reopen(self) -> None:
+    def _reopen_session(self) -> None:
         now = time.monotonic()
         if self._problem is None or now - self._tried < RETRY:
             return
@@ -325,40 +327,42 @@ class Nvml:
             self._nvml.nvmlInit()
             self._problem = None
         except self._nvml.NVMLError as error:
-            self._problem = describe(error)
+            self._problem = nvml_error_text(error)
 
-    def _device(self, index: int) -> dict[str, Any]:
+    def _read_device(self, index: int) -> dict[str, Any]:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             if index not in self._constant:
-                self._constant[index] = self._identify(index, handle)
+                self._constant[index] = self._read_constants(index, handle)
         except nvml.NVMLError as error:
             known = self._constant.get(index) or {"index": index, "name": "GPU"}
-            return dict(known, error=describe(error))
+            return dict(known, error=nvml_error_text(error))
         values = dict(self._constant[index])
-        found, errors = self._ask(FAST, handle)
+        found, errors = self._call_readers(FAST, handle)
         values.update(found)
         now = time.monotonic()
         if index not in self._slow or now - self._slow[index][0] >= SLOWLY:
-            slow, failed = self._ask(SLOW, handle)
-            self._slow[index] = (now, dict(slow, **self._ask(BESIDE, handle)[0]), failed)
+            slow, failed = self._call_readers(SLOW, handle)
+            self._slow[index] = (now, dict(slow, **self._call_readers(BESIDE, handle)[0]), failed)
         values.update(self._slow[index][1])
         errors += self._slow[index][2]
         values["error"] = errors[0] if errors else None
-        told = jsonline.compact(values)
+        told = jsonline.drop_empty(values)
         if "mig" in values:
             told["mig"] = values[
                 "mig"
             ]  # an empty list means MIG without slices, which differs from no MIG
         return told
 
-    def _identify(self, index: int, handle: Any) -> dict[str, Any]:
+    def _read_constants(self, index: int, handle: Any) -> dict[str, Any]:
         name = self._nvml.nvmlDeviceGetName(handle)
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
-        return jsonline.compact(dict(self._ask(CONSTANT, handle)[0], index=index, name=text))
+        return jsonline.drop_empty(
+            dict(self._call_readers(CONSTANT, handle)[0], index=index, name=text)
+        )
 
-    def _ask(self, table: Table, handle: Any) -> tuple[dict[str, Any], list[str]]:
+    def _call_readers(self, table: Table, handle: Any) -> tuple[dict[str, Any], list[str]]:
         """Return the values of the calls in `table`, and the errors of failed calls."""
         values: dict[str, Any] = {}
         errors = []
@@ -367,25 +371,25 @@ class Nvml:
                 values.update(read(self._nvml, handle))
             except self._nvml.NVMLError as error:
                 if not is_unsupported(self._nvml, error):
-                    errors.append(describe(error))
+                    errors.append(nvml_error_text(error))
             except Exception:  # another version's binding or library: not an error of the card
                 continue
         return values, errors
 
 
-def _binding(state_dir: str) -> Any:
+def _load_binding(state_dir: str) -> Any:
     import ctypes
 
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
-        raise NoNvml(LIBRARY) from None
+        raise NvmlMissing(LIBRARY) from None
     try:
-        return load(state_dir)
+        return load_pynvml(state_dir)
     except ImportError:
-        raise NoNvml("pynvml is not packed") from None
+        raise NvmlMissing("pynvml is not packed") from None
 
 
-def describe(error: Any) -> str:
+def nvml_error_text(error: Any) -> str:
     """Return the text of an NVML error."""
     return WORDS.get(getattr(error, "value", 0)) or str(error)

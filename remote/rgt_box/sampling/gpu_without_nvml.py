@@ -50,7 +50,7 @@ GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 LINKS = (("pcie_gen", "current_link_speed"), ("pcie_gen_max", "max_link_speed"))
 
 
-class Amd:
+class AmdCards:
     """All AMD cards below `root`; ``cards`` may be empty."""
 
     def __init__(self, root: str = AMD_ROOT) -> None:
@@ -60,7 +60,7 @@ class Amd:
             names = []
         numbers = sorted(int(match.group(1)) for match in map(_CARD.match, names) if match)
         folders = [os.path.join(root, "card%d" % number, "device") for number in numbers]
-        self.cards = [Card(folder) for folder in folders if _is_amd(folder)]
+        self.cards = [AmdCard(folder) for folder in folders if _is_amd(folder)]
 
     def read(self) -> list[dict[str, Any]]:
         """Return one ``Gpu`` per card."""
@@ -75,32 +75,34 @@ def _is_amd(folder: str) -> bool:
     )
 
 
-class Card:
+class AmdCard:
     """One card; its files stay open."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._files = [
-            (field, KeptFile(self._path(name)), factor) for field, name, factor in NUMBERS
+            (field, KeptFile(self._file_path(name)), factor) for field, name, factor in NUMBERS
         ]
         # Only server cards have a product name, such as "AMD Instinct MI300X".
         product = (
-            (procstat.read_bytes(self._path("product_name"), 256) or b"")
+            (procstat.read_bytes(self._file_path("product_name"), 256) or b"")
             .decode("utf-8", "replace")
             .strip()
         )
         device = (
-            (procstat.read_bytes(self._path("device"), 64) or b"")
+            (procstat.read_bytes(self._file_path("device"), 64) or b"")
             .decode("ascii", "replace")
             .strip()
         )
         self._constant = {
             "name": product or (f"AMD GPU {device}").strip(),
             "bus": procstat.pci_address(os.path.basename(os.path.realpath(folder))),
-            "clock_max_mhz": highest_clock(procstat.read_bytes(self._path("pp_dpm_sclk")) or b""),
+            "clock_max_mhz": highest_clock(
+                procstat.read_bytes(self._file_path("pp_dpm_sclk")) or b""
+            ),
         }
 
-    def _path(self, name: str) -> str:
+    def _file_path(self, name: str) -> str:
         head, _, rest = name.partition("/")
         if head != "hwmon":
             return os.path.join(self._folder, name)
@@ -115,15 +117,17 @@ class Card:
         """Return one ``Gpu``."""
         values: dict[str, Any] = dict(self._constant, index=index)
         for field, file, factor in self._files:
-            number = file.number()
+            number = file.read_number()
             if number is not None and number >= 0:  # a link that is down reads -1
                 values[field] = number if factor == 1 else round(number * factor, 3)
         for field, name in LINKS:
-            values[field] = generation(procstat.read_bytes(self._path(name), 64) or b"")
-        values.update(ecc(procstat.read_bytes(self._path("ras/umc_err_count"), 256) or b""))
+            values[field] = generation(procstat.read_bytes(self._file_path(name), 64) or b"")
+        values.update(
+            parse_ecc_counts(procstat.read_bytes(self._file_path("ras/umc_err_count"), 256) or b"")
+        )
         if "vram_total" not in values:
             values["error"] = "the amdgpu driver does not answer"
-        return jsonline.compact(values)
+        return jsonline.drop_empty(values)
 
 
 def highest_clock(text: bytes) -> int | None:
@@ -142,7 +146,7 @@ def generation(text: bytes) -> int | None:
     return None
 
 
-def ecc(text: bytes) -> dict[str, int]:
+def parse_ecc_counts(text: bytes) -> dict[str, int]:
     """Parse ``ras/umc_err_count`` (``ue: 0``, ``ce: 0``)."""
     found = dict(re.findall(rb"\b(ue|ce)\s*:\s*(\d+)", text))
     names = ((b"ce", "ecc_corrected"), (b"ue", "ecc_uncorrected"))
@@ -187,7 +191,7 @@ def parse_npu_smi(text: str) -> list[dict[str, Any]]:
         if len(cells) != 3:
             continue
         if upper is not None and procstat.pci_address(cells[1]):
-            found.append(_chip(upper, cells, len(found)))
+            found.append(_parse_chip(upper, cells, len(found)))
             upper = None
         else:
             words = cells[0].split()
@@ -195,29 +199,29 @@ def parse_npu_smi(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _chip(upper: list[str], lower: list[str], count: int) -> dict[str, Any]:
+def _parse_chip(upper: list[str], lower: list[str], count: int) -> dict[str, Any]:
     power, temperature = (upper[2].split() + ["", ""])[:2]
     pairs = [(int(used), int(total)) for used, total in _PAIR.findall(lower[2])]
     # A 310 has only board memory, a 910 has HBM: the pair that is not "0 / 0" is the memory that
     # models use.
     used, total = next((pair for pair in reversed(pairs) if pair[1]), (None, None))
     words = lower[0].split()
-    return jsonline.compact(
+    return jsonline.drop_empty(
         {
             "index": int(words[1]) if len(words) > 1 and words[1].isdigit() else count,
             "name": upper[0].split()[1],
-            "util": _number((lower[2].split() or [""])[0]),
+            "util": _parse_number((lower[2].split() or [""])[0]),
             "vram_used": None if used is None else used * MIB,
             "vram_total": None if total is None else total * MIB,
-            "temp_c": _number(temperature),
-            "power_w": _number(power),
+            "temp_c": _parse_number(temperature),
+            "power_w": _parse_number(power),
             "bus": procstat.pci_address(lower[1]),
             "error": None if upper[1] == "OK" else f"npu-smi reports health: {upper[1][:80]}",
         }
     )
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:  # "-" on the second chip of a card that measures power once
@@ -280,7 +284,7 @@ def has_nvidia_smi() -> bool:
     return background.which(SMI_PROGRAM) is not None
 
 
-class Smi:
+class NvidiaSmi:
     """Runs ``nvidia-smi``; remembers which query this driver supports."""
 
     def __init__(self) -> None:
@@ -295,18 +299,20 @@ class Smi:
             TimeoutError: It hangs.
             RuntimeError: It fails or prints no table.
         """
-        gpus = self._cards()
+        gpus = self._query_cards()
         now = time.monotonic()
         if self._asked is None or now - self._asked >= SMI_USERS_EVERY_S:
-            self._asked, self._users = now, _users()
+            self._asked, self._users = now, _query_users()
         if self._users is not None:
             gpus = [
-                jsonline.compact(dict(gpu, listed=True, procs=self._users.get(gpu.get("bus", ""))))
+                jsonline.drop_empty(
+                    dict(gpu, listed=True, procs=self._users.get(gpu.get("bus", "")))
+                )
                 for gpu in gpus
             ]
         return gpus
 
-    def _cards(self) -> list[dict[str, Any]]:
+    def _query_cards(self) -> list[dict[str, Any]]:
         for columns in self._queries:
             query = "--query-gpu=" + ",".join(name for name, _, _ in columns)
             text = background.run_program(
@@ -319,7 +325,7 @@ class Smi:
         raise RuntimeError("nvidia-smi failed")
 
 
-def _users() -> dict[str, list[dict[str, Any]]] | None:
+def _query_users() -> dict[str, list[dict[str, Any]]] | None:
     query = "--query-compute-apps=gpu_bus_id,pid,used_memory"
     text = background.try_program(
         [SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT
@@ -336,7 +342,7 @@ def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
         cells = [cell.strip() for cell in row.split(",")]
         bus = procstat.pci_address(cells[0])
         if len(cells) == 3 and bus and cells[1].isdigit():
-            used = _convert(cells[2], "vram_used", MIB)
+            used = _convert_cell(cells[2], "vram_used", MIB)
             found.setdefault(bus, []).append({"pid": int(cells[1]), "bytes": used})
     return found
 
@@ -347,7 +353,7 @@ def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]
     for row in text.splitlines():
         cells = [cell.strip() for cell in row.split(",")]
         pairs = zip(cells, columns)
-        values = {field: _convert(cell, field, factor) for cell, (_, field, factor) in pairs}
+        values = {field: _convert_cell(cell, field, factor) for cell, (_, field, factor) in pairs}
         if values.get("index") is None:
             continue
         if "lost" in row.lower() or "unknown error" in row.lower():
@@ -357,11 +363,11 @@ def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]
             uuid if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")) else None
         )
         values["bus"] = procstat.pci_address(values.get("bus"))
-        found.append(jsonline.compact(values))
+        found.append(jsonline.drop_empty(values))
     return found
 
 
-def _convert(cell: str, field: str, factor: float) -> Any:
+def _convert_cell(cell: str, field: str, factor: float) -> Any:
     if factor == 0:
         return cell or None
     try:

@@ -14,7 +14,7 @@ import re
 import time
 
 from rgt_box import background, ownership, procstat
-from rgt_box.confined_child import WALL, Child, Ended, Later
+from rgt_box.confined_child import WALL, AnswerPending, ChildDied, ConfinedChild
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MAPS = 4 << 20
 _ADDRESS = re.compile(r"([A-Za-z0-9_.-]{1,100}|\[[0-9A-Fa-f:.]{2,60}\]):([0-9]{1,5})")
 
 
-def address(env: Mapping[str, str]) -> list[str] | None:
+def ras_address_words(env: Mapping[str, str]) -> list[str] | None:
     """Return the arguments for the address where a process's NCCL listens.
 
     Return None if it is turned off.
@@ -47,9 +47,9 @@ def address(env: Mapping[str, str]) -> list[str] | None:
     return []
 
 
-def child() -> Child:
+def new_child() -> ConfinedChild:
     """Return the child process that serves all launches."""
-    made = Child(__name__)
+    made = ConfinedChild(__name__)
     made.patience = WALL + 1.0
     return made
 
@@ -57,7 +57,7 @@ def child() -> Child:
 class RasWatch:
     """Queries NCCL about one launch; use it in a separate thread."""
 
-    def __init__(self, asked: Child) -> None:
+    def __init__(self, asked: ConfinedChild) -> None:
         self._child = asked
         self._first: tuple[float, Any] | None = None
         self._until = float("-inf")
@@ -65,7 +65,7 @@ class RasWatch:
         self._told: dict[str, Any] | None = None
         self._done = False
 
-    def look(
+    def poll_stuck_launch(
         self, stood: float, ranks: Mapping[int, int], world: int, where: Sequence[str]
     ) -> dict[str, Any] | None:
         """Return NCCL's reduced report on a launch, in its own format.
@@ -76,7 +76,7 @@ class RasWatch:
             stood: Seconds that all local ranks have waited.
             ranks: Their pids → rank numbers.
             world: Total number of ranks.
-            where: Arguments from `address`.
+            where: Arguments from `ras_address_words`.
         """
         now = time.monotonic()
         if stood < STANDS_S:
@@ -88,7 +88,7 @@ class RasWatch:
             or (self._first is not None and now - self._first[0] < APART_S)
         ):
             return self._told
-        counts, told = self._ask(ranks, world, where)
+        counts, told = self._query_nccl(ranks, world, where)
         if counts is None or (self._first is not None and counts != self._first[1]):
             self._first, self._until = None, now + self._rest
             self._rest = min(LONGEST_REST, 2 * self._rest)
@@ -98,7 +98,7 @@ class RasWatch:
             self._told, self._done, self._rest = told, True, REST
         return self._told
 
-    def _ask(
+    def _query_nccl(
         self, ranks: Mapping[int, int], world: int, where: Sequence[str]
     ) -> tuple[Any, dict[str, Any] | None]:
         program = background.which(PROGRAM)
@@ -113,7 +113,7 @@ class RasWatch:
         words = [program, "-f", "json", "-t", str(ANSWER_S), *where]
         pids = [[pid, rank] for pid, rank in sorted(ranks.items())]
         try:
-            answer = self._child.ask(
+            answer = self._child.request_answer(
                 {
                     "words": words,
                     "seconds": TIMEOUT_S,
@@ -122,7 +122,7 @@ class RasWatch:
                     "at": time.monotonic(),
                 }
             )
-        except (Later, Ended, OSError):
+        except (AnswerPending, ChildDied, OSError):
             return None, None
         return answer["counts"], answer["told"]
 
@@ -133,19 +133,19 @@ def has_nccl(pid: int) -> bool:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the child's part of `RasWatch.look`."""
+    """Run the child's part of `RasWatch.poll_stuck_launch`."""
     import json
 
     try:
         text = background.try_program(request["words"], request["seconds"]) or ""
         value = json.loads(text[text.index("{") :])
-        told, counts = cut(value, dict(request["pids"]), request["world"])
+        told, counts = reduce_answer(value, dict(request["pids"]), request["world"])
     except Exception:  # no such option, no listener, or an invalid answer
         return {"counts": None, "told": None}
     return {"counts": counts, "told": told}
 
 
-def cut(
+def reduce_answer(
     value: Any, pids: Mapping[int, int], world: int
 ) -> tuple[dict[str, Any] | None, list[Any] | None]:
     """Return the conspicuous ranks of an answer, by number in the launch, and comparable counts.
@@ -155,7 +155,9 @@ def cut(
     groups: list[dict[str, Any]] = []
     counts: list[Any] = []
     for group in value["communicators"]:
-        ranks, missing = ([_row(one) for one in group[key]] for key in ("ranks", "missing_ranks"))
+        ranks, missing = (
+            [_rank_row(one) for one in group[key]] for key in ("ranks", "missing_ranks")
+        )
         if not any(one["pid"] in pids for one in ranks):
             continue
         if group["size"] != world:
@@ -192,7 +194,7 @@ def cut(
     return (found if groups else None), counts
 
 
-def _row(one: dict[str, Any]) -> dict[str, Any]:
+def _rank_row(one: dict[str, Any]) -> dict[str, Any]:
     status, counts = one.get("status") or {}, one.get("collective_counts") or {}
     return {
         "rank": int(one["rank"]),

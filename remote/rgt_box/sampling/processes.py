@@ -32,9 +32,9 @@ class LiveCells:
     def read(self) -> dict[int, str]:
         """Return pid → name of each live cell."""
         found = {}
-        for path in self._paths():
-            state = self._state(path)
-            pid, name = state.get("cell_pid"), running(state)
+        for path in self._state_paths():
+            state = self._read_state(path)
+            pid, name = state.get("cell_pid"), running_cell(state)
             if isinstance(pid, int) and name and procstat.is_alive(pid, state.get("cell_ticks")):
                 found[pid] = name
         return found
@@ -46,7 +46,7 @@ class LiveCells:
         """
         found = {}
         for folder in self._folders:
-            process = self._state(os.path.join(folder, SMOKE)).get("running")
+            process = self._read_state(os.path.join(folder, SMOKE)).get("running")
             if not isinstance(process, dict):
                 continue
             pid = process.get("pid")
@@ -54,13 +54,13 @@ class LiveCells:
                 found[pid] = f"{os.path.basename(folder)} (smoke)"
         return found
 
-    def _state(self, path: str) -> dict[str, Any]:
+    def _read_state(self, path: str) -> dict[str, Any]:
         signature = files.signature(path)
         if path not in self._known or self._known[path][0] != signature:
             self._known[path] = (signature, files.read_json(path) or {})
         return self._known[path][1]
 
-    def _paths(self) -> list[str]:
+    def _state_paths(self) -> list[str]:
         """Return the state files of each queue and of its lanes."""
         found = []
         for folder in self._folders:
@@ -77,7 +77,7 @@ class LiveCells:
         return found
 
 
-def running(state: dict[str, Any]) -> str | None:
+def running_cell(state: dict[str, Any]) -> str | None:
     """Return the name of the running cell in a ``state.json``."""
     cells = state.get("cells")
     for cell in cells if isinstance(cells, list) else []:
@@ -86,7 +86,7 @@ def running(state: dict[str, Any]) -> str | None:
     return None
 
 
-def session_of(pid: int) -> int | None:
+def read_session(pid: int) -> int | None:
     """Return the session of a process (field 6 of ``/proc/PID/stat``, see proc(5)).
 
     Return None if it has ended.
@@ -117,10 +117,10 @@ AGENT = re.compile(r"(^|/)(rgt-box-[0-9a-f]+\.pyz|rgt_box(/__main__\.py)?)$")
 
 def is_helper(words: list[str]) -> bool:
     """Return whether a command line is a helper; a wrapper's arguments may only mention one."""
-    return program(words) not in WRAPPERS and bool(HELPERS.search(" ".join(words)))
+    return program_name(words) not in WRAPPERS and bool(HELPERS.search(" ".join(words)))
 
 
-def program(words: list[str]) -> str:
+def program_name(words: list[str]) -> str:
     """Return the program's name: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
     if words:
         return os.path.basename(words[0]).lstrip("-").split(":")[0]
@@ -131,7 +131,7 @@ def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
     """Return whether a command line matches, and is neither a wrapper nor the agent itself."""
     if not words or not pattern.search(" ".join(words)):
         return False
-    return program(words) not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
+    return program_name(words) not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
 
 
 RESCAN = 5.0
@@ -164,7 +164,7 @@ def omp_threads(pid: int) -> int | None:
     return None
 
 
-def user_of(pid: int) -> int | None:
+def effective_uid(pid: int) -> int | None:
     """Return the effective uid of a process (proc_pid_status(5)).
 
     The owner of its directory may differ: it may be root.
@@ -178,19 +178,19 @@ def user_of(pid: int) -> int | None:
     return None
 
 
-class Tracked:
+class TrackedProcess:
     """A process that is read on every tick."""
 
     __slots__ = ("cmd", "fds", "omp", "run", "ticks", "uid", "words")
 
     def __init__(self, ticks: int, words: list[str], run: str | None) -> None:
         self.ticks, self.words, self.run = ticks, words, run
-        self.cmd = " ".join(masking.masked(words))[:MAX_CMD]
+        self.cmd = " ".join(masking.mask_words(words))[:MAX_CMD]
         self.fds: int | None = None
         self.omp: int | None = None
         self.uid: int | None = None
 
-    def look(self, pid: int, before: Tracked | None = None) -> None:
+    def read_details(self, pid: int, before: TrackedProcess | None = None) -> None:
         """Read what changes rarely.
 
         Constants are copied from `before` if it is the same process.
@@ -199,12 +199,12 @@ class Tracked:
         if before is not None and before.ticks == self.ticks and before.uid is not None:
             self.omp, self.uid = before.omp, before.uid
         elif self.uid is None:
-            self.omp, self.uid = omp_threads(pid), user_of(pid)
+            self.omp, self.uid = omp_threads(pid), effective_uid(pid)
 
     @property
-    def wrapper(self) -> bool:
+    def is_wrapper(self) -> bool:
         """True for a shell or similar program that only waits for what it started."""
-        return program(self.words) in WRAPPERS
+        return program_name(self.words) in WRAPPERS
 
 
 class ProcSampler:
@@ -231,7 +231,7 @@ class ProcSampler:
         self._found = found
         self._cells = cells or LiveCells(jobs or []).read
         self._boot = procstat.boot_time()
-        self._tracked: dict[int, Tracked] = {}
+        self._tracked: dict[int, TrackedProcess] = {}
         self._judged: dict[int, int] = {}
         self._cpu: dict[tuple[int, int], tuple[float, int]] = {}
         self._scanned = 0.0
@@ -242,7 +242,7 @@ class ProcSampler:
         """Return the ``procs`` list of a sample."""
         now = time.monotonic()
         if not self._scanned or now - self._scanned >= RESCAN:
-            self._scan()
+            self._scan_processes()
             self._scanned = now
         stats = {pid: procstat.read_stat(pid) for pid in self._tracked}
         alive = {
@@ -251,26 +251,26 @@ class ProcSampler:
             if stat is not None and stat.start == self._tracked[pid].ticks
         }
         self._tracked = {pid: kept for pid, kept in self._tracked.items() if pid in alive}
-        carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.wrapper}
+        carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.is_wrapper}
         found, cpu = [], {}
         forked: dict[int, dict[str, Any]] = {}
         for pid, stat in alive.items():
             kept = self._tracked[pid]
             parent = self._tracked.get(stat.ppid)
             if parent is not None and parent.words == kept.words:
-                _add(forked.setdefault(self._forked_by(stat, alive), new_workers()), stat)
+                _add_worker(forked.setdefault(self._forked_by(stat, alive), new_workers()), stat)
                 continue  # a data loader worker: forked, never exec'ed
-            if kept.wrapper and kept.run in carried:
+            if kept.is_wrapper and kept.run in carried:
                 continue  # the process it waits for is listed
             cpu[pid, kept.ticks] = (now, stat.cpu)
-            found.append(self._describe(stat, kept, now, self._cpu.get((pid, kept.ticks))))
+            found.append(self._describe_process(stat, kept, now, self._cpu.get((pid, kept.ticks))))
         self._cpu = cpu
         for proc in found:
             if proc["pid"] in forked:
                 proc["workers"] = forked[proc["pid"]]
         return found[:MOST]
 
-    def _forked_by(self, stat: procstat.Stat, alive: dict[int, procstat.Stat]) -> int:
+    def _forked_by(self, stat: procstat.ProcessStat, alive: dict[int, procstat.ProcessStat]) -> int:
         """Return the main process of a worker, through other workers."""
         words, parent = self._tracked[stat.pid].words, stat.ppid
         while parent in alive:
@@ -280,15 +280,19 @@ class ProcSampler:
             parent = alive[parent].ppid
         return parent
 
-    def _user(self, uid: int | None) -> str | None:
+    def _user_name(self, uid: int | None) -> str | None:
         if uid is None:
             return None
         if self._users is None or (uid not in self._users and self._scans % FULL == 0):
-            self._users = ownership.users()
+            self._users = ownership.user_names()
         return self._users.get(uid, str(uid))
 
-    def _describe(
-        self, stat: procstat.Stat, kept: Tracked, now: float, before: tuple[float, int] | None
+    def _describe_process(
+        self,
+        stat: procstat.ProcessStat,
+        kept: TrackedProcess,
+        now: float,
+        before: tuple[float, int] | None,
     ) -> dict[str, Any]:
         started = self._boot + stat.start / procstat.CLOCK_TICKS
         busy = None
@@ -296,7 +300,7 @@ class ProcSampler:
             busy = round(
                 (stat.cpu - before[1]) / procstat.CLOCK_TICKS / (now - before[0]) * 100.0, 1
             )
-        return jsonline.compact(
+        return jsonline.drop_empty(
             {
                 "pid": stat.pid,
                 "started": round(started, 2),
@@ -309,12 +313,12 @@ class ProcSampler:
                 "fds": kept.fds,
                 "run": kept.run,
                 "ppid": stat.ppid,
-                "user": self._user(kept.uid),
+                "user": self._user_name(kept.uid),
                 "omp": kept.omp,
             }
         )
 
-    def _scan(self) -> None:
+    def _scan_processes(self) -> None:
         try:
             pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         except OSError:
@@ -330,27 +334,27 @@ class ProcSampler:
             if scans > YOUNG and pid not in self._tracked and not all_again:
                 continue
             self._judged[pid] = scans + 1
-            judged = self._judge(pid, cells)
+            judged = self._track_if_training(pid, cells)
             if judged is not None:
-                judged.look(pid, self._tracked.get(pid))
+                judged.read_details(pid, self._tracked.get(pid))
                 self._tracked[pid] = judged
             elif pid not in found:
                 self._tracked.pop(pid, None)
         for pid, (ticks, words, run) in found.items():
             known = self._tracked.get(pid)
             if known is None or (known.ticks, known.words, known.run) != (ticks, words, run):
-                known = self._tracked[pid] = Tracked(ticks, words, run)
-            known.look(pid)
+                known = self._tracked[pid] = TrackedProcess(ticks, words, run)
+            known.read_details(pid)
 
-    def _judge(self, pid: int, cells: dict[int, str]) -> Tracked | None:
-        words = procstat.cmdline(pid)
+    def _track_if_training(self, pid: int, cells: dict[int, str]) -> TrackedProcess | None:
+        words = procstat.read_cmdline(pid)
         known = self._tracked.get(pid)
         if known is not None and known.ticks != procstat.start_ticks(pid):
             known = None  # the number was given to another process
         # A process left by a cell belongs to its run until it ends, even after the cell has ended.
         run = known.run if known is not None else None
         if cells and words and run is None:
-            run = cells.get(session_of(pid) or 0)
+            run = cells.get(read_session(pid) or 0)
         if not is_training(words, self._pattern) and (run is None or is_helper(words)):
             return None
         if known is not None and (known.words, known.run) == (words, run):
@@ -358,7 +362,7 @@ class ProcSampler:
         ticks = procstat.start_ticks(pid)
         if ticks is None:
             return None
-        return Tracked(ticks, words, run)
+        return TrackedProcess(ticks, words, run)
 
 
 def new_workers() -> dict[str, Any]:
@@ -366,7 +370,7 @@ def new_workers() -> dict[str, Any]:
     return {"count": 0, "threads": 0, "states": {}}
 
 
-def _add(workers: dict[str, Any], stat: procstat.Stat) -> None:
+def _add_worker(workers: dict[str, Any], stat: procstat.ProcessStat) -> None:
     workers["count"] += 1
     workers["threads"] += stat.threads
     workers["states"][stat.state] = workers["states"].get(stat.state, 0) + 1

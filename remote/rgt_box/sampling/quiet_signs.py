@@ -10,7 +10,7 @@ import stat
 import time
 
 from rgt_box import procstat
-from rgt_box.sampling.processes import AGENT, FULL, YOUNG, program
+from rgt_box.sampling.processes import AGENT, FULL, YOUNG, program_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def transfer_name(words: list[str]) -> str | None:
         return None
     if words and words[0].endswith("@internal-sftp"):  # sshd's own title for it
         return SFTP
-    name, rest = program(words), words[1:]
+    name, rest = program_name(words), words[1:]
     if _PYTHON.fullmatch(name):
         rest = [word for word in rest if not word.startswith("-")]
         name, rest = os.path.basename(rest[0]) if rest else "", rest[1:]
@@ -70,17 +70,17 @@ def transfer_name(words: list[str]) -> str | None:
 
 
 @functools.lru_cache(maxsize=512)
-def _name_of(cmdline: bytes) -> str | None:
+def _cached_transfer_name(cmdline: bytes) -> str | None:
     """Return a command line's transfer name.
 
     Cached, because few processes are new at each check.
     """
-    return transfer_name(procstat.words_of(cmdline))
+    return transfer_name(procstat.split_cmdline(cmdline))
 
 
 @functools.lru_cache(maxsize=512)
 def _is_agent(cmdline: bytes) -> bool:
-    return any(AGENT.search(word) for word in procstat.words_of(cmdline)[:5])
+    return any(AGENT.search(word) for word in procstat.split_cmdline(cmdline)[:5])
 
 
 class CommandLines:
@@ -119,7 +119,7 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
     lines = CommandLines().read() if lines is None else lines
     found: list[dict[str, Any]] = []
     for pid in sorted(lines, reverse=True):
-        name = _name_of(lines[pid])
+        name = _cached_transfer_name(lines[pid])
         if (
             name is None
             or procstat.start_ticks(pid) is None
@@ -204,24 +204,24 @@ def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | No
     now = time.time()
     fresh = any(now - at < FRESH for at, _ in read)
     if fresh:
-        ours = _of_rgt(CommandLines().read() if lines is None else lines)
+        ours = _runner_terminals(CommandLines().read() if lines is None else lines)
     else:
         ours = frozenset()
     return max((at for at, device in read if device not in ours), default=0.0)
 
 
-def _of_rgt(lines: Mapping[int, bytes]) -> frozenset[int]:
+def _runner_terminals(lines: Mapping[int, bytes]) -> frozenset[int]:
     """Return the terminals of rgt's queue runners, where no user types."""
     found = set()
     for pid, line in lines.items():
         if _is_agent(line):
             known = procstat.read_stat(pid)
             if known is not None and known.terminal:
-                found.add(_device(known.terminal))
+                found.add(_device_number(known.terminal))
     return frozenset(found)
 
 
-def _device(number: int) -> int:
+def _device_number(number: int) -> int:
     """Return a device number as in ``stat``, from the packed ``tty_nr`` of proc(5)."""
     return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | ((number >> 12) & 0xFFF00))
 

@@ -79,7 +79,7 @@ LARGEST = (1 << 53) - 1
 """Largest integer that every JSON parser reads exactly."""
 
 
-class Member:
+class RankMember:
     """One rank of a launch.
 
     Attributes:
@@ -102,7 +102,7 @@ class Member:
         rank, world, local, local_world, names = launch
         self.started = started
         self.rank, self.world = int(env[rank]), int(env[world])
-        place, count = _number(env.get(local)), _number(env.get(local_world))
+        place, count = _parse_number(env.get(local)), _parse_number(env.get(local_world))
         if (
             place is not None
             and count is not None
@@ -116,10 +116,10 @@ class Member:
         self.group = "{:08x}".format(
             zlib.crc32(("%d\0%s" % (self.world, told)).encode("utf-8", "replace"))
         )
-        self.dumps = flight_dumps.places(env, self.rank)
+        self.dumps = flight_dumps.dump_paths(env, self.rank)
         self.dump: str | None = None
         self.flight: dict[str, Any] | None = None
-        self.ras_at = nccl_ras.address(env)
+        self.ras_at = nccl_ras.ras_address_words(env)
         self.ras: dict[str, Any] | None = None
         self.pid = 0
         self.beat: str | None = None
@@ -130,10 +130,10 @@ class Member:
         self.stack = ""
         self.reading: dict[str, Any] = {}
 
-    def look(self, pid: int, now: float) -> None:
+    def read_state(self, pid: int, now: float) -> None:
         """Read the state of its main thread; `now` is monotonic."""
         self.pid = pid
-        read = ran(pid)
+        read = read_run_time(pid)
         if read is None:
             self.still_since = self.spins_since = None
         else:
@@ -149,28 +149,28 @@ class Member:
             self.ran, self.slices, self.looked = run_ns, slices, now
         still = None if self.still_since is None else now - self.still_since
         if still is not None and still >= STACK_AFTER and not self.stack:
-            self.stack = stack_of(pid)
-        self.reading = jsonline.compact(
+            self.stack = read_kernel_stack(pid)
+        self.reading = jsonline.drop_empty(
             {
                 "rank": self.rank,
                 "world": self.world,
                 "group": self.group,
                 "still_s": None if still is None else round(still, 1),
                 "spin_s": None if self.spins_since is None else round(now - self.spins_since, 1),
-                "wait": waits_in(pid) if still else None,
+                "wait": read_wait_function(pid) if still else None,
                 "stack": self.stack or None,
-                "beat": self._beat(pid, now),
+                "beat": self._read_heartbeat(pid, now),
                 "dump": self.dump,
                 "flight": self.flight,
                 "ras": self.ras,
             }
         )
 
-    def stands(self) -> float:
+    def stuck_seconds(self) -> float:
         """Return the seconds it has waited or computed without a break, as of the last check."""
         return float(max(self.reading.get("still_s", 0.0), self.reading.get("spin_s", 0.0)))
 
-    def _beat(self, pid: int, now: float) -> dict[str, Any] | None:
+    def _read_heartbeat(self, pid: int, now: float) -> dict[str, Any] | None:
 
         if self.beat is None and now - self.beat_at >= AGAIN:
             self.beat, self.beat_at = find_heartbeat(pid), now
@@ -184,17 +184,17 @@ class RankWatch:
     """Adds ``dist`` to the processes of a sample that are ranks of a launch."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[tuple[float, str], Member | None]] = {}
+        self._known: dict[int, tuple[tuple[float, str], RankMember | None]] = {}
         self._seen: dict[str, dict[int, int]] = {}
         """Launch → seen rank → its pid."""
         self._flights: flight_dumps.FlightDumps | None = None
         self._ras_child: Any = None
         self._ras: dict[str, nccl_ras.RasWatch] = {}
         self._looked = float("-inf")
-        self._wanted: list[Member] = []
+        self._wanted: list[RankMember] = []
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
 
-    def look(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
+    def add_rank_readings(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
         """Add the readings of the ranks among `procs`; they are read again every `PERIOD` seconds.
 
         Args:
@@ -207,9 +207,9 @@ class RankWatch:
             pid, key = proc["pid"], (proc["started"], proc["cmd"])
             known = before.get(pid)
             self._known[pid] = (
-                known if known is not None and known[0] == key else (key, read(pid, *key))
+                known if known is not None and known[0] == key else (key, read_rank(pid, *key))
             )
-        firsts = self._firsts(procs)
+        firsts = self._ranks_without_children(procs)
         due = now - self._looked >= PERIOD - 0.5
         if due:
             self._looked = now
@@ -218,9 +218,9 @@ class RankWatch:
                 self._dumps.poll(DUMP_WAIT)
         for proc, member in firsts:
             if due or not member.reading:
-                member.look(proc["pid"], now)
+                member.read_state(proc["pid"], now)
             proc["dist"] = dict(member.reading)
-        self._say_lost(firsts, complete=len(procs) < MOST)
+        self._mark_lost_ranks(firsts, complete=len(procs) < MOST)
 
     def _find_dumps(self) -> None:
         """Find the ranks' dumps.
@@ -234,27 +234,27 @@ class RankWatch:
         wanted, self._flights = self._wanted, self._flights or flight_dumps.FlightDumps()
         for member in wanted:
             member.dump = next(
-                (path for path in member.dumps if _newer(path, member.started)), None
+                (path for path in member.dumps if _is_newer(path, member.started)), None
             )
-        suspect = {member.group for member in wanted if member.stands() >= SUSPECT_S}
+        suspect = {member.group for member in wanted if member.stuck_seconds() >= SUSPECT_S}
         read = [member for member in wanted if member.dump is not None and member.group in suspect]
-        self._flights.forget(member.dump for member in read if member.dump is not None)
+        self._flights.keep_only(member.dump for member in read if member.dump is not None)
         for member in wanted:
             if member in read and member.dump is not None:
-                member.flight = self._flights.read(member.dump)
+                member.flight = self._flights.read_dump(member.dump)
             else:
                 member.flight = None
-        self._ask_nccl(wanted)
+        self._query_nccl(wanted)
 
-    def _ask_nccl(self, wanted: list[Member]) -> None:
+    def _query_nccl(self, wanted: list[RankMember]) -> None:
         """Query NCCL about launches whose local ranks all wait.
 
         The first rank reports the answer.
         """
         from rgt_box.sampling import nccl_ras
 
-        self._ras_child = self._ras_child or nccl_ras.child()
-        groups: dict[str, list[Member]] = {}
+        self._ras_child = self._ras_child or nccl_ras.new_child()
+        groups: dict[str, list[RankMember]] = {}
         for member in wanted:
             groups.setdefault(member.group, []).append(member)
         self._ras = {
@@ -264,21 +264,27 @@ class RankWatch:
             first = min(members, key=lambda member: member.rank)
             if first.ras_at is not None:
                 ranks = {member.pid: member.rank for member in members if member.pid}
-                stood = min(member.stands() for member in members)
-                first.ras = self._ras[group].look(stood, ranks, first.world, first.ras_at)
+                stood = min(member.stuck_seconds() for member in members)
+                first.ras = self._ras[group].poll_stuck_launch(
+                    stood, ranks, first.world, first.ras_at
+                )
 
-    def _firsts(self, procs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], Member]]:
+    def _ranks_without_children(
+        self, procs: Iterable[dict[str, Any]]
+    ) -> list[tuple[dict[str, Any], RankMember]]:
         """Return the ranks without their children, which are younger with the same environment."""
-        found: dict[tuple[str, int], tuple[dict[str, Any], Member]] = {}
+        found: dict[tuple[str, int], tuple[dict[str, Any], RankMember]] = {}
         for proc in sorted(procs, key=lambda proc: (proc["started"], proc["pid"])):
             member = self._known[proc["pid"]][1]
             if member is not None:
                 found.setdefault((member.group, member.rank), (proc, member))
         return list(found.values())
 
-    def _say_lost(self, firsts: list[tuple[dict[str, Any], Member]], complete: bool) -> None:
+    def _mark_lost_ranks(
+        self, firsts: list[tuple[dict[str, Any], RankMember]], complete: bool
+    ) -> None:
         """Add the local ranks that are gone although others of their launch are alive."""
-        groups: dict[str, list[tuple[dict[str, Any], Member]]] = {}
+        groups: dict[str, list[tuple[dict[str, Any], RankMember]]] = {}
         for proc, member in firsts:
             groups.setdefault(member.group, []).append((proc, member))
         self._seen = {group: self._seen.get(group, {}) for group in groups}
@@ -297,28 +303,28 @@ class RankWatch:
                     proc["dist"]["lost"] = [[rank, seen.get(rank)] for rank in lost]
 
 
-def read(pid: int, started: float, cmd: str) -> Member | None:
+def read_rank(pid: int, started: float, cmd: str) -> RankMember | None:
     """Return the rank of a process; None for any other process, or without permission."""
     raw = procstat.read_whole("/proc/%d/environ" % pid, ENVIRONMENT) or b""
     rows = (row.split(b"=", 1) for row in raw.split(b"\0") if b"=" in row)
     env = {name.decode("latin-1"): os.fsdecode(value) for name, value in rows}
     for launch in LAUNCHES:
-        rank, world = _number(env.get(launch[0])), _number(env.get(launch[1]))
+        rank, world = _parse_number(env.get(launch[0])), _parse_number(env.get(launch[1]))
         if rank is None or world is None or not rank < world or world < 2:
             continue
         if LAUNCHER.search(cmd) and launch[2] not in env:
             continue
-        return Member(started, env, launch)
+        return RankMember(started, env, launch)
     return None
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     if text is not None and re.fullmatch("[0-9]{1,7}", text):
         return int(text)
     return None
 
 
-def ran(pid: int) -> tuple[int, int] | None:
+def read_run_time(pid: int) -> tuple[int, int] | None:
     """Return the main thread's run time in nanoseconds and its number of time slices.
 
     Return None if unknown.
@@ -336,7 +342,7 @@ def ran(pid: int) -> tuple[int, int] | None:
     return ticks * (1_000_000_000 // procstat.CLOCK_TICKS), sum(map(int, switches)) + ticks
 
 
-def waits_in(pid: int) -> str | None:
+def read_wait_function(pid: int) -> str | None:
     """Return the kernel function in which the main thread sleeps (proc(5), ``wchan``).
 
     Return None if unknown.
@@ -349,7 +355,7 @@ def waits_in(pid: int) -> str | None:
     return None
 
 
-def stack_of(pid: int) -> str:
+def read_kernel_stack(pid: int) -> str:
     """Return the innermost kernel functions of the main thread.
 
     Return "" without the permission to read them.
@@ -358,7 +364,7 @@ def stack_of(pid: int) -> str:
     return " < ".join(re.findall(r"^\[<[0-9a-f]+>\] ([\w.]+)", text, re.MULTILINE)[:FRAMES])
 
 
-def _newer(path: str, than: float) -> bool:
+def _is_newer(path: str, than: float) -> bool:
     try:
         return os.stat(path).st_mtime >= than
     except (OSError, ValueError):
@@ -379,14 +385,14 @@ def find_heartbeat(pid: int) -> str | None:
         with os.scandir(folder) as entries:
             for _, entry in zip(range(MOST_OPEN), entries):
                 path = f"{folder}/{entry.name}"
-                if _leads(path):
+                if _is_heartbeat_link(path):
                     return path
     except OSError:
         pass
     return None
 
 
-def _leads(path: str) -> bool:
+def _is_heartbeat_link(path: str) -> bool:
     try:
         return os.readlink(path) == HEARTBEAT_LINK
     except OSError:
@@ -401,7 +407,7 @@ def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
         the last one ended (``step_s``), duration of a usual one and of the slowest, and steps done
         by this process (``steps``).
     """
-    if not _leads(path):
+    if not _is_heartbeat_link(path):
         return None
     try:
         fd = files.open_regular(path)  # a user's own mount namespace may have a device here
@@ -412,7 +418,7 @@ def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
         for _ in range(_TRIES):  # two equal reads: not in the middle of a change
             before, raw = raw, os.pread(fd, _PAGE.size, 0)
             if raw == before:
-                return _told(raw, rank, world)
+                return _parse_heartbeat(raw, rank, world)
     except OSError:
         pass
     finally:
@@ -420,7 +426,7 @@ def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
     return None
 
 
-def _told(raw: bytes, rank: int, world: int) -> dict[str, Any] | None:
+def _parse_heartbeat(raw: bytes, rank: int, world: int) -> dict[str, Any] | None:
     if len(raw) != _PAGE.size:
         return None
     magic, who, since, step, stepped, usual, slowest, steps = _PAGE.unpack(raw)

@@ -8,7 +8,7 @@ import sys
 import time
 
 from rgt_box import background, jsonline, options, place, procstat
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.recorder import state_files
 from rgt_box.recorder.state_files import FOUND
 from rgt_box.sampling import cgroup
@@ -30,9 +30,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from rgt_box.discovery.finder import Finder
+    from rgt_box.discovery.finder import TrainingFinder
     from rgt_box.sampling.rank_waits import RankWatch
-    from rgt_box.streams.job_looks import JobLooks
+    from rgt_box.streams.job_looks import JobPolls
 
 
 DEFAULT_PATTERN = "rgt_train"
@@ -46,7 +46,7 @@ squeue(1), "--format".
 """
 
 
-class Sampler:
+class BoxSampler:
     """All samplers together.
 
     Args:
@@ -65,21 +65,21 @@ class Sampler:
         state_dir: str,
         oom_kills: int | None = None,
         remember: bool = True,
-        jobs: JobLooks | None = None,
+        jobs: JobPolls | None = None,
     ) -> None:
         self._state_dir, self._remember, self._jobs = state_dir, remember, jobs
         self._config: dict[str, Any] = {}
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
         self._procs: ProcSampler | None = None
-        self.finder: Finder | None = None
+        self.finder: TrainingFinder | None = None
         """Discovers trainings; None if not requested."""
         self._disks = DiskSampler()
         self._session = SessionSampler()
         self._signs = QuietSigns()
         self._ranks: RankWatch | None = None
-        self._memory = MemorySampler(cgroup.locate("memory"))
-        self._cpu = CpuSampler(cgroup.locate("cpu"))
+        self._memory = MemorySampler(cgroup.locate_own_controller("memory"))
+        self._cpu = CpuSampler(cgroup.locate_own_controller("cpu"))
         self._threads = ThreadWatch()
         self._xid: XidWatch | None = None
         self._limited: list[str] = []
@@ -96,7 +96,7 @@ class Sampler:
         before, self._config = self._config, dict(config)
         if self._gpu is None or before.get("gpu_trace") != config.get("gpu_trace"):
             self._gpu = GpuSampler(config.get("gpu_trace"), self._state_dir)
-            if self._gpu.nvidia and self._xid is None:
+            if self._gpu.has_nvidia_driver and self._xid is None:
                 self._xid = XidWatch(self._state_dir, self._remember)
         if self._procs is None or any(
             before.get(key) != config.get(key) for key in ("pattern", "jobs", "find")
@@ -108,23 +108,23 @@ class Sampler:
             except re.error as error:
                 self._limited = [f"pattern: {error}; using {DEFAULT_PATTERN}"]
                 pattern = DEFAULT_PATTERN
-            self._find(pattern, bool(config.get("find")))
-            found = self.finder.rows if self.finder is not None else None
-            cells = self._jobs.cells if self._jobs is not None else None
+            self._set_finder(pattern, bool(config.get("find")))
+            found = self.finder.process_rows if self.finder is not None else None
+            cells = self._jobs.live_cells if self._jobs is not None else None
             self._procs = ProcSampler(pattern, jobs, found, cells)
         self._disks.configure(list(config.get("mounts") or []), written)
 
-    def _find(self, pattern: str, wanted: bool) -> None:
+    def _set_finder(self, pattern: str, wanted: bool) -> None:
         if not wanted:
             self.finder = None
             return
-        from rgt_box.discovery.finder import Finder  # here: needed only for discovery
+        from rgt_box.discovery.finder import TrainingFinder  # here: needed only for discovery
 
         if self.finder is not None:
-            kept = self.finder.report()
+            kept = self.finder.build_report()
         else:
             kept = state_files.read_json(self._state_dir, FOUND)
-        self.finder = Finder(
+        self.finder = TrainingFinder(
             None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept, self._jobs
         )
 
@@ -162,7 +162,7 @@ class Sampler:
         fields: dict[str, Any] = {"at": round(at, 3)}
         reads: list[tuple[str, Callable[[], Any]]] = [
             ("procs", self._procs.read if self._procs else list),
-            ("ranks", lambda: self._look_at_ranks(procs)),
+            ("ranks", lambda: self._read_ranks(procs)),
             ("gpus", lambda: self._gpu.read(at, procs, wait) if self._gpu else []),
             ("mem", self._memory.read),
             ("cpu", self._cpu.read),
@@ -176,7 +176,7 @@ class Sampler:
                 self._failing.discard(key)
             except Exception as error:  # one failure must not lose the sample
                 if key not in self._failing:
-                    text = f"{key}: {describe(error)}"
+                    text = f"{key}: {error_text(error)}"
                     events.append({"kind": "sampler-failed", "text": text, "level": "warn"})
                 self._failing.add(key)
             if key == "procs":
@@ -187,11 +187,13 @@ class Sampler:
             events += self.finder.events
             self.finder.events = []
         try:
-            events += self._changes(fields)
+            events += self._find_events(fields)
             self._failing.discard("events")
         except Exception as error:  # nor must an error in evaluating the readings
             if "events" not in self._failing:
-                events.append({"kind": "sampler-failed", "text": describe(error), "level": "warn"})
+                events.append(
+                    {"kind": "sampler-failed", "text": error_text(error), "level": "warn"}
+                )
             self._failing.add("events")
         told = {key: value for key, value in fields.items() if value not in ([], {})}
         return (
@@ -199,7 +201,7 @@ class Sampler:
             events,
         )  # an empty list is reported, too: without the field it is unknown, as with older agents
 
-    def _look_at_ranks(self, procs: list[dict[str, Any]]) -> None:
+    def _read_ranks(self, procs: list[dict[str, Any]]) -> None:
         if procs and self._ranks is None:
             from rgt_box.sampling.rank_waits import (
                 RankWatch,
@@ -207,9 +209,9 @@ class Sampler:
 
             self._ranks = RankWatch()
         if self._ranks is not None:
-            self._ranks.look(procs)
+            self._ranks.add_rank_readings(procs)
 
-    def _changes(self, fields: dict[str, Any]) -> list[dict[str, str]]:
+    def _find_events(self, fields: dict[str, Any]) -> list[dict[str, str]]:
         events = []
         mem, cpu, procs = fields.get("mem", {}), fields.get("cpu", {}), fields.get("procs", [])
         text = oom_event(self._oom_kills, mem)
@@ -234,7 +236,7 @@ class Sampler:
         if (
             self._xid is not None and self._gpu is not None and self._gpu.has_answered
         ):  # before that, it could not name a card
-            events += self._xid.poll(self._gpu.indexes)
+            events += self._xid.poll_events(self._gpu.index_by_bus)
             for gpu in fields.get("gpus", []):
                 if gpu.get("bus") in self._xid.last:
                     gpu["xid"] = self._xid.last[gpu["bus"]]
@@ -245,7 +247,7 @@ WAIT = 3.0
 """Seconds that the verb gives each slow reading."""
 
 
-def patience(usual: float) -> float:
+def reading_timeout(usual: float) -> float:
     """Return the seconds that a slow reading gets, unless ``RGT_READ_SECONDS`` overrides it."""
     try:
         return float(os.environ.get("RGT_READ_SECONDS", ""))
@@ -268,17 +270,17 @@ def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
     spec = {"--mount": "list", "--pattern": "str", "--gpu-trace": "str"}
     found = options.parse_or_exit(argv, spec, HELP)
-    sampler = Sampler(place.state_dir(), remember=False)
+    sampler = BoxSampler(place.state_dir(), remember=False)
     config = {
         "mounts": found["mount"],
         "pattern": found["pattern"] or DEFAULT_PATTERN,
         "gpu_trace": found["gpu-trace"],
     }
     sampler.configure(config, [])
-    fields, _ = sampler.read(wait=patience(WAIT))
+    fields, _ = sampler.read(wait=reading_timeout(WAIT))
     frame = dict({"t": "sample", "boot": place.boot_id(), "seq": 0}, **fields)
-    frame["agent_rss"] = procstat.resident(os.getpid())
-    jsonline.say(frame)
+    frame["agent_rss"] = procstat.resident_bytes(os.getpid())
+    jsonline.print_frame(frame)
     for text in sampler.limited:
         print(f"limited: {text}", file=sys.stderr)
     return 0
@@ -316,7 +318,7 @@ def parse_squeue(text: str) -> list[dict[str, Any]]:
             job, state, used, left, reason, name = cells
             fields = {"id": job, "name": name[:200], "state": state, "reason": reason[:200] or None}
             found.append(
-                jsonline.compact(
+                jsonline.drop_empty(
                     dict(fields, elapsed_s=slurm_seconds(used), left_s=slurm_seconds(left))
                 )
             )
@@ -369,7 +371,7 @@ class SessionSampler:
         if self._slurm is not None:
             jobs, error = self._slurm.poll(wait)
             found.update(slurm=[] if error else jobs, slurm_error=error)
-        return jsonline.compact(found)
+        return jsonline.drop_empty(found)
 
 
 def tmux_sessions() -> list[str]:

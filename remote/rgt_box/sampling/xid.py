@@ -63,7 +63,7 @@ LINE = re.compile(
 )
 
 
-class Xid:
+class XidReport:
     """One report.
 
     Attributes:
@@ -92,13 +92,15 @@ class Xid:
         return self.detail[:120] or f"see {SOURCE}"
 
 
-def parse(text: str, at_us: int = 0) -> Xid | None:
+def parse_xid(text: str, at_us: int = 0) -> XidReport | None:
     """Parse a message of the kernel log; None if it is not an Xid."""
     match = LINE.search(text)
     if match is None:
         return None
     bus, number, detail = match.groups()
-    return Xid(procstat.pci_address(bus) or "", int(number), (detail or "").strip()[:300], at_us)
+    return XidReport(
+        procstat.pci_address(bus) or "", int(number), (detail or "").strip()[:300], at_us
+    )
 
 
 RECORD = 1 << 14
@@ -113,16 +115,16 @@ DMESG_EVERY, DMESG_TIMEOUT = 60.0, 5.0
 _ROW = re.compile(r"^(?:<\d+>)?\[\s*(\d+)\.(\d{6})\] (.*)$")
 
 
-class Unreadable(Exception):
+class KernelLogUnreadable(Exception):
     """The kernel log cannot be read here; the message says why."""
 
 
-def path() -> str:
+def kernel_log_path() -> str:
     """Return the device; ``RGT_KMSG`` replaces it with a file."""
     return os.environ.get("RGT_KMSG") or "/dev/kmsg"
 
 
-class Kmsg:
+class KernelLogDevice:
     """The device ``/dev/kmsg``: each read returns one record, and reports when there are no more.
 
     Args:
@@ -139,12 +141,14 @@ class Kmsg:
         self._fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._first: bytes | None = None
         try:
-            self._first = self._read()  # opening is allowed in more environments than reading
+            self._first = (
+                self._read_record()
+            )  # opening is allowed in more environments than reading
         except OSError:
             os.close(self._fd)
             raise
 
-    def _read(self) -> bytes | None:
+    def _read_record(self) -> bytes | None:
         """Return the next bytes.
 
         B"" at the end of a file, None if the device has no more records.
@@ -156,14 +160,14 @@ class Kmsg:
         except (
             BrokenPipeError
         ):  # overwritten before they were read; the next read continues after them
-            return self._read()
+            return self._read_record()
 
-    def records(self) -> Records:
+    def new_records(self) -> Records:
         """Return the messages since the last call as (kernel clock in microseconds, text)."""
         found: Records = []
         data, self._first = self._first, None
         for _ in range(MOST):
-            data = data or self._read()
+            data = data or self._read_record()
             if not data:
                 break
             *rows, self._rest = (self._rest + data).split(b"\n")
@@ -189,7 +193,7 @@ def parse_record(row: bytes) -> tuple[int, str] | None:
     return int(words[2]), text.decode("utf-8", "replace")
 
 
-class Dmesg:
+class DmesgProgram:
     """The ``dmesg`` program, run every minute: some containers forbid only the device.
 
     Args:
@@ -203,17 +207,17 @@ class Dmesg:
         self._word = word.decode()
         if background.which("dmesg") is None:
             raise FileNotFoundError("dmesg")
-        self._first: Records | None = self._ask()
-        self._job = background.Background(self._ask, DMESG_EVERY, DMESG_TIMEOUT * 2)
+        self._first: Records | None = self._read_matching()
+        self._job = background.Background(self._read_matching, DMESG_EVERY, DMESG_TIMEOUT * 2)
         self._seen: Records | None = None
 
-    def _ask(self) -> Records:
+    def _read_matching(self) -> Records:
         text = background.try_program(["dmesg"], DMESG_TIMEOUT)
         if text is None:
             raise PermissionError("dmesg")
         return [record for record in parse_dmesg(text) if self._word in record[1]]
 
-    def records(self) -> Records:
+    def new_records(self) -> Records:
         """Return the messages that are new since the last call."""
         if self._first is not None:
             found, self._first = self._first, None
@@ -237,20 +241,20 @@ def parse_dmesg(text: str) -> Records:
     return found
 
 
-def open_log(word: bytes) -> Kmsg | Dmesg:
+def open_log(word: bytes) -> KernelLogDevice | DmesgProgram:
     """Open the kernel log for the records that contain `word`.
 
     Raises:
         Unreadable: Neither the device nor the program works.
     """
     try:
-        return Kmsg(path(), word)
+        return KernelLogDevice(kernel_log_path(), word)
     except OSError as error:
-        reason = background.describe(error)
+        reason = background.error_text(error)
     try:
-        return Dmesg(word)
+        return DmesgProgram(word)
     except (OSError, TimeoutError):
-        raise Unreadable(f"the kernel log is unreadable ({reason})") from None
+        raise KernelLogUnreadable(f"the kernel log is unreadable ({reason})") from None
 
 
 QUIET = 60.0
@@ -285,27 +289,27 @@ class XidWatch:
         known = files.read_json(self._file) or {}
         told = known.get("at_us") if known.get("boot") == self._boot else None
         self._told = told if isinstance(told, int) else -1
-        self._pending: dict[tuple[str, int], list[Xid]] = {}
+        self._pending: dict[tuple[str, int], list[XidReport]] = {}
         self._quiet: dict[tuple[str, int], float] = {}
         self.last: dict[str, int] = {}
         self.broken: dict[str, int] = {}
         self.limited: str | None = None
-        self._log: Kmsg | Dmesg | None = None
+        self._log: KernelLogDevice | DmesgProgram | None = None
         try:
             self._log = open_log(b"NVRM: Xid")
-        except Unreadable as error:
+        except KernelLogUnreadable as error:
             self.limited = f"Xid: {error}"
 
-    def poll(self, indexes: dict[str, int]) -> list[dict[str, str]]:
+    def poll_events(self, indexes: dict[str, int]) -> list[dict[str, str]]:
         """Return the events that are due.
 
         Args:
             indexes: PCI address → index of the GPU.
         """
-        records = self._log.records() if self._log is not None else []
+        records = self._log.new_records() if self._log is not None else []
         newest = self._told
         for at_us, text in records:
-            report = parse(text, at_us)
+            report = parse_xid(text, at_us)
             if report is None:
                 continue
             self.last[report.bus] = report.number
@@ -316,12 +320,12 @@ class XidWatch:
                 newest = max(newest, at_us)
         if newest > self._told:
             self._told = newest
-            self._save()
+            self._save_state()
         if self._pending:
-            return self._due(indexes)
+            return self._take_due_events(indexes)
         return []
 
-    def _due(self, indexes: dict[str, int]) -> list[dict[str, str]]:
+    def _take_due_events(self, indexes: dict[str, int]) -> list[dict[str, str]]:
         now = time.monotonic()
         due = [key for key in self._pending if now - self._quiet.get(key, float("-inf")) >= QUIET]
         events = []
@@ -331,13 +335,13 @@ class XidWatch:
             events.append(
                 {
                     "kind": "xid",
-                    "text": words(reports, indexes.get(key[0])),
+                    "text": xid_event_text(reports, indexes.get(key[0])),
                     "level": reports[-1].level,
                 }
             )
         return events
 
-    def _save(self) -> None:
+    def _save_state(self) -> None:
         if not self._remember:
             return
         state: dict[str, Any] = {"boot": self._boot, "at_us": self._told}
@@ -347,7 +351,7 @@ class XidWatch:
             pass  # a duplicate report is better than none
 
 
-def words(reports: list[Xid], index: int | None) -> str:
+def xid_event_text(reports: list[XidReport], index: int | None) -> str:
     """Return the text of an event for reports of one GPU and number."""
     report = reports[-1]
     gpu = f"GPU {'?' if index is None else index} ({report.bus or 'unknown address'})"
@@ -357,7 +361,7 @@ def words(reports: list[Xid], index: int | None) -> str:
     if len(reports) > 1:
         text += ", %d times" % len(reports)
     age = age_s(report.at_us)
-    return text + (f", {_span(age)} ago" if age is not None and age > OLD_S else "")
+    return text + (f", {_format_span(age)} ago" if age is not None and age > OLD_S else "")
 
 
 def age_s(at_us: int) -> float | None:
@@ -368,7 +372,7 @@ def age_s(at_us: int) -> float | None:
     return None
 
 
-def _span(seconds: float) -> str:
+def _format_span(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return "%d %s" % (seconds // size, unit)

@@ -14,27 +14,34 @@ from array import array
 from itertools import chain, islice
 
 from rgt_box import jsonline
-from rgt_box.metrics.discover import Finder, Source
-from rgt_box.metrics.formats import candidates, identify, open_source, preference
+from rgt_box.metrics.discover import MetricSource, SourceFinder
+from rgt_box.metrics.formats import candidates, identify_kind, open_source, preference
 from rgt_box.metrics.jsonl import RunMetrics
-from rgt_box.metrics.merging import MAX_SERIES, Curve, News, Offer, Store, merge
-from rgt_box.metrics.metric_names import METRICS, may_be_one
+from rgt_box.metrics.merging import (
+    MAX_SERIES,
+    Curve,
+    CurveUpdate,
+    SeriesStore,
+    SourceSeries,
+    merge_curves,
+)
+from rgt_box.metrics.metric_names import METRICS, may_be_metric
 from rgt_box.metrics.reader_base import TOTAL
-from rgt_box.metrics.rows import spelled
-from rgt_box.metrics.scalars_command import directory
+from rgt_box.metrics.rows import json_number
+from rgt_box.metrics.scalars_command import tensorboard_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, Protocol
 
-    class Scans(Protocol):
+    class SourceScan(Protocol):
         """The part of a finder that `FoundScalars` needs."""
 
-        def scan(self) -> list[Source]:
+        def scan(self) -> list[MetricSource]:
             """Return the sources that exist now."""
             ...
 
-    from rgt_box.metrics.reader_base import Batch, Point
+    from rgt_box.metrics.reader_base import MetricPoint, ReadBatch
 
 
 SCAN_EVERY = 5.0
@@ -69,38 +76,38 @@ class FoundSource:
     total = 0
     """Number of points that all instances keep together."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MetricSource) -> None:
         self.source = source
         self._reader = open_source(source.kind, source.path)
-        self._store = Store(may_be_one)
+        self._store = SeriesStore(may_be_metric)
         self._cursor: Any = None
         self._size = 0
 
-    def read(self) -> tuple[bool, bool]:
+    def read_batch(self) -> tuple[bool, bool]:
         """Read a batch; return whether it had anything new, and whether there is more to read."""
         if FoundSource.total > MOST_POINTS:
             return False, False
         batch = self._reader.read(self._cursor)
-        self._store.take(batch)
+        self._store.apply_batch(batch)
         self._cursor = batch.cursor
         changed = bool(batch.points or batch.starts or batch.reset)
         if changed:
-            self._count(sum(len(series.xs) for series in self._store.series.values()))
+            self._count_points(sum(len(series.xs) for series in self._store.series.values()))
         return changed, batch.more
 
-    def _count(self, size: int) -> None:
+    def _count_points(self, size: int) -> None:
         FoundSource.total += size - self._size
         self._size = size
 
     def __del__(self) -> None:
-        self._count(0)
+        self._count_points(0)
 
     @property
     def is_cut(self) -> bool:
         """Whether it has more series than are kept of one file."""
         return self._store.dropped > 0
 
-    def offer(self, since: float | None = None) -> Offer:
+    def source_series(self, since: float | None = None) -> SourceSeries:
         """Return its series for merging.
 
         Args:
@@ -116,7 +123,14 @@ class FoundSource:
                 if not group or (one.ats and (one.ats[-1] or since) >= since)
             }
             series = {key: one for key, one in series.items() if key[0] in new}
-        return Offer(source.path, self._reader.source, source.run, rank, series, directory(source))
+        return SourceSeries(
+            source.path,
+            self._reader.source,
+            source.run,
+            rank,
+            series,
+            tensorboard_directory(source),
+        )
 
 
 class SentCurve:
@@ -135,37 +149,37 @@ class SentCurve:
             0,
         )  # excludes the newest points, which may be corrected
 
-    def news(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
+    def new_points(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
         """Return (points kept, points that follow, whether a segment begins at the first one)."""
-        xs, ys, ats = curve.columns()
+        xs, ys, ats = curve.point_columns()
         if self._cursor is not None:
             known, count = self._cursor
             self._cursor = None
-            if count <= len(xs) and known == 1 + _sum(0, xs[:count], ys[:count]):
+            if count <= len(xs) and known == 1 + _points_checksum(0, xs[:count], ys[:count]):
                 self._xs, self._ys = xs[:count], ys[:count]
         keep = len(self._xs)
         if xs[:keep] == self._xs and ys[:keep] == self._ys:  # nearly always: points were only added
             points = list(zip(xs[keep:], ys[keep:], ats[keep:]))
-            resumes = 0 < keep < len(xs) and xs[keep] in curve.breaks()
+            resumes = 0 < keep < len(xs) and xs[keep] in curve.segment_starts()
         else:
-            found = News(list(zip(self._xs, self._ys)), curve)
+            found = CurveUpdate(list(zip(self._xs, self._ys)), curve)
             keep, points, resumes = found.keep, found.points, found.resumes
         self._xs, self._ys = xs, ys
         if keep < self._counted:
             self._counted, self._sum = 0, 0
         return keep, points, resumes
 
-    def mark(self, end: int) -> int:
+    def prefix_checksum(self, end: int) -> int:
         """Return a checksum of the first `end` points.
 
-        After `news`, call it with increasing values only.
+        After `new_points`, call it with increasing values only.
         """
         at, to = self._counted, max(self._counted, end - BEHIND)
-        self._counted, self._sum = to, _sum(self._sum, self._xs[at:to], self._ys[at:to])
-        return 1 + _sum(self._sum, self._xs[to:end], self._ys[to:end])
+        self._counted, self._sum = to, _points_checksum(self._sum, self._xs[at:to], self._ys[at:to])
+        return 1 + _points_checksum(self._sum, self._xs[to:end], self._ys[to:end])
 
 
-def _sum(before: int, xs: list[float], ys: list[float]) -> int:
+def _points_checksum(before: int, xs: list[float], ys: list[float]) -> int:
     return zlib.crc32(array("d", [value for point in zip(xs, ys) for value in point]), before)
 
 
@@ -188,12 +202,12 @@ class FoundScalars:
         root: str,
         console: str | None,
         cursors: dict[str, tuple[int, int]],
-        finder: Scans | None = None,
+        finder: SourceScan | None = None,
         since: float | None = None,
     ) -> None:
         self.name, self.root = name, root
         self._console = console
-        self._finder = Finder(root) if finder is None else finder
+        self._finder = SourceFinder(root) if finder is None else finder
         self._since = since
         self._sources: dict[tuple[str, str], FoundSource] = {}
         self._curves: dict[tuple[str, str], SentCurve] = {}
@@ -217,16 +231,16 @@ class FoundScalars:
         """
         frames = list(islice(self._waiting, budget))
         if not frames and look:
-            self._waiting = self._look()
+            self._waiting = self._poll_sources()
             frames = list(islice(self._waiting, budget))
         self.is_caught_up = self._read_all and len(frames) < budget
         return frames
 
-    def rescan(self) -> None:
+    def rescan_soon(self) -> None:
         """Search for sources at the next poll, even if it is not due yet."""
         self._scanned = float("-inf")
 
-    def _look(self) -> Iterator[dict[str, Any]]:
+    def _poll_sources(self) -> Iterator[dict[str, Any]]:
         if FoundSource.total > MOST_POINTS and not self._told:
             self._told = self._read_all = True
             text = (
@@ -240,13 +254,13 @@ class FoundScalars:
         now = time.monotonic()
         if now - self._scanned >= SCAN_EVERY:
             self._scanned = now
-            self._scan()
+            self._update_sources()
         left = BATCHES
         notes: list[dict[str, Any]] = []
         for source in self._sources.values():
             more = True
             while more and left > 0:
-                changed, more = source.read()
+                changed, more = source.read_batch()
                 self._changed = self._changed or changed
                 left -= more
             if source.is_cut and not self._told_names:
@@ -262,14 +276,14 @@ class FoundScalars:
             return iter(notes)
         self._changed = False
         began = time.monotonic()
-        runs = self._merged()
+        runs = self._merge_curves()
         cost, self._cost = self._cost, time.monotonic() - began
         self._due = now + PATIENCE * min(
             cost, self._cost
         )  # the smaller of the last two: the first merge also loads modules
-        return chain(notes, self._frames(runs))
+        return chain(notes, self._iterate_frames(runs))
 
-    def _scan(self) -> None:
+    def _update_sources(self) -> None:
         found = self._finder.scan()
         if self._console is not None and not any(source.path == self._console for source in found):
             found += self._console_source(self._console)
@@ -282,35 +296,37 @@ class FoundScalars:
                 self._sources[key] = FoundSource(source)
 
     @staticmethod
-    def _console_source(path: str) -> list[Source]:
+    def _console_source(path: str) -> list[MetricSource]:
         try:
-            kind = identify(path, candidates(path))
+            kind = identify_kind(path, candidates(path))
             if kind is None:
                 return []
-            return [Source(path, kind, "", os.stat(path).st_mtime)]
+            return [MetricSource(path, kind, "", os.stat(path).st_mtime)]
         except OSError:
             return []
 
-    def _merged(self) -> dict[str, dict[str, Curve]]:
+    def _merge_curves(self) -> dict[str, dict[str, Curve]]:
         base = os.path.basename(os.path.realpath(self.root))
         offers = [
             offer
-            for offer in [each.offer(self._since) for each in self._sources.values()]
+            for offer in [each.source_series(self._since) for each in self._sources.values()]
             if offer.kind not in OURS
         ]
         runs: dict[str, dict[str, Curve]] = {}
-        for (run, metric), curve in merge(offers).items():
+        for (run, metric), curve in merge_curves(offers).items():
             runs.setdefault("" if run == base else run, {})[metric] = curve
         return runs
 
-    def _frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
+    def _iterate_frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
         for run, curves in sorted(runs.items()):
             # One axis per run: a step of one curve must not be mixed with an epoch of another.
             lead = next((metric for metric in WIRED if metric in curves), None)
             if lead is None or lead == "total_steps":
                 continue
             if not run:
-                self.is_read_exactly = preference(curves[lead].source.kind) < preference("console")
+                self.is_read_exactly = preference(curves[lead].growing_part.kind) < preference(
+                    "console"
+                )
             for metric in (*WIRED, *sorted(set(curves) - set(METRICS))):
                 if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
                     yield from self._frames_of(run, metric, curves[metric], metric == lead)
@@ -322,9 +338,9 @@ class FoundScalars:
         if (run, metric) not in self._curves:
             self._curves[run, metric] = SentCurve(self._cursors.pop(source, None))
         sent = self._curves[run, metric]
-        start, points, resumes = sent.news(curve)
+        start, points, resumes = sent.new_points(curve)
         name = wire_name(metric, curve)
-        written = _written(curve.source.path)
+        written = _write_time(curve.growing_part.path)
         for at in range(0, len(points), POINTS):
             part = points[at : at + POINTS]
             frame: dict[str, Any] = {
@@ -332,18 +348,18 @@ class FoundScalars:
                 "run": f"{self.name}/{run}" if run else self.name,
             }
             end = start + at + len(part)
-            frame.update(source=source, inode=sent.mark(end), start=start + at, end=end)
+            frame.update(source=source, inode=sent.prefix_checksum(end), start=start + at, end=end)
             if written is not None and points[-1][2] is None:
                 frame["written"] = written
             frame["points"] = [
-                point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)
+                frame_point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)
             ]
             if resumes and lead and at == 0:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]
             yield frame
 
 
-def _written(path: str) -> float | None:
+def _write_time(path: str) -> float | None:
     """Return when a source was last written: its points without a time are not newer."""
     try:
         return round(os.stat(path).st_mtime, 3)
@@ -358,18 +374,25 @@ def wire_name(metric: str, curve: Curve) -> str:
     """Return a metric's name in frames, as in our own trainer; other figures keep their name."""
     if metric != "throughput":
         return NAMES.get(metric, metric)
-    tag = curve.source.tag.lower()
+    tag = curve.growing_part.tag.lower()
     return next((name for part, name in RATES if part in tag), "sample_s")
 
 
-def point(index: int, each: tuple[float, float, float | None], x_kind: str, name: str) -> list[Any]:
+def frame_point(
+    index: int, each: tuple[float, float, float | None], x_kind: str, name: str
+) -> list[Any]:
     """Return a point of a frame.
 
     For times and fractional epochs the x value is the point's index.
     """
     x, y, at = each
     whole = float(x).is_integer() and x_kind != "time"
-    return [int(x) if whole else index, at, x if x_kind == "epoch" else None, {name: spelled(y)}]
+    return [
+        int(x) if whole else index,
+        at,
+        x if x_kind == "epoch" else None,
+        {name: json_number(y)},
+    ]
 
 
 ROWS = 500
@@ -418,14 +441,14 @@ class ScalarFollower:
         self._news = time.monotonic()
         frame: dict[str, Any] = {"t": "scalar", "run": self.run, "source": self.source}
         frame.update(inode=now["inode"], start=start, end=now["offset"])
-        points = frame["points"] = [_row(row) for row in _rows(batch)]
+        points = frame["points"] = [_frame_row(row) for row in _step_rows(batch)]
         if points and points[-1][1] is None:
             frame["written"] = round(named.st_mtime, 3)
         resumes = [[int(start.x), start.why] for start in batch.starts if start.x is not None]
         if resumes:
             frame["resumes"] = resumes
         if batch.wait is not None:
-            frame["wait"] = jsonline.compact(batch.wait)
+            frame["wait"] = jsonline.drop_empty(batch.wait)
         return frame, batch.events
 
     @property
@@ -434,7 +457,7 @@ class ScalarFollower:
         return time.monotonic() - self._news > QUIET
 
 
-def _rows(batch: Batch) -> list[list[Point]]:
+def _step_rows(batch: ReadBatch) -> list[list[MetricPoint]]:
     """Return the rows with an integer step, as their points."""
     ends = [*batch.rows[1:], len(batch.points)]
     rows = [batch.points[at:end] for at, end in zip(batch.rows, ends)]
@@ -445,8 +468,8 @@ def _is_whole(x: float) -> bool:
     return abs(x) < MOST_STEP and x == int(x)
 
 
-def _row(row: list[Point]) -> list[Any]:
-    values = {point.tag: spelled(point.y) for point in row}
+def _frame_row(row: list[MetricPoint]) -> list[Any]:
+    values = {point.tag: json_number(point.y) for point in row}
     if TOTAL in values:
         values["total_steps"] = values.pop(TOTAL)
     epoch = values.pop("epoch", None)

@@ -9,9 +9,9 @@ import time
 from functools import partial
 
 from rgt_box import files
-from rgt_box.background import describe
+from rgt_box.background import error_text
 from rgt_box.checkpoint_search import CheckpointSearch
-from rgt_box.secret_store import Masker
+from rgt_box.secret_store import SecretMasker
 from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 from rgt_box.streams.log_follower import LogFollower
 
@@ -46,17 +46,17 @@ class Collector:
         self._asked: float | None = None
         self._told = False
         self._failure = ""
-        thread = threading.Thread(target=self._run, daemon=True)
+        thread = threading.Thread(target=self._run_rounds, daemon=True)
         thread.start()
         assert thread.ident is not None
         self._processor = time.pthread_getcpuclockid(thread.ident)
         self._computed, self._moved = 0.0, 0.0
 
-    def order(self, action: Callable[[], None]) -> None:
+    def run_before_next(self, action: Callable[[], None]) -> None:
         """Run `action` in the thread before its next round."""
         self._orders.append(action)
 
-    def take(self, wait: float) -> tuple[list[dict[str, Any]], bool]:
+    def take_results(self, wait: float) -> tuple[list[dict[str, Any]], bool]:
         """Start a round, unless one is in progress, and return the finished results.
 
         Args:
@@ -90,7 +90,7 @@ class Collector:
             self._computed, self._moved = computed, now
         return self._moved
 
-    def _run(self) -> None:
+    def _run_rounds(self) -> None:
         while True:
             self._wanted.wait()
             self._wanted.clear()
@@ -99,7 +99,7 @@ class Collector:
                     self._orders.pop(0)()
                 self._frames, self._more = self._collect()
             except Exception as error:  # a bug in one follower must not end the channel
-                text, self._more = describe(error), False
+                text, self._more = error_text(error), False
                 event = {"t": "event", "kind": "follow-failed", "level": "error", "text": text}
                 self._frames = [event] if text != self._failure else []  # reported once
                 self._failure = text
@@ -118,7 +118,7 @@ class FrozenLogs:
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
 
-    def look(self, name: str, log: str, saved: float) -> list[dict[str, Any]]:
+    def check_log(self, name: str, log: str, saved: float) -> list[dict[str, Any]]:
         """Return an event (without ``boot`` and ``seq``) if the log is newly frozen.
 
         Args:
@@ -148,7 +148,7 @@ every tick.
 MOST_LOGS = 256
 
 
-class Follows:
+class FollowedFiles:
     """Owns the followers and polls them in turn.
 
     Args:
@@ -163,7 +163,7 @@ class Follows:
         self._unwanted: set[str] = set()
         self._jobs = [JobWatch(job) for job in config["jobs"]]
         self._logs: dict[str, LogFollower] = {}
-        self._masker = Masker()
+        self._masker = SecretMasker()
         self._scalars: dict[str, ScalarFollower] = {}
         self._found: dict[str, FoundScalars] = {}
         self._checkpoints: dict[str, CheckpointWatch] = {}
@@ -177,20 +177,20 @@ class Follows:
         self._first: bool | None = None
         """Whether the end of the first complete check is awaited; None if not requested."""
 
-    def await_first_look(self) -> None:
+    def announce_first_check(self) -> None:
         """Send one frame ``looked`` at the end of the first complete check of all followers."""
         if self._first is None:
             self._first = True
             self._looked = float("-inf")
 
-    def follow(self, path: str) -> None:
+    def follow_path(self, path: str) -> None:
         """Follow one more file or glob."""
         self._unwanted.discard(path)
         if path not in self._wanted:
             self._wanted.append(path)
         self._looked = float("-inf")
 
-    def take_found(self, report: dict[str, Any]) -> None:
+    def apply_found(self, report: dict[str, Any]) -> None:
         """Apply the recorder's report of discovered trainings; see `rgt_box.discovery`."""
         if self._trainings is None:
             if not report.get("runs"):
@@ -200,17 +200,17 @@ class Follows:
             )  # here: most boxes with jobs do not need it
 
             self._trainings = Trainings(self._scalar_cursors)
-        self._trainings.take(report)
+        self._trainings.apply_report(report)
         self._looked = float("-inf")
 
-    def unfollow(self, path: str) -> None:
+    def unfollow_path(self, path: str) -> None:
         """Stop following a file, even if a job would follow it."""
         self._wanted = [wanted for wanted in self._wanted if wanted != path]
-        for name in [name for name in self._logs if name == path or name in expand(path)]:
+        for name in [name for name in self._logs if name == path or name in expand_glob(path)]:
             self._logs.pop(name).close()
         self._unwanted.add(path)
 
-    def _ask(
+    def _poll_guarded(
         self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[dict[str, Any]]
     ) -> Any:
         """Poll one follower.
@@ -227,7 +227,7 @@ class Follows:
         try:
             found = poll()
         except Exception as error:
-            text = describe(error)
+            text = error_text(error)
             if self._failures.get(what) != text:
                 self._failures[what] = text
                 event = {"t": "event", "kind": "follow-failed", "level": "error"}
@@ -236,7 +236,7 @@ class Follows:
         self._failures.pop(what, None)
         return found
 
-    def poll(self, budget: int) -> tuple[list[dict[str, Any]], bool]:
+    def poll_frames(self, budget: int) -> tuple[list[dict[str, Any]], bool]:
         """Return new frames, and whether more is waiting already.
 
         Args:
@@ -251,15 +251,15 @@ class Follows:
         look = now - self._looked >= SLOW
         if look:
             self._looked = now
-            frames += self._look()
-        news = self._curves(budget // 2, look)
+            frames += self._poll_slow_sources()
+        news = self._poll_curves(budget // 2, look)
         more = bool(news)
         lines: dict[str, dict[str, Any]] = {}
         for path, log in self._logs.items():
             if len(news) + len(lines) >= budget:
                 more = True
                 break
-            frame = self._ask(path, log.poll, None, frames)
+            frame = self._poll_guarded(path, log.poll_frame, None, frames)
             if frame:
                 lines[path] = frame
                 more = more or log.has_more(frame)
@@ -270,14 +270,14 @@ class Follows:
         if self._first and not news and not lines and self._is_looked_at():
             self._first = False
             frames.append({"t": "looked"})
-        if lines and self._masker.refresh():
+        if lines and self._masker.reread_secrets():
             for frame in lines.values():
-                frame["lines"] = [self._masker.mask(line) for line in frame["lines"]]
+                frame["lines"] = [self._masker.mask_line(line) for line in frame["lines"]]
                 if "partial" in frame:
-                    frame["partial"] = self._masker.mask(frame["partial"])
+                    frame["partial"] = self._masker.mask_line(frame["partial"])
         return [*frames, *news, *lines.values()], more or bool(lines and self._first)
 
-    def _curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
+    def _poll_curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
         """Return frames of the metrics of named runs; runs that sent something move to the end.
 
         Args:
@@ -290,7 +290,7 @@ class Follows:
                 break
             if run.is_quiet and not look:
                 continue
-            frame, events = self._ask(source, run.poll, (None, []), frames)
+            frame, events = self._poll_guarded(source, run.poll, (None, []), frames)
             frames += [frame] if frame else []
             frames += [
                 dict(event, t="event", text=f"{run.run}: {event['text']}") for event in events
@@ -300,7 +300,7 @@ class Follows:
         for out, found in list(self._found.items()):
             if len(frames) >= 2 * budget:
                 break
-            more = self._ask(out, partial(found.poll, budget, look), [], frames)
+            more = self._poll_guarded(out, partial(found.poll, budget, look), [], frames)
             frames += more
             if more:
                 self._found[out] = self._found.pop(out)
@@ -311,39 +311,46 @@ class Follows:
             found.is_caught_up for found in self._found.values()
         )
 
-    def _look(self) -> list[dict[str, Any]]:
+    def _poll_slow_sources(self) -> list[dict[str, Any]]:
         frames: list[dict[str, Any]] = []
-        told = [self._ask(job.given, job.poll, None, frames) for job in self._jobs]
+        told = [self._poll_guarded(job.given, job.poll_frame, None, frames) for job in self._jobs]
         for job in self._jobs:
             self.at = job.given
-            for path in job.logs():
+            for path in job.list_logs():
                 self._add_log(path)
             for name, out in job.runs:
                 self.at = out
-                self._add_run(name, out, job.log(name), job)
+                self._add_run(name, out, job.log_path(name), job)
         for wanted in self._config["runs"]:
             self.at = wanted
-            for path in expand(wanted):
+            for path in expand_glob(wanted):
                 self._add_run(
                     os.path.basename(os.path.normpath(path)), os.path.normpath(path), None, None
                 )
         for wanted in self._wanted:
             self.at = wanted
-            for path in expand(wanted):
+            for path in expand_glob(wanted):
                 self._add_log(path)
-        told += [self._ask(out, run.poll, None, frames) for out, run in self._checkpoints.items()]
+        told += [
+            self._poll_guarded(out, run.poll_frame, None, frames)
+            for out, run in self._checkpoints.items()
+        ]
         frames += [frame for frame in told if frame]
         if self._trainings is not None:
-            frames += self._trainings.poll([*self._checkpoints], partial(self._ask, frames=frames))
-            for log in self._trainings.logs():
+            frames += self._trainings.poll_frames(
+                [*self._checkpoints], partial(self._poll_guarded, frames=frames)
+            )
+            for log in self._trainings.followed_logs():
                 self._add_found_log(log.path, log.shown)
-            for name in self._trainings.finished():
-                self._let_go(name)
+            for name in self._trainings.finished_log_names():
+                self._stop_following_run(name)
         for job in self._jobs:
             for name, out in job.runs:
                 if name in job.running:
-                    self.at = job.log(name)
-                    frames += self._frozen.look(name, job.log(name), self._checkpoints[out].newest)
+                    self.at = job.log_path(name)
+                    frames += self._frozen.check_log(
+                        name, job.log_path(name), self._checkpoints[out].newest_time
+                    )
         return frames
 
     def _add_run(self, name: str, out: str, console: str | None, job: JobWatch | None) -> None:
@@ -358,7 +365,9 @@ class Follows:
 
                 cursor = self._scalar_cursors.pop(source, None)
                 self._scalars[source] = ScalarFollower(name, source, cursor)
-        elif source not in self._scalars and out not in self._found and _exists(out, console):
+        elif (
+            source not in self._scalars and out not in self._found and _output_exists(out, console)
+        ):
             # Here, because a box whose runs write our format does not need the other readers.
             from rgt_box.streams.curve_followers import FoundScalars
 
@@ -375,7 +384,7 @@ class Follows:
                 path, self._log_cursors.pop(path, None), self._config["tail"]
             )
 
-    def _let_go(self, name: str) -> None:
+    def _stop_following_run(self, name: str) -> None:
         log = self._logs.get(name)
         if log is None or name not in self._found_logs:
             return
@@ -400,11 +409,11 @@ class Follows:
         self._found_logs.add(name)
 
 
-def _exists(out: str, console: str | None) -> bool:
+def _output_exists(out: str, console: str | None) -> bool:
     return os.path.isdir(out) or (console is not None and os.path.exists(console))
 
 
-def expand(pattern: str) -> list[str]:
+def expand_glob(pattern: str) -> list[str]:
     """Return the files of a glob; a plain path is returned even if it does not exist."""
     full = os.path.expanduser(pattern)
     if glob.has_magic(full):

@@ -6,7 +6,7 @@ import os
 import time
 
 from rgt_box import files, jsonline
-from rgt_box.checkpoint_search import CheckpointSearch, Found
+from rgt_box.checkpoint_search import CheckpointSearch, FoundCheckpoint
 from rgt_box.queue import queue_state
 from rgt_box.queue.queue_file import Job
 
@@ -36,24 +36,24 @@ class JobWatch:
         """Names of the running cells."""
 
     @property
-    def _job(self) -> Job:
+    def _loaded_job(self) -> Job:
         if self._read is None:
             self._read = Job(self.given)
         return self._read
 
-    def poll(self) -> dict[str, Any] | None:
+    def poll_frame(self) -> dict[str, Any] | None:
         """Return a ``queue`` frame if the state changed since the last call, else None."""
-        signatures = [files.signature(self._job.path(name)) for name in SOURCES]
+        signatures = [files.signature(self._loaded_job.path(name)) for name in SOURCES]
         seen = [
             signatures,
-            queue_state.is_runner_alive(self._job),
-            queue_state.lane_signatures(self._job),
+            queue_state.is_runner_alive(self._loaded_job),
+            queue_state.lane_signatures(self._loaded_job),
         ]
         if seen == self._seen:
             return None
         self._seen = seen
         self._read = Job(self.given)
-        frame = queue_state.queue_frame(self._job, self.given)
+        frame = queue_state.queue_frame(self._loaded_job, self.given)
         self.runs = [
             (cell["name"], cell["out"]) for cell in frame.get("cells", []) if cell.get("out")
         ]
@@ -66,13 +66,13 @@ class JobWatch:
         self._sent = comparable
         return frame
 
-    def written(self) -> list[str]:
+    def written_folders(self) -> list[str]:
         """Return the directories that its runs write to."""
-        return self._job.written()
+        return self._loaded_job.written_folders()
 
-    def log(self, name: str) -> str:
+    def log_path(self, name: str) -> str:
         """Return the log of a cell."""
-        return self._job.log(name)
+        return self._loaded_job.log_path(name)
 
     def checkpoints(self, name: str, out: str) -> CheckpointWatch:
         """Return a watch on a cell's checkpoints, in its run directory and its working directory.
@@ -82,21 +82,23 @@ class JobWatch:
         the cell's name.
         """
         searches = [CheckpointSearch(out)]
-        workdir, home = self._job.workdir, os.path.expanduser("~")
-        if not any(files.is_below(path, workdir) for path in (home, self._job.folder)):
-            made = files.signature(self._job.path("job.json"))
+        workdir, home = self._loaded_job.workdir, os.path.expanduser("~")
+        if not any(files.is_below(path, workdir) for path in (home, self._loaded_job.folder)):
+            made = files.signature(self._loaded_job.path("job.json"))
             since = made[2] / 1e9 if made else 0.0
             searches.append(CheckpointSearch(workdir, since, name if len(self.runs) > 1 else ""))
         return CheckpointWatch(name, *searches)
 
-    def logs(self) -> list[str]:
+    def list_logs(self) -> list[str]:
         """Return the logs that belong to the job."""
-        folder = self._job.path("logs")
+        folder = self._loaded_job.path("logs")
         try:
             names = sorted(name for name in os.listdir(folder) if name.endswith(".log"))
         except OSError:
             names = []
-        return [self._job.path("master.log")] + [os.path.join(folder, name) for name in names]
+        return [self._loaded_job.path("master.log")] + [
+            os.path.join(folder, name) for name in names
+        ]
 
 
 MOST = 500
@@ -122,31 +124,33 @@ class CheckpointWatch:
         self._sent: dict[str, Any] = {"items": [], "writing": []}
 
     @property
-    def newest(self) -> float:
+    def newest_time(self) -> float:
         """When the newest one was written, or 0."""
         return max((item["at"] for item in self._sent["items"]), default=0.0)
 
-    def poll(self) -> dict[str, Any] | None:
+    def poll_frame(self) -> dict[str, Any] | None:
         """Return a ``ckpt`` frame if the list changed since the last call, else None."""
-        by_path = {one.path: one for search in self._searches for one in search.poll()}
+        by_path = {one.path: one for search in self._searches for one in search.poll_checkpoints()}
         found = sorted(
             by_path.values(), key=lambda one: (one.at, -1 if one.step is None else one.step)
         )
         if self._is_mine is not None:
             found = [one for one in found if self._is_mine(one.path, one.at)]
         body = {
-            "items": [_item(one) for one in found if not one.unfinished][-MOST:],
-            "writing": [dict(_item(one), why=one.unfinished) for one in found if one.unfinished][
-                -MOST:
-            ],
+            "items": [_checkpoint_item(one) for one in found if not one.unfinished][-MOST:],
+            "writing": [
+                dict(_checkpoint_item(one), why=one.unfinished) for one in found if one.unfinished
+            ][-MOST:],
         }
         if body == self._sent:
             return None
         self._sent = body
-        return jsonline.compact({"t": "ckpt", "run": self.run, "at": round(time.time(), 3), **body})
+        return jsonline.drop_empty(
+            {"t": "ckpt", "run": self.run, "at": round(time.time(), 3), **body}
+        )
 
 
-def _item(one: Found) -> dict[str, Any]:
+def _checkpoint_item(one: FoundCheckpoint) -> dict[str, Any]:
     """Return a checkpoint as in the frame, without unknown fields."""
     item = {
         "path": one.path, "step": one.step, "epoch": one.epoch, "bytes": one.bytes, "at": round(one.at, 3),

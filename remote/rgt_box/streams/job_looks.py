@@ -29,7 +29,7 @@ DONE_S = 300.0
 """
 
 
-class JobLook:
+class JobPoll:
     """State of one job, read in its own thread, since its directory may be on a mount that hangs.
 
     Args:
@@ -44,7 +44,7 @@ class JobLook:
 
         self._job, self._live = JobWatch(path), LiveCells([path])
         self._newest: dict[str, Any] | None = None
-        self._asking = Background(self._look, EVERY, TIMEOUT)
+        self._asking = Background(self._read_job, EVERY, TIMEOUT)
         self._written: list[str] = []
         self.is_new = True
         self.hangs = False
@@ -55,14 +55,14 @@ class JobLook:
         self.smoke: dict[int, str] = {}
         """pid → label of its running smoke command."""
 
-    def _look(self) -> tuple[dict[str, Any] | None, dict[int, str], dict[int, str], list[str]]:
+    def _read_job(self) -> tuple[dict[str, Any] | None, dict[int, str], dict[int, str], list[str]]:
         try:
-            self._newest = self._job.poll() or self._newest
+            self._newest = self._job.poll_frame() or self._newest
         except (OSError, ValueError, TypeError, KeyError):
             pass  # `watch` reports an invalid queue file with its own message
-        return self._newest, self._live.read(), self._live.read_smoke(), self._job.written()
+        return self._newest, self._live.read(), self._live.read_smoke(), self._job.written_folders()
 
-    def poll(self, wait: float) -> list[tuple[str, str, str]]:
+    def apply_result(self, wait: float) -> list[tuple[str, str, str]]:
         """Apply the last result.
 
         Return events as ``(kind, text, level)`` when it hangs or answers again.
@@ -71,7 +71,7 @@ class JobLook:
         told, error = self._asking.poll(0.0 if self.hangs else wait)
         if told is not None:
             self.frame, self.cells, self.smoke, self._written = told
-        if self._asking.hangs == self.hangs:
+        if self._asking.is_hanging == self.hangs:
             return []
         self.hangs = not self.hangs
         if self.hangs:
@@ -80,12 +80,12 @@ class JobLook:
         return [("files-answer", f"{self.path}: answers again", "info")]
 
     @property
-    def written(self) -> list[str]:
+    def written_folders(self) -> list[str]:
         """Directories whose mounts are sampled: its runs' and, while that hangs, its own."""
         return self._written + [self.path] * self.hangs
 
 
-class JobLooks:
+class JobPolls:
     """The jobs that the sampler has to know: those named by clients, and those launched on the box.
 
     A hanging disk does not delay a caller.
@@ -96,34 +96,34 @@ class JobLooks:
 
     def __init__(self, folder: str) -> None:
         self._launched = LaunchedJobs(folder)
-        self._all: dict[str, JobLook] = {}
+        self._all: dict[str, JobPoll] = {}
         self._named: set[str] = set()
         self._over: dict[str, float] = {}
         """Done jobs that no client names → when they had been launched."""
 
-    def poll(self, jobs: list[str]) -> list[tuple[str, str, str]]:
+    def poll_jobs(self, jobs: list[str]) -> list[tuple[str, str, str]]:
         """Poll the jobs and apply their results.
 
         Args:
             jobs: Directories named by clients.
 
         Returns:
-            Events, see `JobLook.poll`, limited to jobs that a client names.
+            Events, see `JobPoll.apply_result`, limited to jobs that a client names.
         """
         launched = self._launched.read()
         self._over = {path: at for path, at in self._over.items() if launched.get(path) == at}
-        looks = {path: self._all.get(path) or JobLook(path) for path in jobs}
+        looks = {path: self._all.get(path) or JobPoll(path) for path in jobs}
         self._named = {look.path for look in looks.values()}
         for path, at in launched.items():
             if path not in self._named and not self._is_over(path, at):
-                looks[path] = self._all.get(path) or JobLook(path)
+                looks[path] = self._all.get(path) or JobPoll(path)
         self._all = looks
         until = time.monotonic() + (
             FIRST if any(look.is_new for look in looks.values()) else PATIENCE
         )
         events = []
         for look in looks.values():
-            news = look.poll(max(0.0, until - time.monotonic()))
+            news = look.apply_result(max(0.0, until - time.monotonic()))
             if look.path in self._named:
                 events += news
         return events
@@ -139,11 +139,11 @@ class JobLooks:
         """Return when the job in a directory was last launched on this box, or None."""
         return self._launched.read().get(path)
 
-    def frames(self) -> dict[str, dict[str, Any]]:
+    def queue_frames(self) -> dict[str, dict[str, Any]]:
         """Return the last ``queue`` frame of each job, by its absolute directory path."""
         return {look.path: look.frame for look in self._all.values() if look.frame is not None}
 
-    def cells(self) -> dict[int, str]:
+    def live_cells(self) -> dict[int, str]:
         """Return pid → name of the live cells of named jobs, and of all jobs' smoke commands."""
         found: dict[int, str] = {}
         for look in self._all.values():
@@ -161,14 +161,17 @@ class JobLooks:
         """Return whether a client names the job in a directory."""
         return path in self._named
 
-    def cell(self, path: str, name: str) -> dict[str, Any] | None:
+    def find_cell(self, path: str, name: str) -> dict[str, Any] | None:
         """Return a cell from its job's queue; None if unknown."""
         look = self._all.get(path)
         cells = (look.frame or {}).get("cells", []) if look is not None else []
         return next((cell for cell in cells if cell["name"] == name), None)
 
-    def written(self) -> list[str]:
+    def written_folders(self) -> list[str]:
         """Return the directories whose mounts are sampled."""
         return [
-            path for look in self._all.values() if look.path in self._named for path in look.written
+            path
+            for look in self._all.values()
+            if look.path in self._named
+            for path in look.written_folders
         ]

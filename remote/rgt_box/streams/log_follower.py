@@ -26,7 +26,7 @@ compressed files.
 """
 
 
-def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
+def list_rotated_files(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files whose names start with that of `path`."""
     folder, base = os.path.split(path)
     try:
@@ -45,7 +45,7 @@ def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
     """Open the file that `path` was renamed to while not followed (``train.log.1``), by inode."""
-    for candidate, stat in siblings(path):
+    for candidate, stat in list_rotated_files(path):
         if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
             try:
                 return files.open_regular(candidate)
@@ -67,7 +67,7 @@ def successor(path: str, left: os.stat_result) -> int | None:
         current = 0
     later = [
         (stat.st_mtime_ns, candidate)
-        for candidate, stat in siblings(path)
+        for candidate, stat in list_rotated_files(path)
         if stat.st_ino not in (left.st_ino, current)
         and stat.st_mtime_ns > left.st_mtime_ns
         and _SUFFIX.search(candidate[len(path) :])
@@ -95,7 +95,7 @@ def clean_lines(raw: bytes) -> list[str]:
     return [clean(row) for row in raw.split(b"\n")]
 
 
-class Splitter:
+class LineSplitter:
     """Splits a byte stream into complete lines, with bounded memory for lines of any length.
 
     Attributes:
@@ -108,14 +108,14 @@ class Splitter:
         self.done = 0
 
     @property
-    def partial(self) -> str:
+    def partial_line(self) -> str:
         """The unfinished line as it would be shown now, or ""."""
         head = clean(self._head) if self._head else ""
         if len(head) <= MAX_PARTIAL:
             return head
         return head[:MAX_PARTIAL] + CUT
 
-    def finish(self) -> str:
+    def finish_line(self) -> str:
         """Return the unfinished line as a complete one, because nothing will follow it."""
         line = clean(self._head)
         self.done += self._held
@@ -123,7 +123,7 @@ class Splitter:
         return line
 
     @property
-    def held(self) -> int:
+    def unfinished_bytes(self) -> int:
         """Size of the unfinished line in bytes."""
         return self._held
 
@@ -131,15 +131,15 @@ class Splitter:
         """Add the next bytes; return the lines that became complete."""
         end = data.rfind(b"\n")
         if end < 0:
-            self._hold(data)
+            self._keep_unfinished(data)
             return []
         rows = clean_lines(self._head + data[:end])
         self.done += self._held + end + 1
         self._head, self._held = b"", 0
-        self._hold(data[end + 1 :])
+        self._keep_unfinished(data[end + 1 :])
         return rows
 
-    def _hold(self, data: bytes) -> None:
+    def _keep_unfinished(self, data: bytes) -> None:
         """Keep only the visible part of an unfinished line: the start of its last rewrite."""
         self._held += len(data)
         head = self._head + data
@@ -187,7 +187,7 @@ it.
 """
 
 
-def fitting(data: bytes) -> bytes:
+def cut_to_frame(data: bytes) -> bytes:
     """Return the part of `data` that surely fits into a frame, considering JSON escapes."""
     if len(data) <= SURE:
         return data
@@ -219,7 +219,7 @@ class LogFollower:
         self._base = 0
         """File offset at which the splitter began."""
         self._read = 0
-        self._splitter = Splitter()
+        self._splitter = LineSplitter()
         self._reset = False
         self._skipping_to = 0
         self._skipped = 0
@@ -238,67 +238,67 @@ class LogFollower:
         self._ended = False
         """True once the last line of a file that is being left has been sent."""
 
-    def poll(self) -> dict[str, Any] | None:
+    def poll_frame(self) -> dict[str, Any] | None:
         """Return the next ``log`` frame, or None if there is nothing new.
 
         A frame has at most about `READ` bytes of lines; call again until None to catch up.
         """
-        if self._fd < 0 and not self._open():
+        if self._fd < 0 and not self._open_path():
             return None
         try:
             status = os.fstat(self._fd)
             size = status.st_size
             if self._ended:
-                return self._leave()
+                return self._switch_file()
             if size < self._read or not self._continues():
-                self._start(0, reset=True)
-            frame = self._next(size)
-            if frame is None and not self._skipping_to and self._rotated():
-                frame = self._next(
+                self._start_at(0, reset=True)
+            frame = self._read_frame(size)
+            if frame is None and not self._skipping_to and self._is_rotated():
+                frame = self._read_frame(
                     os.fstat(self._fd).st_size
                 )  # lines from before the new file began
                 if frame is None and self._read >= os.fstat(self._fd).st_size:
-                    return self._leave()
+                    return self._switch_file()
             if frame is not None and not self._told_age and self._read >= size:
                 self._told_age = True
                 frame["age"] = max(0.0, round(time.time() - status.st_mtime, 1))
-            return frame or self._unfinished() or self._empty(size)
+            return frame or self._unfinished() or self._empty_file_frame(size)
         except OSError:  # a stale handle or a vanished mount: reopen at the next poll
             self._cursor = (self._inode, self._base + self._splitter.done)
-            self._close()
+            self._close_file()
             return None
 
-    def _leave(self) -> dict[str, Any] | None:
+    def _switch_file(self) -> dict[str, Any] | None:
         """Switch to the current file at the path.
 
         The old one's last line counts without a newline.
         """
-        if self._splitter.held:
+        if self._splitter.unfinished_bytes:
             before, self._ended = self._base + self._splitter.done, True
-            return self._frame(before, [self._splitter.finish()])
+            return self._build_frame(before, [self._splitter.finish_line()])
         following = successor(self.path, os.fstat(self._fd))
-        self._close()
+        self._close_file()
         self._reset, self._ended = True, False
         if following is not None:
             self._fd, self._inode = following, os.fstat(following).st_ino
-            self._start(0, reset=True)
-            return self.poll()
+            self._start_at(0, reset=True)
+            return self.poll_frame()
         if os.path.exists(self.path):
-            return self.poll()
+            return self.poll_frame()
         return None
 
-    def _empty(self, size: int) -> dict[str, Any] | None:
+    def _empty_file_frame(self, size: int) -> dict[str, Any] | None:
         """Return one frame without lines for a file that is still empty."""
         if not self._tells_empty:
             return None
         self._tells_empty = False
         if size == 0:
-            return self._frame(0, [])
+            return self._build_frame(0, [])
         return None
 
     def _unfinished(self) -> dict[str, Any] | None:
         """Return a frame for a line that stays unfinished, such as a progress bar."""
-        text = self._splitter.partial
+        text = self._splitter.partial_line
         now = time.monotonic()
         if (
             not text
@@ -307,11 +307,11 @@ class LogFollower:
             or self._skipping_to
         ):
             return None
-        frame = self._frame(self._base + self._splitter.done, [])
+        frame = self._build_frame(self._base + self._splitter.done, [])
         self._partial = frame["partial"] = text
         return frame
 
-    def _open(self) -> bool:
+    def _open_path(self) -> bool:
         path = self.path
         cursor, fresh = self._cursor, not self._reset and not self._missing_before
         try:
@@ -331,23 +331,23 @@ class LogFollower:
         self._tells_empty = cursor is None and not self._reset
         if cursor is not None:
             if cursor[0] == status.st_ino and cursor[1] <= status.st_size:
-                self._start(cursor[1], reset=self._reset)
+                self._start_at(cursor[1], reset=self._reset)
                 if not self._continues():
-                    if cursor[1] == status.st_size and self._rotated():
+                    if cursor[1] == status.st_size and self._is_rotated():
                         self._ended = True  # it was left with a last line without a newline
                     else:
-                        self._start(0, reset=True)
+                        self._start_at(0, reset=True)
             else:
-                self._start(0, reset=True)
+                self._start_at(0, reset=True)
         elif fresh:
-            self._start(tail_offset(fd, status.st_size, self._tail), reset=False)
+            self._start_at(tail_offset(fd, status.st_size, self._tail), reset=False)
         else:
-            self._start(0, reset=self._reset)
+            self._start_at(0, reset=self._reset)
         return True
 
-    def _start(self, offset: int, reset: bool) -> None:
+    def _start_at(self, offset: int, reset: bool) -> None:
         self._base = self._read = offset
-        self._splitter = Splitter()
+        self._splitter = LineSplitter()
         self._reset = reset
         self._skipping_to = self._skipped = 0
         self._changed = time.monotonic()
@@ -360,27 +360,27 @@ class LogFollower:
         position = self._base + self._splitter.done
         return position == 0 or os.pread(self._fd, 1, position - 1) == b"\n"
 
-    def _next(self, size: int) -> dict[str, Any] | None:
+    def _read_frame(self, size: int) -> dict[str, Any] | None:
         if not self._skipping_to and size - self._read > BACKLOG:
             # The unfinished line is counted, too, when its newline is skipped.
             self._base = self._read = self._base + self._splitter.done
-            self._splitter, self._skipping_to = Splitter(), size - NEWEST * READ
+            self._splitter, self._skipping_to = LineSplitter(), size - NEWEST * READ
         if self._skipping_to:
-            self._skip()
+            self._skip_lines()
             if self._skipping_to:
                 return None
         before, self._size = self._base + self._splitter.done, size
         while self._read < size:
-            data = fitting(os.pread(self._fd, READ, self._read))
+            data = cut_to_frame(os.pread(self._fd, READ, self._read))
             if not data:
                 break
             self._read += len(data)
             lines = self._splitter.feed(data)
             if lines:
-                return self._frame(before, lines)
+                return self._build_frame(before, lines)
         return None
 
-    def _skip(self) -> None:
+    def _skip_lines(self) -> None:
         """Count the lines up to the line start at or after the target, `SCAN` bytes at a time."""
         stop = min(self._skipping_to, self._read + SCAN)
         while self._read < stop:
@@ -391,7 +391,7 @@ class LogFollower:
             self._read += len(data)
         if self._read >= self._skipping_to:
             self._read += self._to_line_start()
-            self._base, self._splitter, self._skipping_to = self._read, Splitter(), 0
+            self._base, self._splitter, self._skipping_to = self._read, LineSplitter(), 0
 
     def _to_line_start(self) -> int:
         """Return the number of bytes to the next line's start.
@@ -411,7 +411,7 @@ class LogFollower:
                 return ahead + end + 1
             ahead += len(data)
 
-    def _frame(self, start: int, lines: list[str]) -> dict[str, Any]:
+    def _build_frame(self, start: int, lines: list[str]) -> dict[str, Any]:
         frame: dict[str, Any] = {
             "t": "log",
             "path": self._shown,
@@ -424,13 +424,13 @@ class LogFollower:
             frame["skipped"] = self._skipped
         if self._reset:
             frame["reset"] = True
-        if self._partial and self._splitter.partial:
-            frame["partial"] = self._splitter.partial  # updates the client's line
+        if self._partial and self._splitter.partial_line:
+            frame["partial"] = self._splitter.partial_line  # updates the client's line
         self._partial = frame.get("partial", "")
         self._skipped, self._reset, self._changed = 0, False, time.monotonic()
         return frame
 
-    def _rotated(self) -> bool:
+    def _is_rotated(self) -> bool:
         """Return whether the path no longer refers to our file.
 
         After a mere rename the writer may continue to write to it until something appears in a new
@@ -445,13 +445,13 @@ class LogFollower:
             return mine.st_nlink == 0 and not os.path.lexists(self.path)
         return named.st_ino != mine.st_ino and (named.st_size > 0 or mine.st_nlink == 0)
 
-    def _close(self) -> None:
+    def _close_file(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def has_more(self, frame: dict[str, Any]) -> bool:
-        """Return whether there is (probably) more after the frame that `poll` has returned."""
+        """Return whether there is (probably) more after the frame that `poll_frame` has returned."""
         return self._read < self._size or self._ended or frame["end"] - frame["start"] >= SWIFT
 
     @property
@@ -470,7 +470,7 @@ class LogFollower:
 
     def close(self) -> None:
         """Close the file."""
-        self._close()
+        self._close_file()
 
 
 def tail_offset(fd: int, size: int, lines: int) -> int:

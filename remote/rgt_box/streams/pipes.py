@@ -9,7 +9,7 @@ MAX_CONTROL_LINE = 1 << 20
 """Maximum bytes of a control line."""
 
 
-class Inbox:
+class ControlInbox:
     """The control side of a channel.
 
     Args:
@@ -26,14 +26,14 @@ class Inbox:
         self._parts = [buffer]
         self._held = len(buffer)
 
-    def take(self) -> list[bytes]:
+    def buffered_lines(self) -> list[bytes]:
         """Return the buffered complete lines, without reading."""
         data = b"".join(self._parts)  # only once a line has ended: it may arrive byte by byte
         *lines, rest = data.split(b"\n")
         self._parts, self._held = [rest], len(rest)
         return lines
 
-    def read(self) -> list[bytes]:
+    def read_lines(self) -> list[bytes]:
         """Read once, if the descriptor is readable, and return the completed lines."""
         try:
             data = os.read(self.fd, 65536)
@@ -46,7 +46,7 @@ class Inbox:
             return []
         self._parts.append(data)
         self._held += len(data)
-        lines = self.take() if b"\n" in data else []
+        lines = self.buffered_lines() if b"\n" in data else []
         if self._held > MAX_CONTROL_LINE:
             self.ended = True  # no client of this protocol sends such a line
         return lines
@@ -74,7 +74,7 @@ memory that the system maps it again for each frame, which costs more than the c
 """
 
 
-def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
+def compress_frame(line: bytes, told: dict[bytes, bytes]) -> bytes:
     """Return a frame as its own zlib stream.
 
     Args:
@@ -92,11 +92,11 @@ def packed(line: bytes, told: dict[bytes, bytes]) -> bytes:
     return packer.compress(line) + packer.flush()
 
 
-class Closed(Exception):
+class ReaderClosed(Exception):
     """The reader has closed its end."""
 
 
-class Outbox:
+class FrameOutbox:
     """Frames waiting to be written to a descriptor, which is made non-blocking."""
 
     def __init__(self, fd: int) -> None:
@@ -106,24 +106,24 @@ class Outbox:
         self._pending = 0
         self._told: dict[bytes, bytes] | None = None
 
-    def compress(self) -> None:
+    def start_compression(self) -> None:
         """Compress each frame from now on as its own zlib stream."""
         self._told = {}
 
-    def put(self, line: bytes) -> None:
+    def add_frame(self, line: bytes) -> None:
         """Queue one frame (with its newline)."""
         if self._told is not None:
-            line = packed(line, self._told)
+            line = compress_frame(line, self._told)
         self._parts.append(line)
         self._pending += len(line)
 
     @property
-    def pending(self) -> int:
+    def pending_bytes(self) -> int:
         """Number of pending bytes."""
         return self._pending
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether no source should be polled for more."""
         return self._pending >= HIGH
 
@@ -141,12 +141,12 @@ class Outbox:
                 self._parts = [data]
                 return
             except OSError as error:
-                raise Closed(str(error)) from None
+                raise ReaderClosed(str(error)) from None
             rest = data[done:]
             self._parts = [rest] if rest else []
             self._pending = len(rest)
 
-    def restore(self) -> None:
+    def restore_blocking(self) -> None:
         """Make the descriptor blocking again, because it may be shared."""
         try:
             os.set_blocking(self.fd, True)

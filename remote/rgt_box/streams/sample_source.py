@@ -7,7 +7,7 @@ import time
 
 from rgt_box import files, jsonline, place, procstat
 from rgt_box.recorder import control, state_files
-from rgt_box.recorder.ring import HISTORY, Record
+from rgt_box.recorder.ring import HISTORY, RingRecord
 from rgt_box.recorder.ring_history import ChainReader
 
 TYPE_CHECKING = False
@@ -30,23 +30,23 @@ class RingSource:
     def __init__(self, folder: str, after: dict[str, Any] | None) -> None:
         self._folder = folder
         self._reader = ChainReader(folder)
-        self._reader.seek(after["boot"] if after else None, after["seq"] if after else 0)
+        self._reader.seek_after(after["boot"] if after else None, after["seq"] if after else 0)
         self._checked = time.monotonic()
         self._looked = float("-inf")
         self._mark: list[tuple[int, int, int] | None] = []
 
-    def floor(self) -> tuple[str, int] | None:
+    def history_floor(self) -> tuple[str, int] | None:
         """Return where the newest `HISTORY` records begin."""
-        found = self._reader.newest()
+        found = self._reader.newest_position()
         if found is None:
             return None
         return (found[0], found[1] - HISTORY + 1)
 
-    def read(self, limit: int) -> list[Record]:
+    def read_records(self, limit: int) -> list[RingRecord]:
         """Return new records, about `limit` bytes of them."""
-        return self._reader.read(limit)
+        return self._reader.read_records(limit)
 
-    def found(self, at_once: bool = False) -> dict[str, Any] | None:
+    def changed_trainings(self, at_once: bool = False) -> dict[str, Any] | None:
         """Return the trainings found by the recorder, if they changed since the last call.
 
         Args:
@@ -58,7 +58,7 @@ class RingSource:
         self._looked = now
         mark = [
             files.signature(os.path.join(where, state_files.FOUND))
-            for where in state_files.places(self._folder)
+            for where in state_files.state_folders(self._folder)
         ]
         if mark == self._mark:
             return None
@@ -83,22 +83,22 @@ class LocalSource:
 
     def __init__(self, folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
         # Here, because a watch with a recorder does not need them.
-        from rgt_box.sampling.sampler import Sampler
-        from rgt_box.streams.job_looks import JobLooks
+        from rgt_box.sampling.sampler import BoxSampler
+        from rgt_box.streams.job_looks import JobPolls
 
         self._boot = place.boot_id()
         self._seq = after["seq"] if after and after["boot"] == self._boot else 0
         self._config = config
-        self._jobs = JobLooks(folder)
-        self._sampler = Sampler(folder, jobs=self._jobs)
+        self._jobs = JobPolls(folder)
+        self._sampler = BoxSampler(folder, jobs=self._jobs)
         self._written: list[str] | None = None
-        self._news = self._look()
+        self._news = self._poll_jobs()
         self._due = time.monotonic()
         self._retry = time.monotonic() + 60.0
 
-    def _look(self) -> list[tuple[str, str, str]]:
-        news = self._jobs.poll(self._config["jobs"])
-        written = self._jobs.written()
+    def _poll_jobs(self) -> list[tuple[str, str, str]]:
+        news = self._jobs.poll_jobs(self._config["jobs"])
+        written = self._jobs.written_folders()
         if written != self._written:
             self._written = written
             self._sampler.configure(self._config, written)
@@ -114,38 +114,40 @@ class LocalSource:
         """What does not work here, as texts."""
         return self._sampler.limited
 
-    def found(self, at_once: bool = False) -> dict[str, Any] | None:
+    def changed_trainings(self, at_once: bool = False) -> dict[str, Any] | None:
         """Return the discovered trainings, if they changed since the last call."""
         finder = self._sampler.finder
         if finder is not None and finder.changed:
-            return finder.report()
+            return finder.build_report()
         return None
 
-    def floor(self) -> None:
+    def history_floor(self) -> None:
         """Return None: nothing is stored, so there is nothing to leave out."""
 
-    def read(self, limit: int) -> list[Record]:
+    def read_records(self, limit: int) -> list[RingRecord]:
         """Return a sample, and its events, if one is due."""
         now = time.monotonic()
         if now < self._due:
             return []
         self._due = state_files.next_tick(self._due, self._config["interval"], now)
-        news, self._news = self._news + self._look(), []
+        news, self._news = self._news + self._poll_jobs(), []
         fields, events = self._sampler.read()
         told = ("kind", "text", "level")
         events += [dict(zip(told, event)) for event in news]
         records = []
         for event in events:
-            records.append(self._record(False, dict({"t": "event", "at": fields["at"]}, **event)))
+            records.append(
+                self._new_record(False, dict({"t": "event", "at": fields["at"]}, **event))
+            )
         frame = dict({"t": "sample"}, **fields)
-        frame["agent_rss"] = procstat.resident(os.getpid())
-        records.append(self._record(True, frame))
+        frame["agent_rss"] = procstat.resident_bytes(os.getpid())
+        records.append(self._new_record(True, frame))
         return records
 
-    def _record(self, is_sample: bool, frame: dict[str, Any]) -> Record:
+    def _new_record(self, is_sample: bool, frame: dict[str, Any]) -> RingRecord:
         self._seq += 1
         frame.update(boot=self._boot, seq=self._seq)
-        return Record(self._boot, self._seq, is_sample, jsonline.dumps(frame), 0)
+        return RingRecord(self._boot, self._seq, is_sample, jsonline.dumps(frame), 0)
 
     def is_dead(self) -> bool:
         """Return whether it is time to try to start a recorder again."""
@@ -166,13 +168,13 @@ def open_source(
     Returns:
         The source; a status with ``gpu_source`` and ``limited``; why there is no recorder, or None.
     """
-    status = control.ensure(folder)
+    status = control.ensure_running(folder)
     if status is not None:
         return RingSource(folder, after), status, None
     why = (
         control.unwritable(folder)
-        or control.failure(folder)
-        or control.elsewhere(folder)
+        or control.last_failure(folder)
+        or control.find_host_elsewhere(folder)
         or "the recorder did not start"
     )
     local = LocalSource(folder, config, after)
@@ -198,7 +200,7 @@ class Coalescer:
         self._floor = floor
         self._skipped = 0
 
-    def take(self, records: list[Record], lagging: bool) -> list[bytes]:
+    def lines_to_send(self, records: list[RingRecord], lagging: bool) -> list[bytes]:
         """Return the lines to send for `records`.
 
         Args:
@@ -217,11 +219,11 @@ class Coalescer:
             elif (lagging and index != newest) or self._is_below(record):
                 self._skipped += 1
             else:
-                lines.append(_sample(record.payload, self._skipped))
+                lines.append(_sample_line(record.payload, self._skipped))
                 self._skipped = 0
         return lines
 
-    def _is_below(self, record: Record) -> bool:
+    def _is_below(self, record: RingRecord) -> bool:
         if self._floor is None:
             return False
         if record.boot != self._floor[0]:
@@ -232,7 +234,7 @@ class Coalescer:
         return False
 
 
-def _sample(payload: bytes, skipped: int) -> bytes:
+def _sample_line(payload: bytes, skipped: int) -> bytes:
     if not skipped:
         return payload + b"\n"
-    return jsonline.line(dict(jsonline.loads_dict(payload) or {}, skipped=skipped))
+    return jsonline.encode_line(dict(jsonline.loads_dict(payload) or {}, skipped=skipped))

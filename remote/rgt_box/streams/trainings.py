@@ -14,8 +14,8 @@ import time
 from rgt_box import jsonline
 from rgt_box.background import Background
 from rgt_box.checkpoint_search import CheckpointSearch
-from rgt_box.discovery.found_run import Run, ask_tmux, load
-from rgt_box.discovery.run_sources import SHALLOW, SLACK, Claims, RunSources, is_home
+from rgt_box.discovery.found_run import FoundRun, load_run, query_tmux
+from rgt_box.discovery.run_sources import SHALLOW, SLACK, FileClaims, RunSources, is_home
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.job_files import CheckpointWatch
 
@@ -35,7 +35,7 @@ PANE_BYTES = 2 << 20
 """Maximum bytes in the file; then it starts again."""
 
 
-def repeated(before: Sequence[str], now: Sequence[str]) -> int:
+def count_repeated(before: Sequence[str], now: Sequence[str]) -> int:
     """Return how many of the lines `now` repeat the end of `before`, as many as possible."""
     for count in range(min(len(before), len(now)), 0, -1):
         if list(before[-count:]) == list(now[:count]):
@@ -60,7 +60,7 @@ class PaneLog:
         words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
         words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % PANE_LINES]
         self._asking = Background(
-            lambda: (time.monotonic(), ask_tmux(socket, words, PANE_TIMEOUT)),
+            lambda: (time.monotonic(), query_tmux(socket, words, PANE_TIMEOUT)),
             PANE_PERIOD,
             PANE_TIMEOUT * 2,
         )
@@ -74,7 +74,7 @@ class PaneLog:
         except (OSError, AttributeError):
             self._fd, self.path = -1, ""
 
-    def poll(self) -> None:
+    def append_new_lines(self) -> None:
         """Append the new lines of the pane."""
         value, error = self._asking.poll(0.0 if self.was_read else PANE_FIRST)
         self.was_read = self.was_read or value is not None or error is not None
@@ -84,7 +84,7 @@ class PaneLog:
         printed, _, screen = value[1].partition("\n")
         # The last line may be a prompt or a progress bar: it is sent once another line follows.
         lines = screen.rstrip().split("\n")[:-1]
-        known = repeated(self._seen, lines)
+        known = count_repeated(self._seen, lines)
         text = "".join(line + "\n" for line in lines[known:]).encode("utf-8", "replace")
         self._seen = lines
         if text:
@@ -102,7 +102,7 @@ class PaneLog:
             self._fd = -1
 
 
-class Log:
+class TrainingLog:
     """A log to follow; `shown` is its name in frames, if that is not its path."""
 
     def __init__(self, path: str, shown: str | None) -> None:
@@ -123,7 +123,7 @@ MAX_NAMED = 20
 """Maximum sources and notes reported of one run."""
 
 
-class Training:
+class FoundTraining:
     """One discovered run and its followers.
 
     Args:
@@ -132,11 +132,13 @@ class Training:
         cursors: The client's cursors, by source; used ones are removed.
     """
 
-    def __init__(self, run: Run, claims: Claims, cursors: dict[str, tuple[int, int]]) -> None:
+    def __init__(
+        self, run: FoundRun, claims: FileClaims, cursors: dict[str, tuple[int, int]]
+    ) -> None:
         self.run = run
         self._cursors = cursors
         self.pane: PaneLog | None = None
-        self.logs: list[Log] = []
+        self.logs: list[TrainingLog] = []
         self._sources = RunSources(run, claims)
         self._curves: FoundScalars | None = None
         self._own: dict[str, ScalarFollower] = {}
@@ -148,7 +150,7 @@ class Training:
         self.is_over = False
         """It has ended, and everything that it wrote has been sent."""
 
-    def update(self, run: Run) -> None:
+    def update(self, run: FoundRun) -> None:
         """Apply the current state of the run."""
         if (run.pid, run.ticks) != (self.run.pid, self.run.ticks):
             self.close()
@@ -157,12 +159,12 @@ class Training:
             self.is_over = False
         self.run = run
         self._choose_logs()
-        self._sources.update(run, [log.path for log in self.logs[:2]])
+        self._sources.update_run(run, [log.path for log in self.logs[:2]])
 
     def _choose_logs(self) -> None:
         run = self.run
         before = {log.path: log for log in self.logs}
-        self.logs = [Log(path, _shown(run, path)) for path in run.logs]
+        self.logs = [TrainingLog(path, _shown_name(run, path)) for path in run.logs]
         if not self.logs and run.ended is not None:
             self.logs = [log for log in before.values() if os.path.exists(log.path)]
         if not self.logs and run.pane and run.ended is None and self.pane is None:
@@ -171,13 +173,13 @@ class Training:
             self.close()
             self.pane = None
         if self.pane is not None and self.pane.path and not run.logs:
-            self.logs = [Log(self.pane.path, "tmux:%s" % (run.place or run.pane))]
+            self.logs = [TrainingLog(self.pane.path, "tmux:%s" % (run.place or run.pane))]
 
-    def poll(self) -> list[dict[str, Any]]:
+    def poll_frames(self) -> list[dict[str, Any]]:
         """Return frames for new metrics; none once it is over."""
         if self.is_over:
             return []
-        frames = self._read()
+        frames = self._read_sources()
         now = time.monotonic()
         if frames or self.run.ended is None:
             self._news = now
@@ -185,9 +187,9 @@ class Training:
             self.is_over, self._curves, self._own = True, None, {}
         return frames
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read_sources(self) -> list[dict[str, Any]]:
         if self.pane is not None and self.run.ended is None:
-            self.pane.poll()
+            self.pane.append_new_lines()
         first = self._curves is None
         if self._curves is None:
             self._curves = FoundScalars(
@@ -196,7 +198,7 @@ class Training:
                 None,
                 self._cursors,
                 finder=self._sources,
-                since=self.run.since - 1.0,
+                since=self.run.first_start - 1.0,
             )
         frames = self._curves.poll(BUDGET)
         # A training that has run for a while has written its metrics files, if it ever does, so
@@ -205,7 +207,7 @@ class Training:
         if late or time.monotonic() - self._since > EXACT_WITHIN:
             self._sources.reads_consoles = not self._curves.is_read_exactly
         if late and self._sources.reads_consoles:
-            self._curves.rescan()
+            self._curves.rescan_soon()
             frames += self._curves.poll(BUDGET)
         own = self._sources.own
         if not own:
@@ -226,7 +228,7 @@ class Training:
 
     def _find_checkpoints(self) -> dict[str, Any] | None:
         """Return a frame if the training has new checkpoints where it works or writes."""
-        roots, since = self._sources.roots(), self.run.since - SLACK
+        roots, since = self._sources.search_roots(), self.run.first_start - SLACK
         if [search.root for search in self._searches] != roots:
             self._searches = [
                 CheckpointSearch(root, since, most=SHALLOW.entries, depth=SHALLOW.depth)
@@ -239,7 +241,7 @@ class Training:
                 *self._searches,
                 is_mine=lambda path, at: self._claims.is_mine(self.run, path, at),
             )
-        return self._found.poll()
+        return self._found.poll_frame()
 
     @property
     def is_looked_at(self) -> bool:
@@ -264,17 +266,17 @@ class Training:
             if frame is None:
                 break
             frames.append(frame)
-        saved = self._saved[path].poll()
+        saved = self._saved[path].poll_frame()
         return frames + ([saved] if saved else [])
 
-    def names(self) -> list[str]:
+    def log_names(self) -> list[str]:
         """Return its logs' names in frames."""
         return [log.shown or log.path for log in self.logs]
 
-    def describe(self, torn: set[str]) -> dict[str, Any]:
+    def found_row(self, torn: set[str]) -> dict[str, Any]:
         """Return the run as in the ``found`` frame."""
         run = self.run
-        shown = self.names()
+        shown = self.log_names()
         notes = list(run.notes)
         if run.silent and run.silent not in notes:
             notes.append(run.silent)
@@ -292,7 +294,7 @@ class Training:
                     ", ".join(sorted(torn)[:3])
                 )
             )
-        return jsonline.compact(
+        return jsonline.drop_empty(
             {
                 "name": run.name,
                 "pid": run.pid,
@@ -327,7 +329,7 @@ class Training:
             self.pane.close()
 
 
-def _shown(run: Run, path: str) -> str | None:
+def _shown_name(run: FoundRun, path: str) -> str | None:
     name = run.deleted.get(path)
     if name is None:
         return None
@@ -349,46 +351,49 @@ class Trainings:
 
     def __init__(self, cursors: dict[str, tuple[int, int]]) -> None:
         self._cursors = cursors
-        self._claims = Claims()
-        self._all: dict[str, Training] = {}
+        self._claims = FileClaims()
+        self._all: dict[str, FoundTraining] = {}
         self._boot = ""
         self._sent: list[dict[str, Any]] | None = None
         self._looked = float("-inf")
 
-    def take(self, report: dict[str, Any]) -> None:
+    def apply_report(self, report: dict[str, Any]) -> None:
         """Apply the recorder's report."""
         self._boot = str(report.get("boot") or "")
-        runs = [run for run in map(load, report.get("runs") or []) if run is not None]
+        runs = [run for run in map(load_run, report.get("runs") or []) if run is not None]
         names = {run.name for run in runs}
         for gone in [name for name in self._all if name not in names]:
             self._all.pop(gone).close()
         for run in runs:
             if run.name not in self._all:
-                self._all[run.name] = Training(run, self._claims, self._cursors)
+                self._all[run.name] = FoundTraining(run, self._claims, self._cursors)
             self._all[run.name].update(run)
         self._all = {run.name: self._all[run.name] for run in runs}
         self._looked = float("-inf")
 
-    def logs(self) -> list[Log]:
+    def followed_logs(self) -> list[TrainingLog]:
         """Return the logs to follow."""
         return [
-            log for training in self._followed() for log in training.logs if not training.is_over
+            log
+            for training in self._followed_trainings()
+            for log in training.logs
+            if not training.is_over
         ]
 
-    def finished(self) -> list[str]:
+    def finished_log_names(self) -> list[str]:
         """Return the names of logs that get no more lines."""
         over = [training for training in self._all.values() if training.is_over]
-        live = {log.shown or log.path for log in self.logs()}
-        return [name for training in over for name in training.names() if name not in live]
+        live = {log.shown or log.path for log in self.followed_logs()}
+        return [name for training in over for name in training.log_names() if name not in live]
 
-    def _followed(self) -> list[Training]:
+    def _followed_trainings(self) -> list[FoundTraining]:
         """Return the live trainings, and those that ended last."""
         ended = [training for training in self._all.values() if training.run.ended is not None]
         ended.sort(key=lambda training: training.run.ended or 0.0)
         left = {training.run.name for training in ended[:-ENDED]}
         return [training for name, training in self._all.items() if name not in left]
 
-    def poll(
+    def poll_frames(
         self, taken: list[str], ask: Callable[[str, Callable[[], list[Any]], list[Any]], list[Any]]
     ) -> list[dict[str, Any]]:
         """Return new frames.
@@ -401,12 +406,12 @@ class Trainings:
         if now - self._looked < EVERY:
             return []
         self._looked = now
-        self._claims.update([training.run for training in self._all.values()], taken)
+        self._claims.replace_runs([training.run for training in self._all.values()], taken)
         frames: list[dict[str, Any]] = []
-        for training in self._followed():
-            frames += ask(training.run.name, training.poll, [])
+        for training in self._followed_trainings():
+            frames += ask(training.run.name, training.poll_frames, [])
         told = [
-            training.describe(self._claims.torn.get(name, set()))
+            training.found_row(self._claims.torn.get(name, set()))
             for name, training in self._all.items()
         ]
         if told != (self._sent or []):
@@ -419,7 +424,9 @@ class Trainings:
     @property
     def is_looked_at(self) -> bool:
         """Whether each of them has been read to its end."""
-        return self._looked > float("-inf") and all(each.is_looked_at for each in self._followed())
+        return self._looked > float("-inf") and all(
+            each.is_looked_at for each in self._followed_trainings()
+        )
 
     def close(self) -> None:
         """Close all panes."""

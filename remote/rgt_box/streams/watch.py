@@ -13,14 +13,14 @@ from functools import partial
 from rgt_box import PROTO, background, bytecode, jsonline, options, ownership, place, secret_store
 from rgt_box.place import box_identity
 from rgt_box.queue import queue_file, queue_state
-from rgt_box.queue.cell_command import hooks
+from rgt_box.queue.cell_command import valid_hooks
 from rgt_box.queue.queue_file import environment
 from rgt_box.recorder import control
 from rgt_box.recorder.control import clamp_interval
-from rgt_box.recorder.ring_history import Summing
+from rgt_box.recorder.ring_history import HistorySummarizer
 from rgt_box.recorder.state_files import ClockWatch
-from rgt_box.streams.follows import Collector, Follows
-from rgt_box.streams.pipes import Closed, Inbox, Outbox
+from rgt_box.streams.follows import Collector, FollowedFiles
+from rgt_box.streams.pipes import ControlInbox, FrameOutbox, ReaderClosed
 from rgt_box.streams.sample_source import Coalescer, open_source
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ MAX_PAST, MAX_POINTS = 366 * 86400.0, 1000
 OPS = ("interval", "follow", "unfollow", "ping")
 
 
-class Watch:
+class WatchChannel:
     """One client's channel.
 
     Args:
@@ -58,31 +58,35 @@ class Watch:
         outbox: Destination of frames.
     """
 
-    def __init__(self, config: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
+    def __init__(self, config: dict[str, Any], inbox: ControlInbox, outbox: FrameOutbox) -> None:
         self._config, self._inbox, self._outbox = config, inbox, outbox
         self._folder = place.state_dir()
         if config["job_env"] is not None or config["job_hooks"] is not None:
             queue_file.remember_platform(self._folder, config["job_env"], config["job_hooks"])
         after = config["samples_after"]
         self._boot = place.boot_id()
-        self._register(after)
+        self._register_channel(after)
         self._source, status, self._why = open_source(self._folder, config, after)
         self._coalescer = Coalescer(
             after["boot"] if after else self._boot,
             after["seq"] if after else 0,
-            self._source.floor() if config["history"] else None,
+            self._source.history_floor() if config["history"] else None,
         )
-        self._summing = Summing(self._folder, config["history"]) if config["history"] else None
+        self._summing = (
+            HistorySummarizer(self._folder, config["history"]) if config["history"] else None
+        )
         self._clock = ClockWatch()
-        self._follows = Follows(config)
-        self._collector = Collector(lambda: self._follows.poll(FRAMES), lambda: self._follows.at)
+        self._follows = FollowedFiles(config)
+        self._collector = Collector(
+            lambda: self._follows.poll_frames(FRAMES), lambda: self._follows.at
+        )
         self._lagging = self._live = self._seen_sample = self._looks = False
         self._hurry_until = time.monotonic() + HURRY_FOR
-        self._hello(status)
+        self._send_hello(status)
         if self._why:
-            self._event("no-recorder", "warn", self._why)
+            self._send_event("no-recorder", "warn", self._why)
 
-    def run(self) -> None:
+    def stream_frames(self) -> None:
         """Stream until the client ends the channel.
 
         Raises:
@@ -91,60 +95,62 @@ class Watch:
         poller = select.poll()
         poller.register(self._inbox.fd, select.POLLIN)
         more = True
-        self._obey(self._inbox.take())
+        self._apply_control_lines(self._inbox.buffered_lines())
         while not self._inbox.ended:
             # While the reader lags, only free space in the pipe or a control line matters.
-            events = select.POLLOUT if self._outbox.pending else 0
+            events = select.POLLOUT if self._outbox.pending_bytes else 0
             poller.register(self._outbox.fd, events)
             tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
             if not self._seen_sample and time.monotonic() < self._hurry_until:
                 tick = HURRY  # the user waits for the first numbers
-            wait = 0.0 if more and not self._outbox.pending else tick
+            wait = 0.0 if more and not self._outbox.pending_bytes else tick
             for fd, event in poller.poll(wait * 1000.0):
                 if fd == self._inbox.fd:
-                    self._obey(self._inbox.read())
+                    self._apply_control_lines(self._inbox.read_lines())
                 elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
-                    raise Closed("the reader is gone")
+                    raise ReaderClosed("the reader is gone")
             self._outbox.flush()
-            more = self._produce()
+            more = self._poll_sources()
             self._outbox.flush()
 
-    def _produce(self) -> bool:
+    def _poll_sources(self) -> bool:
         """Poll every source while there is room; return True if more is waiting already."""
-        if self._outbox.full:
+        if self._outbox.is_full:
             self._lagging = True
             return False
         # The recorder has searched for trainings by the time it takes a sample.
         begins = self._seen_sample and self._live and not self._looks
-        found = self._source.found(begins) if self._config["find"] else None
+        found = self._source.changed_trainings(begins) if self._config["find"] else None
         if found is not None:
-            self._collector.order(partial(self._follows.take_found, found))
+            self._collector.run_before_next(partial(self._follows.apply_found, found))
         if begins:
             self._looks = True
-            self._collector.order(self._follows.await_first_look)
-        frames, more = self._collector.take(FILES_WAIT)
+            self._collector.run_before_next(self._follows.announce_first_check)
+        frames, more = self._collector.take_results(FILES_WAIT)
         for frame in frames:
             if frame["t"] == "event":
-                self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
+                self._send_event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
             elif frame["t"] == "looked":
-                self._outbox.put(
-                    jsonline.line(
+                self._outbox.add_frame(
+                    jsonline.encode_line(
                         {"t": "pong", "id": 0, "at": round(time.time(), 3), "looked": True}
                     )
                 )
             else:
-                self._put(frame)
-        if self._clock.look():
-            self._outbox.put(jsonline.line({"t": "pong", "id": 0, "at": round(time.time(), 3)}))
-        more = self._sum_up() or more
-        return self._samples() or more
+                self._send_frame(frame)
+        if self._clock.read_jump():
+            self._outbox.add_frame(
+                jsonline.encode_line({"t": "pong", "id": 0, "at": round(time.time(), 3)})
+            )
+        more = self._continue_summary() or more
+        return self._send_samples() or more
 
-    def _put(self, frame: dict[str, Any]) -> None:
-        line = jsonline.line(frame)
+    def _send_frame(self, frame: dict[str, Any]) -> None:
+        line = jsonline.encode_line(frame)
         if len(line) > MAX_FRAME and frame["t"] == "queue":
-            line = jsonline.line(queue_state.shortened(frame, MAX_FRAME))
+            line = jsonline.encode_line(queue_state.shortened(frame, MAX_FRAME))
         if len(line) <= MAX_FRAME:
-            self._outbox.put(line)
+            self._outbox.add_frame(line)
             return
         what = frame.get("path") or frame.get("source") or frame.get("run") or "?"
         text = "a frame of kind %s is too long to be sent: %d bytes (%s)" % (
@@ -152,81 +158,85 @@ class Watch:
             len(line),
             what[:500],
         )
-        self._event("frame-too-long", "warn", text)
+        self._send_event("frame-too-long", "warn", text)
 
-    def _sum_up(self) -> bool:
+    def _continue_summary(self) -> bool:
         """Continue the requested history summary; return False if there is nothing (more) to do."""
         if self._summing is None:
             return False
-        frame = self._summing.step()
+        frame = self._summing.summarize_next()
         if frame is None:
             return True
-        self._outbox.put(jsonline.line(frame))
+        self._outbox.add_frame(jsonline.encode_line(frame))
         self._summing = None
         return False
 
-    def _samples(self) -> bool:
+    def _send_samples(self) -> bool:
         if self._source.is_dead():
-            self._reopen()
-        records = self._source.read(READ)
+            self._reopen_source()
+        records = self._source.read_records(READ)
         # History is always sent completely; only newer samples may be coalesced.
         coalesce = self._live and self._lagging
         while coalesce and records:
-            further = self._source.read(READ)
+            further = self._source.read_records(READ)
             if not further:
                 break
             records += further
-        for line in self._coalescer.take(records, coalesce):
-            self._outbox.put(line)
+        for line in self._coalescer.lines_to_send(records, coalesce):
+            self._outbox.add_frame(line)
         self._seen_sample = self._seen_sample or any(record.is_sample for record in records)
         self._live = self._live or not records
         self._lagging = False
         return bool(records) and not coalesce
 
-    def _reopen(self) -> None:
+    def _reopen_source(self) -> None:
         """Start the recorder again, or return to it, after the records that were already sent."""
         after = {"boot": self._coalescer.boot, "seq": self._coalescer.seq}
         self._folder = place.state_dir()
-        self._register(after)
+        self._register_channel(after)
         self._source.close()
         self._source, _, why = open_source(self._folder, self._config, after)
         if why and why != self._why:
-            self._event("no-recorder", "warn", why)
+            self._send_event("no-recorder", "warn", why)
         self._why = why
 
-    def _register(self, after: dict[str, Any] | None) -> None:
+    def _register_channel(self, after: dict[str, Any] | None) -> None:
         try:
-            ownership.take(self._folder)
+            ownership.ensure_private_folder(self._folder)
         except OSError:
             pass  # memory may work instead
-        control.register(self._folder, self._config, after)
+        control.register_watcher(self._folder, self._config, after)
         control.signal_recorder(self._folder, signal.SIGHUP)
 
-    def _obey(self, lines: list[bytes]) -> None:
+    def _apply_control_lines(self, lines: list[bytes]) -> None:
         for line in lines:
             control_line = parse_control(line)
             if control_line is None:
                 continue
             op = control_line["op"]
             if op == "ping":
-                self._outbox.put(
-                    jsonline.line(
+                self._outbox.add_frame(
+                    jsonline.encode_line(
                         {"t": "pong", "id": control_line["id"], "at": round(time.time(), 3)}
                     )
                 )
             elif op == "interval":
                 self._config["interval"] = control_line["seconds"]
-                self._register({"boot": self._coalescer.boot, "seq": self._coalescer.seq})
+                self._register_channel({"boot": self._coalescer.boot, "seq": self._coalescer.seq})
             elif op == "follow":
-                self._collector.order(partial(self._follows.follow, control_line["path"]))
+                self._collector.run_before_next(
+                    partial(self._follows.follow_path, control_line["path"])
+                )
             else:
-                self._collector.order(partial(self._follows.unfollow, control_line["path"]))
+                self._collector.run_before_next(
+                    partial(self._follows.unfollow_path, control_line["path"])
+                )
 
-    def _hello(self, status: dict[str, Any]) -> None:
+    def _send_hello(self, status: dict[str, Any]) -> None:
         hello = {
             "t": "hello",
             "proto": PROTO,
-            "agent": place.digest(),
+            "agent": place.agent_digest(),
             "boot": self._boot,
             "host": os.uname().nodename,
             "python": "%d.%d.%d" % sys.version_info[:3],
@@ -238,14 +248,14 @@ class Watch:
             "limited": status.get("limited", []),
             "packed_lines": self._config["packed_lines"],
             "identity": box_identity(),
-            "exposed": self._exposed(),
+            "exposed": self._find_exposed_keys(),
         }
-        self._outbox.put(jsonline.line(hello))
+        self._outbox.add_frame(jsonline.encode_line(hello))
         if self._config["packed_lines"]:
-            self._outbox.compress()
+            self._outbox.start_compression()
         self._outbox.flush()
 
-    def _exposed(self) -> list[dict[str, Any]] | None:
+    def _find_exposed_keys(self) -> list[dict[str, Any]] | None:
         """Search for exposed keys; None if a disk does not answer."""
         config = self._config
         work = background.Background(
@@ -254,18 +264,18 @@ class Watch:
         found: list[dict[str, Any]] | None = work.poll(LOOK_S)[0]
         return found
 
-    def _event(self, kind: str, level: str, text: str, at: Any = None) -> None:
+    def _send_event(self, kind: str, level: str, text: str, at: Any = None) -> None:
         """Send an event that is not in the ring; its number 0 moves no cursor."""
         when = at if isinstance(at, (int, float)) else round(time.time(), 3)
         frame = {"t": "event", "boot": self._boot, "seq": 0, "at": when}
         frame.update(kind=kind, text=text, level=level)
-        self._outbox.put(jsonline.line(frame))
+        self._outbox.add_frame(jsonline.encode_line(frame))
 
     def close(self) -> None:
         """Unregister, and restore the descriptors."""
-        control.unregister(self._folder)
+        control.unregister_watcher(self._folder)
         self._source.close()
-        self._outbox.restore()
+        self._outbox.restore_blocking()
 
 
 HELP = """
@@ -280,9 +290,9 @@ Further lines control it: {"op": "interval", "seconds": S}, {"op": "follow" | "u
 def main(argv: list[str]) -> int:
     """Run the verb; return 0 at the end of stdin, 2 for a bad configuration."""
     options.parse_or_exit(argv, {}, HELP)
-    bytecode.begin_anew("watch", *argv)
+    bytecode.restart_without_source("watch", *argv)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit_on_signal)
     try:
         line, rest = _first_line()
         config = parse_config(line)
@@ -294,15 +304,15 @@ def main(argv: list[str]) -> int:
             "at": round(time.time(), 3),
         }
         event.update(kind="bad-config", text=str(problem), level="error")
-        jsonline.say(event)
+        jsonline.print_frame(event)
         return 2
-    inbox = Inbox(0, rest)
-    outbox = Outbox(1)
+    inbox = ControlInbox(0, rest)
+    outbox = FrameOutbox(1)
     watch = None
     try:
-        watch = Watch(config, inbox, outbox)
-        watch.run()
-    except Closed:
+        watch = WatchChannel(config, inbox, outbox)
+        watch.stream_frames()
+    except ReaderClosed:
         pass
     finally:
         if watch is not None:
@@ -327,7 +337,7 @@ def _first_line() -> tuple[bytes, bytes]:
             raise BadConfig("the configuration line is incomplete or too long")
 
 
-def _leave(number: int, _: object) -> None:
+def _exit_on_signal(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
@@ -351,23 +361,23 @@ def parse_config(line: bytes) -> dict[str, Any]:
     if proto != PROTO:
         raise BadConfig("protocol %r was requested; this agent speaks %d" % (proto, PROTO))
     return {
-        "interval": _interval(raw.get("interval", 1.0)),
-        "mounts": _strings(raw, "mounts"),
-        "jobs": _strings(raw, "jobs"),
-        "logs": _strings(raw, "logs"),
-        "runs": _strings(raw, "runs"),
-        "pattern": _text(raw, "pattern", "rgt_train"),
+        "interval": _parse_seconds(raw.get("interval", 1.0)),
+        "mounts": _parse_strings(raw, "mounts"),
+        "jobs": _parse_strings(raw, "jobs"),
+        "logs": _parse_strings(raw, "logs"),
+        "runs": _parse_strings(raw, "runs"),
+        "pattern": _parse_text(raw, "pattern", "rgt_train"),
         "find": raw.get("find") is True,
-        "gpu_trace": _text(raw, "gpu_trace", None),
-        "tail": min(100000, max(0, _integer(raw, "tail", 200))),
+        "gpu_trace": _parse_text(raw, "gpu_trace", None),
+        "tail": min(100000, max(0, _parse_integer(raw, "tail", 200))),
         "samples_after": _sample_cursor(raw.get("samples_after")),
-        "log_cursors": _cursors(raw, "log_cursors"),
-        "scalar_cursors": _cursors(raw, "scalar_cursors"),
+        "log_cursors": _parse_cursors(raw, "log_cursors"),
+        "scalar_cursors": _parse_cursors(raw, "scalar_cursors"),
         "packed_lines": raw.get("packed_lines") is True,
-        "history": _history(raw.get("history")),
-        "job_env": _environment(raw.get("job_env")),
-        "durable": _strings(raw, "durable"),
-        "job_hooks": None if raw.get("job_hooks") is None else hooks(raw["job_hooks"]),
+        "history": _parse_history(raw.get("history")),
+        "job_env": _parse_environment(raw.get("job_env")),
+        "durable": _parse_strings(raw, "durable"),
+        "job_hooks": None if raw.get("job_hooks") is None else valid_hooks(raw["job_hooks"]),
     }
 
 
@@ -379,7 +389,7 @@ def parse_control(line: bytes) -> dict[str, Any] | None:
     op = raw["op"]
     try:
         if op == "interval":
-            return {"op": op, "seconds": _interval(raw.get("seconds"))}
+            return {"op": op, "seconds": _parse_seconds(raw.get("seconds"))}
     except BadConfig:
         return None
     if op in ("follow", "unfollow"):
@@ -390,7 +400,7 @@ def parse_control(line: bytes) -> dict[str, Any] | None:
     return {"op": op, "id": number if isinstance(number, int) else 0}
 
 
-def _interval(value: Any, most: float = 0.0) -> float:
+def _parse_seconds(value: Any, most: float = 0.0) -> float:
     if (
         not isinstance(value, (int, float))
         or isinstance(value, bool)
@@ -403,7 +413,7 @@ def _interval(value: Any, most: float = 0.0) -> float:
     return clamp_interval(float(value))
 
 
-def _strings(raw: dict[str, Any], key: str) -> list[str]:
+def _parse_strings(raw: dict[str, Any], key: str) -> list[str]:
     value = raw.get(key) or []
     if not isinstance(value, list) or any(
         not isinstance(item, str) or "\0" in item for item in value
@@ -412,14 +422,14 @@ def _strings(raw: dict[str, Any], key: str) -> list[str]:
     return value
 
 
-def _text(raw: dict[str, Any], key: str, default: str | None) -> str | None:
+def _parse_text(raw: dict[str, Any], key: str, default: str | None) -> str | None:
     value = raw.get(key, default)
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise BadConfig(f"{key} must be a string")
     return value
 
 
-def _integer(raw: dict[str, Any], key: str, default: int) -> int:
+def _parse_integer(raw: dict[str, Any], key: str, default: int) -> int:
     value = raw.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadConfig(f"{key} must be a whole number")
@@ -438,19 +448,19 @@ def _sample_cursor(value: Any) -> dict[str, Any] | None:
     raise BadConfig('samples_after must be {"boot": …, "seq": …}')
 
 
-def _history(value: Any) -> dict[str, Any] | None:
+def _parse_history(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
         raise BadConfig('history must be {"seconds": …, "points": …}')
-    points = _integer(value, "points", 240)
+    points = _parse_integer(value, "points", 240)
     return {
-        "seconds": _interval(value.get("seconds"), MAX_PAST),
+        "seconds": _parse_seconds(value.get("seconds"), MAX_PAST),
         "points": min(MAX_POINTS, max(1, points)),
     }
 
 
-def _environment(value: Any) -> dict[str, str] | None:
+def _parse_environment(value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, dict) or environment(value) != value:
@@ -458,7 +468,7 @@ def _environment(value: Any) -> dict[str, str] | None:
     return value
 
 
-def _cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:
+def _parse_cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:
     value = raw.get(key) or {}
     if not isinstance(value, dict):
         raise BadConfig(f"{key} must be an object")

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
-from rgt_train.callbacks.recorder import Recorder, StepPhases, plain
+from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMIZER
 
@@ -44,7 +44,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
 
     def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
         self._out, self._mirror, self._keep = out, mirror, keep
-        self._recorder: Optional[Recorder] = None
+        self._recorder: Optional[TrainingRecorder] = None
         self._phases = StepPhases()
 
     @staticmethod
@@ -74,10 +74,10 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record that the training starts or resumes."""
         if self._recorder is not None:  # an earlier `train` of this process ended with an exception
-            self._recorder.left()
+            self._recorder.record_early_exit()
             self._recorder = None
-        self._phases.begin(int(args.process_index), int(args.world_size))
-        self._phases.watch(kwargs.get("model"))
+        self._phases.begin_training(int(args.process_index), int(args.world_size))
+        self._phases.hook_model(kwargs.get("model"))
         if not state.is_world_process_zero:
             return
         world = max(1, int(args.world_size))
@@ -86,50 +86,50 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             "batch": int(args.train_batch_size) * world,
             "accumulate": int(args.gradient_accumulation_steps),
             "world": world,
-            "settings": plain(args.to_sanitized_dict()),
+            "settings": plain_settings(args.to_sanitized_dict()),
         }
         out = self._out if self._out is not None else args.output_dir
         step, last = int(state.global_step), int(state.max_steps)
-        self._recorder = Recorder(out, step, last, facts, self._mirror, self._keep)
+        self._recorder = TrainingRecorder(out, step, last, facts, self._mirror, self._keep)
         if world == 1:  # several ranks would not agree on a step to save
-            self._recorder.heed_signals()
+            self._recorder.handle_signals()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the training waits for its data."""
-        self._phases.beat.enter(DATA)
+        self._phases.beat.enter_phase(DATA)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the data has arrived."""
-        self._phases.beat.enter(LOOP)
+        self._phases.beat.enter_phase(LOOP)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that a part of a step is done: its batches were loaded together."""
-        self._phases.beat.enter(LOOP)
+        self._phases.beat.enter_phase(LOOP)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the optimizer runs."""
-        self._phases.beat.enter(OPTIMIZER)
+        self._phases.beat.enter_phase(OPTIMIZER)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the optimizer is done."""
-        self._phases.beat.enter(LOOP)
+        self._phases.beat.enter_phase(LOOP)
 
-    def _go_on(self, control: Any, *, evaluated: bool = False) -> None:
+    def _note_next_phase(self, control: Any, *, evaluated: bool = False) -> None:
         """Note the Trainer's next action between two steps."""
         next_one = DATA
         if control.should_evaluate and not evaluated:
             next_one = EVALUATION
         elif control.should_save:
             next_one = CHECKPOINT
-        self._phases.beat.enter(next_one)
+        self._phases.beat.enter_phase(next_one)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the phase between two epochs."""
-        self._go_on(control)
+        self._note_next_phase(control)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the evaluation is over."""
-        self._go_on(control, evaluated=True)
+        self._note_next_phase(control, evaluated=True)
 
     def on_log(
         self,
@@ -140,13 +140,13 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         **kwargs: Any,
     ) -> None:
         """Append a point."""
-        self._go_on(control)
+        self._note_next_phase(control)
         if self._recorder is not None and logs:
-            self._recorder.point(int(state.global_step), float(state.epoch or 0.0), logs)
+            self._recorder.record_point(int(state.global_step), float(state.epoch or 0.0), logs)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the checkpoint."""
-        self._phases.beat.enter(DATA)
+        self._phases.beat.enter_phase(DATA)
         if self._recorder is not None:
             step = int(state.global_step)
             path = os.path.join(args.output_dir, f"checkpoint-{step}")
@@ -154,13 +154,13 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let the Trainer save and stop if a signal asks for it."""
-        self._phases.stepped(int(state.global_step))
+        self._phases.note_step(int(state.global_step))
         if self._recorder is not None:
-            self._recorder.poll()
-            if self._recorder.asked:
+            self._recorder.poll_mirror()
+            if self._recorder.stop_signal:
                 control.should_save = control.should_training_stop = True
         if not control.should_log:  # otherwise the point is written and sent first
-            self._go_on(control)
+            self._note_next_phase(control)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record how the training ended.
@@ -168,10 +168,14 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         Raises:
             Stop: A signal asked for it (exit code 75).
         """
-        self._phases.end()
+        self._phases.end_training()
         if self._recorder is not None:
-            step, last, asked = int(state.global_step), int(state.max_steps), self._recorder.asked
+            step, last, asked = (
+                int(state.global_step),
+                int(state.max_steps),
+                self._recorder.stop_signal,
+            )
             recorder, self._recorder = self._recorder, None
-            recorder.end(step, last, asked if step < last else None)
+            recorder.record_end(step, last, asked if step < last else None)
             if asked and step < last:
-                raise exits.Stop(exits.PREEMPTED, asked)
+                raise exits.TrainingStop(exits.PREEMPTED, asked)

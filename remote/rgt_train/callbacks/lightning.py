@@ -15,7 +15,7 @@ except ImportError:  # the same library under its older name
 
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
-from rgt_train.callbacks.recorder import Recorder, StepPhases, describe, plain
+from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, error_text, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.ranks.heartbeat import (
     BACKWARD,
@@ -58,7 +58,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
         super().__init__()
         self._out, self._mirror, self._keep = out, mirror, keep
-        self._recorder: Optional[Recorder] = None
+        self._recorder: Optional[TrainingRecorder] = None
         self._told: Dict[str, Tuple[int, ...]] = {}
         self._seen: Dict[int, Tuple[Any, ...]] = {}
         self._step = -1
@@ -90,15 +90,15 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that the training begins."""
         self._stepped = int(trainer.global_step)
-        self._phases.begin(int(trainer.global_rank), int(trainer.world_size))
+        self._phases.begin_training(int(trainer.global_rank), int(trainer.world_size))
         save = trainer.save_checkpoint
 
-        def told(*arguments: Any, **named: Any) -> None:
-            with self._phases.beat.within(CHECKPOINT):
+        def save_in_phase(*arguments: Any, **named: Any) -> None:
+            with self._phases.beat.within_phase(CHECKPOINT):
                 save(*arguments, **named)
 
         # No hook reports the end of a save: the wait for data after it would look like one.
-        trainer.save_checkpoint = told
+        trainer.save_checkpoint = save_in_phase
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the trainer's own `save_checkpoint`."""
@@ -106,29 +106,29 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that the training waits for its data."""
-        self._phases.beat.enter(DATA)
+        self._phases.beat.enter_phase(DATA)
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Note that the data has arrived."""
-        self._phases.beat.enter(FORWARD)
+        self._phases.beat.enter_phase(FORWARD)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
         """Note that the forward pass is over."""
-        self._phases.beat.go(BACKWARD)
+        self._phases.beat.enter_step_phase(BACKWARD)
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """Note that the backward pass is over."""
-        self._phases.beat.go(LOOP)
+        self._phases.beat.enter_step_phase(LOOP)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Note that the optimizer runs."""
-        self._phases.beat.go(OPTIMIZER)
+        self._phases.beat.enter_step_phase(OPTIMIZER)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that the validation runs."""
-        self._phases.beat.enter(EVALUATION)
+        self._phases.beat.enter_phase(EVALUATION)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Record that the training starts or resumes."""
@@ -141,16 +141,16 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             "batch": None if batch is None else batch * int(trainer.world_size),
             "accumulate": int(trainer.accumulate_grad_batches),
             "world": int(trainer.world_size),
-            "settings": plain(dict(pl_module.hparams)),
+            "settings": plain_settings(dict(pl_module.hparams)),
         }
         out = self._out if self._out is not None else trainer.default_root_dir
         self._step = int(trainer.global_step)
         for callback in trainer.checkpoint_callbacks:
-            self._told.update(_written(callback))  # those of previous launches
-        total = self._total(trainer)
-        self._recorder = Recorder(out, self._step, total, facts, self._mirror, self._keep)
+            self._told.update(_kept_checkpoints(callback))  # those of previous launches
+        total = self._planned_steps(trainer)
+        self._recorder = TrainingRecorder(out, self._step, total, facts, self._mirror, self._keep)
         if int(trainer.world_size) == 1:  # several ranks would not agree on a step to save
-            self._recorder.heed_signals()
+            self._recorder.handle_signals()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -159,15 +159,15 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         step = int(trainer.global_step)
         if step != self._stepped:
             self._stepped = step
-            self._phases.stepped(step)
-        self._phases.beat.enter(DATA)
+            self._phases.note_step(step)
+        self._phases.beat.enter_phase(DATA)
         if self._recorder is None or step == self._step:
             return
         self._step = step
-        self._tell_checkpoints(trainer)
-        self._recorder.poll()
-        if self._recorder.asked and step < self._total(trainer):
-            self._leave(trainer, self._recorder, self._recorder.asked)
+        self._record_checkpoints(trainer)
+        self._recorder.poll_mirror()
+        if self._recorder.stop_signal and step < self._planned_steps(trainer):
+            self._save_and_stop(trainer, self._recorder, self._recorder.stop_signal)
         if step % max(1, int(trainer.log_every_n_steps)):
             return
         values: Dict[str, Any] = dict(trainer.logged_metrics)
@@ -176,36 +176,39 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             values["loss"] = loss
         if trainer.optimizers:
             values["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
-        self._recorder.point(step, self._epoch(trainer), values)
+        self._recorder.record_point(step, self._epoch_with_fraction(trainer), values)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Append the values that the validation logged."""
-        self._phases.beat.enter(DATA)
+        self._phases.beat.enter_phase(DATA)
         if self._recorder is None or trainer.sanity_checking:
             return
-        self._recorder.point(
-            int(trainer.global_step), self._epoch(trainer), dict(trainer.callback_metrics)
+        self._recorder.record_point(
+            int(trainer.global_step),
+            self._epoch_with_fraction(trainer),
+            dict(trainer.callback_metrics),
         )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Record the exception that ended the training."""
-        self._phases.end()
-        self._end(
-            trainer, exception.cause if isinstance(exception, exits.Stop) else describe(exception)
+        self._phases.end_training()
+        self._end_recording(
+            trainer,
+            exception.cause if isinstance(exception, exits.TrainingStop) else error_text(exception),
         )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Note that the loop is over; Lightning may write its last checkpoint after this call."""
-        self._phases.end()
+        self._phases.end_training()
         if self._recorder is not None:
-            self._tell_checkpoints(trainer)
+            self._record_checkpoints(trainer)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Record how the training ended."""
-        self._end(trainer, None)
+        self._end_recording(trainer, None)
 
     @staticmethod
-    def _leave(trainer: Any, recorder: Recorder, asked: str) -> None:
+    def _save_and_stop(trainer: Any, recorder: TrainingRecorder, asked: str) -> None:
         step = int(trainer.global_step)
         path = os.path.join(recorder.out, "stopped", f"step={step}.ckpt")
         trainer.save_checkpoint(path)
@@ -215,22 +218,24 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         for older in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.ckpt")):
             if older != path:
                 os.unlink(older)
-        raise exits.Stop(exits.PREEMPTED, asked)
+        raise exits.TrainingStop(exits.PREEMPTED, asked)
 
-    def _end(self, trainer: Any, reason: Optional[str]) -> None:
+    def _end_recording(self, trainer: Any, reason: Optional[str]) -> None:
         if self._recorder is not None:
-            self._tell_checkpoints(trainer)
-            self._recorder.end(int(trainer.global_step), self._total(trainer), reason)
+            self._record_checkpoints(trainer)
+            self._recorder.record_end(
+                int(trainer.global_step), self._planned_steps(trainer), reason
+            )
             self._recorder = None
 
-    def _tell_checkpoints(self, trainer: Any) -> None:
+    def _record_checkpoints(self, trainer: Any) -> None:
         for number, callback in enumerate(trainer.checkpoint_callbacks):
-            state = _state(callback)
+            state = _last_save(callback)
             if state is not None and self._seen.get(number) == state:
                 continue
             if state is not None:
                 self._seen[number] = state
-            for path, stamp in _written(callback):
+            for path, stamp in _kept_checkpoints(callback):
                 if self._told.get(path) != stamp and self._recorder is not None:
                     self._told[path] = stamp
                     # Lightning saves after this callback, so the checkpoint is seen one step later.
@@ -242,20 +247,20 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
                     )
 
     @staticmethod
-    def _total(trainer: Any) -> int:
+    def _planned_steps(trainer: Any) -> int:
         total = trainer.estimated_stepping_batches
         if total != float("inf"):
             return int(total)
         return 0
 
     @staticmethod
-    def _epoch(trainer: Any) -> float:
+    def _epoch_with_fraction(trainer: Any) -> float:
         batches = trainer.num_training_batches
         share = (trainer.fit_loop.batch_idx + 1) / batches if 0 < batches < float("inf") else 0.0
         return float(trainer.current_epoch + min(1.0, share))
 
 
-def _state(callback: Any) -> Optional[Tuple[Any, ...]]:
+def _last_save(callback: Any) -> Optional[Tuple[Any, ...]]:
     """Return the part of a `ModelCheckpoint` that changes when it saves.
 
     None for another kind, which is always examined.
@@ -266,7 +271,7 @@ def _state(callback: Any) -> Optional[Tuple[Any, ...]]:
     return (step, getattr(callback, "_last_checkpoint_saved", ""))
 
 
-def _written(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
+def _kept_checkpoints(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
     """Yield path and stamp of each checkpoint that `callback` keeps.
 
     The stamp changes when the checkpoint is rewritten. Links are skipped: they repeat one of them.

@@ -19,13 +19,19 @@ from rgt_train.checkpoint.diskio import (
     Unreadable,
     fsync_dir,
     make_dirs,
-    remove,
+    remove_path,
     replace_file,
 )
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.mirror_places import MANIFEST, Place, fetch, open_place, steps
-from rgt_train.checkpoint.mirror_worker import download_logs, manifest_of
-from rgt_train.tracking.report import METRICS, say
+from rgt_train.checkpoint.manifest import CheckpointDamaged
+from rgt_train.checkpoint.mirror_places import (
+    MANIFEST,
+    MirrorPlace,
+    fetch_directory,
+    open_place,
+    step_items,
+)
+from rgt_train.checkpoint.mirror_worker import download_logs, read_place_manifest
+from rgt_train.tracking.report import METRICS, print_line
 from rgt_train.tracking.run_log import RUN_JSON
 
 FOLDER = mirror_worker.PROVEN
@@ -36,7 +42,7 @@ _PLAIN = " =+,@"
 
 
 @dataclass(frozen=True)
-class Proof:
+class ProvenCheckpoint:
     """A checkpoint with recorded checksums.
 
     Attributes:
@@ -52,9 +58,9 @@ class Proof:
     note: bytes
 
 
-def prove(
+def record_checksums(
     out: StrPath, step: int, path: StrPath, best: Optional[StrPath] = None, attempt: int = 0
-) -> Proof:
+) -> ProvenCheckpoint:
     """Flush a checkpoint to the disk and record its checksums, so that `newest_good` knows it.
 
     Args:
@@ -68,7 +74,7 @@ def prove(
         OSError: The checkpoint cannot be read, or the note cannot be written.
     """
     whole = os.path.abspath(path)
-    found, folders = dict(_files(whole)), {os.path.dirname(whole)}
+    found, folders = dict(_checkpoint_files(whole)), {os.path.dirname(whole)}
     for file in found.values():
         fd = os.open(file, os.O_RDONLY)
         try:
@@ -79,27 +85,29 @@ def prove(
     for folder in sorted(folders, reverse=True):
         fsync_dir(folder)
     about = {
-        "path": _below(out, whole),
+        "path": _relative_path(out, whole),
         "single": os.path.isfile(whole),
         "attempt": attempt,
         "time": time.time(),
     }
     if best is not None:
-        about["best"] = _below(out, best)
-    note = manifest.encode(step, {name: _facts(file) for name, file in found.items()}, about)
-    _keep(out, _below(out, whole), note)
-    for other, body in _notes(out):
+        about["best"] = _relative_path(out, best)
+    note = manifest.build_manifest(
+        step, {name: _file_facts(file) for name, file in found.items()}, about
+    )
+    _store_note(out, _relative_path(out, whole), note)
+    for other, body in _iterate_notes(out):
         if not os.path.lexists(os.path.join(out, body["path"])):
-            remove(other)  # its trainer deleted the checkpoint
-    return Proof(step, whole, found, note)
+            remove_path(other)  # its trainer deleted the checkpoint
+    return ProvenCheckpoint(step, whole, found, note)
 
 
-def attempts(out: StrPath) -> int:
+def last_recorded_attempt(out: StrPath) -> int:
     """Return the last launch that recorded a checkpoint that still exists; 0 if there is none."""
-    return max((int(body.get("attempt", 0)) for _, body in _notes(out)), default=0)
+    return max((int(body.get("attempt", 0)) for _, body in _iterate_notes(out)), default=0)
 
 
-@exits.starts
+@exits.raises_not_started
 def newest_good(
     out: StrPath,
     there: Iterable[str],
@@ -123,10 +131,10 @@ def newest_good(
     """
     told: List[str] = []
     there = list(there)
-    with _alone(out, needed=bool(mirror or there)):
-        found, unproven = _newest(out, there, told)
+    with _single_fetcher(out, needed=bool(mirror or there)):
+        found, unproven = _find_newest(out, there, told)
         if mirror:
-            found = _newer(out, mirror, found, told)
+            found = _fetch_newer(out, mirror, found, told)
         if found is None and not told and not os.path.isdir(os.path.join(out, FOLDER)):
             begun = _first_save_begun(out)
             while unproven and (
@@ -135,7 +143,9 @@ def newest_good(
                 _set_aside(out, unproven.pop(0))
     told += [f"{path}: no checksums were noted" for path in unproven]
     if found is not None:
-        say(f"rgt: resuming from {found[1]}, step {found[0]}: every byte is as it was written")
+        print_line(
+            f"rgt: resuming from {found[1]}, step {found[0]}: every byte is as it was written"
+        )
         return found[1]
     if told:
         raise exits.UsageError(
@@ -165,127 +175,134 @@ def _first_save_begun(out: StrPath) -> float:
 def _set_aside(out: StrPath, path: str) -> None:
     aside = os.path.join(out, ".rgt", "unproven", os.path.basename(path))
     make_dirs(os.path.dirname(aside))
-    remove(aside)
+    remove_path(aside)
     os.rename(path, aside)
-    say(f"rgt: {path} was not finished by the first save, moved to {aside}: starting from step 0")
+    print_line(
+        f"rgt: {path} was not finished by the first save, moved to {aside}: starting from step 0"
+    )
 
 
-def _newest(
+def _find_newest(
     out: StrPath, there: Iterable[str], told: List[str]
 ) -> Tuple[Optional[Tuple[int, str]], List[str]]:
     """Return the newest good checkpoint here, and those without checksums."""
-    noted = [(int(body["step"]), os.path.join(out, body["path"]), body) for _, body in _notes(out)]
+    noted = [
+        (int(body["step"]), os.path.join(out, body["path"]), body)
+        for _, body in _iterate_notes(out)
+    ]
     notes = sorted((note for note in noted if os.path.lexists(note[1])), key=lambda note: note[:2])
     for step, path, body in reversed(notes):
         complaint = _complaint(path, body["files"])
         if not complaint:
             return (step, path), []
         told.append(f"{path}: {complaint}")
-        say(f"rgt: passed over {told[-1]}")
+        print_line(f"rgt: passed over {told[-1]}")
     known = {os.path.abspath(path) for _, path, _ in notes}
     exist = [path for path in there if os.path.lexists(path)]
     return None, [path for path in exist if os.path.abspath(path) not in known]
 
 
-def _newer(
+def _fetch_newer(
     out: StrPath, mirror: str, found: Optional[Tuple[int, str]], told: List[str]
 ) -> Optional[Tuple[int, str]]:
     """Fetch the checkpoint that the mirror has and `out` lacks; return the newest of both."""
     try:
         place = open_place(mirror)
-        holder = mirror_worker.check(place, os.fspath(out), os.urandom(8).hex(), held=False)
-        for item in reversed(steps(place.names())):
+        holder = mirror_worker.check_owner(place, os.fspath(out), os.urandom(8).hex(), held=False)
+        for item in reversed(step_items(place.list_names())):
             if found is not None and item.step <= found[0]:
                 break
             try:
-                found = item.step, _fetch(place, item.name, out)
+                found = item.step, _fetch_checkpoint(place, item.name, out)
             except Unreadable:
                 raise
-            except Damaged as error:
+            except CheckpointDamaged as error:
                 told.append(f"{mirror}/{item.name} is damaged: {error}")
-                say(f"rgt: passed over {told[-1]}")
+                print_line(f"rgt: passed over {told[-1]}")
                 continue
             _fetch_best(place, item.name, out)
             break
         logs = download_logs(place, os.fspath(out))
         if logs:
-            say(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
+            print_line(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
         if holder is not None:
             # a full mirror can still be read; the next copy writes the note
             with suppress(OSError):
-                mirror_worker.take(place, os.fspath(out), holder)
+                mirror_worker.record_owner(place, os.fspath(out), holder)
     except OSError as error:
         if found is None:
             raise exits.UsageError(
                 f"{os.fspath(out)} has no good checkpoint, and the mirror {mirror} does not answer: {error}. Mend it, "
                 "or launch without it to start from step 0"
             ) from error
-        say(f"rgt: the mirror {mirror} does not answer: {error}; going on with what is here")
+        print_line(f"rgt: the mirror {mirror} does not answer: {error}; going on with what is here")
     return found
 
 
-def _fetch(place: Place, name: str, out: StrPath) -> str:
+def _fetch_checkpoint(place: MirrorPlace, name: str, out: StrPath) -> str:
     """Fetch a checkpoint to its old place in the run directory; return its path.
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
-        Damaged: The copy there is incomplete, or differs from the checksums that `prove` recorded.
+        Damaged: The copy there is incomplete, or differs from the checksums that `record_checksums` recorded.
     """
     staged = os.path.join(out, ".rgt", "fetched")
     make_dirs(os.path.dirname(staged))
-    fetch(place, name, staged)
-    body = manifest.read(staged)
+    fetch_directory(place, name, staged)
+    body = manifest.read_manifest(staged)
     with open(os.path.join(staged, MANIFEST), "rb") as file:
         note = file.read()
-    remove(os.path.join(staged, MANIFEST))
-    moves = {os.path.join(staged, flat): _inside(staged, unquote(flat)) for flat in body["files"]}
+    remove_path(os.path.join(staged, MANIFEST))
+    moves = {
+        os.path.join(staged, flat): _path_inside(staged, unquote(flat)) for flat in body["files"]
+    }
     for here, there in moves.items():
         if here != there:
             os.renames(here, there)
     kept = str(body.get("path", ""))
-    target = _inside(out, kept)
+    target = _path_inside(out, kept)
     if os.path.lexists(target):  # already examined and found damaged
         aside = os.path.join(out, ".rgt", "damaged")
-        remove(aside)
+        remove_path(aside)
         os.rename(target, aside)
     make_dirs(os.path.dirname(target))
-    _keep(out, kept, note)
+    _store_note(out, kept, note)
     os.rename(
         os.path.join(staged, os.path.basename(target)) if body.get("single") else staged, target
     )
     fsync_dir(os.path.dirname(target))
-    remove(staged)
-    say(f"rgt: fetched {name} from the mirror {place.url} to {target}")
+    remove_path(staged)
+    print_line(f"rgt: fetched {name} from the mirror {place.url} to {target}")
     return target
 
 
-def _fetch_best(place: Place, name: str, out: StrPath) -> None:
+def _fetch_best(place: MirrorPlace, name: str, out: StrPath) -> None:
     """Fetch the checkpoint that was the best when `name` was saved, if it is missing here."""
-    best = manifest_of(place, name).get("best")
+    best = read_place_manifest(place, name).get("best")
     if best is None or os.path.lexists(os.path.join(out, best)):
         return
-    for item in reversed(steps(place.names())):
+    for item in reversed(step_items(place.list_names())):
         try:
-            if manifest_of(place, item.name).get("path") == best:
-                _fetch(place, item.name, out)
+            if read_place_manifest(place, item.name).get("path") == best:
+                _fetch_checkpoint(place, item.name, out)
                 return
-        except Damaged as error:
-            say(f"rgt: the best checkpoint {item.name} is damaged in the mirror: {error}")
+        except CheckpointDamaged as error:
+            print_line(f"rgt: the best checkpoint {item.name} is damaged in the mirror: {error}")
 
 
-def _inside(folder: StrPath, name: str) -> str:
+def _path_inside(folder: StrPath, name: str) -> str:
     """Return the path `name` below `folder`.
 
     Raises:
         Damaged: It is not below it.
     """
     if not name or os.path.isabs(name) or ".." in name.split("/"):
-        raise Damaged(f"{name!r} is not below the run directory")
+        raise CheckpointDamaged(f"{name!r} is not below the run directory")
     return os.path.join(folder, name)
 
 
 @contextmanager
-def _alone(out: StrPath, *, needed: bool) -> Iterator[None]:
+def _single_fetcher(out: StrPath, *, needed: bool) -> Iterator[None]:
     """Let one rank of a machine fetch, and the others use the fetched files."""
     if not needed:
         yield
@@ -299,11 +316,11 @@ def _alone(out: StrPath, *, needed: bool) -> Iterator[None]:
         os.close(fd)
 
 
-def _below(out: StrPath, path: StrPath) -> str:
+def _relative_path(out: StrPath, path: StrPath) -> str:
     return os.path.relpath(path, os.path.abspath(out))  # a moved directory is still the same run
 
 
-def _keep(out: StrPath, kept: str, note: bytes) -> None:
+def _store_note(out: StrPath, kept: str, note: bytes) -> None:
     notes = os.path.join(out, FOLDER)
     make_dirs(notes)
     replace_file(os.path.join(notes, quote(kept, safe="") + ".json"), note)
@@ -311,18 +328,18 @@ def _keep(out: StrPath, kept: str, note: bytes) -> None:
 
 def _complaint(path: str, files: Mapping[str, Any]) -> str:
     try:
-        found = dict(_files(path))
+        found = dict(_checkpoint_files(path))
         if set(found) != set(files):
             return f"other files than were written: {', '.join(map(unquote, sorted(set(found) ^ set(files))))}"
         for name, facts in files.items():
-            if _facts(found[name], facts["chunk"]) != facts:
+            if _file_facts(found[name], facts["chunk"]) != facts:
                 return f"{unquote(name)} is not what was written"
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def _facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
+def _file_facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
     size = os.path.getsize(file)
     sums = [
         manifest.crc32_in(file, begin, min(chunk, size - begin))[0]
@@ -331,24 +348,24 @@ def _facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
     return {"size": size, "crc32": sums, "chunk": chunk}
 
 
-def _files(path: str) -> Iterator[Tuple[str, str]]:
+def _checkpoint_files(path: str) -> Iterator[Tuple[str, str]]:
     """Yield the files of a checkpoint: name in its manifest and path."""
     if os.path.isfile(path):
-        yield _flat(os.path.basename(path)), path
+        yield _flat_name(os.path.basename(path)), path
     for folder, _, names in os.walk(path):
         for name in names:
             file = os.path.join(folder, name)
-            yield _flat(os.path.relpath(file, path)), file
+            yield _flat_name(os.path.relpath(file, path)), file
 
 
-def _flat(name: str) -> str:
+def _flat_name(name: str) -> str:
     """Return a file name without folders, reversible by `unquote` and never the manifest's name."""
     if name == MANIFEST:
         return "%6Danifest.json"
     return quote(name, safe=_PLAIN)
 
 
-def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
+def _iterate_notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
     folder = os.path.join(out, FOLDER)
     try:
         names = sorted(os.listdir(folder))
@@ -357,25 +374,25 @@ def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
     for name in names:
         try:
             with open(os.path.join(folder, name), "rb") as file:
-                yield os.path.join(folder, name), _body(file.read())
+                yield os.path.join(folder, name), _parse_note(file.read())
         except (
             OSError,
             ValueError,
             KeyError,
             TypeError,
             AttributeError,
-            Damaged,
+            CheckpointDamaged,
             exits.UsageError,
         ):
             continue  # a truncated note proves nothing
 
 
-def _body(raw: bytes) -> Dict[str, Any]:
+def _parse_note(raw: bytes) -> Dict[str, Any]:
     body: Dict[str, Any] = json.loads(raw)
     if "digest" in body:
-        return manifest.parse(raw, FOLDER)
+        return manifest.parse_manifest(raw, FOLDER)
     files = {  # the form of the first versions: one checksum per file
-        _flat(name): {
+        _flat_name(name): {
             "size": int(f["bytes"]),
             "crc32": [f["crc32"]] if f["bytes"] else [],
             "chunk": int(f["bytes"]) or 1,

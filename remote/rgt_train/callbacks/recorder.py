@@ -11,15 +11,15 @@ from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 
-from rgt_train.callbacks.proven import attempts, prove
+from rgt_train.callbacks.proven import last_recorded_attempt, record_checksums
 from rgt_train.checkpoint.diskio import StrPath
-from rgt_train.checkpoint.mirror import Mirror
-from rgt_train.checkpoint.store import Policy, Store
+from rgt_train.checkpoint.mirror import CheckpointMirror
+from rgt_train.checkpoint.store import CheckpointStore, KeepPolicy
 from rgt_train.exits import StopRequest, UsageError
 from rgt_train.ranks.heartbeat import BACKWARD, END, FORWARD, START, Heartbeat
-from rgt_train.ranks.torch_ranks import let_threads_end
+from rgt_train.ranks.torch_ranks import wait_for_foreign_threads
 from rgt_train.tracking import run_log
-from rgt_train.tracking.report import Report, last_seen, say
+from rgt_train.tracking.report import RunReport, last_logged_point, print_line
 
 NAMES = {"learning_rate": "lr", "eval_loss": "val_loss", "train_loss_step": "loss"}
 """Other libraries' names of numbers → ours."""
@@ -30,7 +30,7 @@ at its end.
 _SECRET = ("token", "key", "secret", "password")
 
 
-class Recorder:
+class TrainingRecorder:
     """Writes ``metrics.jsonl`` and ``run.json`` of one launch; a full disk never ends the training.
 
     If the other trainer has no hook for an exception, the launch is ended when the interpreter
@@ -41,7 +41,7 @@ class Recorder:
         out: The run directory; created if missing.
         step: The step from which the other trainer continues.
         total_steps: Its last step.
-        facts: Keyword arguments of `rgt_train.tracking.run_log.facts` besides attempt and step.
+        facts: Keyword arguments of `rgt_train.tracking.run_log.launch_facts` besides attempt and step.
         mirror: Place of a second copy of each checkpoint: an absolute path or an fsspec URL;
             empty for none.
         keep: How many checkpoints stay there, besides the best.
@@ -63,62 +63,66 @@ class Recorder:
         try:
             os.makedirs(self.out, exist_ok=True)
         except OSError as error:
-            say(f"rgt: {self.out} cannot be made: {error}; metrics wait in memory")
-        logged, _ = last_seen(self.out)
-        self._report = Report(self.out)
+            print_line(f"rgt: {self.out} cannot be made: {error}; metrics wait in memory")
+        logged, _ = last_logged_point(self.out)
+        self._report = RunReport(self.out)
         self._bad = 0
         self._last, self._total, self._process = step, total_steps, os.getpid()
-        atexit.register(self.left)
+        atexit.register(self.record_early_exit)
         self.stop: Optional[StopRequest] = None
-        attempt = max(run_log.attempts(self.out), attempts(self.out)) + 1
+        attempt = max(run_log.last_recorded_attempt(self.out), last_recorded_attempt(self.out)) + 1
         self._attempt, self._mirrored = attempt, -1
         self._best: Dict[str, int] = {}
-        self._mirror: Optional[Mirror] = None
+        self._mirror: Optional[CheckpointMirror] = None
         if mirror:
-            store = Store(self.out, attempt, Policy(keep))
-            self._mirror = Mirror(mirror, store, self._report, lambda pid: None)
-        complaint = run_log.write(self.out, run_log.facts(**facts, attempt=attempt, step=step))
+            store = CheckpointStore(self.out, attempt, KeepPolicy(keep))
+            self._mirror = CheckpointMirror(mirror, store, self._report, lambda pid: None)
+        complaint = run_log.write_launch_record(
+            self.out, run_log.launch_facts(**facts, attempt=attempt, step=step)
+        )
         if complaint:
-            say(f"rgt: {complaint}")
+            print_line(f"rgt: {complaint}")
         if logged is None and step == 0:
-            self._report.event("start", 0, total_steps=total_steps)
+            self._report.append_event("start", 0, total_steps=total_steps)
         else:
             lost = max(0, (logged or 0) - step)
-            self._report.event(
+            self._report.append_event(
                 "resume", step, reason="unknown", total_steps=total_steps, lost_steps=lost
             )
 
-    def heed_signals(self) -> None:
+    def handle_signals(self) -> None:
         """Handle signals from now on, until the end."""
         self.stop = StopRequest()
-        self.stop.tell = lambda name: say(f"rgt: {name}: stopping as soon as the step is over")
+        self.stop.tell = lambda name: print_line(
+            f"rgt: {name}: stopping as soon as the step is over"
+        )
 
     @property
-    def asked(self) -> Optional[str]:
+    def stop_signal(self) -> Optional[str]:
         """The signal that asks for the end, or None."""
         if self.stop is not None:
             return self.stop.name
         return None
 
-    def point(self, step: int, epoch: float, values: Mapping[str, Any]) -> None:
+    def record_point(self, step: int, epoch: float, values: Mapping[str, Any]) -> None:
         """Append the numbers in `values`; a loss that is not finite also becomes an event."""
         numbers = numbers_in(values)
         if not numbers:
             return
         self._last = max(self._last, step)
-        self._report.point(step, epoch, **numbers)
+        self._report.record_point(step, epoch, **numbers)
         loss = numbers.get("loss", 0.0)
         norm = numbers.get("grad_norm", 0.0)
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._bad += 1
-            self._report.event(
+            self._report.append_event(
                 "nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad
             )
 
-    def poll(self) -> None:
+    def poll_mirror(self) -> None:
         """Let the copy to the mirror make progress; called after each step."""
         if self._mirror is not None:
-            self._mirror.poll()
+            self._mirror.poll_copy()
 
     def checkpoint(self, step: int, path: str, best: Optional[str] = None) -> None:
         """Flush a checkpoint of the other trainer to the disk, and record its checksums and itself.
@@ -131,38 +135,42 @@ class Recorder:
             best: The best one so far, according to its trainer.
         """
         try:
-            proof = prove(self.out, step, path, best, self._attempt)
+            proof = record_checksums(self.out, step, path, best, self._attempt)
             self._best[proof.path] = step
             if self._mirror is not None and step > self._mirrored:
                 self._mirrored = step
                 name = f"step-{step:08d}-a{self._attempt}"
                 keep = [self._best[at] for at in [os.path.abspath(best or "")] if at in self._best]
-                self._mirror.offer_files(step, name, proof.files, proof.note, keep)
+                self._mirror.queue_files(step, name, proof.files, proof.note, keep)
         except (OSError, UsageError) as error:
-            say(f"rgt: {path} does not count as good: {type(error).__name__}: {error}")
-        self._report.event("checkpoint", step, path=os.path.abspath(path), bytes=size_of(path))
+            print_line(f"rgt: {path} does not count as good: {type(error).__name__}: {error}")
+        self._report.append_event(
+            "checkpoint", step, path=os.path.abspath(path), bytes=total_size(path)
+        )
 
-    def end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
+    def record_end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
         """Record how the launch ends, and close."""
-        atexit.unregister(self.left)
+        atexit.unregister(self.record_early_exit)
         if self.stop is not None:
             self.stop.close()
         done = reason is None and step >= total_steps
         if done:
-            self._report.event("done", step)
+            self._report.append_event("done", step)
         else:
-            self._report.event("stop", step, reason=reason or "left early")
+            self._report.append_event("stop", step, reason=reason or "left early")
         if self._mirror is not None:
-            self._mirror.offer_logs(step)
-            self._mirror.finish(MIRROR_LIMIT_S if done else MIRROR_GRACE_S, _pause)
+            self._mirror.queue_logs(step)
+            self._mirror.finish_copies(MIRROR_LIMIT_S if done else MIRROR_GRACE_S, _pause)
             self._mirror.close()
         self._report.close()
 
-    def left(self) -> None:
+    def record_early_exit(self) -> None:
         """Record that the launch ended without a call to `end`, with the exception if any."""
         if os.getpid() == self._process:  # not in a forked data worker
             error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-            self.end(self._last, self._total, "left early" if error is None else describe(error))
+            self.record_end(
+                self._last, self._total, "left early" if error is None else error_text(error)
+            )
 
 
 def _pause(seconds: float) -> bool:
@@ -170,7 +178,7 @@ def _pause(seconds: float) -> bool:
     return False
 
 
-def describe(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return type and message of an exception, at most 200 characters."""
     return f"{type(error).__name__}: {error}"[:200]
 
@@ -185,15 +193,15 @@ def numbers_in(values: Mapping[str, Any]) -> Dict[str, float]:
         if item is not None and getattr(value, "numel", lambda: 1)() == 1:
             value = item()
         if isinstance(value, (int, float)):
-            found[_ours(name)] = float(value)
+            found[_metric_name(name)] = float(value)
     return found
 
 
-def _ours(name: str) -> str:
+def _metric_name(name: str) -> str:
     return NAMES.get(name) or ("val_" + name[5:] if name.startswith("eval_") else name)
 
 
-def size_of(path: str) -> int:
+def total_size(path: str) -> int:
     """Return the bytes of a file, or of all files below a directory; 0 if there are none."""
     if os.path.isfile(path):
         return os.path.getsize(path)
@@ -207,7 +215,7 @@ def size_of(path: str) -> int:
     return total
 
 
-def plain(settings: Mapping[str, Any]) -> Dict[str, Any]:
+def plain_settings(settings: Mapping[str, Any]) -> Dict[str, Any]:
     """Return the settings that JSON can hold, without those whose name marks a secret."""
     return {
         name: value
@@ -229,18 +237,18 @@ class StepPhases:
         self.beat = Heartbeat()
         self._handles: List[Any] = []
 
-    def begin(self, rank: int, world: int) -> None:
+    def begin_training(self, rank: int, world: int) -> None:
         """Note that the training begins, or begins again."""
-        self._forget()
+        self._remove_hooks()
         if world > 1 and not self.beat.shown:
-            self.beat.show(rank, world)
+            self.beat.share_page(rank, world)
             # These trainers keep their process group; its threads can abort a process at its very
             # end.
-            atexit.register(let_threads_end)
+            atexit.register(wait_for_foreign_threads)
         self.beat.loads = True
-        self.beat.enter(START)
+        self.beat.enter_phase(START)
 
-    def watch(self, model: Any) -> None:
+    def hook_model(self, model: Any) -> None:
         """Hook the calls of a model to separate forward from backward, if its trainer has no hooks.
 
         Calls without gradients are not part of a step: generation or evaluation.
@@ -248,28 +256,28 @@ class StepPhases:
         if not self.beat.shown or not hasattr(model, "register_forward_pre_hook"):
             return
 
-        def begins(*_: Any) -> None:
+        def enter_forward(*_: Any) -> None:
             if torch.is_grad_enabled():
-                self.beat.go(FORWARD)
+                self.beat.enter_step_phase(FORWARD)
 
-        def ends(*_: Any) -> None:
+        def enter_backward(*_: Any) -> None:
             if torch.is_grad_enabled():
-                self.beat.go(BACKWARD)
+                self.beat.enter_step_phase(BACKWARD)
 
         self._handles += [
-            model.register_forward_pre_hook(begins),
-            model.register_forward_hook(ends),
+            model.register_forward_pre_hook(enter_forward),
+            model.register_forward_hook(enter_backward),
         ]
 
-    def stepped(self, step: int) -> None:
+    def note_step(self, step: int) -> None:
         """Note the number of optimizer steps done."""
-        self.beat.stepped(step)
+        self.beat.record_step(step)
 
-    def end(self) -> None:
+    def end_training(self) -> None:
         """Note that the training is over, for any reason."""
-        self._forget()
-        self.beat.enter(END)
+        self._remove_hooks()
+        self.beat.enter_phase(END)
 
-    def _forget(self) -> None:
+    def _remove_hooks(self) -> None:
         while self._handles:
             self._handles.pop().remove()

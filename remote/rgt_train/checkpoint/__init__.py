@@ -7,42 +7,66 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_train.checkpoint.async_saver import BEST, STEP, AsyncSaver, Outcome, Request
+    from rgt_train.checkpoint.async_saver import BEST, STEP, AsyncSaver, SaveOutcome, SaveRequest
     from rgt_train.checkpoint.diskio import (
         ALIGN,
-        Appender,
+        LineAppender,
         Unreadable,
         fsync_dir,
         make_dirs,
-        padded,
-        remove,
+        remove_path,
         replace_file,
+        round_up_to_block,
         write_all,
         write_file,
         write_region,
     )
     from rgt_train.checkpoint.lock import RunLock
-    from rgt_train.checkpoint.manifest import NAME, Damaged, Foreign
-    from rgt_train.checkpoint.mirror_places import Folder, bests, check, fetch, open_place
-    from rgt_train.checkpoint.mirror_worker import Errands, download, download_logs, keep_logs
-    from rgt_train.checkpoint.publish import Done, Draft, Job, Mishap, perform
+    from rgt_train.checkpoint.manifest import NAME, CheckpointDamaged, UnknownFormat
+    from rgt_train.checkpoint.mirror_places import (
+        FolderPlace,
+        best_items,
+        fetch_directory,
+        open_place,
+        verify_copy,
+    )
+    from rgt_train.checkpoint.mirror_worker import (
+        MirrorRequests,
+        download_logs,
+        download_newest,
+        keep_logs,
+    )
+    from rgt_train.checkpoint.publish import (
+        CheckpointDraft,
+        SaveJob,
+        SaveResult,
+        TransientFailure,
+        perform_job,
+    )
     from rgt_train.checkpoint.receipt import environment, guarantee
-    from rgt_train.checkpoint.resume import load_latest, mend_best
+    from rgt_train.checkpoint.resume import load_latest, reconcile_best
     from rgt_train.checkpoint.safetensors import (
         MODEL_FILE,
         TRAINER_FILE,
-        Arena,
+        ArenaLayout,
         Collected,
-        Layout,
-        Loaded,
-        read,
+        LoadedCheckpoint,
+        SharedArena,
+        load_weights,
+        read_tensors,
         spec_of,
-        weights,
     )
-    from rgt_train.checkpoint.saver import Limits, Saver
-    from rgt_train.checkpoint.snapshot import PARANOID, Torn
-    from rgt_train.checkpoint.state import RunState, counted
-    from rgt_train.checkpoint.store import Checkpoint, Item, Policy, Store, read_space, verified
+    from rgt_train.checkpoint.saver import CheckpointSaver, LossLimits
+    from rgt_train.checkpoint.snapshot import PARANOID, TornSnapshot
+    from rgt_train.checkpoint.state import RunState, counted_averages
+    from rgt_train.checkpoint.store import (
+        Checkpoint,
+        CheckpointItem,
+        CheckpointStore,
+        KeepPolicy,
+        read_space,
+        verified_checkpoint,
+    )
 
 __all__ = [
     "ALIGN",
@@ -52,71 +76,71 @@ __all__ = [
     "PARANOID",
     "STEP",
     "TRAINER_FILE",
-    "Appender",
-    "Arena",
+    "ArenaLayout",
     "AsyncSaver",
     "Checkpoint",
+    "CheckpointDamaged",
+    "CheckpointDraft",
+    "CheckpointItem",
+    "CheckpointSaver",
+    "CheckpointStore",
     "Collected",
-    "Damaged",
-    "Done",
-    "Draft",
-    "Errands",
-    "Folder",
-    "Foreign",
-    "Item",
-    "Job",
-    "Layout",
-    "Limits",
-    "Loaded",
-    "Mishap",
-    "Outcome",
-    "Policy",
-    "Request",
+    "FolderPlace",
+    "KeepPolicy",
+    "LineAppender",
+    "LoadedCheckpoint",
+    "LossLimits",
+    "MirrorRequests",
     "RunLock",
     "RunState",
-    "Saver",
-    "Store",
-    "Torn",
+    "SaveJob",
+    "SaveOutcome",
+    "SaveRequest",
+    "SaveResult",
+    "SharedArena",
+    "TornSnapshot",
+    "TransientFailure",
+    "UnknownFormat",
     "Unreadable",
     "async_saver",
-    "bests",
-    "check",
-    "counted",
+    "best_items",
+    "counted_averages",
     "diskio",
-    "download",
     "download_logs",
+    "download_newest",
     "encoding",
     "environment",
-    "fetch",
+    "fetch_directory",
     "fsync_dir",
     "guarantee",
     "keep_logs",
     "load_latest",
+    "load_weights",
     "lock",
     "make_dirs",
     "manifest",
     "matching",
-    "mend_best",
     "mirror",
     "mirror_places",
     "mirror_worker",
     "open_place",
-    "padded",
-    "perform",
+    "perform_job",
     "publish",
-    "read",
     "read_space",
+    "read_tensors",
     "receipt",
-    "remove",
+    "reconcile_best",
+    "remove_path",
     "replace_file",
     "resume",
+    "round_up_to_block",
     "safetensors",
     "saver",
     "spec_of",
     "state",
     "store",
-    "verified",
-    "weights",
+    "verified_checkpoint",
+    "verify_copy",
     "write_all",
     "write_file",
     "write_region",
@@ -125,22 +149,23 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
-        "async_saver": "AsyncSaver BEST Outcome Request STEP",
+        "async_saver": "AsyncSaver BEST SaveOutcome SaveRequest STEP",
         "diskio": (
-            "ALIGN Appender Unreadable fsync_dir make_dirs padded remove replace_file write_all "
+            "ALIGN LineAppender Unreadable fsync_dir make_dirs round_up_to_block remove_path replace_file write_all "
             "write_file write_region"
         ),
         "lock": "RunLock",
-        "manifest": "Damaged Foreign NAME",
-        "mirror_places": "Folder bests check fetch open_place",
-        "mirror_worker": "Errands download download_logs keep_logs",
-        "publish": "Done Draft Job Mishap perform",
+        "manifest": "CheckpointDamaged UnknownFormat NAME",
+        "mirror_places": "FolderPlace best_items verify_copy fetch_directory open_place",
+        "mirror_worker": "MirrorRequests download_newest download_logs keep_logs",
+        "publish": "SaveResult CheckpointDraft SaveJob TransientFailure perform_job",
         "receipt": "environment guarantee",
-        "resume": "load_latest mend_best",
-        "safetensors": "Arena Collected Layout Loaded MODEL_FILE TRAINER_FILE read spec_of weights",
-        "saver": "Limits Saver",
-        "snapshot": "PARANOID Torn",
-        "state": "RunState counted",
-        "store": "Checkpoint Item Policy Store read_space verified",
+        "resume": "load_latest reconcile_best",
+        "safetensors": "SharedArena Collected ArenaLayout LoadedCheckpoint MODEL_FILE "
+        "TRAINER_FILE read_tensors spec_of load_weights",
+        "saver": "LossLimits CheckpointSaver",
+        "snapshot": "PARANOID TornSnapshot",
+        "state": "RunState counted_averages",
+        "store": "Checkpoint CheckpointItem KeepPolicy CheckpointStore read_space verified_checkpoint",
     },
 )

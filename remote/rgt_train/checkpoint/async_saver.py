@@ -20,20 +20,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
-from rgt_train.checkpoint.publish import DIED, Done, Job, perform
+from rgt_train.checkpoint.publish import DIED, SaveJob, SaveResult, perform_job
 from rgt_train.checkpoint.safetensors import (
     SAMPLED,
     STATE_FILE,
     WHOLE,
-    Arena,
+    ArenaLayout,
     Collected,
-    Layout,
-    Loaded,
-    Part,
+    LoadedCheckpoint,
+    SharedArena,
+    StatePart,
 )
-from rgt_train.checkpoint.snapshot import BackwardHooks, Copy, Pair, Torn, Witness
-from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.checkpoint.store import Checkpoint, Store
+from rgt_train.checkpoint.snapshot import (
+    BackwardHooks,
+    ContentWitness,
+    CopyPair,
+    SnapshotCopy,
+    TornSnapshot,
+)
+from rgt_train.checkpoint.state import RestoredState, RunState
+from rgt_train.checkpoint.store import Checkpoint, CheckpointStore
 from rgt_train.checkpoint.writer import WriterClient
 
 BACKGROUND = "RGT_TRAIN_BACKGROUND"
@@ -43,7 +49,7 @@ BEST = "best"
 
 
 @dataclass(frozen=True)
-class Request:
+class SaveRequest:
     """A requested save.
 
     Attributes:
@@ -60,7 +66,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SaveOutcome:
     """The result of a save.
 
     Attributes:
@@ -73,7 +79,7 @@ class Outcome:
         notes: Readable lines (an older checkpoint deleted for it, a slower method used, …).
     """
 
-    request: Request
+    request: SaveRequest
     checkpoint: "Optional[Checkpoint]" = None
     error: Optional[BaseException] = None
     stall_s: float = 0.0
@@ -87,12 +93,12 @@ class Persister(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a save is in flight; then `begin` may not be called."""
+        """Whether a save is in flight; then `begin_save` may not be called."""
 
     def prepare(self, state: "RunState") -> None:
         """Prepare memory and helper processes for such saves without pausing the training."""
 
-    def begin(self, request: Request, state: "RunState") -> None:
+    def begin_save(self, request: SaveRequest, state: "RunState") -> None:
         """Take the present state and start to write it.
 
         Collective; returns long before it is durable.
@@ -101,8 +107,8 @@ class Persister(Protocol):
             UsageError: The state holds something that cannot be stored.
         """
 
-    def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin`, whose save failed, again.
+    def write_again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin_save`, whose save failed, again.
 
         Only before the next one.
         """
@@ -113,16 +119,16 @@ class Persister(Protocol):
         Called before every ``optimizer.step()``.
         """
 
-    def poll(self) -> Optional[Outcome]:
+    def poll_outcome(self) -> Optional[SaveOutcome]:
         """Return the result of the save in flight, once; None while it runs.
 
         The same on every rank.
         """
 
-    def wait(self) -> Optional[Outcome]:
+    def wait(self) -> Optional[SaveOutcome]:
         """Wait for the end of the save in flight and return its result; None if there is none."""
 
-    def load(self, directory: str, state: "RunState") -> "Restored":
+    def restore_checkpoint(self, directory: str, state: "RunState") -> "RestoredState":
         """Put a verified checkpoint back into the objects of the run, all but the random state."""
 
     def close(self) -> None:
@@ -136,16 +142,16 @@ _MOST_DEATHS = 2
 
 
 @dataclass
-class _Flight:
+class _SaveInFlight:
     """A save in flight."""
 
-    request: Request
-    job: Job
+    request: SaveRequest
+    job: SaveJob
     text: bytes
     submitted: threading.Event
     stall_s: float = 0.0
     waited_s: float = 0.0
-    copy: Optional[Copy] = None
+    copy: Optional[SnapshotCopy] = None
     failed: Optional[BaseException] = None
     judged: bool = False
     """Whether the training thread has decided if the copy is of one moment; nothing is published
@@ -155,7 +161,7 @@ class _Flight:
     """Why the copy is not of one moment."""
     handed: bool = False
     """Whether the writer has the job."""
-    done: Optional[Done] = None
+    done: Optional[SaveResult] = None
     """Filled in by this process if there is no writer."""
 
 
@@ -166,13 +172,13 @@ class AsyncSaver:
         store: The target.
         keep: Descriptors the writer holds while it lives (the lock of the run).
         started: Called with the process id of each writer.
-        background: Whether to use a writer process and overlapped copies; otherwise `begin` does
+        background: Whether to use a writer process and overlapped copies; otherwise `begin_save` does
             everything.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: CheckpointStore,
         keep: Sequence[int] = (),
         started: Callable[[int], None] = lambda pid: None,
         *,
@@ -181,9 +187,9 @@ class AsyncSaver:
         self._store = store
         self._background = background and hasattr(os, "memfd_create")
         self._client = WriterClient(store, keep, started)
-        self._arena: Optional[Arena] = None
-        self._flight: Optional[_Flight] = None
-        self._last: Optional[_Flight] = None
+        self._arena: Optional[SharedArena] = None
+        self._flight: Optional[_SaveInFlight] = None
+        self._last: Optional[_SaveInFlight] = None
         self._looks: Optional[BackwardHooks] = None
         self._at_once: Set[str] = set()
         self._notes: List[str] = []
@@ -206,12 +212,12 @@ class AsyncSaver:
 
     def prepare(self, state: RunState) -> None:
         """Allocate and touch the memory, and start the writer, without pausing the training."""
-        collected = state.collect([])
+        collected = state.collect_state([])
         arena = self._arena_for(collected)
-        arena.touch()
+        arena.touch_pages()
         self._start_writer()
 
-    def begin(self, request: Request, state: RunState) -> None:
+    def begin_save(self, request: SaveRequest, state: RunState) -> None:
         """Take the present state and start to write it.
 
         Raises:
@@ -219,31 +225,33 @@ class AsyncSaver:
             OSError: There is no memory for it.
         """
         assert self._flight is None, "one save at a time"
-        self._look_no_more()
+        self._remove_hooks()
         begun = time.monotonic()
         self._saves += 1
-        self._last = None  # from here on `again` must not write the snapshot that failed before
+        self._last = (
+            None  # from here on `write_again` must not write the snapshot that failed before
+        )
         self._start_writer()
-        collected = state.collect()
+        collected = state.collect_state()
         arena = self._arena_for(collected)
-        now, later = self._sort(collected.parts, arena)
-        witness = Witness([pair.source for pair in later], self._saves)
+        now, later = self._split_pairs(collected.parts, arena)
+        witness = ContentWitness([pair.source for pair in later], self._saves)
         collected.document["compared"] = WHOLE if witness.whole else SAMPLED
-        text = collected.text()
+        text = collected.document_bytes()
         regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
-        job = Job(
+        job = SaveJob(
             request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up
         )
-        self._needs = job.needs(len(text))
+        self._needs = job.required_space(len(text))
         if self._background:
             with suppress(OSError):  # reported when the snapshot is handed over
                 # by this thread: a child is signalled at the end of the thread that started it
                 self._client.start()
-        flight = self._flight = _Flight(request, job, text, threading.Event())
+        flight = self._flight = _SaveInFlight(request, job, text, threading.Event())
         try:
-            flight.copy = Copy(
-                now, later, lambda error: self._copied(flight, error), lambda error: self._judged(flight, error),
-                arena.ready, witness,
+            flight.copy = SnapshotCopy(
+                now, later, lambda error: self._submit_snapshot(flight, error), lambda error: self._send_verdict(flight, error),
+                arena.wait_touched, witness,
             )  # fmt: skip
         except BaseException:
             self._flight = None
@@ -252,57 +260,57 @@ class AsyncSaver:
             flight.copy.wait()
             self._write_here(flight)
         elif flight.copy.overlaps_backward:
-            self._looks = BackwardHooks(state.models, flight.copy.glance)
+            self._looks = BackwardHooks(state.models, flight.copy.judge_if_ready)
         flight.stall_s = time.monotonic() - begun
 
-    def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` again."""
+    def write_again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin_save` again."""
         assert self._flight is None and self._last is not None, (
             "the last save failed and nothing was begun since"
         )
         last = self._last
         self._start_writer()
         job = replace(last.job, begun=time.monotonic(), give_up=give_up)
-        flight = self._flight = _Flight(
+        flight = self._flight = _SaveInFlight(
             last.request, job, last.text, threading.Event(), judged=True
         )
-        self._copied(flight, None)
+        self._submit_snapshot(flight, None)
         if not self._background:
             self._write_here(flight)
 
     def before_change(self) -> None:
         """Wait until parameters and optimizer state may change."""
         flight = self._flight
-        if flight is not None and flight.copy is not None and not flight.copy.settled:
+        if flight is not None and flight.copy is not None and not flight.copy.is_judged:
             waited = flight.copy.before_change()
             flight.stall_s += waited
             flight.waited_s += waited
-        self._look_no_more()
+        self._remove_hooks()
 
-    def poll(self) -> Optional[Outcome]:
+    def poll_outcome(self) -> Optional[SaveOutcome]:
         """Return the result of the save in flight, once; None while it runs."""
         flight = self._flight
         if flight is not None and flight.copy is not None:
-            flight.copy.glance()
-        return self._outcome(block=False)
+            flight.copy.judge_if_ready()
+        return self._take_outcome(block=False)
 
-    def wait(self) -> Optional[Outcome]:
+    def wait(self) -> Optional[SaveOutcome]:
         """Wait for the end of the save in flight; None if there is none."""
         flight = self._flight
         if flight is None:
             return None
         if flight.copy is not None:
             flight.copy.wait()
-        return self._outcome(block=True)
+        return self._take_outcome(block=True)
 
-    def load(self, directory: str, state: RunState) -> Restored:
+    def restore_checkpoint(self, directory: str, state: RunState) -> RestoredState:
         """Restore the objects of the run from a checkpoint, verifying every byte's checksum.
 
         Raises:
             Damaged: A byte is not the one written.
             UsageError: It belongs to something else.
         """
-        loaded = Loaded(directory)
+        loaded = LoadedCheckpoint(directory)
         try:
             return state.restore(loaded)
         finally:
@@ -312,18 +320,18 @@ class AsyncSaver:
         """Finish the save in flight, and release memory and processes."""
         if self._flight is not None:
             self.wait()
-        self._look_no_more()
+        self._remove_hooks()
         self._client.close()
         if self._arena is not None:
             self._arena.close()
             self._arena = None
 
-    def _look_no_more(self) -> None:
+    def _remove_hooks(self) -> None:
         if self._looks is not None:
             self._looks.close()
             self._looks = None
 
-    def _arena_for(self, collected: Collected) -> Arena:
+    def _arena_for(self, collected: Collected) -> SharedArena:
         specs = tuple(part.spec for part in collected.parts)
         if self._arena is not None and self._arena.layout.specs == specs:
             return self._arena
@@ -332,25 +340,27 @@ class AsyncSaver:
             self._arena = None
         self._client.forget_memory()
         pinned = any(part.tensor.is_cuda for part in collected.parts)
-        self._arena = Arena(Layout(specs), pinned=pinned)
+        self._arena = SharedArena(ArenaLayout(specs), pinned=pinned)
         return self._arena
 
-    def _sort(self, parts: Sequence[Part], arena: Arena) -> Tuple[List[Pair], List[Pair]]:
+    def _split_pairs(
+        self, parts: Sequence[StatePart], arena: SharedArena
+    ) -> Tuple[List[CopyPair], List[CopyPair]]:
         """Return the pairs to copy at once, and those to copy during forward and backward."""
-        now: List[Pair] = []
-        later: List[Pair] = []
+        now: List[CopyPair] = []
+        later: List[CopyPair] = []
         slots = arena.layout.slots
         for part in parts:
             key = part.spec.key
-            pair = Pair(key, part.tensor, arena.view(slots[part.spec.file, key]))
-            overlapped = self._background and part.steady and _group(key) not in self._at_once
+            pair = CopyPair(key, part.tensor, arena.tensor_at(slots[part.spec.file, key]))
+            overlapped = self._background and part.steady and _copy_group(key) not in self._at_once
             (later if overlapped else now).append(pair)
         return now, later
 
-    def _copied(self, flight: _Flight, error: Optional[BaseException]) -> None:
+    def _submit_snapshot(self, flight: _SaveInFlight, error: Optional[BaseException]) -> None:
         """Hand the snapshot to the writer.
 
-        Called by the copying thread, or by `begin` without one.
+        Called by the copying thread, or by `begin_save` without one.
         """
         try:
             if error is not None:
@@ -358,48 +368,52 @@ class AsyncSaver:
             elif self._background:
                 assert self._arena is not None, "copied into it"
                 with self._talking:
-                    self._client.submit(flight.job, flight.text, self._arena.fd, self._arena.size)
+                    self._client.submit_job(
+                        flight.job, flight.text, self._arena.fd, self._arena.size
+                    )
                     flight.handed = True
                     if flight.judged:
-                        self._client.judge(good=flight.spoilt is None)
+                        self._client.send_verdict(good=flight.spoilt is None)
         except Exception as problem:
             flight.failed = problem
         finally:
             flight.submitted.set()
 
-    def _judged(self, flight: _Flight, error: Optional[BaseException]) -> None:
+    def _send_verdict(self, flight: _SaveInFlight, error: Optional[BaseException]) -> None:
         """Let the writer publish or discard the snapshot. Called by the training thread."""
         with self._talking:
             flight.judged, flight.spoilt = True, error
             if flight.handed:
-                self._client.judge(good=error is None)
+                self._client.send_verdict(good=error is None)
 
-    def _write_here(self, flight: _Flight) -> None:
+    def _write_here(self, flight: _SaveInFlight) -> None:
         """Write the snapshot if there is no writer."""
         if flight.failed is not None or flight.spoilt is not None:
             return
         assert self._arena is not None, "copied into it"
         try:
-            flight.done = perform(self._store, flight.job, self._arena.memory(), flight.text)
+            flight.done = perform_job(
+                self._store, flight.job, self._arena.whole_memory(), flight.text
+            )
         except Exception as problem:
             flight.failed = problem
 
-    def _outcome(self, *, block: bool) -> Optional[Outcome]:
+    def _take_outcome(self, *, block: bool) -> Optional[SaveOutcome]:
         flight = self._flight
         if flight is None or not (block or (flight.submitted.is_set() and flight.judged)):
             return None
         flight.submitted.wait()
         if flight.failed is not None:
             self._flight, self._last = None, flight
-            return self._failure(flight, flight.failed)
+            return self._failure_outcome(flight, flight.failed)
         done = flight.done
         if done is None and flight.handed:
-            done = self._client.poll(block=block)
+            done = self._client.poll_result(block=block)
             if done is None:
                 return None
         self._flight, self._last = None, flight
         if flight.spoilt is not None:
-            return self._failure(flight, flight.spoilt)
+            return self._failure_outcome(flight, flight.spoilt)
         assert done is not None, "written by the writer, or here"
         self._count_deaths(done)
         if done.path is not None and flight.request.kind == STEP:
@@ -408,18 +422,18 @@ class AsyncSaver:
         notes = (*self._notes, *done.notes)
         self._notes.clear()
         times = flight.stall_s, flight.waited_s, done.durable_s
-        return Outcome(flight.request, done.checkpoint(), done.failure(), *times, notes)
+        return SaveOutcome(flight.request, done.checkpoint(), done.to_exception(), *times, notes)
 
-    def _failure(self, flight: _Flight, error: BaseException) -> Outcome:
-        if isinstance(error, Torn):
-            self._at_once.update(_group(name) for name in error.names)
+    def _failure_outcome(self, flight: _SaveInFlight, error: BaseException) -> SaveOutcome:
+        if isinstance(error, TornSnapshot):
+            self._at_once.update(_copy_group(name) for name in error.names)
             self._notes.append(
                 f"{error}: that save is dropped, and from now on it is copied on the training thread. What comes "
                 "after run.step in the body of the loop is left out by a resume: make such a change before it"
             )
         notes = tuple(self._notes)
         self._notes.clear()
-        return Outcome(flight.request, None, error, flight.stall_s, flight.waited_s, 0.0, notes)
+        return SaveOutcome(flight.request, None, error, flight.stall_s, flight.waited_s, 0.0, notes)
 
     def _start_writer(self) -> None:
         if self._background:
@@ -428,7 +442,7 @@ class AsyncSaver:
             except OSError as error:
                 self._without_writer(error)
 
-    def _count_deaths(self, done: Done) -> None:
+    def _count_deaths(self, done: SaveResult) -> None:
         """Work without a writer after repeated deaths (no memory, forbidden by a container, …)."""
         died = done.error is not None and done.error[0] == DIED
         self._deaths = self._deaths + 1 if died else 0
@@ -442,7 +456,7 @@ class AsyncSaver:
         )
 
 
-def _group(key: str) -> str:
+def _copy_group(key: str) -> str:
     """Return the group that is copied in one way: an EMA, an optimizer, the weights of a model."""
     if "/" in key:
         return key.split("/", 1)[0]

@@ -100,17 +100,17 @@ def replace_file(path: StrPath, data: bytes) -> None:
     """
     target = os.fspath(path)
     temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}")
-    remove(temporary)
+    remove_path(temporary)
     try:
         write_file(temporary, data)
         os.replace(temporary, target)
     except OSError:
-        remove(temporary)
+        remove_path(temporary)
         raise
     fsync_dir(os.path.dirname(target) or ".")
 
 
-def remove(path: StrPath) -> None:
+def remove_path(path: StrPath) -> None:
     """Remove a file or a tree if it exists; a failed removal is left for the next start."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
@@ -151,7 +151,7 @@ class Unreadable(UsageError):
         return Unreadable(self.path, self.error, moved)
 
 
-def patiently(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]] = None) -> T:
+def retry_reading(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]] = None) -> T:
     """Return ``work()``, which reads `path`; an error that may pass is retried.
 
     Args:
@@ -175,14 +175,14 @@ def patiently(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]
         time.sleep(waits.pop(0))
 
 
-def listing(path: str, pauses: Optional[Sequence[float]] = None) -> List[str]:
+def list_names(path: str, pauses: Optional[Sequence[float]] = None) -> List[str]:
     """Return the names in the directory `path`; empty if there is no such directory.
 
     Raises:
         Unreadable: It cannot be listed, which does not mean that it is empty.
     """
     try:
-        return patiently(path, lambda: os.listdir(path), pauses)
+        return retry_reading(path, lambda: os.listdir(path), pauses)
     except OSError:
         return []
 
@@ -194,7 +194,7 @@ def is_dir(path: str) -> bool:
         Unreadable: The answer is unknown.
     """
     try:
-        return stat.S_ISDIR(patiently(path, lambda: os.stat(path)).st_mode)
+        return stat.S_ISDIR(retry_reading(path, lambda: os.stat(path)).st_mode)
     except OSError:
         return False
 
@@ -237,7 +237,7 @@ def read_into(fd: int, offset: int, target: memoryview) -> int:
     return done
 
 
-def content(path: str, pauses: Optional[Sequence[float]] = None) -> bytes:
+def read_content(path: str, pauses: Optional[Sequence[float]] = None) -> bytes:
     """Return the content of a small file.
 
     Raises:
@@ -249,7 +249,7 @@ def content(path: str, pauses: Optional[Sequence[float]] = None) -> bytes:
         with os.fdopen(open_file(path), "rb") as file:
             return file.read()
 
-    return patiently(path, read, pauses)
+    return retry_reading(path, read, pauses)
 
 
 ALIGN = 4096
@@ -260,7 +260,7 @@ _SMALL = 1 << 20
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
-def padded(size: int) -> int:
+def round_up_to_block(size: int) -> int:
     """Return `size` rounded up to whole blocks."""
     return -(-size // ALIGN) * ALIGN
 
@@ -282,8 +282,8 @@ def write_region(path: StrPath, view: memoryview, size: int) -> None:
     try:
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            if size >= _SMALL and len(view) >= padded(size) and _set_direct(fd, True):
-                _write_direct(fd, view[: padded(size)])
+            if size >= _SMALL and len(view) >= round_up_to_block(size) and _set_direct(fd, True):
+                _write_direct(fd, view[: round_up_to_block(size)])
                 os.ftruncate(fd, size)
             else:
                 _write_buffered(fd, view[:size], 0)
@@ -317,7 +317,7 @@ def _write_buffered(fd: int, view: memoryview, offset: int) -> None:
         done += os.write(fd, view[done : done + CHUNK])
         if done - begin >= _FLUSH:
             os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
-            _forget(fd, offset + begin, done - begin)
+            _evict_from_page_cache(fd, offset + begin, done - begin)
             begin = done
 
 
@@ -332,7 +332,7 @@ def _set_direct(fd: int, on: bool) -> bool:
     return True
 
 
-def _forget(fd: int, offset: int, length: int) -> None:
+def _evict_from_page_cache(fd: int, offset: int, length: int) -> None:
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
@@ -340,7 +340,7 @@ def _forget(fd: int, offset: int, length: int) -> None:
 _BACKLOG = 20_000
 
 
-class Appender:
+class LineAppender:
     """Appends lines (or records) to one file, each by one `write`, and never raises.
 
     The descriptor is opened once: appending to an existing file needs no inode, so that events
@@ -358,9 +358,9 @@ class Appender:
         self._lines = lines
         self._fd: Optional[int] = None
         self._waiting: Deque[bytes] = deque(maxlen=_BACKLOG)
-        self._open()
+        self._open_file()
 
-    def append(self, line: str) -> bool:
+    def append_line(self, line: str) -> bool:
         """Append `line` (without its newline); return False if it has to wait in memory."""
         return self.append_bytes(line.encode() + b"\n")
 
@@ -369,7 +369,7 @@ class Appender:
         if self._waiting or self._fd is None:
             self._waiting.append(data)
             return self.flush()
-        if self._write(self._fd, data):
+        if self._write_whole(self._fd, data):
             return True
         self._waiting.append(data)
         return False
@@ -377,9 +377,9 @@ class Appender:
     def flush(self) -> bool:
         """Write the waiting lines; return True if none are left."""
         if self._fd is None:
-            self._open()
+            self._open_file()
         while self._waiting and self._fd is not None:
-            if not self._write(self._fd, self._waiting[0]):
+            if not self._write_whole(self._fd, self._waiting[0]):
                 break
             self._waiting.popleft()
         return not self._waiting
@@ -391,19 +391,19 @@ class Appender:
             os.close(self._fd)
             self._fd = None
 
-    def _open(self) -> None:
+    def _open_file(self) -> None:
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             size = os.fstat(self._fd).st_size
             # A power loss or a full disk truncated the last line: ours must not be appended to it.
             torn = self._lines and size and os.pread(self._fd, 1, size - 1) != b"\n"
-            if torn and not self._write(self._fd, b"\n"):
+            if torn and not self._write_whole(self._fd, b"\n"):
                 self._waiting.appendleft(b"\n")
         except OSError:
             return
 
     @staticmethod
-    def _write(fd: int, data: bytes) -> bool:
+    def _write_whole(fd: int, data: bytes) -> bool:
         try:
             written = os.write(fd, data)
         except OSError:

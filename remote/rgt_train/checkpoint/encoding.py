@@ -37,7 +37,7 @@ import torch
 from rgt_train.exits import UsageError
 
 
-def odd(tensor: torch.Tensor) -> Optional[Tuple[int, ...]]:
+def unusual_strides(tensor: torch.Tensor) -> Optional[Tuple[int, ...]]:
     """Return the strides of `tensor` if it is not row by row; None also if it has gaps or overlaps.
 
     A tensor with gaps or overlaps is a view of another one. Its values are stored, not the memory
@@ -46,25 +46,25 @@ def odd(tensor: torch.Tensor) -> Optional[Tuple[int, ...]]:
     if tensor.layout is not torch.strided:
         return None  # refused elsewhere, by its name
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
-    if stride == _rows(shape) or 0 in shape or not _dense(shape, stride):
+    if stride == _row_major_strides(shape) or 0 in shape or not _is_dense(shape, stride):
         return None
     return stride
 
 
-def laid_out(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+def with_strides(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     """Return a copy of `tensor` whose memory is laid out by `stride`.
 
     Raises:
         ValueError: The strides do not fit a tensor of this shape without gaps and overlaps.
     """
     shape = tuple(tensor.shape)
-    if len(stride) != len(shape) or not _dense(shape, stride):
+    if len(stride) != len(shape) or not _is_dense(shape, stride):
         raise ValueError(f"strides {list(stride)} do not fit a tensor of shape {list(shape)}")
     result = torch.empty_strided(shape, list(stride), dtype=tensor.dtype, device=tensor.device)
     return result.copy_(tensor)
 
 
-def _rows(shape: Sequence[int]) -> Tuple[int, ...]:
+def _row_major_strides(shape: Sequence[int]) -> Tuple[int, ...]:
     stride, step = [], 1
     for length in reversed(shape):
         stride.append(step)
@@ -72,7 +72,7 @@ def _rows(shape: Sequence[int]) -> Tuple[int, ...]:
     return tuple(reversed(stride))
 
 
-def _dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+def _is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
     """Return whether every memory position is used exactly once.
 
     Strides of length-1 axes are ignored.
@@ -105,7 +105,7 @@ class CannotStore(TypeError):
     """The state holds something that could not be read back; the message names it and its path."""
 
 
-class Unknown(UsageError, ValueError):
+class UnknownContent(UsageError, ValueError):
     """An intact checkpoint that holds something that this version, or this torch, does not know."""
 
     def __init__(self, what: str, name: str) -> None:
@@ -115,7 +115,7 @@ class Unknown(UsageError, ValueError):
         )
 
 
-def encode(value: Any, put: Put, path: str = "") -> Any:
+def encode_value(value: Any, put: Put, path: str = "") -> Any:
     """Return `value` in a form that `json.dumps` accepts; each tensor in it goes to `put`.
 
     Raises:
@@ -130,49 +130,49 @@ def encode(value: Any, put: Put, path: str = "") -> Any:
         facts: Dict[str, Any] = {_TAG: "tensor", "of": name}
         if isinstance(value, torch.nn.Parameter):
             facts["parameter"] = "grad" if value.requires_grad else "frozen"
-        stride = odd(value)
+        stride = unusual_strides(value)
         if stride is not None:
             facts["stride"] = list(stride)
         return facts
     if isinstance(value, dict):
         return _encode_dict(value, put, path)
     if isinstance(value, (list, tuple)) and type(value) in _SEQUENCES:
-        items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(value)]
+        items = [encode_value(item, put, f"{path}/{number}") for number, item in enumerate(value)]
         if type(value) is list:
             return items
         return {_TAG: _SEQUENCES[type(value)], "of": items}
     if isinstance(value, (set, frozenset)):
         items = [
-            encode(item, put, f"{path}/{number}")
+            encode_value(item, put, f"{path}/{number}")
             for number, item in enumerate(sorted(value, key=repr))
         ]
         return {_TAG: type(value).__name__, "of": items}
     return _encode_rare(value, put, path)
 
 
-def decode(value: Any, get: Get) -> Any:
-    """Return the value that was passed to `encode`.
+def decode_value(value: Any, get: Get) -> Any:
+    """Return the value that was passed to `encode_value`.
 
     Raises:
         Unknown: It holds something that this version does not know.
     """
     if isinstance(value, list):
-        return [decode(item, get) for item in value]
+        return [decode_value(item, get) for item in value]
     if not isinstance(value, dict):
         return value
     if _TAG not in value:
-        return {key: decode(item, get) for key, item in value.items()}
+        return {key: decode_value(item, get) for key, item in value.items()}
     kind, content = value[_TAG], value["of"]
     if kind == "tensor":
         tensor = get(content)
         if "stride" in value:
-            tensor = laid_out(tensor, value["stride"])
+            tensor = with_strides(tensor, value["stride"])
         if "parameter" in value:
             return torch.nn.Parameter(tensor, requires_grad=value["parameter"] == "grad")
         return tensor
     if kind in _DECODERS:
         return _DECODERS[kind](content, get)
-    raise Unknown("kind of value", str(kind))
+    raise UnknownContent("kind of value", str(kind))
 
 
 def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
@@ -183,7 +183,8 @@ def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
     kind = _DICTS.get(type(value), "dict")
     if kind == "dict" and all(type(key) is str for key in value) and _TAG not in value:
         return {
-            key: encode(item, put, f"{path}/{key}" if path else key) for key, item in value.items()
+            key: encode_value(item, put, f"{path}/{key}" if path else key)
+            for key, item in value.items()
         }
     pairs: List[Tuple[Any, Any]] = []
     for key, item in value.items():
@@ -192,7 +193,10 @@ def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
                 f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be stored"
             )
         pairs.append(
-            (encode(key, put, path), encode(item, put, f"{path}/{key}" if path else str(key)))
+            (
+                encode_value(key, put, path),
+                encode_value(item, put, f"{path}/{key}" if path else str(key)),
+            )
         )
     return {_TAG: kind, "of": pairs}
 
@@ -206,7 +210,7 @@ def _encode_rare(value: Any, put: Put, path: str) -> Any:
         return {_TAG: "device", "of": str(value)}
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
-        return {_TAG: "numpy", "of": encode(_from_numpy(value, path), put, path)}
+        return {_TAG: "numpy", "of": encode_value(_from_numpy(value, path), put, path)}
     if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biufc":
         return {_TAG: "scalar", "of": [value.dtype.str, _plain_number(value, path)]}
     if isinstance(value, complex):
@@ -242,20 +246,20 @@ def _plain_number(value: Any, path: str) -> Any:
     return number
 
 
-def _number_back(content: Any) -> Any:
+def _decode_number(content: Any) -> Any:
     kind, number = content
     if isinstance(number, list):
         number = complex(*number)
-    return _numpy().dtype(kind).type(number)
+    return _import_numpy().dtype(kind).type(number)
 
 
-def _dtype(name: str) -> torch.dtype:
+def _dtype_of(name: str) -> torch.dtype:
     if name not in DTYPES:
-        raise Unknown("dtype", name)
+        raise UnknownContent("dtype", name)
     return DTYPES[name]
 
 
-def _numpy() -> Any:
+def _import_numpy() -> Any:
     import numpy
 
     return numpy
@@ -264,23 +268,25 @@ def _numpy() -> Any:
 _DICTS: Dict[type, str] = {OrderedDict: "ordered", Counter: "counter"}
 _SEQUENCES = {list: "list", tuple: "tuple", torch.Size: "size"}
 _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
-    "tuple": lambda items, get: tuple(decode(item, get) for item in items),
+    "tuple": lambda items, get: tuple(decode_value(item, get) for item in items),
     "size": lambda items, get: torch.Size(items),
-    "set": lambda items, get: {decode(item, get) for item in items},
-    "frozenset": lambda items, get: frozenset(decode(item, get) for item in items),
-    "dict": lambda pairs, get: {decode(key, get): decode(item, get) for key, item in pairs},
+    "set": lambda items, get: {decode_value(item, get) for item in items},
+    "frozenset": lambda items, get: frozenset(decode_value(item, get) for item in items),
+    "dict": lambda pairs, get: {
+        decode_value(key, get): decode_value(item, get) for key, item in pairs
+    },
     "counter": lambda pairs, get: Counter(
-        {decode(key, get): decode(item, get) for key, item in pairs}
+        {decode_value(key, get): decode_value(item, get) for key, item in pairs}
     ),
     "ordered": lambda pairs, get: OrderedDict(
-        (decode(key, get), decode(item, get)) for key, item in pairs
+        (decode_value(key, get), decode_value(item, get)) for key, item in pairs
     ),
     "bytes": lambda text, get: base64.b64decode(text),
     "complex": lambda parts, get: complex(*parts),
-    "dtype": lambda name, get: _dtype(name),
+    "dtype": lambda name, get: _dtype_of(name),
     "device": lambda name, get: torch.device(name),
-    "numpy": lambda content, get: decode(content, get).numpy(),
-    "scalar": lambda content, get: _number_back(content),
+    "numpy": lambda content, get: decode_value(content, get).numpy(),
+    "scalar": lambda content, get: _decode_number(content),
 }
 
 

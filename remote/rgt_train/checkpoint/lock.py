@@ -29,7 +29,7 @@ def boot_id() -> str:
         return ""
 
 
-def started(pid: int) -> Optional[int]:
+def start_ticks(pid: int) -> Optional[int]:
     """Return when process `pid` started, in clock ticks since boot; None if it does not run."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -41,22 +41,24 @@ def started(pid: int) -> Optional[int]:
     return int(fields[19])
 
 
-def describe(pid: int) -> Dict[str, Any]:
+def describe_process(pid: int) -> Dict[str, Any]:
     """Return facts that distinguish process `pid` from a later one with the same number."""
-    return {"pid": pid, "start": started(pid), "boot": boot_id()}
+    return {"pid": pid, "start": start_ticks(pid), "boot": boot_id()}
 
 
-def alive(facts: Mapping[str, Any]) -> bool:
-    """Return whether the process that `describe` described still runs on this machine."""
+def is_alive(facts: Mapping[str, Any]) -> bool:
+    """Return whether the process that `describe_process` described still runs on this machine."""
     known = facts.get("start")
     return (
-        known is not None and facts.get("boot") == boot_id() and started(int(facts["pid"])) == known
+        known is not None
+        and facts.get("boot") == boot_id()
+        and start_ticks(int(facts["pid"])) == known
     )
 
 
-def dying(facts: Mapping[str, Any]) -> bool:
+def is_exiting(facts: Mapping[str, Any]) -> bool:
     """Return whether the described process was killed but still exists, releasing its memory."""
-    if not alive(facts):
+    if not is_alive(facts):
         return False
     try:
         place = f"/proc/{int(facts['pid'])}"
@@ -81,18 +83,18 @@ def is_dying(stat: bytes, status: bytes) -> bool:
     return killed or bool(flags & _PF_EXITING)
 
 
-def end(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:
+def kill_processes(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:
     """Kill the processes that are still alive and wait until they are gone; return their ids."""
     ended = []
     for facts in processes:
-        if alive(facts):
+        if is_alive(facts):
             try:
                 os.kill(int(facts["pid"]), signal.SIGKILL)
             except OSError:
                 continue
             ended.append(int(facts["pid"]))
     deadline = time.monotonic() + seconds
-    while any(alive(facts) for facts in processes) and time.monotonic() < deadline:
+    while any(is_alive(facts) for facts in processes) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return ended
 
@@ -136,26 +138,27 @@ class RunLock:
         self.fenced: List[int] = []
         self._facts: Dict[str, Any] = {}
         try:
-            former = self._former()
-            if not self._try():
-                self._fence(former)
-                if not self._wait(former):
+            former = self._read_previous_owner()
+            if not self._try_lock():
+                self._end_helpers(former)
+                if not self._wait_for_lock(former):
                     raise UsageError(
-                        f"another trainer is running in {os.fspath(out)}{_named(self._former())}; two would overwrite "
+                        "another trainer is running in "
+                        f"{os.fspath(out)}{_owner_text(self._read_previous_owner())}; two would overwrite "
                         f"each other. Wait for it, stop it, or give another --out"
                     )
             elif not self.exclusive:
-                self._fence(former)
+                self._end_helpers(former)
         except BaseException:
             self.close()
             raise
         self._facts = {
-            **describe(os.getpid()),
+            **describe_process(os.getpid()),
             "host": socket.gethostname(),
             "since": time.time(),
             "helpers": [],
         }
-        self._sign()
+        self._write_owner()
         _OPEN[self.path] = time.strftime("%H:%M:%S")
         _drop_in_children(self)
 
@@ -166,8 +169,8 @@ class RunLock:
 
     def note_helper(self, pid: int) -> None:
         """Record a helper process, so that the next attempt can end it if it outlives us."""
-        self._facts["helpers"].append(describe(pid))
-        self._sign()
+        self._facts["helpers"].append(describe_process(pid))
+        self._write_owner()
 
     def close(self) -> None:
         """Release the lock (again is harmless); helpers must have ended before."""
@@ -176,7 +179,7 @@ class RunLock:
             self._fd = -1
             _OPEN.pop(self.path, None)
 
-    def _try(self) -> bool:
+    def _try_lock(self) -> bool:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -188,25 +191,25 @@ class RunLock:
             return False
         return True
 
-    def _fence(self, former: Mapping[str, Any]) -> None:
+    def _end_helpers(self, former: Mapping[str, Any]) -> None:
         """End the helpers of a dead attempt."""
-        if former and not alive(former):
-            self.fenced = end(list(former.get("helpers", [])), _FENCE_S)
+        if former and not is_alive(former):
+            self.fenced = kill_processes(list(former.get("helpers", [])), _FENCE_S)
             self._orphaned = True
 
     _orphaned = False
 
-    def _wait(self, former: Mapping[str, Any]) -> bool:
+    def _wait_for_lock(self, former: Mapping[str, Any]) -> bool:
         """Wait for the lock if its holder is dead or exiting, which may take a while."""
         begun = time.monotonic()
-        while not self._try():
+        while not self._try_lock():
             if not self._orphaned:
-                self._fence(former)
+                self._end_helpers(former)
                 if self._orphaned:
                     begun = time.monotonic()
             if self._orphaned:
                 limit = _FENCE_S
-            elif dying(former):
+            elif is_exiting(former):
                 limit = _DYING_S
             else:
                 limit = 0.0
@@ -215,7 +218,7 @@ class RunLock:
             time.sleep(_POLL_S)
         return True
 
-    def _sign(self) -> None:
+    def _write_owner(self) -> None:
         text = (json.dumps(self._facts) + "\n").encode()
         try:
             # In one write: another launch that is refused the lock must not find an empty file.
@@ -224,7 +227,7 @@ class RunLock:
         except OSError:
             return  # the lock itself holds; only its label is missing, e.g. on a full disk
 
-    def _former(self) -> Dict[str, Any]:
+    def _read_previous_owner(self) -> Dict[str, Any]:
         try:
             facts = json.loads(os.pread(self._fd, 65536, 0))
             return {**facts, "pid": int(facts["pid"])}
@@ -232,7 +235,7 @@ class RunLock:
             return {}
 
 
-def _named(facts: Mapping[str, Any]) -> str:
+def _owner_text(facts: Mapping[str, Any]) -> str:
     try:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(facts["since"])))
         return f" (pid {int(facts['pid'])} on {facts['host']}, since {since})"

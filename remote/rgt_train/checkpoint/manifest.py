@@ -12,6 +12,7 @@ protects against disks and cables, not against people: no content is ever execut
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import mmap
 import os
@@ -32,13 +33,13 @@ _PIECE = 1 << 20
 _MOST_THREADS = 8
 
 
-def crc32s(view: memoryview) -> List[str]:
+def chunk_checksums(view: memoryview) -> List[str]:
     """Return the CRC-32 of each chunk of contiguous bytes as eight hexadecimal digits; an empty view has none."""
     return [f"{zlib.crc32(view[at : at + CHUNK]):08x}" for at in range(0, len(view), CHUNK)]
 
 
 def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
-    """Return the CRC-32 of `length` bytes of a file from `begin` on, and the number of bytes read.
+    """Return the CRC-32 of `manifest_length` bytes of a file from `begin` on, and the number of bytes read.
 
     They are read, not mapped: a sector that cannot be read is an error then, not the end of the
     process (SIGBUS).
@@ -63,14 +64,14 @@ def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
     return f"{found:08x}", done
 
 
-def facts(view: memoryview, *, sha256: bool = False) -> Dict[str, Any]:
+def file_facts(view: memoryview, *, sha256: bool = False) -> Dict[str, Any]:
     """Return the entry of a manifest for a file with the content `view`.
 
     Args:
         view: Contiguous bytes.
         sha256: Whether to add a digest of the whole file, for comparing copies of it.
     """
-    found: Dict[str, Any] = {"size": len(view), "crc32": crc32s(view), "chunk": CHUNK}
+    found: Dict[str, Any] = {"size": len(view), "crc32": chunk_checksums(view), "chunk": CHUNK}
     if sha256:
         found["sha256"] = hashlib.sha256(view).hexdigest()
     return found
@@ -85,7 +86,7 @@ def spare_threads() -> int:
     return max(1, min(_MOST_THREADS, cores))
 
 
-def bind(work: Callable[[int], None], number: int) -> Callable[[], None]:
+def bind_number(work: Callable[[int], None], number: int) -> Callable[[], None]:
     """Return ``work(number)`` as a task."""
     return lambda: work(number)
 
@@ -104,7 +105,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
     errors: List[BaseException] = []
     guard = threading.Lock()
 
-    def work() -> None:
+    def run_tasks() -> None:
         while not errors:
             with guard:
                 task: Optional[Callable[[], None]] = next(waiting, None)
@@ -116,11 +117,11 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
                 errors.append(error)
 
     helpers = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)) - 1)
+        threading.Thread(target=run_tasks, daemon=True) for _ in range(min(threads, len(tasks)) - 1)
     ]
     for helper in helpers:
         helper.start()
-    work()
+    run_tasks()
     for helper in helpers:
         helper.join()
     if errors:
@@ -132,18 +133,20 @@ _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 T = TypeVar("T")
 
 
-class Damaged(Exception):
+class CheckpointDamaged(Exception):
     """A checkpoint is incomplete, or a byte of it is not the one written.
 
     The message says where.
     """
 
 
-class Foreign(UsageError):
+class UnknownFormat(UsageError):
     """A checkpoint that is intact but of an unknown format; it must not be skipped."""
 
 
-def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
+def build_manifest(
+    step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]
+) -> bytes:
     """Return the bytes of a manifest.
 
     Args:
@@ -160,7 +163,7 @@ def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str
     return checkpoint_names.encode_manifest(body)
 
 
-def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
+def read_manifest(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
     """Return the manifest of `directory` after checking its own digest (not the files it lists).
 
     Args:
@@ -175,20 +178,20 @@ def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[s
     """
     place = os.fspath(directory)
     try:
-        raw = diskio.content(os.path.join(place, NAME), pauses)
+        raw = diskio.read_content(os.path.join(place, NAME), pauses)
     except OSError as error:
-        raise Damaged(f"{NAME}: {error.strerror}") from error
+        raise CheckpointDamaged(f"{NAME}: {error.strerror}") from error
     except Unreadable as error:
         raise error.of_checkpoint(place) from error
-    return parse(raw, place)
+    return parse_manifest(raw, place)
 
 
-def length(body: Mapping[str, Any]) -> int:
+def manifest_length(body: Mapping[str, Any]) -> int:
     """Return the length of the file from which the manifest `body` was read."""
     return len(checkpoint_names.encode_manifest(body))
 
 
-def parse(raw: bytes, where: str) -> Dict[str, Any]:
+def parse_manifest(raw: bytes, where: str) -> Dict[str, Any]:
     """Return the manifest in `raw`, found at `where`, after checking its own digest.
 
     Raises:
@@ -198,16 +201,16 @@ def parse(raw: bytes, where: str) -> Dict[str, Any]:
     try:
         body = checkpoint_names.decode_manifest(raw)
     except ValueError as error:
-        raise Damaged(f"{NAME}: {error}") from error
+        raise CheckpointDamaged(f"{NAME}: {error}") from error
     if body["format"] != FORMAT:
-        raise Foreign(
+        raise UnknownFormat(
             f"{where} is a checkpoint of format {body['format']}, this version reads "
             f"format {FORMAT}. Finish the run with the version that wrote it, or give another --out"
         )
     return body
 
 
-class Verified:
+class VerifiedFiles:
     """A checkpoint whose every byte was verified; its files stay mapped until `release`.
 
     Attributes:
@@ -220,7 +223,7 @@ class Verified:
         self.views: Dict[str, memoryview] = {}
         self._maps: List[mmap.mmap] = []
 
-    def add(self, name: str, path: str) -> None:
+    def map_file(self, name: str, path: str) -> None:
         """Map a file.
 
         Raises:
@@ -229,7 +232,7 @@ class Verified:
         fd = diskio.open_file(path)
         try:
             size = os.fstat(fd).st_size
-            self.views[name] = self._mapped(fd, size) if size else memoryview(b"")
+            self.views[name] = self._map_content(fd, size) if size else memoryview(b"")
         finally:
             os.close(fd)
 
@@ -238,7 +241,7 @@ class Verified:
         self.views.clear()
         self._maps.clear()
 
-    def _mapped(self, fd: int, size: int) -> memoryview:
+    def _map_content(self, fd: int, size: int) -> memoryview:
         flags = mmap.MAP_SHARED | (_POPULATE if hasattr(os, "memfd_create") else 0)
         try:
             mapped = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
@@ -252,7 +255,7 @@ class Verified:
         return memoryview(mapped)
 
 
-def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> Verified:
+def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> VerifiedFiles:
     """Compare every byte of the checkpoint in `directory` with its checksum, and map its files.
 
     The files are read before they are mapped: a sector that cannot be read is an error of a call,
@@ -268,19 +271,20 @@ def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> 
         Foreign: It is of another format.
     """
     place = os.fspath(directory)
-    result = Verified(verify(place, only=only))
+    result = VerifiedFiles(verify_checkpoint(place, only=only))
     try:
         for name in result.body["files"]:
             if only is None or name in only:
                 path = os.path.join(place, name)
-                _asked(place, name, path, lambda name=name, path=path: result.add(name, path))  # type: ignore[misc]
+                keep = functools.partial(result.map_file, name, path)
+                _query_disk(place, name, path, keep)
     except BaseException:
         result.release()
         raise
     return result
 
 
-def verify(
+def verify_checkpoint(
     directory: StrPath, threads: Optional[int] = None, only: Optional[Container[str]] = None
 ) -> Dict[str, Any]:
     """Read every byte of the checkpoint in `directory` and return its manifest.
@@ -296,46 +300,46 @@ def verify(
         Foreign: It is of another format.
     """
     place = os.fspath(directory)
-    body = read(place)
+    body = read_manifest(place)
     tasks: List[Callable[[], None]] = []
     for name, facts in body["files"].items():
         if only is None or name in only:
-            tasks += _checks(place, name, facts)
+            tasks += _build_checks(place, name, facts)
     in_parallel(tasks, threads or spare_threads())
     return body
 
 
-def _checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
+def _build_checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
     """Check the lengths, and return the tasks that compare each chunk with its checksum."""
     path = os.path.join(place, name)
     size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
-    there = _asked(place, name, path, lambda: os.stat(path).st_size)
+    there = _query_disk(place, name, path, lambda: os.stat(path).st_size)
     if there != size:
-        raise Damaged(f"{name}: {there} bytes, {size} were written")
+        raise CheckpointDamaged(f"{name}: {there} bytes, {size} were written")
     if len(expected) != -(-size // chunk):
-        raise Damaged(f"{name}: {len(expected)} checksums for {size} bytes")
+        raise CheckpointDamaged(f"{name}: {len(expected)} checksums for {size} bytes")
     if size == 0:
-        return [lambda: os.close(_asked(place, name, path, lambda: diskio.open_file(path)))]
+        return [lambda: os.close(_query_disk(place, name, path, lambda: diskio.open_file(path)))]
 
-    def check(number: int) -> None:
+    def check_chunk(number: int) -> None:
         begin = number * chunk
         end = min(begin + chunk, size)
-        found, count = _asked(place, name, path, lambda: crc32_in(path, begin, end - begin))
+        found, count = _query_disk(place, name, path, lambda: crc32_in(path, begin, end - begin))
         if count != end - begin:
-            raise Damaged(f"{name}: ends at byte {begin + count}, {size} were written")
+            raise CheckpointDamaged(f"{name}: ends at byte {begin + count}, {size} were written")
         if found != expected[number]:
-            raise Damaged(
+            raise CheckpointDamaged(
                 f"{name}: crc32 {found} of bytes {begin} to {end}, {expected[number]} was written"
             )
 
-    return [bind(check, number) for number in range(len(expected))]
+    return [bind_number(check_chunk, number) for number in range(len(expected))]
 
 
-def _asked(place: str, name: str, path: str, ask: Callable[[], T]) -> T:
+def _query_disk(place: str, name: str, path: str, ask: Callable[[], T]) -> T:
     """Return the answer of the disk about a file of the checkpoint `place`."""
     try:
-        return diskio.patiently(path, ask)
+        return diskio.retry_reading(path, ask)
     except OSError as error:
-        raise Damaged(f"{name}: {error.strerror}") from error
+        raise CheckpointDamaged(f"{name}: {error.strerror}") from error
     except Unreadable as error:
         raise error.of_checkpoint(place) from error

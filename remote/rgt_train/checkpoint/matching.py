@@ -60,7 +60,7 @@ def bare_names(model: torch.nn.Module) -> Dict[str, str]:
     Raises:
         ValueError: Two keys would get one name.
     """
-    names = stripped(model, model.state_dict())
+    names = strip_wrapper_names(model, model.state_dict())
     taken: Dict[str, str] = {}
     for key, name in names.items():
         if name in taken:
@@ -69,24 +69,24 @@ def bare_names(model: torch.nn.Module) -> Dict[str, str]:
     return names
 
 
-def stripped(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
+def strip_wrapper_names(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
     """Return key → the key without the parts that wrappers in `model` have added to it.
 
     The names of parameters and buffers are not always keys of the state: some wrappers remove their
     part from those.
     """
     added = _added_prefixes(model)
-    return {key: _bare(key, added) for key in keys}
+    return {key: _bare_key(key, added) for key in keys}
 
 
-def parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
+def list_parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     """Return the bare name of each parameter, and the parameter."""
     named = dict(model.named_parameters())
-    names = stripped(model, named)
+    names = strip_wrapper_names(model, named)
     return [(names[key], parameter) for key, parameter in named.items()]
 
 
-def compare(
+def find_mismatches(
     saved: Mapping[str, Spec], here: Mapping[str, Spec], names: Mapping[str, str]
 ) -> Tuple[List[str], List[str]]:
     """Return why the tensors `saved` do not fit `here`, and which would be loaded with other precision.
@@ -139,7 +139,7 @@ def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:
     return sorted(set(found), key=lambda entry: len(entry[0]))
 
 
-def _bare(key: str, added: List[Tuple[str, str]]) -> str:
+def _bare_key(key: str, added: List[Tuple[str, str]]) -> str:
     drop = set()
     parts = key.split(".")
     for path, attribute in added:
@@ -154,48 +154,50 @@ def _bare(key: str, added: List[Tuple[str, str]]) -> str:
 _SHOWN = 3
 
 
-def flags(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
+def frozen_parameters(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
     """Return model → names of its parameters without gradient."""
     return {
-        name: [key for key, parameter in parameters(model) if not parameter.requires_grad]
+        name: [key for key, parameter in list_parameters(model) if not parameter.requires_grad]
         for name, model in models.items()
     }
 
 
-def put_back(
+def restore_requires_grad(
     models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]
 ) -> List[str]:
-    """Restore which parameters need gradients, as `flags` returned it.
+    """Restore which parameters need gradients, as `frozen_parameters` returned it.
 
     Return the changes in words.
     """
     changed: Dict[bool, List[str]] = {False: [], True: []}
     for name, frozen in saved.items():
-        for key, parameter in parameters(models[name]):
+        for key, parameter in list_parameters(models[name]):
             wanted = key not in frozen
             if parameter.requires_grad != wanted:
                 parameter.requires_grad_(wanted)
                 changed[wanted].append(key)
     return [
-        _words(how, names) for how, names in zip(("frozen", "trained"), changed.values()) if names
+        _requires_grad_text(how, names)
+        for how, names in zip(("frozen", "trained"), changed.values())
+        if names
     ]
 
 
-def unlock(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
+def unfreeze_parameters(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
     """Let the parameters `names` take gradients temporarily."""
     for model in models.values():
-        for key, parameter in parameters(model):
+        for key, parameter in list_parameters(model):
             if key in names:
                 parameter.requires_grad_(True)
 
 
-def _words(how: str, names: Sequence[str]) -> str:
+def _requires_grad_text(how: str, names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     plural = "s" if len(names) > 1 else ""
     return f"requires_grad ({len(names)} parameter{plural} {how} again: {', '.join(names[:_SHOWN])}{more})"
 
 
-def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
+def restore_dtypes(optimizer: Any, saved: Mapping[str, Any]) -> None:
     """Restore the dtype of tensors that `optimizer` cast while loading the state `saved`.
 
     ``torch.optim.Optimizer.load_state_dict`` casts every tensor of a parameter's state to the dtype
@@ -208,7 +210,7 @@ def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
             values = optimizer.state.get(parameter, {})
             for key, value in saved.get("state", {}).get(number, {}).items():
                 if key in values:
-                    values[key] = _uncast(value, values[key])
+                    values[key] = _with_saved_dtypes(value, values[key])
 
 
 def differences(saved: Any, here: Any, name: str) -> Optional[str]:
@@ -232,8 +234,8 @@ def _differences(saved: Any, here: Any, path: str) -> Iterator[str]:
         if how:
             yield f"{path} {how}"
         return
-    inside = _children(saved)
-    others = dict(_children(here))
+    inside = _child_items(saved)
+    others = dict(_child_items(here))
     for key, value in inside:
         yield from _differences(value, others.get(key), f"{path}/{key}")
     old, new = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
@@ -241,7 +243,7 @@ def _differences(saved: Any, here: Any, path: str) -> Iterator[str]:
         yield f"{path} {old!r:.40} → {new!r:.40}"
 
 
-def _children(value: Any) -> List[Tuple[Any, Any]]:
+def _child_items(value: Any) -> List[Tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, (list, tuple)):
@@ -256,17 +258,17 @@ def _difference(saved: torch.Tensor, here: Any) -> str:
         return f"{saved.dtype} → {here.dtype}".replace("torch.", "")
     if here.shape != saved.shape:
         return f"{tuple(saved.shape)} → {tuple(here.shape)}"
-    if torch.equal(_raw(saved), _raw(here)):
+    if torch.equal(_raw_bytes(saved), _raw_bytes(here)):
         return ""
     return "has other bits"
 
 
-def _raw(tensor: torch.Tensor) -> torch.Tensor:
+def _raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes: as bytes a NaN equals itself, and -0.0 differs from 0.0."""
     return tensor.detach().cpu().reshape(-1).view(torch.uint8)
 
 
-def _uncast(saved: Any, found: Any) -> Any:
+def _with_saved_dtypes(saved: Any, found: Any) -> Any:
     """Return `found` with the tensors of `saved` if the dtype differs."""
     if isinstance(saved, torch.Tensor) and isinstance(found, torch.Tensor):
         if saved.dtype == found.dtype:
@@ -274,10 +276,14 @@ def _uncast(saved: Any, found: Any) -> Any:
         return saved.to(found.device)
     if isinstance(saved, dict) and isinstance(found, dict):
         found.update(
-            {key: _uncast(value, found[key]) for key, value in saved.items() if key in found}
+            {
+                key: _with_saved_dtypes(value, found[key])
+                for key, value in saved.items()
+                if key in found
+            }
         )
     elif type(saved) is type(found) and type(saved) in (list, tuple) and len(saved) == len(found):
-        return type(saved)(map(_uncast, saved, found))
+        return type(saved)(map(_with_saved_dtypes, saved, found))
     return found
 
 
@@ -290,12 +296,12 @@ _DEPTH = 2
 _MOST_LEFT = 4
 
 
-def parts(objects: Mapping[str, Any]) -> List[str]:
+def average_parts(objects: Mapping[str, Any]) -> List[str]:
     """Return the names of the parts of a checkpoint that keep averages."""
     return sorted(name for name in objects if name == PART or name.startswith(f"{PART}."))
 
 
-def replaced(
+def replace_with_averages(
     models: Mapping[str, Weights], states: Mapping[str, Any]
 ) -> Tuple[Dict[str, Weights], str]:
     """Return the weights with the averaged ones replacing the trained ones, and a description.
@@ -316,7 +322,7 @@ def replaced(
     if all(set(weights) == set(found.get(name, {})) for name, weights in models.items()):
         return result, "averaged weights"
     return result, ", ".join(
-        _told(name, weights, found.get(name, {})) for name, weights in models.items()
+        _replacement_text(name, weights, found.get(name, {})) for name, weights in models.items()
     )
 
 
@@ -367,7 +373,7 @@ def _unwrapped(key: Any, model: Mapping[str, torch.Tensor]) -> str:
     return name
 
 
-def _told(name: str, weights: Weights, averaged: Weights) -> str:
+def _replacement_text(name: str, weights: Weights, averaged: Weights) -> str:
     left = [key for key in weights if key not in averaged]
     if not averaged:
         return f"weights of {name} as trained"

@@ -11,10 +11,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from rgt_wire.shared_text import size_text
 
 from rgt_train.checkpoint import manifest, writer
-from rgt_train.checkpoint.store import Checkpoint, Store, describe
-from rgt_train.checkpoint.writer import Helper
+from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, describe_checkpoint
+from rgt_train.checkpoint.writer import HelperProcess
 from rgt_train.exits import UsageError
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 
 RETRY_S = 30.0
 """Seconds between attempts while the mirror accepts nothing."""
@@ -24,14 +24,14 @@ ALIVE_S = 5.0
 
 
 @dataclass(frozen=True)
-class _Errand:
+class _CopyTask:
     path: str
     name: str
     step: int
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Mirror:
+class CheckpointMirror:
     """Keeps a second copy of the newest checkpoint and of ``best``.
 
     One copy runs at a time; a new checkpoint replaces the waiting one. A failure is reported, never
@@ -51,17 +51,17 @@ class Mirror:
     def __init__(
         self,
         url: str,
-        store: Store,
-        report: Report,
+        store: CheckpointStore,
+        report: RunReport,
         started: Callable[[int], None],
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
         self._url, self._store, self._report, self._started = url, store, report, started
         self.on_wait = on_wait
         self.logs: List[str] = []
-        self._helper: Optional[Helper] = None
-        self._waiting: Dict[str, _Errand] = {}
-        self._current: Optional[Tuple[str, _Errand]] = None
+        self._helper: Optional[HelperProcess] = None
+        self._waiting: Dict[str, _CopyTask] = {}
+        self._current: Optional[Tuple[str, _CopyTask]] = None
         self._retry_at = 0.0
         self._failing = False
         self._launch = os.urandom(8).hex()
@@ -80,13 +80,17 @@ class Mirror:
                 to another run, or does not answer while nothing is here: a fresh start might ignore
                 its checkpoints.
         """
-        answer = self._ask({"do": "download", "attempt": self._store.attempt, "local": local})
+        answer = self._request_answer(
+            {"do": "download", "attempt": self._store.attempt, "local": local}
+        )
         if "error" not in answer:
             for line in answer["says"]:
-                self._report.say(line)
+                self._report.print_line(line)
             self.logs = list(answer["logs"])
             if self.logs:
-                self._report.say(f"fetched {' and '.join(self.logs)} from the mirror {self._url}")
+                self._report.print_line(
+                    f"fetched {' and '.join(self.logs)} from the mirror {self._url}"
+                )
             path: Optional[str] = answer["path"]
             return path
         if answer.get("usage"):
@@ -96,34 +100,34 @@ class Mirror:
                 f"{self._store.out} has no checkpoint, and the mirror {self._url} does not answer: "
                 f"{answer['error']}. Mend it, or launch without it to start from step 0"
             )
-        self._report.say(
+        self._report.print_line(
             f"mirror {self._url} does not answer: {answer['error']}; going on with what is here"
         )
         return None
 
-    def forget(self, first: int) -> None:
+    def delete_from(self, first: int) -> None:
         """Delete the checkpoints that a rollback gives up, from step `first` on, for good.
 
         Raises:
             UsageError: It could not be deleted.
         """
-        answer = self._ask({"do": "forget", "first": first})
+        answer = self._request_answer({"do": "forget", "first": first})
         if "error" in answer:
             raise UsageError(
                 f"the mirror {self._url} still has checkpoints that a rollback gives up: {answer['error']}"
             )
 
-    def offer(self, saved: Checkpoint) -> None:
+    def queue_copy(self, saved: Checkpoint) -> None:
         """Queue the copy of a checkpoint that is on the disk."""
         kind = "best" if saved.path == self._store.best else "step"
         attempt = int(saved.manifest.get("attempt", self._store.attempt))
         name = (
             os.path.basename(saved.path) if kind == "step" else f"best-{saved.step:08d}-a{attempt}"
         )
-        self._waiting[kind] = _Errand(saved.path, name, saved.step)
-        self.poll()
+        self._waiting[kind] = _CopyTask(saved.path, name, saved.step)
+        self.poll_copy()
 
-    def offer_files(
+    def queue_files(
         self, step: int, name: str, files: Mapping[str, str], note: bytes, keep: Sequence[int]
     ) -> None:
         """Queue the copy of another trainer's checkpoint.
@@ -139,32 +143,34 @@ class Mirror:
         waiting = self._waiting.get("step")
         if waiting is not None and waiting.step in keep:  # the best one is still waiting
             self._waiting["best"] = waiting
-        self._waiting["step"] = _Errand("", name, step, more)
-        self.poll()
+        self._waiting["step"] = _CopyTask("", name, step, more)
+        self.poll_copy()
 
-    def offer_all(self, loaded: Optional[Checkpoint]) -> None:
+    def queue_all(self, loaded: Optional[Checkpoint]) -> None:
         """Queue checkpoints that a dead attempt may not have copied: its last one, and ``best``."""
         if loaded is not None and loaded.path != self._store.best:
-            self.offer(loaded)
+            self.queue_copy(loaded)
         if os.path.isdir(self._store.best):
-            self.offer(describe(self._store.best, manifest.read(self._store.best)))
+            self.queue_copy(
+                describe_checkpoint(self._store.best, manifest.read_manifest(self._store.best))
+            )
 
-    def offer_logs(self, step: int) -> None:
+    def queue_logs(self, step: int) -> None:
         """Copy the logs again, with the last line of this launch, unless the mirror fails."""
         if not self._failing:
-            self._waiting["logs"] = _Errand("", "the end of the logs", step)
-            self.poll()
+            self._waiting["logs"] = _CopyTask("", "the end of the logs", step)
+            self.poll_copy()
 
-    def poll(self) -> None:
+    def poll_copy(self) -> None:
         """Read the result of the copy in flight, and begin the next one."""
         if self._current is not None:
-            self._hear()
+            self._receive_answer()
         if self._current is None and self._waiting and time.monotonic() >= self._retry_at:
             # A step relies on the best one it references, and the logs come last.
             kind = next(kind for kind in ("best", "step", "logs") if kind in self._waiting)
-            self._begin(kind, self._waiting.pop(kind))
+            self._begin_copy(kind, self._waiting.pop(kind))
 
-    def finish(self, seconds: float, wait: Callable[[float], bool]) -> bool:
+    def finish_copies(self, seconds: float, wait: Callable[[float], bool]) -> bool:
         """Wait up to `seconds` until all copies are there.
 
         Report the missing ones, return if none are.
@@ -175,25 +181,25 @@ class Mirror:
         """
         deadline, told = time.monotonic() + seconds, False
         while self._current or self._waiting:
-            self.poll()
+            self.poll_copy()
             if self._failing and not told:
                 told = True
-                self._tell_wait(max(0.0, deadline - time.monotonic()))
+                self._report_wait(max(0.0, deadline - time.monotonic()))
             if time.monotonic() >= deadline or ((self._current or self._waiting) and wait(POLL_S)):
                 break
         left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
         for errand in left:
-            self._report.say(f"not mirrored: {errand.name} is on the local disk only")
+            self._report.print_line(f"not mirrored: {errand.name} is on the local disk only")
         return not left
 
-    def _tell_wait(self, seconds: float) -> None:
+    def _report_wait(self, seconds: float) -> None:
         left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
         names = ", ".join(errand.name for errand in left)
         step = max((errand.step for errand in left), default=0)
-        self._report.say(
+        self._report.print_line(
             f"waiting for the mirror, up to {seconds:.0f} s: {names} is on the local disk only"
         )
-        self._report.event(
+        self._report.append_event(
             "mirror-wait", step, url=self._url, left=names, limit_s=round(seconds, 1)
         )
 
@@ -203,19 +209,21 @@ class Mirror:
             self._helper.close(kill=True)
             self._helper = None
 
-    def _send(self, fields: Dict[str, Any]) -> Helper:
-        if self._helper is None or self._helper.ended() is not None:
-            self._helper = Helper("rgt_train.checkpoint.mirror_worker", bare="://" not in self._url)
+    def _send_request(self, fields: Dict[str, Any]) -> HelperProcess:
+        if self._helper is None or self._helper.exit_code() is not None:
+            self._helper = HelperProcess(
+                "rgt_train.checkpoint.mirror_worker", bare="://" not in self._url
+            )
             self._started(self._helper.pid)
         who = {"out": self._store.out, "launch": self._launch, "held": self._held}
-        writer.send(self._helper.sock, {"url": self._url, **who, **fields})
+        writer.send_message(self._helper.sock, {"url": self._url, **who, **fields})
         return self._helper
 
-    def _ask(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+    def _request_answer(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """Send a request and wait for its answer; only while no copy is in flight."""
         try:
-            helper = self._send(fields)
-            while (message := helper.reader.read(block=False)) is None:
+            helper = self._send_request(fields)
+            while (message := helper.reader.read_message(block=False)) is None:
                 if not select.select([helper.sock], [], [], ALIVE_S)[0]:
                     self.on_wait()
         except OSError as error:
@@ -224,23 +232,23 @@ class Mirror:
         self._held = bool(message[0]["held"])
         return message[0]
 
-    def _begin(self, kind: str, errand: _Errand) -> None:
+    def _begin_copy(self, kind: str, errand: _CopyTask) -> None:
         try:
             policy = self._store.policy
             paths = {"path": errand.path, "name": errand.name}
             do = "logs" if kind == "logs" else "copy"
-            self._send(
+            self._send_request(
                 {"do": do, **paths, "last": policy.last, "hours": policy.hours, **errand.more}
             )
             self._current = (kind, errand)
         except OSError as error:
-            self._failed(kind, errand, f"{type(error).__name__}: {error}")
+            self._retry_later(kind, errand, f"{type(error).__name__}: {error}")
 
-    def _hear(self) -> None:
+    def _receive_answer(self) -> None:
         assert self._helper is not None and self._current is not None, "a copy is in flight"
         try:
-            message = self._helper.reader.read(block=False)
-        except writer.Closed:
+            message = self._helper.reader.read_message(block=False)
+        except writer.ConnectionClosed:
             self.close()
             answer: Dict[str, Any] = {"error": "the mirror process died"}
         else:
@@ -250,23 +258,25 @@ class Mirror:
             self._held = bool(answer["held"])
         (kind, errand), self._current = self._current, None
         if "error" in answer:
-            self._failed(kind, errand, str(answer["error"]))
+            self._retry_later(kind, errand, str(answer["error"]))
         elif "gone" not in answer:
             self._failing = False
             for line in answer["says"]:
-                self._report.say(line)
+                self._report.print_line(line)
             size, seconds = int(answer["bytes"]), float(answer["seconds"])
-            self._report.say(
+            self._report.print_line(
                 f"mirrored {errand.name} → {self._url}  {size_text(size)}  read back  {seconds:.1f} s"
             )
-            self._report.event("mirrored", errand.step, name=errand.name, url=self._url, bytes=size)
+            self._report.append_event(
+                "mirrored", errand.step, name=errand.name, url=self._url, bytes=size
+            )
 
-    def _failed(self, kind: str, errand: _Errand, why: str) -> None:
+    def _retry_later(self, kind: str, errand: _CopyTask, why: str) -> None:
         self._waiting.setdefault(kind, errand)
         self._retry_at = time.monotonic() + RETRY_S
         if not self._failing:
-            self._report.say(
+            self._report.print_line(
                 f"mirror failed at {errand.name}: {why}; trying again every {RETRY_S:.0f} s"
             )
-            self._report.event("mirror-failed", errand.step, url=self._url, error=why)
+            self._report.append_event("mirror-failed", errand.step, url=self._url, error=why)
         self._failing = True

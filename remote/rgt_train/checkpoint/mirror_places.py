@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any, BinaryIO, Iterator, List, Mapping, Optional, Protocol, Tuple
 
 from rgt_train.checkpoint import manifest
-from rgt_train.checkpoint.diskio import fsync_dir, remove, replace_file, write_all
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.store import Item
+from rgt_train.checkpoint.diskio import fsync_dir, remove_path, replace_file, write_all
+from rgt_train.checkpoint.manifest import CheckpointDamaged
+from rgt_train.checkpoint.store import CheckpointItem
 from rgt_train.exits import UsageError
 
 MANIFEST = manifest.NAME
@@ -26,7 +26,7 @@ _STEP = re.compile(r"step-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
 _BEST = re.compile(r"best-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
 
 
-class Place(Protocol):
+class MirrorPlace(Protocol):
     """A remote set of directories of files.
 
     Every method raises `OSError` if the place does not answer.
@@ -37,43 +37,45 @@ class Place(Protocol):
 
     url: str
 
-    def names(self) -> List[str]:
+    def list_names(self) -> List[str]:
         """Return the names of the complete directories: those that have a manifest."""
 
-    def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
+    def put_directory(self, name: str, files: Mapping[str, BinaryIO]) -> None:
         """Copy `files` into the new directory `name`, the manifest last.
 
         Replace a dead copy's remains.
         """
 
-    def read(self, name: str, file: str) -> Iterator[bytes]:
+    def stream_file(self, name: str, file: str) -> Iterator[bytes]:
         """Yield the content of a file, from the storage and not from a local cache."""
 
-    def drop(self, name: str) -> None:
+    def delete_directory(self, name: str) -> None:
         """Delete a directory, the manifest first."""
 
-    def sweep(self) -> None:
+    def remove_partial(self) -> None:
         """Delete the partial copies and deletions of killed processes."""
 
-    def note(self, file: str = OWNER) -> bytes:
-        """Return what `mark` wrote last; empty if there is nothing."""
+    def read_note(self, file: str = OWNER) -> bytes:
+        """Return what `write_note` wrote last; empty if there is nothing."""
 
-    def mark(self, content: bytes, file: str = OWNER) -> None:
+    def write_note(self, content: bytes, file: str = OWNER) -> None:
         """Store `content` next to the directories, replacing a file with that name."""
 
 
-def steps(names: List[str]) -> List[Item]:
-    """Return the step checkpoints among `names`, oldest first."""
-    return _items(names, _STEP)
+def step_items(names: List[str]) -> List[CheckpointItem]:
+    """Return the step checkpoints among `list_names`, oldest first."""
+    return _parse_items(names, _STEP)
 
 
-def bests(names: List[str]) -> List[Item]:
-    """Return the best checkpoints among `names`, the current one last.
+def best_items(names: List[str]) -> List[CheckpointItem]:
+    """Return the best checkpoints among `list_names`, the current one last.
 
     That is the best of the last launch: a best of a later step may come from a time that a rollback
     gave up.
     """
-    return sorted(_items(names, _BEST), key=lambda item: (item.attempt, item.step, item.serial))
+    return sorted(
+        _parse_items(names, _BEST), key=lambda item: (item.attempt, item.step, item.serial)
+    )
 
 
 def is_ours(name: str) -> bool:
@@ -81,7 +83,9 @@ def is_ours(name: str) -> bool:
     return bool(_STEP.match(name) or _BEST.match(name))
 
 
-def check(place: Place, name: str, expected: Mapping[str, Mapping[str, object]]) -> None:
+def verify_copy(
+    place: MirrorPlace, name: str, expected: Mapping[str, Mapping[str, object]]
+) -> None:
     """Read a directory back and compare every byte.
 
     Args:
@@ -93,35 +97,37 @@ def check(place: Place, name: str, expected: Mapping[str, Mapping[str, object]])
         Damaged: A file differs from the copied one.
     """
     for file, facts in expected.items():
-        size, sums = _sums(place.read(name, file))
+        size, sums = _stream_checksums(place.stream_file(name, file))
         if size != facts["size"] or sums != facts["crc32"]:
-            raise Damaged(f"{file} reads back differently ({size} of {facts['size']} bytes)")
+            raise CheckpointDamaged(
+                f"{file} reads back differently ({size} of {facts['size']} bytes)"
+            )
 
 
-def fetch(place: Place, name: str, target: str) -> None:
+def fetch_directory(place: MirrorPlace, name: str, target: str) -> None:
     """Copy a directory to the new local directory `target`, fsynced.
 
     Raises:
         OSError: It could not be read or written.
         Damaged: It is incomplete there.
     """
-    remove(target)
+    remove_path(target)
     os.mkdir(target)
     try:
-        raw = b"".join(place.read(name, MANIFEST))
-        _write(os.path.join(target, MANIFEST), iter([raw]))
-        for file in manifest.read(target)["files"]:
+        raw = b"".join(place.stream_file(name, MANIFEST))
+        _write_pieces(os.path.join(target, MANIFEST), iter([raw]))
+        for file in manifest.read_manifest(target)["files"]:
             if os.path.basename(file) != file:
-                raise Damaged(f"{file} is not a name of a file")
-            _write(os.path.join(target, file), place.read(name, file))
+                raise CheckpointDamaged(f"{file} is not a name of a file")
+            _write_pieces(os.path.join(target, file), place.stream_file(name, file))
         fsync_dir(target)
-        manifest.verify(target)
+        manifest.verify_checkpoint(target)
     except BaseException:
-        remove(target)
+        remove_path(target)
         raise
 
 
-def _write(path: str, pieces: Iterator[bytes]) -> None:
+def _write_pieces(path: str, pieces: Iterator[bytes]) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         for piece in pieces:
@@ -131,7 +137,7 @@ def _write(path: str, pieces: Iterator[bytes]) -> None:
         os.close(fd)
 
 
-def _sums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
+def _stream_checksums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
     """Return the size and the checksums of a stream, by the chunks of a manifest."""
     import zlib
 
@@ -152,17 +158,17 @@ def _sums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
     return size, sums
 
 
-def _items(names: List[str], pattern: "re.Pattern[str]") -> List[Item]:
-    found: List[Item] = []
+def _parse_items(names: List[str], pattern: "re.Pattern[str]") -> List[CheckpointItem]:
+    found: List[CheckpointItem] = []
     for name in names:
         match: "Optional[re.Match[str]]" = pattern.match(name)
         if match:
             step, attempt, serial = (int(group or 0) for group in match.groups())
-            found.append(Item(step, attempt, serial, name, 0.0))
+            found.append(CheckpointItem(step, attempt, serial, name, 0.0))
     return sorted(found)
 
 
-class Folder:
+class FolderPlace:
     """A directory; it is made if its parent exists.
 
     Args:
@@ -186,29 +192,29 @@ class Folder:
             os.mkdir(path)
             fsync_dir(os.path.dirname(path))
 
-    def names(self) -> List[str]:
+    def list_names(self) -> List[str]:
         """Return the names of the complete directories."""
         found = [name for name in os.listdir(self.url) if not name.startswith(".")]
         return [name for name in found if os.path.exists(os.path.join(self.url, name, MANIFEST))]
 
-    def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
+    def put_directory(self, name: str, files: Mapping[str, BinaryIO]) -> None:
         """Copy `files` into the new directory `name`."""
         temporary, target = os.path.join(self.url, f".tmp-{name}"), os.path.join(self.url, name)
-        remove(temporary)
+        remove_path(temporary)
         os.mkdir(temporary)
         try:
             for file, source in files.items():
-                self._copy(source, os.path.join(temporary, file))
+                self._copy_file(source, os.path.join(temporary, file))
             fsync_dir(temporary)
             if os.path.lexists(target):  # the same name again: its earlier copy was found to be bad
-                self.drop(name)
+                self.delete_directory(name)
             os.rename(temporary, target)
             fsync_dir(self.url)
         except BaseException:
-            remove(temporary)
+            remove_path(temporary)
             raise
 
-    def read(self, name: str, file: str) -> Iterator[bytes]:
+    def stream_file(self, name: str, file: str) -> Iterator[bytes]:
         """Yield the content of a file."""
         fd = os.open(os.path.join(self.url, name, file), os.O_RDONLY)
         try:
@@ -222,24 +228,24 @@ class Folder:
         finally:
             os.close(fd)
 
-    def drop(self, name: str) -> None:
+    def delete_directory(self, name: str) -> None:
         """Delete a directory."""
         aside = os.path.join(self.url, f".old-{name}")
-        remove(aside)
+        remove_path(aside)
         os.rename(os.path.join(self.url, name), aside)
         fsync_dir(self.url)
-        remove(aside)
+        remove_path(aside)
 
-    def sweep(self) -> None:
+    def remove_partial(self) -> None:
         """Delete the partial copies and deletions of killed processes."""
         for name in os.listdir(self.url):
             if any(
                 name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")
             ):
-                remove(os.path.join(self.url, name))
+                remove_path(os.path.join(self.url, name))
 
-    def note(self, file: str = OWNER) -> bytes:
-        """Return what `mark` wrote last; empty if there is nothing."""
+    def read_note(self, file: str = OWNER) -> bytes:
+        """Return what `write_note` wrote last; empty if there is nothing."""
         try:
             with open(os.path.join(self.url, file), "rb") as opened:
                 return opened.read()
@@ -247,12 +253,12 @@ class Folder:
             os.stat(self.url)  # a missing volume is not a mirror without an owner
             return b""
 
-    def mark(self, content: bytes, file: str = OWNER) -> None:
+    def write_note(self, content: bytes, file: str = OWNER) -> None:
         """Store `content` next to the directories, replacing a file with that name."""
         replace_file(os.path.join(self.url, file), content)
 
     @staticmethod
-    def _copy(source: BinaryIO, target: str) -> None:
+    def _copy_file(source: BinaryIO, target: str) -> None:
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             while True:
@@ -265,7 +271,7 @@ class Folder:
             os.close(fd)
 
 
-class Objects:
+class ObjectStorePlace:
     """A prefix in an object store.
 
     Args:
@@ -286,62 +292,68 @@ class Objects:
                 f"mirror {url} needs fsspec: pip install fsspec, and s3fs for s3://"
             ) from error
         try:
-            self._fs, self._root = _told(lambda: core.url_to_fs(self.url, use_listings_cache=False))
+            self._fs, self._root = _with_os_errors(
+                lambda: core.url_to_fs(self.url, use_listings_cache=False)
+            )
         except (ImportError, ValueError) as error:
             raise UsageError(f"mirror {url}: {error}") from error
 
-    def names(self) -> List[str]:
+    def list_names(self) -> List[str]:
         """Return the names of the complete directories."""
-        found: List[str] = _told(lambda: self._fs.glob(f"{self._root}/*/{MANIFEST}"))
+        found: List[str] = _with_os_errors(lambda: self._fs.glob(f"{self._root}/*/{MANIFEST}"))
         return [path.rstrip("/").rsplit("/", 2)[-2] for path in found]
 
-    def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
+    def put_directory(self, name: str, files: Mapping[str, BinaryIO]) -> None:
         """Copy `files` into the new directory `name`, the manifest last."""
-        self.drop(name)
+        self.delete_directory(name)
         for file in sorted(files, key=lambda file: file == MANIFEST):
-            _told(lambda file=file: self._put(f"{self._root}/{name}/{file}", files[file]))
+            _with_os_errors(
+                lambda file=file: self._put_file(f"{self._root}/{name}/{file}", files[file])
+            )
 
-    def read(self, name: str, file: str) -> Iterator[bytes]:
+    def stream_file(self, name: str, file: str) -> Iterator[bytes]:
         """Yield the content of a file."""
-        source = _told(lambda: self._fs.open(f"{self._root}/{name}/{file}", "rb", block_size=PIECE))
+        source = _with_os_errors(
+            lambda: self._fs.open(f"{self._root}/{name}/{file}", "rb", block_size=PIECE)
+        )
         with source:
             while True:
-                piece = _told(lambda: source.read(PIECE))
+                piece = _with_os_errors(lambda: source.read(PIECE))
                 if not piece:
                     return
                 yield piece
 
-    def drop(self, name: str) -> None:
+    def delete_directory(self, name: str) -> None:
         """Delete a directory, the manifest first: a partial one must not count."""
         folder = f"{self._root}/{name}"
         for path in (f"{folder}/{MANIFEST}", folder):
-            if _told(lambda path=path: self._fs.exists(path)):
-                _told(lambda path=path: self._fs.rm(path, recursive=True))
+            if _with_os_errors(lambda path=path: self._fs.exists(path)):
+                _with_os_errors(lambda path=path: self._fs.rm(path, recursive=True))
 
-    def sweep(self) -> None:
+    def remove_partial(self) -> None:
         """Delete the remains of killed copies and deletions: directories without a manifest."""
         try:
-            found = _told(lambda: self._fs.ls(self._root, detail=False))
+            found = _with_os_errors(lambda: self._fs.ls(self._root, detail=False))
         except FileNotFoundError:
             return
-        whole = set(self.names())
+        whole = set(self.list_names())
         for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in found):
             if is_ours(name) and name not in whole:
-                self.drop(name)
+                self.delete_directory(name)
 
-    def note(self, file: str = OWNER) -> bytes:
-        """Return what `mark` wrote last; empty if there is nothing."""
+    def read_note(self, file: str = OWNER) -> bytes:
+        """Return what `write_note` wrote last; empty if there is nothing."""
         try:
-            found: bytes = _told(lambda: self._fs.cat_file(f"{self._root}/{file}"))
+            found: bytes = _with_os_errors(lambda: self._fs.cat_file(f"{self._root}/{file}"))
         except FileNotFoundError:
             return b""
         return found
 
-    def mark(self, content: bytes, file: str = OWNER) -> None:
+    def write_note(self, content: bytes, file: str = OWNER) -> None:
         """Store `content` next to the directories, replacing a file with that name."""
-        _told(lambda: self._fs.pipe_file(f"{self._root}/{file}", content))
+        _with_os_errors(lambda: self._fs.pipe_file(f"{self._root}/{file}", content))
 
-    def _put(self, path: str, source: BinaryIO) -> None:
+    def _put_file(self, path: str, source: BinaryIO) -> None:
         with self._fs.open(path, "wb") as target:
             while True:
                 piece = source.read(PIECE)
@@ -350,7 +362,7 @@ class Objects:
                 target.write(piece)
 
 
-def _told(work: Any) -> Any:
+def _with_os_errors(work: Any) -> Any:
     """Return ``work()``; errors of the store's own library become an `OSError`.
 
     Raises:
@@ -364,7 +376,7 @@ def _told(work: Any) -> Any:
         raise OSError(5, f"{type(error).__name__}: {error}") from error
 
 
-def open_place(url: str) -> Place:
+def open_place(url: str) -> MirrorPlace:
     """Return the place at `url`: a path, or ``scheme://…`` for fsspec.
 
     Raises:
@@ -372,5 +384,5 @@ def open_place(url: str) -> Place:
         OSError: It cannot be reached.
     """
     if "://" in url and not url.startswith("file://"):
-        return Objects(url)
-    return Folder(url[len("file://") :] if url.startswith("file://") else url)
+        return ObjectStorePlace(url)
+    return FolderPlace(url[len("file://") :] if url.startswith("file://") else url)

@@ -31,18 +31,18 @@ from rgt_wire.shared_text import size_text
 
 from rgt_train.checkpoint import diskio, manifest, store, writer
 from rgt_train.checkpoint import mirror_places as places
-from rgt_train.checkpoint.diskio import Unreadable, fsync_dir, make_dirs, remove, replace_file
-from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.diskio import Unreadable, fsync_dir, make_dirs, remove_path, replace_file
+from rgt_train.checkpoint.manifest import CheckpointDamaged
 from rgt_train.checkpoint.mirror_places import (
     MANIFEST,
     OWNER,
-    Place,
-    bests,
-    fetch,
+    MirrorPlace,
+    best_items,
+    fetch_directory,
     open_place,
-    steps,
+    step_items,
 )
-from rgt_train.checkpoint.store import Item, Policy, Store
+from rgt_train.checkpoint.store import CheckpointItem, CheckpointStore, KeepPolicy
 from rgt_train.checkpoint.writer import die_with_parent
 from rgt_train.exits import UsageError
 from rgt_train.tracking import report, run_log
@@ -53,7 +53,7 @@ PROVEN = os.path.join(".rgt", "proven")
 
 
 @dataclass(frozen=True)
-class Owner:
+class MirrorOwner:
     """The holder of a mirror.
 
     Attributes:
@@ -68,12 +68,12 @@ class Owner:
     where: str
     since: float
 
-    def encode(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """Return it as the content of a file."""
         return (json.dumps(asdict(self), sort_keys=True) + "\n").encode()
 
 
-def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]:
+def check_owner(place: MirrorPlace, out: str, launch: str, *, held: bool) -> Optional[MirrorOwner]:
     """Check that the run in `out` may write to `place`.
 
     Args:
@@ -83,13 +83,13 @@ def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]
         held: Whether this launch held the mirror before.
 
     Returns:
-        The owner to record with `take`; None if it is recorded already.
+        The owner to record with `record_owner`; None if it is recorded already.
 
     Raises:
         UsageError: It is the mirror of another run, or another launch has taken it meanwhile.
         OSError: The place does not answer.
     """
-    noted = _decode(place.note(), f"{place.url}/{OWNER}")
+    noted = _parse_owner(place.read_note(), f"{place.url}/{OWNER}")
     mine = _own_id(out)
     if noted is not None and noted.launch == launch:
         return None
@@ -104,10 +104,10 @@ def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]
             f"a mirror of its own. If it is this run's all the same, write that name into {os.path.join(out, ID_FILE)}"
         )
     run = noted.run if noted is not None else mine or os.urandom(8).hex()
-    return Owner(run, launch, f"{socket.gethostname()}:{out}", round(time.time(), 3))
+    return MirrorOwner(run, launch, f"{socket.gethostname()}:{out}", round(time.time(), 3))
 
 
-def take(place: Place, out: str, owner: Owner) -> None:
+def record_owner(place: MirrorPlace, out: str, owner: MirrorOwner) -> None:
     """Record `owner` in the run directory and in the mirror.
 
     Raises:
@@ -115,29 +115,31 @@ def take(place: Place, out: str, owner: Owner) -> None:
     """
     if _own_id(out) != owner.run:
         replace_file(os.path.join(out, ID_FILE), f"{owner.run}\n".encode())
-    place.mark(owner.encode())
+    place.write_note(owner.to_bytes())
 
 
 def _own_id(out: str) -> str:
     try:
-        return diskio.content(os.path.join(out, ID_FILE)).decode(errors="replace").strip()
+        return diskio.read_content(os.path.join(out, ID_FILE)).decode(errors="replace").strip()
     except OSError:
         return ""
 
 
 def _has_checkpoints(out: str) -> bool:
-    store = Store(out, 0)
+    store = CheckpointStore(out, 0)
     return (
-        bool(store.items()) or diskio.is_dir(store.best) or diskio.is_dir(os.path.join(out, PROVEN))
+        bool(store.list_items())
+        or diskio.is_dir(store.best)
+        or diskio.is_dir(os.path.join(out, PROVEN))
     )
 
 
-def _decode(raw: bytes, where: str) -> Optional[Owner]:
+def _parse_owner(raw: bytes, where: str) -> Optional[MirrorOwner]:
     if not raw:
         return None
     try:
         body = json.loads(raw)
-        return Owner(
+        return MirrorOwner(
             str(body["run"]), str(body["launch"]), str(body["where"]), float(body["since"])
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -150,7 +152,9 @@ T = TypeVar("T")
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def prune(place: Place, policy: Policy, spare: str, keep: Sequence[int] = ()) -> None:
+def prune_mirror(
+    place: MirrorPlace, policy: KeepPolicy, spare: str, keep: Sequence[int] = ()
+) -> None:
     """Delete what the policy does not keep; keep the newest ``best`` and the steps kept locally.
 
     Args:
@@ -162,15 +166,18 @@ def prune(place: Place, policy: Policy, spare: str, keep: Sequence[int] = ()) ->
     Raises:
         OSError: The place does not answer.
     """
-    names = place.names()
-    for item in [*store.doomed(_dated(place, policy, names), policy), *bests(names)[:-1]]:
+    names = place.list_names()
+    for item in [
+        *store.find_unprotected(_step_items_with_time(place, policy, names), policy),
+        *best_items(names)[:-1],
+    ]:
         if item.name != spare and item.step not in keep:
-            place.drop(item.name)
+            place.delete_directory(item.name)
 
 
-def with_room(
-    place: Place,
-    policy: Policy,
+def retry_with_room(
+    place: MirrorPlace,
+    policy: KeepPolicy,
     spare: str,
     says: List[str],
     work: Callable[[], T],
@@ -193,41 +200,47 @@ def with_room(
         try:
             return work()
         except OSError as error:
-            victim = _least(place, policy, spare, keep) if error.errno in FULL else None
+            victim = _least_valuable(place, policy, spare, keep) if error.errno in FULL else None
             if victim is None:
                 raise
-            place.drop(victim)
+            place.delete_directory(victim)
             says.append(f"no room on the mirror {place.url}: gave up {victim} there")
 
 
-def _least(place: Place, policy: Policy, spare: str, keep: Sequence[int]) -> Optional[str]:
-    names = place.names()
-    known = _dated(place, policy, names)
-    items = [*bests(names)[:-1], *store.by_value(known, policy, spare)]
+def _least_valuable(
+    place: MirrorPlace, policy: KeepPolicy, spare: str, keep: Sequence[int]
+) -> Optional[str]:
+    names = place.list_names()
+    known = _step_items_with_time(place, policy, names)
+    items = [*best_items(names)[:-1], *store.by_ascending_value(known, policy, spare)]
     return next((item.name for item in items if item.name != spare and item.step not in keep), None)
 
 
-def _dated(place: Place, policy: Policy, names: List[str]) -> List[Item]:
-    known = steps(names)
+def _step_items_with_time(
+    place: MirrorPlace, policy: KeepPolicy, names: List[str]
+) -> List[CheckpointItem]:
+    known = step_items(names)
     if policy.hours:
         return [_with_time(place, item) for item in known]
     return known
 
 
-def _with_time(place: Place, item: Item) -> Item:
+def _with_time(place: MirrorPlace, item: CheckpointItem) -> CheckpointItem:
     try:
-        raw = b"".join(place.read(item.name, MANIFEST))
-        at = float(manifest.parse(raw, f"{place.url}/{item.name}").get("time", 0.0))
-    except (Damaged, UsageError, OSError):
+        raw = b"".join(place.stream_file(item.name, MANIFEST))
+        at = float(manifest.parse_manifest(raw, f"{place.url}/{item.name}").get("time", 0.0))
+    except (CheckpointDamaged, UsageError, OSError):
         at = 0.0
-    return Item(item.step, item.attempt, item.serial, item.name, at)
+    return CheckpointItem(item.step, item.attempt, item.serial, item.name, at)
 
 
 LOGS = (run_log.RUN_LOG, report.METRICS)
 """Files kept next to the checkpoints."""
 
 
-def download(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
+def download_newest(
+    place: MirrorPlace, store: CheckpointStore, local: Optional[int]
+) -> Tuple[Optional[str], List[str]]:
     """Fetch the newest good checkpoint of `place` if it is newer than step `local`.
 
     ``best`` is fetched too if it is missing here, damaged, or older than the best of that
@@ -243,10 +256,10 @@ def download(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional
             there are damaged.
     """
     says: List[str] = []
-    names = place.names()
-    newer = [item for item in steps(names) if local is None or item.step > local]
-    if bests(names) and _wants_best(store, bests(names)[-1], stale=bool(newer)):
-        _fetch_newest(place, store, bests(names), store.best, says)
+    names = place.list_names()
+    newer = [item for item in step_items(names) if local is None or item.step > local]
+    if best_items(names) and _wants_best(store, best_items(names)[-1], stale=bool(newer)):
+        _fetch_newest(place, store, best_items(names), store.best, says)
     path = _fetch_newest(place, store, newer, None, says)
     if path is None and newer and local is None and not diskio.is_dir(store.best):
         raise UsageError(
@@ -256,18 +269,18 @@ def download(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional
     return path, says
 
 
-def forget(place: Place, first: int) -> None:
+def delete_steps_from(place: MirrorPlace, first: int) -> None:
     """Delete the checkpoints from step `first` on, which a rollback gives up.
 
     Raises:
         OSError: The place does not answer.
     """
-    for item in steps(place.names()):
+    for item in step_items(place.list_names()):
         if item.step >= first:
-            place.drop(item.name)
+            place.delete_directory(item.name)
 
 
-def keep_logs(place: Place, out: str) -> None:
+def keep_logs(place: MirrorPlace, out: str) -> None:
     """Copy the logs of the run in `out` to `place`, up to the last full line.
 
     The trainer may be writing the next line meanwhile.
@@ -278,15 +291,15 @@ def keep_logs(place: Place, out: str) -> None:
     """
     for name in LOGS:
         try:
-            content = diskio.content(os.path.join(out, name))
+            content = diskio.read_content(os.path.join(out, name))
         except OSError:
             continue  # there is no such log
         whole = content[: content.rfind(b"\n") + 1]
         if whole:
-            place.mark(whole, name)
+            place.write_note(whole, name)
 
 
-def download_logs(place: Place, out: str) -> List[str]:
+def download_logs(place: MirrorPlace, out: str) -> List[str]:
     """Fetch the logs that `place` has and `out` lacks; return their names.
 
     Raises:
@@ -297,7 +310,7 @@ def download_logs(place: Place, out: str) -> List[str]:
         path = os.path.join(out, name)
         if os.path.exists(path) and os.path.getsize(path):
             continue
-        content = place.note(name)
+        content = place.read_note(name)
         if content:
             make_dirs(out)
             replace_file(path, content)
@@ -306,21 +319,25 @@ def download_logs(place: Place, out: str) -> List[str]:
 
 
 def _fetch_newest(
-    place: Place, store: Store, items: List[Item], target: Optional[str], says: List[str]
+    place: MirrorPlace,
+    store: CheckpointStore,
+    items: List[CheckpointItem],
+    target: Optional[str],
+    says: List[str],
 ) -> Optional[str]:
     """Fetch the newest complete one of `items`; return its new path."""
     for item in reversed(items):
         temporary = store.temporary("step", item.step)
         try:
             os.makedirs(store.root, exist_ok=True)
-            fetch(place, item.name, temporary)
+            fetch_directory(place, item.name, temporary)
         except Unreadable:
             raise
-        except Damaged as error:
+        except CheckpointDamaged as error:
             says.append(f"{place.url}/{item.name} is damaged, not used: {error}")
             continue
         path = target or store.path_of(item)
-        aside = store.aside(path)
+        aside = store.aside_path(path)
         if target is None:
             store.set_aside(path)  # the local one with that name was examined and is damaged
         elif os.path.lexists(path):
@@ -328,14 +345,14 @@ def _fetch_newest(
         os.rename(temporary, path)
         for parent in (store.root, store.out):
             fsync_dir(parent)
-        remove(aside)
-        size = sum(facts["size"] for facts in manifest.read(path)["files"].values())
+        remove_path(aside)
+        size = sum(facts["size"] for facts in manifest.read_manifest(path)["files"].values())
         says.append(f"fetched {item.name} from the mirror {place.url}  {size_text(size)}")
         return path
     return None
 
 
-def _wants_best(store: Store, there: Item, *, stale: bool) -> bool:
+def _wants_best(store: CheckpointStore, there: CheckpointItem, *, stale: bool) -> bool:
     """Return whether to fetch the ``best`` of the mirror; move a damaged local one away.
 
     Args:
@@ -344,10 +361,10 @@ def _wants_best(store: Store, there: Item, *, stale: bool) -> bool:
         stale: Whether the local ones are older than the mirror's.
     """
     try:
-        body = manifest.verify(store.best)
+        body = manifest.verify_checkpoint(store.best)
     except Unreadable:
         raise
-    except (Damaged, UsageError):
+    except (CheckpointDamaged, UsageError):
         store.set_best_aside()
         return True
     return stale and (there.attempt, there.step) > (int(body.get("attempt", 0)), int(body["step"]))
@@ -359,31 +376,33 @@ def main() -> None:
     die_with_parent(int(sys.argv[2]))
     if hasattr(os, "nice"):
         os.nice(5)  # not urgent: the checkpoint is on the local disk
-    reader = writer.Reader(sock)
-    errands: Optional[Errands] = None
+    reader = writer.MessageReader(sock)
+    errands: Optional[MirrorRequests] = None
     try:
         while True:
-            message = reader.read(block=True)
+            message = reader.read_message(block=True)
             assert message is not None, "a blocking read returns a message"
             fields = message[0]
             held = bool(fields["held"])
             try:
                 if errands is None:
-                    errands = Errands(
+                    errands = MirrorRequests(
                         open_place(fields["url"]), fields["out"], fields["launch"], held=held
                     )
-                answer = errands.do(fields)
-            except (OSError, Damaged, UsageError) as error:
+                answer = errands.perform_request(fields)
+            except (OSError, CheckpointDamaged, UsageError) as error:
                 answer = {
                     "error": f"{type(error).__name__}: {error}",
                     "usage": isinstance(error, UsageError),
                 }
-            writer.send(sock, {**answer, "held": errands.held if errands is not None else held})
-    except writer.Closed:
+            writer.send_message(
+                sock, {**answer, "held": errands.held if errands is not None else held}
+            )
+    except writer.ConnectionClosed:
         os._exit(0)
 
 
-class Errands:
+class MirrorRequests:
     """Performs the requests of one launch to its mirror.
 
     Args:
@@ -393,17 +412,17 @@ class Errands:
         held: Whether it held the mirror already, before this process was started.
     """
 
-    def __init__(self, place: Place, out: str, launch: str, *, held: bool) -> None:
+    def __init__(self, place: MirrorPlace, out: str, launch: str, *, held: bool) -> None:
         self._place, self._out, self._launch, self.held = place, out, launch, held
         self._swept = self._logs_failed = False
         self._verbs = {
-            "copy": self._copy,
-            "logs": self._logs,
-            "download": self._download,
-            "forget": self._forget,
+            "copy": self._copy_checkpoint,
+            "logs": self._copy_logs,
+            "download": self._download_newest,
+            "forget": self._delete_steps_from,
         }
 
-    def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+    def perform_request(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """Perform the request and return the answer.
 
         Raises:
@@ -411,23 +430,27 @@ class Errands:
             Damaged: The bytes read back differ from the copied ones.
             UsageError: The mirror is not this launch's.
         """
-        owner = check(self._place, self._out, self._launch, held=self.held)
+        owner = check_owner(self._place, self._out, self._launch, held=self.held)
         return self._verbs[fields["do"]](fields, owner)
 
-    def _copy(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
-        policy, name, says = Policy(fields["last"], fields["hours"]), fields["name"], []  # type: ignore[var-annotated]
+    def _copy_checkpoint(
+        self, fields: Dict[str, Any], owner: Optional[MirrorOwner]
+    ) -> Dict[str, Any]:
+        policy, name, says = KeepPolicy(fields["last"], fields["hours"]), fields["name"], []  # type: ignore[var-annotated]
         if owner is not None:
-            with_room(self._place, policy, name, says, lambda: take(self._place, self._out, owner))
+            retry_with_room(
+                self._place, policy, name, says, lambda: record_owner(self._place, self._out, owner)
+            )
         self.held = True
         if not self._swept:
-            self._place.sweep()
+            self._place.remove_partial()
             self._swept = True
         foreign = (
-            Foreign(fields["files"], fields["manifest"], fields["keep"])
+            ForeignCheckpoint(fields["files"], fields["manifest"], fields["keep"])
             if "files" in fields
             else None
         )
-        done = copy(self._place, fields["path"], name, policy, says, foreign)
+        done = copy_and_verify(self._place, fields["path"], name, policy, says, foreign)
         try:
             keep_logs(self._place, self._out)
             self._logs_failed = False
@@ -437,32 +460,38 @@ class Errands:
             self._logs_failed = True
         return {**done, "says": says}
 
-    def _logs(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+    def _copy_logs(self, fields: Dict[str, Any], owner: Optional[MirrorOwner]) -> Dict[str, Any]:
         if owner is not None:
-            take(self._place, self._out, owner)
+            record_owner(self._place, self._out, owner)
         self.held = True
         keep_logs(self._place, self._out)
         return {"gone": True}
 
-    def _download(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
-        path, says = download(self._place, Store(self._out, fields["attempt"]), fields["local"])
+    def _download_newest(
+        self, fields: Dict[str, Any], owner: Optional[MirrorOwner]
+    ) -> Dict[str, Any]:
+        path, says = download_newest(
+            self._place, CheckpointStore(self._out, fields["attempt"]), fields["local"]
+        )
         if owner is not None:
             # a full mirror can still be read; the next copy records the owner
             with suppress(OSError):
-                take(self._place, self._out, owner)
+                record_owner(self._place, self._out, owner)
                 self.held = True
         return {"path": path, "says": says, "logs": download_logs(self._place, self._out)}
 
-    def _forget(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+    def _delete_steps_from(
+        self, fields: Dict[str, Any], owner: Optional[MirrorOwner]
+    ) -> Dict[str, Any]:
         if owner is not None:
-            take(self._place, self._out, owner)
+            record_owner(self._place, self._out, owner)
         self.held = True
-        forget(self._place, fields["first"])
+        delete_steps_from(self._place, fields["first"])
         return {}
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignCheckpoint:
     """A checkpoint of another trainer, whose manifest is not among its files.
 
     Attributes:
@@ -476,13 +505,13 @@ class Foreign:
     keep: Sequence[int] = ()
 
 
-def copy(
-    place: Place,
+def copy_and_verify(
+    place: MirrorPlace,
     path: str,
     name: str,
-    policy: Policy,
+    policy: KeepPolicy,
     says: Optional[List[str]] = None,
-    foreign: Optional[Foreign] = None,
+    foreign: Optional[ForeignCheckpoint] = None,
 ) -> Dict[str, Any]:
     """Copy the checkpoint at `path` and compare every byte.
 
@@ -505,55 +534,62 @@ def copy(
         files: Dict[str, BinaryIO] = {}
         try:
             if foreign is None:
-                body = manifest.read(path)
+                body = manifest.read_manifest(path)
                 paths = {file: os.path.join(path, file) for file in [*body["files"], MANIFEST]}
             else:
-                body, paths = manifest.parse(foreign.manifest.encode(), name), dict(foreign.files)
+                body, paths = (
+                    manifest.parse_manifest(foreign.manifest.encode(), name),
+                    dict(foreign.files),
+                )
                 files[MANIFEST] = io.BytesIO(foreign.manifest.encode())
             for file, source in paths.items():
                 # All opened at once: the checkpoint may be pruned here during the copy.
                 files[file] = stack.enter_context(open(source, "rb", buffering=0))
-        except (Damaged, FileNotFoundError):
+        except (CheckpointDamaged, FileNotFoundError):
             return {"gone": True}
-        if name not in place.names() or not _is_whole(place, name, body):
+        if name not in place.list_names() or not _is_whole(place, name, body):
             told = [] if says is None else says
-            with_room(place, policy, name, told, lambda: _put(place, name, files), keep)
-            compare(place, name, body)
-    prune(place, policy, name, keep)
+            retry_with_room(
+                place, policy, name, told, lambda: _put_from_start(place, name, files), keep
+            )
+            verify_against_body(place, name, body)
+    prune_mirror(place, policy, name, keep)
     size = sum(facts["size"] for facts in body["files"].values())
     return {"bytes": size, "seconds": time.monotonic() - begun}
 
 
-def compare(place: Place, name: str, body: Dict[str, Any]) -> None:
+def verify_against_body(place: MirrorPlace, name: str, body: Dict[str, Any]) -> None:
     """Read a directory back and compare every byte of it, and its manifest with `body`.
 
     Raises:
         Damaged: Something differs.
     """
-    places.check(place, name, body["files"])
-    if manifest_of(place, name) != body:
-        raise Damaged(f"{MANIFEST} reads back differently")
+    places.verify_copy(place, name, body["files"])
+    if read_place_manifest(place, name) != body:
+        raise CheckpointDamaged(f"{MANIFEST} reads back differently")
 
 
-def _is_whole(place: Place, name: str, body: Dict[str, Any]) -> bool:
+def _is_whole(place: MirrorPlace, name: str, body: Dict[str, Any]) -> bool:
     """Return whether an existing copy is correct; a dead attempt may have begun it."""
     try:
-        compare(place, name, body)
-    except (Damaged, UsageError):
+        verify_against_body(place, name, body)
+    except (CheckpointDamaged, UsageError):
         return False
     return True
 
 
-def manifest_of(place: Place, name: str) -> Dict[str, Any]:
+def read_place_manifest(place: MirrorPlace, name: str) -> Dict[str, Any]:
     """Return the manifest in the directory `name` of a place.
 
     Raises:
         Damaged: It is altered.
     """
-    return manifest.parse(b"".join(place.read(name, MANIFEST)), f"{place.url}/{name}")
+    return manifest.parse_manifest(
+        b"".join(place.stream_file(name, MANIFEST)), f"{place.url}/{name}"
+    )
 
 
-def _put(place: Place, name: str, files: Mapping[str, BinaryIO]) -> None:
+def _put_from_start(place: MirrorPlace, name: str, files: Mapping[str, BinaryIO]) -> None:
     for source in files.values():
         source.seek(0)  # an earlier attempt may have read them
-    place.put(name, files)
+    place.put_directory(name, files)

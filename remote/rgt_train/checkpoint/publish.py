@@ -21,15 +21,22 @@ from rgt_train.checkpoint import manifest
 from rgt_train.checkpoint.diskio import (
     Unreadable,
     fsync_dir,
-    remove,
+    remove_path,
     replace_file,
     write_file,
     write_region,
 )
-from rgt_train.checkpoint.store import POINTER, Checkpoint, Store, describe, read_space, reserve
+from rgt_train.checkpoint.store import (
+    POINTER,
+    Checkpoint,
+    CheckpointStore,
+    describe_checkpoint,
+    read_space,
+    reserve_space,
+)
 
 
-class Draft:
+class CheckpointDraft:
     """A checkpoint that is being made.
 
     Attributes:
@@ -42,14 +49,14 @@ class Draft:
         path: The directory of `create`.
     """
 
-    def __init__(self, store: Store, kind: str, step: int, path: str) -> None:
+    def __init__(self, store: CheckpointStore, kind: str, step: int, path: str) -> None:
         self._store, self._kind, self._step, self.path = store, kind, step, path
         self._facts: Optional[Mapping[str, Any]] = None
 
     @classmethod
     def create(
-        cls, store: Store, kind: str, step: int, need_bytes: int, need_inodes: int
-    ) -> "Draft":
+        cls, store: CheckpointStore, kind: str, step: int, need_bytes: int, need_inodes: int
+    ) -> "CheckpointDraft":
         """Check whether there is room, and make the temporary directory.
 
         Raises:
@@ -61,15 +68,15 @@ class Draft:
             # also if it exists: its creator may have been killed before the fsync
             fsync_dir(store.out)
             store.rooted = True
-        store.sweep()
+        store.remove_failed_saves()
         # Checked before the directory uses an inode itself.
-        short = read_space(store.root).short_of(need_bytes, need_inodes)
+        short = read_space(store.root).missing_resource(need_bytes, need_inodes)
         os.mkdir(path)
         if short:
             try:
-                reserve(path, need_bytes)
+                reserve_space(path, need_bytes)
             except OSError:
-                remove(path)
+                remove_path(path)
                 raise
         return cls(store, kind, step, path)
 
@@ -77,21 +84,21 @@ class Draft:
         """Write the manifest and make the directory durable.
 
         Args:
-            files: Name → facts from `rgt_train.checkpoint.manifest.facts`.
+            files: Name → facts from `rgt_train.checkpoint.manifest.file_facts`.
             about: Further facts for the manifest.
 
         Raises:
             OSError: The draft can only be dropped.
         """
-        data = manifest.encode(self._step, files, about)
+        data = manifest.build_manifest(self._step, files, about)
         write_file(os.path.join(self.path, manifest.NAME), data)
         fsync_dir(self.path)
         try:
-            self._facts = manifest.read(self.path, pauses=())
+            self._facts = manifest.read_manifest(self.path, pauses=())
         except Unreadable as refused:
             raise refused.error from refused
         # written a moment ago: a disk failure, and reported as one
-        except manifest.Damaged as damage:
+        except manifest.CheckpointDamaged as damage:
             number = getattr(damage.__cause__, "errno", None) or errno.EIO
             place = os.path.join(self.path, manifest.NAME)
             raise OSError(number, os.strerror(number), place) from damage
@@ -106,7 +113,7 @@ class Draft:
         store = self._store
         if self._kind == "best":
             self._swap_best()
-            return describe(store.best, self._facts)
+            return describe_checkpoint(store.best, self._facts)
         target = store.new_path(self._step)
         os.rename(self.path, target)
         try:
@@ -115,19 +122,19 @@ class Draft:
             os.rename(target, self.path)
             raise
         self._point_at(target)
-        return describe(target, self._facts)
+        return describe_checkpoint(target, self._facts)
 
-    def drop(self) -> None:
+    def delete_draft(self) -> None:
         """Delete it."""
-        remove(self.path)
+        remove_path(self.path)
 
     def _swap_best(self) -> None:
         """Replace ``best``: rename the old one away, then the new one into its place."""
         store = self._store
-        aside = store.aside(store.best)
+        aside = store.aside_path(store.best)
         try:
             if os.path.isdir(store.best):
-                remove(aside)
+                remove_path(aside)
                 os.rename(store.best, aside)
             os.rename(self.path, store.best)
             for parent in (store.root, store.out):
@@ -136,7 +143,7 @@ class Draft:
             if not os.path.isdir(store.best) and os.path.isdir(aside):
                 os.rename(aside, store.best)
             raise
-        remove(aside)
+        remove_path(aside)
 
     def _point_at(self, target: str) -> None:
         """Move ``latest``, which only people and scripts use.
@@ -147,7 +154,7 @@ class Draft:
         try:
             replace_file(pointer, (os.path.basename(target) + "\n").encode())
         except OSError:
-            remove(pointer)
+            remove_path(pointer)
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -161,12 +168,12 @@ writer.
 MISHAPS = (DIED, "MemoryError")
 
 
-class Mishap(RuntimeError):
+class TransientFailure(RuntimeError):
     """A failure of neither the disk nor a bug in code or state: the next try may succeed."""
 
 
 @dataclass(frozen=True)
-class Job:
+class SaveJob:
     """One checkpoint to make.
 
     Attributes:
@@ -193,7 +200,7 @@ class Job:
         """Return it as JSON-compatible values."""
         return asdict(self)
 
-    def needs(self, inline_bytes: int) -> Tuple[int, int]:
+    def required_space(self, inline_bytes: int) -> Tuple[int, int]:
         """Return the bytes and inodes it needs: files, manifest, directory, pointer."""
         return sum(size for _, _, size in self.regions) + inline_bytes + _OVERHEAD, len(
             self.regions
@@ -201,7 +208,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Done:
+class SaveResult:
     """The result of a job.
 
     Attributes:
@@ -210,7 +217,7 @@ class Done:
         facts: Its manifest.
         error: (class, errno, text, file name) of the failure.
         notes: Readable lines.
-        durable_s: Seconds from `Job.begun` until the last fsync.
+        durable_s: Seconds from `SaveJob.begun` until the last fsync.
     """
 
     path: Optional[str] = None
@@ -226,57 +233,64 @@ class Done:
             return None
         return Checkpoint(self.path, int(self.facts["step"]), self.size, self.facts)
 
-    def failure(self) -> Optional[BaseException]:
+    def to_exception(self) -> Optional[BaseException]:
         """Return the failure as an exception."""
         if self.error is None:
             return None
         kind, number, text, name = self.error
         if number is None:
-            return (Mishap if kind in MISHAPS else RuntimeError)(f"{kind}: {text}")
+            return (TransientFailure if kind in MISHAPS else RuntimeError)(f"{kind}: {text}")
         if name:
             return OSError(number, text, name)
         return OSError(number, text)
 
 
-class Spoilt(RuntimeError):
+class SnapshotSpoilt(RuntimeError):
     """The copy turned out not to be the state of one moment: nothing is published."""
 
 
-def perform(
-    store: Store,
-    job: Job,
+def perform_job(
+    store: CheckpointStore,
+    job: SaveJob,
     memory: memoryview,
     inline: bytes,
     good: Callable[[], bool] = lambda: True,
-) -> Done:
+) -> SaveResult:
     """Make, publish, then prune. If the disk is full, less valuable files are deleted first.
 
     Args:
         store: The target.
         job: The checkpoint to make.
-        memory: Contains the `Job.regions`.
-        inline: Content of the file `Job.inline`.
+        memory: Contains the `SaveJob.regions`.
+        inline: Content of the file `SaveJob.inline`.
         good: Returns, when all is written, whether it may be published; it may wait for that.
     """
     notes: List[str] = []
     while True:
         try:
-            made = _make(store, job, memory, inline, good)
+            made = _make_checkpoint(store, job, memory, inline, good)
             durable = time.monotonic() - job.begun
             if job.kind == "step":
-                store.published(made.path, *job.needs(len(inline)))
-            return Done(made.path, made.size, made.manifest, None, tuple(notes), durable)
+                store.published(made.path, *job.required_space(len(inline)))
+            return SaveResult(made.path, made.size, made.manifest, None, tuple(notes), durable)
         except OSError as error:
-            note = room_made(store, job.step, job.give_up) if error.errno in FULL else None
+            note = free_room(store, job.step, job.give_up) if error.errno in FULL else None
             if note is None:
-                text = (type(error).__name__, error.errno, str(error.strerror), _name_of(error))
-                return Done(error=text, notes=tuple(notes))
+                text = (
+                    type(error).__name__,
+                    error.errno,
+                    str(error.strerror),
+                    _file_name_of(error),
+                )
+                return SaveResult(error=text, notes=tuple(notes))
             notes.append(note)
         except Exception as error:
-            return Done(error=(type(error).__name__, None, str(error), None), notes=tuple(notes))
+            return SaveResult(
+                error=(type(error).__name__, None, str(error), None), notes=tuple(notes)
+            )
 
 
-def room_made(store: Store, step: int, give_up: bool) -> Optional[str]:
+def free_room(store: CheckpointStore, step: int, give_up: bool) -> Optional[str]:
     """Delete something less valuable than the checkpoint of `step`; return the message, or None.
 
     Args:
@@ -285,18 +299,22 @@ def room_made(store: Store, step: int, give_up: bool) -> Optional[str]:
         give_up: Whether older checkpoints may be deleted for this one alone.
     """
     given_up = store.make_room(valuable=False)
-    note = store.narrow() if given_up is None else None
+    note = store.keep_only_newest() if given_up is None else None
     if given_up is None and note is None and give_up:
         given_up = store.make_room(valuable=True)
     return note or (None if given_up is None else f"no room for step {step}: gave up {given_up}")
 
 
-def _make(
-    store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool]
+def _make_checkpoint(
+    store: CheckpointStore,
+    job: SaveJob,
+    memory: memoryview,
+    inline: bytes,
+    good: Callable[[], bool],
 ) -> Checkpoint:
-    draft = Draft.create(store, job.kind, job.step, *job.needs(len(inline)))
+    draft = CheckpointDraft.create(store, job.kind, job.step, *job.required_space(len(inline)))
     try:
-        hashing = _Hashing(job, memory, inline)
+        hashing = _HashingThread(job, memory, inline)
         hashing.start()
         try:
             for name, offset, size in job.regions:
@@ -306,10 +324,10 @@ def _make(
             hashing.join()
         draft.seal(hashing.result(), job.about)
         if not good():
-            raise Spoilt("not the state of one moment")
+            raise SnapshotSpoilt("not the state of one moment")
         made = draft.publish()
     except BaseException:
-        draft.drop()
+        draft.delete_draft()
         raise
     if job.kind == "best":
         body = (json.dumps(job.about["best"]) + "\n").encode()
@@ -317,14 +335,14 @@ def _make(
     return made
 
 
-class _Hashing(threading.Thread):
+class _HashingThread(threading.Thread):
     """Computes the facts of the files while they are being written.
 
     Only ``best`` leaves the machine, so it alone gets the SHA-256 for comparing copies: for each
     step it would be the most expensive part of a save.
     """
 
-    def __init__(self, job: Job, memory: memoryview, inline: bytes) -> None:
+    def __init__(self, job: SaveJob, memory: memoryview, inline: bytes) -> None:
         super().__init__(name="rgt-hash", daemon=True)
         self._views = {name: memory[offset : offset + size] for name, offset, size in job.regions}
         self._views[job.inline] = memoryview(inline)
@@ -336,7 +354,7 @@ class _Hashing(threading.Thread):
         """Compute the facts; keep an error for `result`."""
         try:
             for name, view in self._views.items():
-                self._facts[name] = manifest.facts(view, sha256=self._sha256)
+                self._facts[name] = manifest.file_facts(view, sha256=self._sha256)
         except BaseException as error:
             self._error = error
 
@@ -351,7 +369,7 @@ class _Hashing(threading.Thread):
         return self._facts
 
 
-def _name_of(error: OSError) -> Optional[str]:
+def _file_name_of(error: OSError) -> Optional[str]:
     if error.filename is None:
         return None
     return os.fsdecode(error.filename)

@@ -57,7 +57,7 @@ _HARMLESS = ("python", "numpy")
 """Reported when they change, although they compute nothing in a step."""
 
 
-def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Return the differences in words; empty if there are none."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
@@ -87,7 +87,7 @@ def guarantee(
         complete: Whether nothing was found that was not given.
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
-    differs = changes(
+    differs = describe_changes(
         {k: v for k, v in old.items() if k in weighty},
         {k: v for k, v in new.items() if k in weighty},
     )
@@ -155,24 +155,24 @@ class Hyperparameters:
         self._others, self._optimizers, self._schedules = others, optimizers, schedules
         self._raw: Dict[Tuple[str, str], Any] = {}
         self.declared: Declared = {
-            name: {"class": type(part).__name__, "values": self._values(name)}
+            name: {"class": type(part).__name__, "values": self._part_values(name)}
             for name, part in sorted(others.items())
         }
 
-    def check(self, names: Sequence[str]) -> None:
+    def check_override_names(self, names: Sequence[str]) -> None:
         """Check that every name to override exists.
 
         Raises:
             UsageError: One does not; the known ones are listed.
         """
-        known = {_word(key) for part in self.declared.values() for key in part["values"]}
+        known = {_override_name(key) for part in self.declared.values() for key in part["values"]}
         for name in names:
             if name not in known:
                 raise UsageError(
                     f"override: there is no {name!r}; known are {', '.join(sorted(known))}"
                 )
 
-    def refuse(self, saved: Declared, where: str) -> None:
+    def refuse_other_classes(self, saved: Declared, where: str) -> None:
         """Check that the state of each optimizer is loaded into one of its own class.
 
         Raises:
@@ -182,11 +182,14 @@ class Hyperparameters:
             old, new = saved.get(name, {}).get("class"), self.declared[name]["class"]
             if old not in (None, new):
                 raise UsageError(
-                    f"{name} of {where} is the state of {_an(old)}, this run has {_an(new)}: it would be taken for "
+                    f"{name} of {where} is the state of {_with_article(old)}, this run has "
+                    f"{_with_article(new)}: it would be taken for "
                     f"something else. Launch with {old}, or start over with another directory"
                 )
 
-    def settle(self, saved: Declared, override: Sequence[str]) -> Tuple[List[str], List[str]]:
+    def apply_overrides(
+        self, saved: Declared, override: Sequence[str]
+    ) -> Tuple[List[str], List[str]]:
         """Compare with the declaration of the launch that made the checkpoint; apply the overrides.
 
         Call it once the checkpoint is loaded.
@@ -204,74 +207,82 @@ class Hyperparameters:
             old, new = saved[name], self.declared[name]
             if old["class"] != new["class"]:
                 told.append(
-                    f"{name} is {_an(new['class'])} now, the checkpoint's is {_an(old['class'])}: it took over what "
+                    f"{name} is {_with_article(new['class'])} now, the checkpoint's is "
+                    f"{_with_article(old['class'])}: it took over what "
                     "the two have in common"
                 )
                 doubts.append(f"{name} of another class")
                 continue
             for key, was, now in _differences(old["values"], new["values"]):
-                word = _word(key)
+                word = _override_name(key)
                 if word in override:
-                    self._take(name, key, was)
-                    told.append(f"{name} {key} overridden: {_shown(was)} → {_shown(now)}")
+                    self._apply_declared(name, key, was)
+                    told.append(f"{name} {key} overridden: {_value_text(was)} → {_value_text(now)}")
                     doubts.append(f"{name} {key} overridden")
                 else:
                     told.append(
-                        f"{name} {key} is {_shown(now)} in the code now and was {_shown(was)}: the checkpoint's goes "
+                        f"{name} {key} is {_value_text(now)} in the code now and was "
+                        f"{_value_text(was)}: the checkpoint's goes "
                         f"on (Options(override=({word!r},)) takes the code's)"
                     )
                     new["values"][key] = was  # so that it is reported again at the next resume
         return told, doubts
 
-    def _values(self, name: str) -> Dict[str, Any]:
+    def _part_values(self, name: str) -> Dict[str, Any]:
         part = self._others[name]
         if name in self._optimizers:
-            return self._of_groups(name, getattr(part, "param_groups", []))
+            return self._values_of_groups(name, getattr(part, "param_groups", []))
         if name not in self._schedules:
             return {}
         found = {}
-        for key, value, raw in _flat(part.state_dict()):
+        for key, value, raw in _iterate_plain_values(part.state_dict()):
             if not _RUNNING.intersection(key.split("/")):
                 found[key] = value
                 self._raw[name, key] = copy.deepcopy(raw)
         return found
 
-    def _of_groups(self, name: str, groups: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    def _values_of_groups(self, name: str, groups: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
         """Return the values by key for all groups; per group where the groups differ."""
         each: List[Dict[str, Any]] = []
         for number, group in enumerate(groups):
             # Once a schedule has begun, the value in the code is the initial rate.
             said = {**group, "lr": group["initial_lr"]} if "initial_lr" in group else group
-            plain = _flat({key: value for key, value in said.items() if key not in _DERIVED})
+            plain = _iterate_plain_values(
+                {key: value for key, value in said.items() if key not in _DERIVED}
+            )
             each.append({})
             for key, value, raw in plain:
                 each[-1][key] = value
-                self._raw[name, _key(number, key)] = self._raw[name, key] = copy.deepcopy(raw)
+                self._raw[name, _group_key(number, key)] = self._raw[name, key] = copy.deepcopy(raw)
         found: Dict[str, Any] = {}
         for key in {key: None for values in each for key in values}:
             if all(key in values and values[key] == each[0].get(key, _MISSING) for values in each):
                 found[key] = each[0][key]
             else:
                 found.update(
-                    {_key(n, key): values[key] for n, values in enumerate(each) if key in values}
+                    {
+                        _group_key(n, key): values[key]
+                        for n, values in enumerate(each)
+                        if key in values
+                    }
                 )
         return found
 
-    def _take(self, name: str, key: str, was: Any) -> None:
+    def _apply_declared(self, name: str, key: str, was: Any) -> None:
         part, now = self._others[name], self._raw[name, key]
         if name not in self._optimizers:
             state = part.state_dict()
-            _put(state, key.split("/"), now)
+            _set_at_path(state, key.split("/"), now)
             part.load_state_dict(state)
             return
-        number, word = _group(key)
+        number, word = _split_group_key(key)
         for at, group in enumerate(part.param_groups):
             if number in (None, at) and word == "lr":
-                self._take_rate(part, at, group, was, float(now))
+                self._apply_learning_rate(part, at, group, was, float(now))
             elif number in (None, at):
-                _put(group, word.split("/"), now)
+                _set_at_path(group, word.split("/"), now)
 
-    def _take_rate(
+    def _apply_learning_rate(
         self, optimizer: Any, at: int, group: Dict[str, Any], was: Any, now: Any
     ) -> None:
         """Give a group the rate in the code, at its present position in the schedule."""
@@ -292,18 +303,18 @@ class Hyperparameters:
                     schedule._last_lr[at] = rate
 
 
-def _flat(state: Any, path: str = "") -> Iterator[Tuple[str, Any, Any]]:
+def _iterate_plain_values(state: Any, path: str = "") -> Iterator[Tuple[str, Any, Any]]:
     """Yield path, JSON form and value of all plain values in `state`; others are left out."""
-    plain = _plain(state)
+    plain = _plain_value(state)
     if plain is not _MISSING:
         yield path, plain, state
         return
     inside = state.items() if isinstance(state, Mapping) else ()
     for key, value in enumerate(state) if isinstance(state, (list, tuple)) else inside:
-        yield from _flat(value, f"{path}/{key}" if path else str(key))
+        yield from _iterate_plain_values(value, f"{path}/{key}" if path else str(key))
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a comparable value that JSON accepts: numbers, words, lists of them."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
@@ -324,21 +335,21 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Tup
     Skip keys without a counterpart.
     """
     for key in new:
-        number, word = _group(key)
+        number, word = _split_group_key(key)
         was = old.get(key, old.get(word, _MISSING))
         if was is not _MISSING and was != new[key]:
             yield key, was, new[key]
     for key in old:  # the groups differed then, and are equal now
-        number, word = _group(key)
+        number, word = _split_group_key(key)
         if number is not None and key not in new and word in new and old[key] != new[word]:
             yield key, old[key], new[word]
 
 
-def _key(number: int, key: str) -> str:
+def _group_key(number: int, key: str) -> str:
     return f"of group {number} {key}"
 
 
-def _group(key: str) -> "Tuple[Optional[int], str]":
+def _split_group_key(key: str) -> "Tuple[Optional[int], str]":
     """Return the group number of a key, None for all groups, and the key without it."""
     words = key.split(" ", 3)
     if words[:2] == ["of", "group"]:
@@ -346,12 +357,12 @@ def _group(key: str) -> "Tuple[Optional[int], str]":
     return (None, key)
 
 
-def _word(key: str) -> str:
+def _override_name(key: str) -> str:
     """Return the name used to override a hyperparameter."""
-    return _group(key)[1].rsplit("/", 1)[-1]
+    return _split_group_key(key)[1].rsplit("/", 1)[-1]
 
 
-def _put(state: Any, path: List[str], value: Any) -> None:
+def _set_at_path(state: Any, path: List[str], value: Any) -> None:
     for key in path[:-1]:
         state = state[int(key)] if isinstance(state, (list, tuple)) else state[key]
     state[path[-1]] = value
@@ -363,13 +374,13 @@ def _schedules(schedule: Any) -> Iterator[Any]:
         yield from _schedules(inner)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
 
 
-def _an(kind: str) -> str:
+def _with_article(kind: str) -> str:
     if kind[:1] in "AEIOU" or kind[:3] in ("SGD", "RMS", "NAd", "LBF"):
         return f"an {kind}"
     return f"a {kind}"
@@ -378,7 +389,7 @@ def _an(kind: str) -> str:
 Tensors = Dict[str, torch.Tensor]
 
 
-class Restored:
+class RestoredState:
     """The result of `RunState.restore`.
 
     Attributes:
@@ -416,8 +427,8 @@ class Restored:
         states = document["rng"]
         alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
         self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
-        self.changed = changes(
-            document["settings"], encoding.encode(dict(settings), no_tensor, "settings")
+        self.changed = describe_changes(
+            document["settings"], encoding.encode_value(dict(settings), no_tensor, "settings")
         )
         if self.rng is not None:
             kinds = [kind for kind in self.rng if kind != "ahead"]
@@ -429,7 +440,7 @@ class Restored:
         random = (
             [] if self.rng is not None else ["random state (another number of ranks): seeded again"]
         )
-        return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
+        return [*random, *(rng.unrestorable_parts(self.rng) if self.rng else []), *self._inexact]
 
     @property
     def not_given(self) -> str:

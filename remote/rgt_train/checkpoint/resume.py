@@ -9,15 +9,15 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from rgt_train.checkpoint import diskio, manifest
 from rgt_train.checkpoint.async_saver import Persister
-from rgt_train.checkpoint.diskio import StrPath, Unreadable, remove, replace_file
-from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.checkpoint.mirror import Mirror
-from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.checkpoint.store import Checkpoint, Store, describe
+from rgt_train.checkpoint.diskio import StrPath, Unreadable, remove_path, replace_file
+from rgt_train.checkpoint.manifest import CheckpointDamaged
+from rgt_train.checkpoint.mirror import CheckpointMirror
+from rgt_train.checkpoint.state import RestoredState, RunState
+from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, describe_checkpoint
 from rgt_train.data import rng
 from rgt_train.data.position import Progress
 from rgt_train.exits import UsageError
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 from rgt_train.tracking.run_log import RunLog
 
 
@@ -31,7 +31,7 @@ def random_path(out: StrPath) -> str:
     return os.path.join(out, "random.json")
 
 
-def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
+def read_finished_result(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
     """Return the result in `out` if it covers `total_steps`.
 
     None if work is left (more epochs, say).
@@ -48,7 +48,9 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
     return None
 
 
-def load_finished(store: Store, persister: Persister, state: RunState, step: int) -> Restored:
+def load_finished(
+    store: CheckpointStore, persister: Persister, state: RunState, step: int
+) -> RestoredState:
     """Load the final state of a finished run for the code after the loop. Change nothing on disk.
 
     Args:
@@ -62,11 +64,11 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
         Unreadable: The disk cannot return the content.
     """
     told = f"none of step {step} is in {store.root}"
-    for item in reversed(store.items()):
+    for item in reversed(store.list_items()):
         if item.step < step:
             break
         try:
-            restored = persister.load(store.path_of(item), state)
+            restored = persister.restore_checkpoint(store.path_of(item), state)
             # The last validation may have drawn numbers, and the next fold begins with the rest.
             with suppress(OSError, ValueError, KeyError, TypeError):
                 with open(random_path(store.out), encoding="utf-8") as file:
@@ -74,7 +76,7 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
                 if at_end["step"] == step and at_end["rng"]:
                     restored.rng = at_end["rng"]
             return restored
-        except Damaged as damage:
+        except CheckpointDamaged as damage:
             told = f"{store.path_of(item)} is damaged: {damage}"
     raise UsageError(
         f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What comes after the loop would "
@@ -84,12 +86,12 @@ def load_finished(store: Store, persister: Persister, state: RunState, step: int
 
 
 def load_latest(
-    store: Store,
+    store: CheckpointStore,
     persister: Persister,
     state: RunState,
-    report: Report,
-    mirror: Optional[Mirror] = None,
-) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
+    report: RunReport,
+    mirror: Optional[CheckpointMirror] = None,
+) -> Tuple[Optional[Checkpoint], Optional[RestoredState]]:
     """Clean up, load the newest checkpoint whose every byte is right, and report it.
 
     Returns:
@@ -102,42 +104,44 @@ def load_latest(
         Unreadable: The disk cannot return the content. Nothing was deleted; a fresh start, or an
             older checkpoint, would lead to the loss of what is there.
     """
-    strays = store.clean()
+    strays = store.remove_leftovers()
     if strays:
-        report.say(f"cleaned up after the last attempt: {', '.join(strays)}")
+        report.print_line(f"cleaned up after the last attempt: {', '.join(strays)}")
 
-    def load(path: str) -> Tuple[str, Restored]:
-        return path, persister.load(path, state)
+    def load_checkpoint(path: str) -> Tuple[str, RestoredState]:
+        return path, persister.restore_checkpoint(path, state)
 
-    found, complaints = store.newest_good(load)
+    found, complaints = store.newest_good(load_checkpoint)
     for complaint in complaints:
-        report.say(complaint)
+        report.print_line(complaint)
     if mirror is not None:
-        local = int(manifest.read(found[0])["step"]) if found else None
+        local = int(manifest.read_manifest(found[0])["step"]) if found else None
         if mirror.fetch_newer(local) is not None or (found is None and diskio.is_dir(store.best)):
-            found, _ = store.newest_good(load)
+            found, _ = store.newest_good(load_checkpoint)
     if found is None and complaints:
         raise UsageError(
             f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
             f"and launch again. To start from step 0, give another --out, or move {store.root} and {store.best} away"
         )
-    remove(result_path(store.out))  # an existing result belongs to fewer epochs than requested now
+    remove_path(
+        result_path(store.out)
+    )  # an existing result belongs to fewer epochs than requested now
     if found is None:
         return None, None
     path, restored = found
-    checkpoint = describe(path, manifest.read(path))
+    checkpoint = describe_checkpoint(path, manifest.read_manifest(path))
     store.anchor = os.path.basename(path)
     if complaints:
-        report.say(f"going back to step {checkpoint.step}")
+        report.print_line(f"going back to step {checkpoint.step}")
     return checkpoint, restored
 
 
-def announce(
-    report: Report,
+def report_resume(
+    report: RunReport,
     run_log: RunLog,
     progress: Progress,
     loaded: Optional[Checkpoint],
-    restored: Optional[Restored],
+    restored: Optional[RestoredState],
     logged: Optional[int],
     total_steps: int,
 ) -> None:
@@ -154,31 +158,31 @@ def announce(
     """
     cause = run_log.past.cause
     if loaded is None and cause is None and logged is None:
-        report.event("start", 0, total_steps=total_steps)
+        report.append_event("start", 0, total_steps=total_steps)
         return
-    lost, in_words = run_log.past.lost(logged, progress.step)
+    lost, in_words = run_log.past.describe_lost_steps(logged, progress.step)
     source = f"from {loaded.path}" if loaded else "from the beginning, no checkpoint was there yet"
-    report.say(
+    report.print_line(
         f"resume: at step {progress.step} of {total_steps} {source}; attempt {run_log.attempt}, "
         f"the last one ended by: {cause or 'unknown'}; work lost: {in_words}"
     )
     if restored is not None:
-        report.say(f"resume: restored {', '.join(restored.parts)}")
+        report.print_line(f"resume: restored {', '.join(restored.parts)}")
         if restored.not_given:
-            report.say(f"resume: not given: {restored.not_given}")
+            report.print_line(f"resume: not given: {restored.not_given}")
         for missing in restored.not_restored:
-            report.say(f"resume: not restored: {missing}")
+            report.print_line(f"resume: not restored: {missing}")
         if restored.changed:
-            report.say(f"resume: settings changed: {restored.changed}")
+            report.print_line(f"resume: settings changed: {restored.changed}")
         for difference in restored.told:
-            report.say(f"resume: {difference}")
-        report.say(f"resume: {restored.guarantee()}")
-    report.event(
+            report.print_line(f"resume: {difference}")
+        report.print_line(f"resume: {restored.guarantee()}")
+    report.append_event(
         "resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost
     )
 
 
-def mend_best(store: Store, progress: Progress, report: Report) -> None:
+def reconcile_best(store: CheckpointStore, progress: Progress, report: RunReport) -> None:
     """Reconcile ``best``, ``best.json`` and the counters after a kill between them, or damage.
 
     A missing best is removed from the counters, with a message: the next validation publishes one,
@@ -190,11 +194,11 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
     if progress.best is None:
         return
     try:
-        best = manifest.verify(store.best)["best"]
+        best = manifest.verify_checkpoint(store.best)["best"]
     except Unreadable:
         raise
-    except (Damaged, UsageError, KeyError) as error:
-        report.say(
+    except (CheckpointDamaged, UsageError, KeyError) as error:
+        report.print_line(
             f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"
         )
         store.set_best_aside()
@@ -211,10 +215,10 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
     try:
         replace_file(path, (json.dumps(best) + "\n").encode())
     except OSError as error:
-        report.say(f"best.json could not be repaired: {error}")
+        report.print_line(f"best.json could not be repaired: {error}")
 
 
-class Pending:
+class PendingRestore:
     """Random state and gradients of a checkpoint, restored when the first batch is requested.
 
     Args:
@@ -228,7 +232,7 @@ class Pending:
     """
 
     def __init__(
-        self, state: RunState, restored: Optional[Restored], seed: Optional[int] = None
+        self, state: RunState, restored: Optional[RestoredState], seed: Optional[int] = None
     ) -> None:
         self._state = state
         self.rng = restored.rng if restored is not None else None
@@ -241,22 +245,22 @@ class Pending:
     def redraw_batch(self) -> None:
         """Restore the random state before a batch that was drawn and not used; note this draw."""
         if self._redraw:
-            rng.restore(self._redraw.pop(0))
-        self._state.ahead.append(rng.capture())
+            rng.restore_states(self._redraw.pop(0))
+        self._state.ahead.append(rng.capture_states())
         if self._begun:
             del self._state.ahead[0]
 
-    def put_back(self) -> None:
+    def restore_now(self) -> None:
         """Restore both, once."""
         if self.rng is not None:
-            rng.restore(self.rng)
+            rng.restore_states(self.rng)
         elif self._seed is not None:
             rng.seed_all(self._seed)
         if self._grads:
-            self._state.give_grads(self._grads)
+            self._state.restore_grads(self._grads)
         self.rng, self._seed, self._grads = None, None, {}
 
-    def first_batch(self, *, over: bool) -> None:
+    def restore_before_batch(self, *, over: bool) -> None:
         """Restore both; again if a batch was only read since, without a step on it.
 
         Args:
@@ -268,14 +272,14 @@ class Pending:
         if self.rng is not None or self._seed is not None:
             self._looked = here, self.rng, self._seed, self._grads
         elif self._looked and self._looked[0] == here and not over:
-            self.rewind()
-        self.put_back()
+            self.undo_restore()
+        self.restore_now()
 
-    def rewind(self) -> None:
+    def undo_restore(self) -> None:
         """Undo the restore if a batch was read without a step on it."""
         if self._looked is not None:
             _, self.rng, self._seed, self._grads = self._looked
 
-    def stepped(self) -> None:
+    def note_step(self) -> None:
         """Note that a step was made."""
         self._looked = None

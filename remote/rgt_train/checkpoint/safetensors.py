@@ -25,10 +25,25 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, 
 import torch
 
 from rgt_train.checkpoint import encoding, manifest
-from rgt_train.checkpoint.diskio import ALIGN, StrPath, fsync_dir, padded, remove, write_all
+from rgt_train.checkpoint.diskio import (
+    ALIGN,
+    StrPath,
+    fsync_dir,
+    remove_path,
+    round_up_to_block,
+    write_all,
+)
 from rgt_train.exits import UsageError
 
-__all__ = ["ALIGN", "Layout", "Region", "Slot", "Spec", "read", "spec_of"]
+__all__ = [
+    "ALIGN",
+    "ArenaLayout",
+    "FileRegion",
+    "TensorSlot",
+    "TensorSpec",
+    "read_tensors",
+    "spec_of",
+]
 
 NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
@@ -40,7 +55,7 @@ _OTHER = "rgt_dtypes"
 
 
 @dataclass(frozen=True)
-class Spec:
+class TensorSpec:
     """The properties that must be equal for a tensor to keep its place."""
 
     file: str
@@ -50,16 +65,16 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Slot:
+class TensorSlot:
     """The place of one tensor: `nbytes` bytes from `offset` in the memory."""
 
-    spec: Spec
+    spec: TensorSpec
     offset: int
     nbytes: int
 
 
 @dataclass(frozen=True)
-class Region:
+class FileRegion:
     """The place of one file: `size` bytes from `offset`, a multiple of the block size; `header` begins it."""
 
     file: str
@@ -68,7 +83,7 @@ class Region:
     header: bytes
 
 
-class Layout:
+class ArenaLayout:
     """The places of the tensors `specs`.
 
     Attributes:
@@ -78,20 +93,20 @@ class Layout:
         total: Bytes of memory.
     """
 
-    def __init__(self, specs: Sequence[Spec]) -> None:
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self.specs = tuple(specs)
-        self.slots: Dict[Tuple[str, str], Slot] = {}
-        self.regions: List[Region] = []
+        self.slots: Dict[Tuple[str, str], TensorSlot] = {}
+        self.regions: List[FileRegion] = []
         self.total = 0
         for file in dict.fromkeys(spec.file for spec in self.specs):
-            self._place(file, [spec for spec in self.specs if spec.file == file])
+            self._place_file(file, [spec for spec in self.specs if spec.file == file])
 
-    def _place(self, file: str, specs: List[Spec]) -> None:
+    def _place_file(self, file: str, specs: List[TensorSpec]) -> None:
         # Wide numbers first: without gaps, each still begins at a multiple of its own width.
         ordered = sorted(specs, key=lambda spec: -spec.dtype.itemsize)
         entries: Dict[str, Any] = {}
         other: Dict[str, str] = {}
-        ends: List[Tuple[Spec, int, int]] = []
+        ends: List[Tuple[TensorSpec, int, int]] = []
         end = 0
         for spec in ordered:
             count = 1
@@ -107,16 +122,18 @@ class Layout:
                 name, shape = "uint8", [end - begin]
             entries[spec.key] = {"dtype": NAMES[name], "shape": shape, "data_offsets": [begin, end]}
             ends.append((spec, begin, end))
-        header = _header(entries, other)
+        header = _encode_header(entries, other)
         offset = self.total
         for spec, begin, stop in ends:
-            self.slots[spec.file, spec.key] = Slot(spec, offset + len(header) + begin, stop - begin)
-        self.regions.append(Region(file, offset, len(header) + end, header))
-        self.total = offset + padded(len(header) + end)
+            self.slots[spec.file, spec.key] = TensorSlot(
+                spec, offset + len(header) + begin, stop - begin
+            )
+        self.regions.append(FileRegion(file, offset, len(header) + end, header))
+        self.total = offset + round_up_to_block(len(header) + end)
 
 
-def read(view: memoryview) -> Dict[str, torch.Tensor]:
-    """Return the tensors in the content `view` of a file, without copying them.
+def read_tensors(view: memoryview) -> Dict[str, torch.Tensor]:
+    """Return the tensors in the content `tensor_at` of a file, without copying them.
 
     Raises:
         ValueError: It is not a safetensors file.
@@ -138,16 +155,16 @@ def read(view: memoryview) -> Dict[str, torch.Tensor]:
         if key in other:
             name, shape = json.loads(other[key])
             dtype = getattr(torch, name)
-        found[key] = _tensor(view[begin:end], dtype, shape)
+        found[key] = _tensor_view(view[begin:end], dtype, shape)
     return found
 
 
-def spec_of(file: str, key: str, tensor: torch.Tensor) -> Spec:
+def spec_of(file: str, key: str, tensor: torch.Tensor) -> TensorSpec:
     """Return the spec of `tensor`."""
-    return Spec(file, key, tensor.dtype, tuple(tensor.shape))
+    return TensorSpec(file, key, tensor.dtype, tuple(tensor.shape))
 
 
-def _tensor(view: memoryview, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
+def _tensor_view(view: memoryview, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
     shape = list(shape)
     if len(view) == 0:
         return torch.empty(shape, dtype=dtype, device="cpu")
@@ -157,20 +174,20 @@ def _tensor(view: memoryview, dtype: torch.dtype, shape: Iterable[int]) -> torch
     return flat.view(dtype).view(shape)
 
 
-def _header(entries: Mapping[str, Any], other: Mapping[str, str]) -> bytes:
+def _encode_header(entries: Mapping[str, Any], other: Mapping[str, str]) -> bytes:
     metadata = {"format": "pt", **({_OTHER: json.dumps(other)} if other else {})}
     text = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
-    size = padded(8 + len(text))
+    size = round_up_to_block(8 + len(text))
     return (size - 8).to_bytes(8, "little") + text.ljust(size - 8, b" ")
 
 
 _ALIGN = 8
 
 
-def write(
+def write_tensors(
     path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
 ) -> Tuple[int, int]:
-    """Write `tensors` to `path`, replacing an existing file only once the new one is on disk.
+    """Write `tensors_of` to `path`, replacing an existing file only once the new one is on disk.
 
     Args:
         path: The file.
@@ -187,21 +204,21 @@ def write(
     target = os.path.abspath(os.fspath(path))
     temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}")
     header, order = _header_of(tensors, about)
-    remove(temporary)
+    remove_path(temporary)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         try:
             write_all(fd, struct.pack("<Q", len(header)) + header, temporary)
             for name in order:
                 flat = tensors[name].detach().cpu().contiguous()
-                write_all(fd, _memory(flat), temporary)
+                write_all(fd, _tensor_bytes(flat), temporary)
             os.fsync(fd)
             size = os.fstat(fd).st_size
         finally:
             os.close(fd)
         os.replace(temporary, target)
     except BaseException:
-        remove(temporary)
+        remove_path(temporary)
         raise
     fsync_dir(os.path.dirname(target))
     return len(order), size
@@ -226,7 +243,7 @@ def _header_of(
     return text + b" " * (-len(text) % _ALIGN), order
 
 
-def _memory(tensor: torch.Tensor) -> memoryview:
+def _tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a contiguous CPU tensor without a copy or NumPy, which a box may lack."""
     size = tensor.numel() * tensor.element_size()
     if not size:
@@ -239,7 +256,7 @@ _POPULATE_WRITE = 23
 _PIECE = 32 << 20
 
 
-class Arena:
+class SharedArena:
     """Shared memory laid out for one state.
 
     Attributes:
@@ -254,10 +271,10 @@ class Arena:
         OSError: There is no memory for it.
     """
 
-    def __init__(self, layout: Layout, *, pinned: bool = False) -> None:
+    def __init__(self, layout: ArenaLayout, *, pinned: bool = False) -> None:
         self.layout = layout
         size = max(layout.total, mmap.PAGESIZE)
-        self.fd = _open()
+        self.fd = _open_memory()
         try:
             os.ftruncate(self.fd, size)
             self._map = mmap.mmap(self.fd, size)
@@ -266,7 +283,7 @@ class Arena:
             raise
         self._base = torch.frombuffer(self._map, dtype=torch.uint8)
         self._views: Dict[Tuple[str, str], torch.Tensor] = {}
-        self._pinned = pinned and _pin(self._base)
+        self._pinned = pinned and _pin_memory(self._base)
         self._touching: Optional[threading.Thread] = None
         for region in layout.regions:
             self._map[region.offset : region.offset + len(region.header)] = region.header
@@ -276,18 +293,18 @@ class Arena:
         """Its size in bytes."""
         return len(self._map)
 
-    def touch(self) -> None:
+    def touch_pages(self) -> None:
         """Start to touch all pages in the background."""
-        self._touching = threading.Thread(target=self._touch, name="rgt-arena", daemon=True)
+        self._touching = threading.Thread(target=self._touch_all, name="rgt-arena", daemon=True)
         self._touching.start()
 
-    def ready(self) -> None:
+    def wait_touched(self) -> None:
         """Wait until all pages are touched."""
         if self._touching is not None:
             self._touching.join()
             self._touching = None
 
-    def view(self, slot: Slot) -> torch.Tensor:
+    def tensor_at(self, slot: TensorSlot) -> torch.Tensor:
         """Return the tensor at the place `slot`, sharing the memory."""
         key = (slot.spec.file, slot.spec.key)
         if key not in self._views:
@@ -298,19 +315,19 @@ class Arena:
                 self._views[key] = flat.view(slot.spec.dtype).view(slot.spec.shape)
         return self._views[key]
 
-    def memory(self) -> memoryview:
+    def whole_memory(self) -> memoryview:
         """Return all of it as bytes."""
         return memoryview(self._map)
 
     def close(self) -> None:
         """Release the memory; no view of it may be used any more."""
-        self.ready()
+        self.wait_touched()
         if self.fd < 0:
             return
         os.close(self.fd)
         self.fd = -1
         if self._pinned:
-            _unpin(self._base)
+            _unpin_memory(self._base)
         self._views.clear()
         del self._base
         try:
@@ -318,16 +335,16 @@ class Arena:
         except BufferError:
             return  # a view is still in use: freed with the last view
 
-    def _touch(self) -> None:
+    def _touch_all(self) -> None:
         address = self._base.data_ptr()
-        advise = _madvise()
+        advise = _find_madvise()
         for begin in range(0, self.size, _PIECE):
             length = min(_PIECE, self.size - begin)
             if advise is None or advise(address + begin, length, _POPULATE_WRITE) != 0:
                 return  # an older kernel: the first copy touches them
 
 
-def _open() -> int:
+def _open_memory() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("rgt-arena", os.MFD_CLOEXEC)
     fd, path = tempfile.mkstemp(prefix="rgt-arena-")
@@ -335,7 +352,7 @@ def _open() -> int:
     return fd
 
 
-def _madvise() -> Any:
+def _find_madvise() -> Any:
     try:
         call = ctypes.CDLL(None, use_errno=True).madvise
     except (OSError, AttributeError):
@@ -344,7 +361,7 @@ def _madvise() -> Any:
     return call
 
 
-def _pin(base: torch.Tensor) -> bool:
+def _pin_memory(base: torch.Tensor) -> bool:
     """Let the GPU copy into the memory without the CPU.
 
     Slower, not wrong, if the driver refuses.
@@ -356,7 +373,7 @@ def _pin(base: torch.Tensor) -> bool:
     return int(status) == 0
 
 
-def _unpin(base: torch.Tensor) -> None:
+def _unpin_memory(base: torch.Tensor) -> None:
     try:
         torch.cuda.cudart().cudaHostUnregister(base.data_ptr())  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, AttributeError):
@@ -376,7 +393,7 @@ document: in full (or copied while nothing else ran), or by samples.
 
 
 @dataclass(frozen=True)
-class Part:
+class StatePart:
     """One tensor of the state.
 
     Attributes:
@@ -385,7 +402,7 @@ class Part:
         steady: Whether it changes only inside ``optimizer.step()``, as far as known.
     """
 
-    spec: Spec
+    spec: TensorSpec
     tensor: torch.Tensor
     steady: bool
 
@@ -399,11 +416,11 @@ class Collected:
         document: Everything else.
     """
 
-    parts: List[Part] = field(default_factory=list)
+    parts: List[StatePart] = field(default_factory=list)
     document: Dict[str, Any] = field(default_factory=dict)
     _names: Set[Tuple[str, str]] = field(default_factory=set)
 
-    def put(self, file: str, key: str, tensor: torch.Tensor, steady: bool) -> str:
+    def add_tensor(self, file: str, key: str, tensor: torch.Tensor, steady: bool) -> str:
         """Add a tensor; return its name.
 
         Raises:
@@ -417,10 +434,10 @@ class Collected:
                 f"two tensors would both be kept as {key} in {file}: rename one of them"
             )
         self._names.add((file, key))
-        self.parts.append(Part(spec_of(file, key, tensor), tensor, steady))
+        self.parts.append(StatePart(spec_of(file, key, tensor), tensor, steady))
         return key
 
-    def text(self) -> bytes:
+    def document_bytes(self) -> bytes:
         """Return the document as the content of `STATE_FILE`."""
         return json.dumps(self.document, separators=(",", ":")).encode()
 
@@ -442,7 +459,7 @@ def unfit(tensor: torch.Tensor) -> str:
     return ""
 
 
-class Loaded:
+class LoadedCheckpoint:
     """A verified checkpoint whose tensors are still in its files.
 
     Attributes:
@@ -470,18 +487,18 @@ class Loaded:
                 warnings.filterwarnings("ignore", message=".*not writable.*")
                 for name in views:
                     if name.endswith(".safetensors"):
-                        self._tensors[name] = read(views[name])
+                        self._tensors[name] = read_tensors(views[name])
             self.document: Dict[str, Any] = json.loads(bytes(views[STATE_FILE]))
         except (KeyError, ValueError) as error:
             raise UsageError(
                 f"{directory} is intact but cannot be understood: {error!r}"
             ) from error
 
-    def tensors(self, file: str) -> Dict[str, torch.Tensor]:
+    def tensors_of(self, file: str) -> Dict[str, torch.Tensor]:
         """Return name → tensor of one file, as the file's own bytes: read-only, until `close`."""
         return self._tensors.get(file, {})
 
-    def value(self, encoded: Any, file: str, *, own: bool = False) -> Any:
+    def decode_part(self, encoded: Any, file: str, *, own: bool = False) -> Any:
         """Return a part of the document with its tensors in place.
 
         Args:
@@ -489,8 +506,10 @@ class Loaded:
             file: The file of its tensors.
             own: Whether the tensors must outlive this object (they are copied then).
         """
-        found = self.tensors(file)
-        return encoding.decode(encoded, lambda name: found[name].clone() if own else found[name])
+        found = self.tensors_of(file)
+        return encoding.decode_value(
+            encoded, lambda name: found[name].clone() if own else found[name]
+        )
 
     def close(self) -> None:
         """Close the files."""
@@ -498,14 +517,14 @@ class Loaded:
         self._verified.release()
 
 
-def weights(directory: StrPath) -> Dict[str, torch.Tensor]:
+def load_weights(directory: StrPath) -> Dict[str, torch.Tensor]:
     """Return the weights and buffers in the checkpoint `directory`, with every byte verified.
 
     Raises:
         Damaged: A byte is not the one written.
         Foreign: It is of another format.
     """
-    loaded = Loaded(str(directory))
-    result = {name: tensor.clone() for name, tensor in loaded.tensors(MODEL_FILE).items()}
+    loaded = LoadedCheckpoint(str(directory))
+    result = {name: tensor.clone() for name, tensor in loaded.tensors_of(MODEL_FILE).items()}
     loaded.close()
     return result

@@ -11,20 +11,20 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 from rgt_wire.shared_text import size_text
 
 from rgt_train import exits
-from rgt_train.cadence import Cadence
+from rgt_train.cadence import SaveCadence
 from rgt_train.checkpoint import store as space
-from rgt_train.checkpoint.async_saver import BEST, STEP, Outcome, Persister, Request
+from rgt_train.checkpoint.async_saver import BEST, STEP, Persister, SaveOutcome, SaveRequest
 from rgt_train.checkpoint.diskio import replace_file
-from rgt_train.checkpoint.publish import FULL, Mishap
-from rgt_train.checkpoint.snapshot import Torn
+from rgt_train.checkpoint.publish import FULL, TransientFailure
+from rgt_train.checkpoint.snapshot import TornSnapshot
 from rgt_train.checkpoint.state import CannotLoad, RunState
-from rgt_train.checkpoint.store import Checkpoint, Store
+from rgt_train.checkpoint.store import Checkpoint, CheckpointStore
 from rgt_train.exits import StopRequest
 from rgt_train.ranks import launch
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 
 
-class Telling:
+class SaveReporter:
     """Reports failures of saves.
 
     Args:
@@ -37,11 +37,13 @@ class Telling:
             is not.
     """
 
-    def __init__(self, report: Report, store: Store, needs: Callable[[], Tuple[int, int]]) -> None:
+    def __init__(
+        self, report: RunReport, store: CheckpointStore, needs: Callable[[], Tuple[int, int]]
+    ) -> None:
         self._report, self._store, self._needs = report, store, needs
         self.loud = True
 
-    def failed(self, step: int, error: BaseException, good: str) -> None:
+    def report_failure(self, step: int, error: BaseException, good: str) -> None:
         """Report that the save of `step` failed, and which checkpoint is still `good`."""
         if not self.loud:
             return
@@ -49,47 +51,50 @@ class Telling:
         why, what, mount = raw, "other", None
         if isinstance(error, OSError):
             try:
-                left: Optional[space.Space] = space.read_space(self._store.out)
+                left: Optional[space.DiskSpace] = space.read_space(self._store.out)
             except OSError:
                 left = None
             need = self._needs()
-            why, what = space.why_failed(error, left, *need), space.resource_of(error, left, *need)
+            why, what = (
+                space.why_failed(error, left, *need),
+                space.exhausted_resource(error, left, *need),
+            )
             mount, place = left.mount if left else None, str(error.filename or place)
-        self._report.say(raw)
-        self._report.say(f"checkpoint save failed at step {step}: {why}; {good}")
-        self._report.event(
+        self._report.print_line(raw)
+        self._report.print_line(f"checkpoint save failed at step {step}: {why}; {good}")
+        self._report.append_event(
             "checkpoint-failed", step, path=place, error=raw, resource=what, mount=mount
         )
 
-    def holding(self, step: int, unsaved: int, most: int, limit_s: float) -> None:
+    def report_hold(self, step: int, unsaved: int, most: int, limit_s: float) -> None:
         """Report that the training waits until there is room."""
         size, inodes = self._needs()
-        self._report.say(
+        self._report.print_line(
             f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to {limit_s:.0f} s "
             f"until {self._store.root} takes {size_text(size)} and {inodes} inodes"
         )
-        self._report.event("hold", step, unsaved=unsaved, limit_s=limit_s)
+        self._report.append_event("hold", step, unsaved=unsaved, limit_s=limit_s)
 
-    def given_up(self, step: int, unsaved: int, limit_s: float, good: str) -> None:
+    def report_given_up(self, step: int, unsaved: int, limit_s: float, good: str) -> None:
         """Report that the training ends because nothing could be saved."""
-        self._report.say(
+        self._report.print_line(
             f"giving up at step {step}: nothing could be saved for {limit_s:.0f} s; {good}, {unsaved} steps are lost. "
             "Free space and launch the same command"
         )
-        self._report.event("given-up", step, unsaved=unsaved)
+        self._report.append_event("given-up", step, unsaved=unsaved)
 
-    def mistaken(self, step: int, unsaved: int, error: BaseException, good: str) -> None:
+    def report_mistake(self, step: int, unsaved: int, error: BaseException, good: str) -> None:
         """Report that the training ends because of an error that free space would not fix."""
-        self._report.say(
+        self._report.print_line(
             f"giving up at step {step}: saving fails again and again, and not because of the disk: "
             f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and launch the same command"
         )
-        self._report.event(
+        self._report.append_event(
             "given-up", step, unsaved=unsaved, error=f"{type(error).__name__}: {error}"
         )
 
     @staticmethod
-    def replace(path: str, body: Mapping[str, Any]) -> Optional[OSError]:
+    def replace_json(path: str, body: Mapping[str, Any]) -> Optional[OSError]:
         """Replace a small JSON file; return why that failed."""
         try:
             replace_file(path, (json.dumps(body) + "\n").encode())
@@ -109,7 +114,7 @@ ends with that error.
 
 
 @dataclass(frozen=True)
-class Limits:
+class LossLimits:
     """How much work may be lost.
 
     Attributes:
@@ -121,7 +126,7 @@ class Limits:
     hold_limit_s: float = 1800.0
 
 
-class Saver:
+class CheckpointSaver:
     """Saves when due, retries while the disk refuses, holds the training if too much may be lost.
 
     Saves run in the background, one at a time: a save that is due while another is in flight begins
@@ -153,12 +158,12 @@ class Saver:
         self,
         persister: Persister,
         state: RunState,
-        store: Store,
+        store: CheckpointStore,
         about: Callable[[], Dict[str, Any]],
-        report: Report,
-        cadence: Cadence,
+        report: RunReport,
+        cadence: SaveCadence,
         stop: StopRequest,
-        limits: Limits,
+        limits: LossLimits,
         last_good: Optional[int],
         start: int,
         *,
@@ -168,7 +173,7 @@ class Saver:
     ) -> None:
         self._persister, self._state, self._store, self._about = persister, state, store, about
         self._report, self._cadence, self._stop, self._limits = report, cadence, stop, limits
-        self._telling = Telling(report, store, persister.needs)
+        self._telling = SaveReporter(report, store, persister.needs)
         self.last_good = last_good
         self.failing = False
         self.only_best, self.on_saved, self.on_wait = only_best, on_saved, on_wait
@@ -176,7 +181,7 @@ class Saver:
         self._due = False
         self._loud = False
         self._retry_at = 0.0
-        self._best: Optional[Request] = None
+        self._best: Optional[SaveRequest] = None
         self._mistake: Optional[BaseException] = None
         self._mistakes = 0
         self._saved_once = False
@@ -190,12 +195,12 @@ class Saver:
 
     def wishes(self, step: int) -> int:
         """Return this rank's wishes at the end of `step` (flags of `rgt_train.ranks.launch`)."""
-        self._collect(self._persister.poll())
-        if self._cadence.due(step, self._last_due):
+        self._apply_outcome(self._persister.poll_outcome())
+        if self._cadence.is_due(step, self._last_due):
             self._last_due, self._due, self._loud = step, True, True
         retry = self.failing and time.monotonic() >= self._retry_at
         save = launch.SAVE if (self._due or retry) and not self._persister.busy else 0
-        return save | (launch.HOLD if self.failing and self._at_stake(step) else 0)
+        return save | (launch.HOLD if self.failing and self._is_too_much_unsaved(step) else 0)
 
     def prepare(self) -> None:
         """Prepare for the first save, once."""
@@ -203,7 +208,7 @@ class Saver:
             self._prepared = True
             self._persister.prepare(self._state)
 
-    def boundary(self, step: int, agreed: int) -> None:
+    def perform_agreed(self, step: int, agreed: int) -> None:
         """Perform at the end of `step` the actions that the ranks agreed on.
 
         Raises:
@@ -213,14 +218,14 @@ class Saver:
         if agreed & launch.SAVE:
             loud, self._due, self._loud = self._loud, False, False
             self._telling.loud = loud or not self.failing
-            self._begin(step, give_up=self._at_stake(step))
+            self._begin_save(step, give_up=self._is_too_much_unsaved(step))
         if (
             self.failing
-            and self._at_stake(step)
+            and self._is_too_much_unsaved(step)
             and not self._stop.requested
             and not self.save(step, loud=False)
         ):
-            self.hold(step)
+            self.hold_training(step)
 
     def save(self, step: int, *, loud: bool = True, force: bool = False) -> bool:
         """Save `step` and wait for it; return whether it is on disk.
@@ -230,13 +235,13 @@ class Saver:
             loud: Whether to report a failure again if the previous one was reported.
             force: Save although the step is on disk (work on the next one has begun).
         """
-        self._collect(self._persister.wait())
+        self._apply_outcome(self._persister.wait())
         self._telling.loud = loud or not self.failing
-        if self._best is not None and not self._finish(step):
+        if self._best is not None and not self._save_and_wait(step):
             return False
         if self.last_good == step and not self.only_best and not force:
             return True
-        return self._finish(step)
+        return self._save_and_wait(step)
 
     def offer_best(self, step: int, value: float, metric: str) -> bool:
         """Publish the state of `step` as the best.
@@ -251,12 +256,12 @@ class Saver:
             value: Its value of the metric.
             metric: The metric's name.
         """
-        self._collect(self._persister.wait())
+        self._apply_outcome(self._persister.wait())
         self._telling.loud = True
         about = {**self._about(), "best": {"step": step, "metric": metric, "value": value}}
-        self._best = Request(BEST, step, about)
+        self._best = SaveRequest(BEST, step, about)
         request = self._best
-        self._start(lambda: self._persister.begin(request, self._state), step)
+        self._try_begin(lambda: self._persister.begin_save(request, self._state), step)
         if not self._persister.busy:
             self._best = None
             return False
@@ -264,7 +269,7 @@ class Saver:
         self._persister.before_change()
         return True
 
-    def hold(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> bool:
+    def hold_training(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> bool:
         """Wait for a save (True), a requested stop on any rank (False), or the limit.
 
         Args:
@@ -282,57 +287,59 @@ class Saver:
         while 0 < self._mistakes < MOST_MISTAKES:
             if attempt():
                 return True
-        self._end_by_mistake(step)
-        self._telling.holding(step, self._unsaved(step), self._max_unsaved(), limit)
+        self._raise_repeated_error(step)
+        self._telling.report_hold(step, self._count_unsaved(step), self._max_unsaved(), limit)
         while not self._stop.wait(HOLD_POLL_S) and not self.on_wait():
             if attempt():
                 return True
-            self._end_by_mistake(step)
+            self._raise_repeated_error(step)
             if time.monotonic() - begun >= limit:
-                self._telling.given_up(step, self._unsaved(step), limit, self._good())
-                raise exits.Stop(exits.NO_SPACE, "hold-limit")
+                self._telling.report_given_up(
+                    step, self._count_unsaved(step), limit, self._last_good_text()
+                )
+                raise exits.TrainingStop(exits.NO_SPACE, "hold-limit")
         return False
 
-    def write(self, step: int, path: str, body: Dict[str, Any]) -> bool:
+    def write_json(self, step: int, path: str, body: Dict[str, Any]) -> bool:
         """Replace a small JSON file, reporting a failure like that of a checkpoint.
 
         If the disk is full, checkpoints older than the newest are deleted first: this file records
         that the newest is the end.
         """
-        error = self._telling.replace(path, body)
+        error = self._telling.replace_json(path, body)
         while error is not None and error.errno in FULL:
             given_up = self._store.make_room(valuable=True)
             if given_up is None:
                 break
-            self._report.say(f"no room for {os.path.basename(path)}: gave up {given_up}")
-            error = self._telling.replace(path, body)
+            self._report.print_line(f"no room for {os.path.basename(path)}: gave up {given_up}")
+            error = self._telling.replace_json(path, body)
         if error is not None:
             self._telling.loud = not self.failing
-            self._failed(step, error)
+            self._note_failure(step, error)
         return error is None
 
-    def finish(self) -> None:
+    def wait_for_save(self) -> None:
         """Wait for the save in flight and process its result."""
-        self._collect(self._persister.wait())
+        self._apply_outcome(self._persister.wait())
 
-    def _finish(self, step: int) -> bool:
+    def _save_and_wait(self, step: int) -> bool:
         """Save and wait; older checkpoints are worth less than the work that would be lost here."""
-        self._begin(step, give_up=True)
+        self._begin_save(step, give_up=True)
         outcome = self._persister.wait()
-        self._collect(outcome)
-        if outcome is not None and isinstance(outcome.error, Torn):
-            return self._finish(step)
+        self._apply_outcome(outcome)
+        if outcome is not None and isinstance(outcome.error, TornSnapshot):
+            return self._save_and_wait(step)
         return outcome is not None and outcome.error is None
 
-    def _begin(self, step: int, *, give_up: bool) -> None:
+    def _begin_save(self, step: int, *, give_up: bool) -> None:
         """Start to write: the best that is still missing, otherwise the state of `step`."""
         if self._best is not None:
-            self._start(lambda: self._persister.again(give_up=give_up), step)
+            self._try_begin(lambda: self._persister.write_again(give_up=give_up), step)
         else:
-            request = Request(STEP, step, self._about(), give_up)
-            self._start(lambda: self._persister.begin(request, self._state), step)
+            request = SaveRequest(STEP, step, self._about(), give_up)
+            self._try_begin(lambda: self._persister.begin_save(request, self._state), step)
 
-    def _start(self, begin: Callable[[], None], step: int) -> None:
+    def _try_begin(self, begin: Callable[[], None], step: int) -> None:
         try:
             begin()
         except Exception as error:
@@ -340,80 +347,84 @@ class Saver:
                 not isinstance(error, OSError) and not self._saved_once
             ):
                 raise  # a mistake, or nothing was ever saved: a bug in the state, not a disk failure
-            self._failed(step, error)
+            self._note_failure(step, error)
 
-    def _collect(self, outcome: Optional[Outcome]) -> None:
+    def _apply_outcome(self, outcome: Optional[SaveOutcome]) -> None:
         """Process the result of a save."""
         if outcome is None:
             return
         for note in outcome.notes:
-            self._report.say(note)
-        if isinstance(outcome.error, Torn):
+            self._report.print_line(note)
+        if isinstance(outcome.error, TornSnapshot):
             self._due = True  # only this copy is worthless: make another one at the next boundary
         elif isinstance(outcome.error, AssertionError):
             raise outcome.error
         elif outcome.error is not None or outcome.checkpoint is None:
-            self._failed(
+            self._note_failure(
                 outcome.request.step, outcome.error or RuntimeError("nothing was published")
             )
         elif outcome.request.kind == BEST:
             self._best = None
             best = outcome.request.about["best"]
             path, value = outcome.checkpoint.path, best["value"]
-            self._report.say(f"best {outcome.request.step} → {path}  {best['metric']} {value:.4f}")
+            self._report.print_line(
+                f"best {outcome.request.step} → {path}  {best['metric']} {value:.4f}"
+            )
             self.on_saved(outcome.checkpoint)
         else:
             self._succeeded(outcome, outcome.checkpoint)
 
-    def _succeeded(self, outcome: Outcome, saved: Checkpoint) -> None:
+    def _succeeded(self, outcome: SaveOutcome, saved: Checkpoint) -> None:
         self.last_good = saved.step
         self.only_best = False
         self._saved_once = True
         self._cadence.measured_save(outcome.stall_s, outcome.durable_s, outcome.waited_s)
-        self._report.say(
+        self._report.print_line(
             f"checkpoint {saved.step} → {saved.path}  {size_text(saved.size)}  "
             f"on disk after {outcome.durable_s:.2f} s, stalled {1000 * outcome.stall_s:.0f} ms"
         )
-        self._report.event(
+        self._report.append_event(
             "checkpoint", saved.step, path=saved.path, bytes=saved.size,
             stall_s=round(outcome.stall_s, 6), durable_s=round(outcome.durable_s, 6),
         )  # fmt: skip
         if self.failing:
             self.failing, self._mistakes = False, 0
-            self._report.say(f"checkpoint saved again at step {saved.step}")
-            self._report.event("checkpoint-recovered", saved.step)
-        choice = self._cadence.choice()
+            self._report.print_line(f"checkpoint saved again at step {saved.step}")
+            self._report.append_event("checkpoint-recovered", saved.step)
+        choice = self._cadence.current_interval()
         # reported again only after a change
         if not self._said or not 0.67 <= choice.steps / self._said <= 1.5:
             self._said = choice.steps
-            self._report.say(f"saving {choice.reason}")
+            self._report.print_line(f"saving {choice.reason}")
         self.on_saved(saved)
 
-    def _failed(self, step: int, error: BaseException) -> None:
+    def _note_failure(self, step: int, error: BaseException) -> None:
         self.failing = True
         self._retry_at = time.monotonic() + RETRY_S
         self._mistake = error
         self._mistakes = (
-            0 if isinstance(error, (OSError, MemoryError, Mishap)) else self._mistakes + 1
+            0 if isinstance(error, (OSError, MemoryError, TransientFailure)) else self._mistakes + 1
         )
-        self._telling.failed(step, error, self._good())
+        self._telling.report_failure(step, error, self._last_good_text())
 
-    def _end_by_mistake(self, step: int) -> None:
+    def _raise_repeated_error(self, step: int) -> None:
         if self._mistake is not None and self._mistakes >= MOST_MISTAKES:
-            self._telling.mistaken(step, self._unsaved(step), self._mistake, self._good())
+            self._telling.report_mistake(
+                step, self._count_unsaved(step), self._mistake, self._last_good_text()
+            )
             raise self._mistake
 
-    def _good(self) -> str:
+    def _last_good_text(self) -> str:
         if self.last_good is None:
             return "there is no good checkpoint yet"
         return f"last good checkpoint is step {self.last_good}"
 
-    def _unsaved(self, step: int) -> int:
+    def _count_unsaved(self, step: int) -> int:
         return step - (self.last_good or 0)
 
-    def _at_stake(self, step: int) -> bool:
+    def _is_too_much_unsaved(self, step: int) -> bool:
         """Return whether too much is unsaved, or the failure is permanent."""
-        return self._mistakes >= MOST_MISTAKES or self._unsaved(step) > self._max_unsaved()
+        return self._mistakes >= MOST_MISTAKES or self._count_unsaved(step) > self._max_unsaved()
 
     def _max_unsaved(self) -> int:
-        return self._limits.max_unsaved or 2 * self._cadence.choice().steps
+        return self._limits.max_unsaved or 2 * self._cadence.current_interval().steps

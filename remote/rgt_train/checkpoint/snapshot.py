@@ -52,7 +52,7 @@ class GpuCopy:
         for source, target in now:
             target.copy_(source, non_blocking=True)
         for device in {source.device for source, _ in now}:
-            self._done.append(_record(torch.cuda.current_stream(device)))
+            self._done.append(_record_event(torch.cuda.current_stream(device)))
         for device in {source.device for source, _ in later}:
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream(device))
@@ -60,20 +60,20 @@ class GpuCopy:
                 for source, target in later:
                     if source.device == device:
                         target.copy_(source, non_blocking=True)
-            self._later[device] = _record(stream)
+            self._later[device] = _record_event(stream)
 
-    def fence(self) -> None:
+    def fence_training(self) -> None:
         """Make later GPU work of the training wait for the copies, on the GPU."""
         for device, event in self._later.items():
             torch.cuda.current_stream(device).wait_event(event)
 
-    def finish(self) -> None:
+    def wait_until_copied(self) -> None:
         """Wait until all copies have arrived in memory."""
         for event in [*self._done, *self._later.values()]:
             event.synchronize()
 
 
-def _record(stream: "torch.cuda.Stream") -> "torch.cuda.Event":
+def _record_event(stream: "torch.cuda.Stream") -> "torch.cuda.Event":
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record(stream)
     return event
@@ -92,7 +92,7 @@ each save.
 _GOLDEN = 0.6180339887498949
 
 
-class Torn(RuntimeError):
+class TornSnapshot(RuntimeError):
     """A tensor changed outside ``optimizer.step()`` after the step that was being copied.
 
     Attributes:
@@ -108,7 +108,7 @@ class Torn(RuntimeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class CopyPair:
     """One tensor to copy: its name, source and target."""
 
     name: str
@@ -116,7 +116,7 @@ class Pair:
     target: torch.Tensor
 
 
-class Witness:
+class ContentWitness:
     """The content of tensors at one moment: all of it if small, otherwise parts of some.
 
     Args:
@@ -129,20 +129,20 @@ class Witness:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], turn: int = 0) -> None:
-        self.whole = paranoid() or sum(tensor.nbytes for tensor in tensors) <= LITTLE
+        self.whole = is_paranoid() or sum(tensor.nbytes for tensor in tensors) <= LITTLE
         apart = 1 if self.whole or not tensors else -(-len(tensors) // WINDOWS)
         self._most = sys.maxsize if self.whole else WINDOW
         self._share = turn * _GOLDEN % 1.0
         self._taken = range(turn % apart, len(tensors), apart)
         self.moves: List[Move] = []
-        self._held = [self._part(tensors[number]) for number in self._taken]
+        self._held = [self._sample_tensor(tensors[number]) for number in self._taken]
 
-    def others(self, tensors: Sequence[torch.Tensor]) -> List[int]:
+    def find_changed(self, tensors: Sequence[torch.Tensor]) -> List[int]:
         """Return the numbers of the `tensors` whose content differs now, as far as known."""
         pairs = zip(self._taken, self._held)
-        return [number for number, held in pairs if not self._holds(tensors[number], held)]
+        return [number for number, held in pairs if not self._is_unchanged(tensors[number], held)]
 
-    def _part(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
+    def _sample_tensor(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
         if tensor.is_cuda:
             window = window_of(tensor, self._share, self._most)
             held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True, device="cpu")
@@ -151,15 +151,15 @@ class Witness:
         # For a tensor without gaps its memory, which is several times faster than letting torch
         # slice and copy it.
         if tensor.is_contiguous():
-            return self._memory(tensor)
+            return self._sample_bytes(tensor)
         return window_of(tensor, self._share, self._most).clone()
 
-    def _holds(self, tensor: torch.Tensor, held: Union[bytes, torch.Tensor]) -> bool:
+    def _is_unchanged(self, tensor: torch.Tensor, held: Union[bytes, torch.Tensor]) -> bool:
         if isinstance(held, bytes):
-            return self._memory(tensor.contiguous()) == held
+            return self._sample_bytes(tensor.contiguous()) == held
         return digest_of(held) == digest_of(window_of(tensor, self._share, self._most))
 
-    def _memory(self, tensor: torch.Tensor) -> bytes:
+    def _sample_bytes(self, tensor: torch.Tensor) -> bytes:
         length = min(tensor.nbytes, self._most)
         begin = int(self._share * (tensor.nbytes - length))
         if length:
@@ -167,7 +167,7 @@ class Witness:
         return b""
 
 
-class Copy:
+class SnapshotCopy:
     """A copy in progress.
 
     Args:
@@ -176,37 +176,37 @@ class Copy:
         copied: Called when all is copied, with the error if that failed; by the thread if there is
             one.
         judged: Called on the training thread once it is known whether the copy is of one moment:
-            with `Torn`, or None.
+            with `TornSnapshot`, or None.
         ready: Waits until the memory exists.
         witness: Knows the content that the thread copies.
     """
 
     def __init__(
         self,
-        now: Sequence[Pair],
-        later: Sequence[Pair],
+        now: Sequence[CopyPair],
+        later: Sequence[CopyPair],
         copied: Callable[[Optional[BaseException]], None],
         judged: Callable[[Optional[BaseException]], None],
         ready: Callable[[], None],
-        witness: Witness,
+        witness: ContentWitness,
     ) -> None:
         self._witness = witness
         self._later, self._copied, self._judged, self._ready = list(later), copied, judged, ready
         self._all = [*now, *later]
         self._versions = [version_of(pair.source) for pair in self._later]
-        self._digests = [digest_of(pair.source) for pair in self._all] if paranoid() else []
+        self._digests = [digest_of(pair.source) for pair in self._all] if is_paranoid() else []
         self._over = threading.Event()
         self._settled = False
         copy_all([pair for pair in now if not pair.source.is_cuda])
         self._gpu = _on_gpu(now, self._later, self._witness.moves)
         if self._later or self._gpu:
-            threading.Thread(target=self._run, name="rgt-copy", daemon=True).start()
+            threading.Thread(target=self._copy_later, name="rgt-copy", daemon=True).start()
         else:
-            self._end(None)
-            self._judge()
+            self._report_end(None)
+            self._judge_changes()
 
     @property
-    def settled(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether the copy has been judged; then later changes cannot spoil it."""
         return self._settled
 
@@ -219,13 +219,13 @@ class Copy:
         """Make sure that later changes cannot spoil the copy; return the seconds this took."""
         begun = time.monotonic()
         if self._gpu is not None:
-            self._gpu.fence()
+            self._gpu.fence_training()
         else:
             self._over.wait()
-        self._judge()
+        self._judge_changes()
         return time.monotonic() - begun
 
-    def glance(self) -> None:
+    def judge_if_ready(self) -> None:
         """Judge the copy if no waiting is needed.
 
         The training thread calls this, so it changes nothing.
@@ -238,36 +238,36 @@ class Copy:
         self.before_change()
         self._over.wait()
 
-    def _run(self) -> None:
+    def _copy_later(self) -> None:
         try:
             self._ready()
             copy_all([pair for pair in self._later if not pair.source.is_cuda])
             if self._gpu is not None:
-                self._gpu.finish()
-            torn = self._witness.others([pair.target for pair in self._later])
+                self._gpu.wait_until_copied()
+            torn = self._witness.find_changed([pair.target for pair in self._later])
             if torn:
-                raise Torn([self._later[number].name for number in torn])
+                raise TornSnapshot([self._later[number].name for number in torn])
         except BaseException as error:
-            self._end(error)
+            self._report_end(error)
         else:
-            self._end(None)
+            self._report_end(None)
 
-    def _end(self, error: Optional[BaseException]) -> None:
+    def _report_end(self, error: Optional[BaseException]) -> None:
         try:
             self._copied(error)
         finally:
             self._over.set()
 
-    def _judge(self) -> None:
+    def _judge_changes(self) -> None:
         """Check whether anything changed since the beginning (GPU: up to the fence)."""
         if self._settled:
             return
         self._settled = True
         pairs = zip(self._later, self._versions)
         torn = [pair.name for pair, version in pairs if version_of(pair.source) != version]
-        self._judged(Torn(torn) if torn else self._compare())
+        self._judged(TornSnapshot(torn) if torn else self._find_torn())
 
-    def _compare(self) -> Optional[BaseException]:
+    def _find_torn(self) -> Optional[BaseException]:
         if self._digests:
             self._over.wait()
         pairs = zip(self._all, self._digests)
@@ -277,11 +277,11 @@ class Copy:
                 f"{PARANOID}: the snapshot of {other[0].name} is not what it was at its step"
             )
         if other:
-            return Torn([pair.name for pair in other])
+            return TornSnapshot([pair.name for pair in other])
         return None
 
 
-def copy_all(pairs: Sequence[Pair]) -> None:
+def copy_all(pairs: Sequence[CopyPair]) -> None:
     """Copy all `pairs` in one call, so that the interpreter lock is released only once."""
     if not pairs:
         return
@@ -303,12 +303,14 @@ def digest_of(tensor: torch.Tensor) -> bytes:
     return hashlib.sha256((ctypes.c_char * size).from_address(flat.data_ptr())).digest()
 
 
-def paranoid() -> bool:
+def is_paranoid() -> bool:
     """Return whether to compare snapshots."""
     return os.environ.get(PARANOID) == "1"
 
 
-def _on_gpu(now: Iterable[Pair], later: Iterable[Pair], moves: Iterable[Move]) -> Optional[GpuCopy]:
+def _on_gpu(
+    now: Iterable[CopyPair], later: Iterable[CopyPair], moves: Iterable[Move]
+) -> Optional[GpuCopy]:
     here = [*moves, *((pair.source, pair.target) for pair in now if pair.source.is_cuda)]
     there = [(pair.source, pair.target) for pair in later if pair.source.is_cuda]
     if here or there:

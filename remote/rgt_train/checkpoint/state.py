@@ -34,9 +34,9 @@ from rgt_train.checkpoint.encoding import Stateful, own_state
 from rgt_train.checkpoint.receipt import (
     Declared,
     Hyperparameters,
-    Restored,
+    RestoredState,
     Tensors,
-    changes,
+    describe_changes,
     environment,
     no_tensor,
 )
@@ -44,17 +44,17 @@ from rgt_train.checkpoint.safetensors import (
     MODEL_FILE,
     TRAINER_FILE,
     Collected,
-    Loaded,
-    Spec,
+    LoadedCheckpoint,
+    TensorSpec,
     spec_of,
     unfit,
 )
-from rgt_train.checkpoint.snapshot import Witness, version_of
+from rgt_train.checkpoint.snapshot import ContentWitness, version_of
 from rgt_train.data import rng
 from rgt_train.data.position import Progress
 from rgt_train.exits import UsageError
 
-__all__ = ["Restored", "RunState", "Stateful", "load_into"]
+__all__ = ["RestoredState", "RunState", "Stateful", "load_into"]
 
 _SHOWN = 3
 
@@ -88,13 +88,13 @@ class EpochEnd:
         self._parts = {
             name: part for name, part in {**others, **models}.items() if name not in small
         }
-        found = self._look()
+        found = self._current_tensors()
         self._versions = {path: version_of(tensor) for path, tensor in found.items()}
-        self._witness = Witness([_local(tensor) for tensor in found.values()])
+        self._witness = ContentWitness([_local_tensor(tensor) for tensor in found.values()])
         for window, held in self._witness.moves:
             held.copy_(window)
 
-    def of(self, name: str, part: Any) -> Dict[str, Any]:
+    def state_of_part(self, name: str, part: Any) -> Dict[str, Any]:
         """Return the state of a part: the kept one, otherwise the present one."""
         if name in self._objects:
             return dict(self._objects[name])
@@ -102,7 +102,7 @@ class EpochEnd:
         return state
 
     @contextmanager
-    def settings(self) -> Iterator[None]:
+    def kept_settings(self) -> Iterator[None]:
         """Give the optimizers the kept hyperparameters temporarily."""
         now = [
             ({key: group[key] for key in kept if key in group}, group)
@@ -116,12 +116,14 @@ class EpochEnd:
             for values, group in now:
                 group.update(values)
 
-    def changed(self) -> str:
+    def describe_changed(self) -> str:
         """Return which tensors have changed since, as far as known, in words; empty if none."""
-        now = self._look()
+        now = self._current_tensors()
         names = [path for path in self._versions if path not in now]
         if not names:
-            others = self._witness.others([_local(now[path]) for path in self._versions])
+            others = self._witness.find_changed(
+                [_local_tensor(now[path]) for path in self._versions]
+            )
             unlike = {list(self._versions)[number] for number in others}
             told = self._versions.items()
             names = [
@@ -130,15 +132,15 @@ class EpochEnd:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         return ", ".join(names[:_SHOWN]) + more
 
-    def _look(self) -> Dict[str, torch.Tensor]:
+    def _current_tensors(self) -> Dict[str, torch.Tensor]:
         return {
             path: tensor
             for name, part in self._parts.items()
-            for path, tensor in _tensors(name, part.state_dict())
+            for path, tensor in _iterate_tensors(name, part.state_dict())
         }
 
 
-def _local(tensor: Any) -> torch.Tensor:
+def _local_tensor(tensor: Any) -> torch.Tensor:
     """Return the local memory of `tensor`: this rank's part if sharded; empty if it has none."""
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     plain = (
@@ -151,15 +153,15 @@ def _local(tensor: Any) -> torch.Tensor:
     return torch.empty(0, device="cpu")
 
 
-def _tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+def _iterate_tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, Mapping):
         for key, entry in value.items():
-            yield from _tensors(f"{path}/{key}", entry)
+            yield from _iterate_tensors(f"{path}/{key}", entry)
     elif isinstance(value, (list, tuple)):
         for number, entry in enumerate(value):
-            yield from _tensors(f"{path}/{number}", entry)
+            yield from _iterate_tensors(f"{path}/{number}", entry)
 
 
 _SIZES = {"accumulate", "steps_per_epoch"}
@@ -239,7 +241,7 @@ class RunState:
         self._tried = False
 
     @classmethod
-    def of(
+    def from_parts(
         cls,
         model: Any,
         parts: Mapping[str, Optional[Parts]],
@@ -261,15 +263,15 @@ class RunState:
             UsageError: Something is of a kind that cannot be saved, or a name to override is
                 unknown.
         """
-        check(model, parts)
+        check_parts(model, parts)
         models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
-        others = named({**parts, "extra": own_state(extra), "stream": stream})
-        optimizers = set(named({"optimizer": parts["optimizer"]}))
-        schedules = set(named({"scheduler": parts["scheduler"], "scaler": parts["scaler"]}))
+        others = flatten_parts({**parts, "extra": own_state(extra), "stream": stream})
+        optimizers = set(flatten_parts({"optimizer": parts["optimizer"]}))
+        schedules = set(flatten_parts({"scheduler": parts["scheduler"], "scaler": parts["scaler"]}))
         said = Hyperparameters(others, optimizers, schedules)
-        said.check(more.get("override", ()))
+        said.check_override_names(more.get("override", ()))
         return cls(
-            models, others, steady={*optimizers, *counted(named({"ema": parts["ema"]}))}, optimizers=optimizers,
+            models, others, steady={*optimizers, *counted_averages(flatten_parts({"ema": parts["ema"]}))}, optimizers=optimizers,
             small={*schedules, *({"extra"} & set(others))}, hyperparameters=said, **more,
         )  # fmt: skip
 
@@ -280,7 +282,7 @@ class RunState:
             return self.hyperparameters.declared
         return {}
 
-    def refuse(self, document: Mapping[str, Any], where: str) -> None:
+    def refuse_other_classes(self, document: Mapping[str, Any], where: str) -> None:
         """Check that the checkpoint `where` has the data and the classes of optimizers of this run.
 
         Raises:
@@ -296,11 +298,11 @@ class RunState:
             keys.discard("samples")  # a stream, or no data: they follow from the sizes
         if any(saved.get(key) != here.get(key) for key in keys):
             raise UsageError(
-                f"{where} was made with other data settings: {changes(saved, here)}; "
+                f"{where} was made with other data settings: {describe_changes(saved, here)}; "
                 "its position would mean nothing here"
             )
         if self.hyperparameters:
-            self.hyperparameters.refuse(document.get("declared", {}), where)
+            self.hyperparameters.refuse_other_classes(document.get("declared", {}), where)
 
     def same_parts(self, saved: Iterable[str], here: Iterable[str]) -> List[str]:
         """Check that this run has the parts of a checkpoint.
@@ -326,14 +328,14 @@ class RunState:
         the same samples are left then.
 
         Args:
-            document: That of the checkpoint, checked by `refuse`.
+            document: That of the checkpoint, checked by `refuse_other_classes`.
             doubts: Receives the changed sizes.
         """
         p, saved = self.progress, document["sampler"]
         p.load(document["progress"])
         sizes = ("batch_size", *sorted(_SIZES))
         here = {key: self.sampler.get(key) for key in sizes}
-        resized = changes({key: saved.get(key) for key in sizes}, here)
+        resized = describe_changes({key: saved.get(key) for key in sizes}, here)
         if resized:
             doubts.append(resized)
             unit = 1
@@ -355,13 +357,13 @@ class RunState:
             done.append(f"best {p.best:.4f} of step {p.best_step}")
         return done
 
-    def settle(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
+    def apply_overrides(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
         """Compare hyperparameters after a load; return the messages, and those that change bits."""
         if not self.hyperparameters:
             return [], []
-        return self.hyperparameters.settle(document.get("declared", {}), self.override)
+        return self.hyperparameters.apply_overrides(document.get("declared", {}), self.override)
 
-    def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
+    def collect_state(self, random: Optional[Sequence[Any]] = None) -> Collected:
         """Collect the present state; tensors are referenced, not copied.
 
         Args:
@@ -382,12 +384,12 @@ class RunState:
                 "models": models,
                 "objects": objects,
                 "grads": self._collect_grads(found) if self.progress.micro else None,
-                "frozen": matching.flags(self.models),
+                "frozen": matching.frozen_parameters(self.models),
                 "declared": self.declared,
                 "data": {**self.data(), "late": self.late},
                 "progress": self.progress.state(),
                 "sampler": self.sampler,
-                "settings": encoding.encode(self.settings, no_tensor, "settings"),
+                "settings": encoding.encode_value(self.settings, no_tensor, "settings"),
                 "environment": environment(self.world),
                 "rng": list(random) if random is not None else [self.random_here()],
             }
@@ -406,16 +408,16 @@ class RunState:
         """
         for name, now in self._look_at_build().items():
             built = self._built.get(name, now)
-            problems, _ = matching.compare(now, built, {key: key for key in built})
+            problems, _ = matching.find_mismatches(now, built, {key: key for key in built})
             if problems:
                 raise CannotLoad(
                     f"{name} is not built as it was when the Run was made: {'; '.join(problems)}. A relaunch could "
                     f"not load this: build it in full before the Run{_GROUPS if name in self.optimizers else ''}"
                 )
 
-    def _look_at_build(self) -> Dict[str, Dict[str, Spec]]:
+    def _look_at_build(self) -> Dict[str, Dict[str, TensorSpec]]:
         """Return the names, shapes and dtypes in every module, and the groups of every optimizer."""
-        found: Dict[str, Dict[str, Spec]] = {}
+        found: Dict[str, Dict[str, TensorSpec]] = {}
         for name, part in {**self.models, **self.others}.items():
             if isinstance(part, torch.nn.Module):
                 names = matching.bare_names(part)
@@ -428,7 +430,9 @@ class RunState:
             elif name in self.optimizers:
                 groups = enumerate(getattr(part, "param_groups", []))
                 found[name] = {
-                    f"parameter group {number}": Spec("", "", torch.int64, (len(group["params"]),))
+                    f"parameter group {number}": TensorSpec(
+                        "", "", torch.int64, (len(group["params"]),)
+                    )
                     for number, group in groups
                 }
         return found
@@ -450,12 +454,12 @@ class RunState:
         for name in self.optimizers | (self.small - {"extra"}):
             with suppress(Exception):  # an object that cannot be copied is judged at the resume
                 copied = copy.deepcopy(self.others[name], {id(tensor): tensor for tensor in shared})
-                saved = encoding.decode(objects[name], tensors.__getitem__)
+                saved = encoding.decode_value(objects[name], tensors.__getitem__)
                 problem: object = None
                 try:
                     copied.load_state_dict(saved)
                     if name in self.optimizers:
-                        matching.uncast(copied, saved)
+                        matching.restore_dtypes(copied, saved)
                     problem = matching.differences(saved, copied.state_dict(), name)
                 except (RuntimeError, ValueError, KeyError, TypeError) as error:
                     problem = error
@@ -483,25 +487,25 @@ class RunState:
     def state_of(self, name: str) -> Dict[str, Any]:
         """Return the state of one of the `others`."""
         if self.epoch_end:
-            return self.epoch_end.of(name, self.others[name])
+            return self.epoch_end.state_of_part(name, self.others[name])
         return self.others[name].state_dict()
 
     def epoch_end_settings(self) -> "AbstractContextManager[None]":
         """Give the optimizers the kept hyperparameters of the end of the epoch temporarily."""
         if self.epoch_end:
-            return self.epoch_end.settings()
+            return self.epoch_end.kept_settings()
         return nullcontext()
 
     def random_here(self) -> Dict[str, Any]:
         """Return the random state of this process."""
         if self.epoch_end:
             return self.epoch_end.random
-        random = rng.capture()
+        random = rng.capture_states()
         if self.ahead:
             random["ahead"] = list(self.ahead)
         return random
 
-    def restore(self, loaded: Loaded) -> Restored:
+    def restore(self, loaded: LoadedCheckpoint) -> RestoredState:
         """Restore all but random state and gradients, which the caller restores last.
 
         Raises:
@@ -514,10 +518,12 @@ class RunState:
                 f"{where} was saved by a run whose model is sharded (fully_shard); launch it as before, on any number "
                 "of ranks, or give another --out"
             )
-        self.refuse(document, where)
+        self.refuse_other_classes(document, where)
         _same_names("models", document["models"], self.models)
         inexact, recast = self.same_parts(document["objects"], self.others), []
-        weights = {name: loaded.value(document["models"][name], MODEL_FILE) for name in self.models}
+        weights = {
+            name: loaded.decode_part(document["models"][name], MODEL_FILE) for name in self.models
+        }
         for name, model in self.models.items():
             recast += _check_fit(name, model, weights[name], where)
         done: List[str] = []
@@ -527,7 +533,7 @@ class RunState:
         for name, other in self.others.items():
             if name not in document["objects"]:
                 continue  # a new part
-            saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
+            saved = loaded.decode_part(document["objects"][name], TRAINER_FILE, own=True)
             if hasattr(other, "migrated"):
                 saved = other.migrated(saved)
             if isinstance(other, torch.nn.Module):
@@ -536,13 +542,13 @@ class RunState:
             else:
                 inexact += _load_other(name, other, saved, where, exact=not recast)
             done.append(name)
-        done += matching.put_back(self.models, document.get("frozen", {}))
-        told, doubts = self.settle(document)
+        done += matching.restore_requires_grad(self.models, document.get("frozen", {}))
+        told, doubts = self.apply_overrides(document)
         done += self.load_counters(document, doubts)
         grads = {}
         if self.progress.micro and document["grads"]:
-            grads = loaded.value(document["grads"], TRAINER_FILE, own=True)
-        return Restored(
+            grads = loaded.decode_part(document["grads"], TRAINER_FILE, own=True)
+        return RestoredState(
             done,
             document,
             environment(self.world),
@@ -562,26 +568,28 @@ class RunState:
             return False
         return True
 
-    def give_grads(self, grads: Mapping[str, Tensors]) -> None:
+    def restore_grads(self, grads: Mapping[str, Tensors]) -> None:
         """Restore saved gradients; after anything that clears them, before the first batch."""
         for name, saved in grads.items():
-            parameters = dict(matching.parameters(self.models[name]))
+            parameters = dict(matching.list_parameters(self.models[name]))
             for key, grad in saved.items():
                 parameters[key].grad = grad.to(parameters[key].device)
 
     def _collect_model(self, found: Collected, name: str) -> Any:
         model = self.models[name]
         prefix = "" if len(self.models) == 1 else f"{name}."
-        still = self._trained() if self.hooked else set()
+        still = self._stepped_addresses() if self.hooked else set()
         names = matching.bare_names(model)
         state = {names[key]: value for key, value in model.state_dict().items()}
 
-        def put(path: str, tensor: torch.Tensor) -> str:
-            return found.put(MODEL_FILE, prefix + path, tensor, _address(tensor) in still)
+        def put_tensor(path: str, tensor: torch.Tensor) -> str:
+            return found.add_tensor(
+                MODEL_FILE, prefix + path, tensor, _tensor_address(tensor) in still
+            )
 
-        return {key: encoding.encode(value, put, key) for key, value in state.items()}
+        return {key: encoding.encode_value(value, put_tensor, key) for key, value in state.items()}
 
-    def _trained(self) -> Set[int]:
+    def _stepped_addresses(self) -> Set[int]:
         """Return the addresses of the weights that an optimizer steps.
 
         No others: a teacher, a target network or a codebook moves in the forward pass, often by
@@ -596,7 +604,7 @@ class RunState:
                     if parameter.requires_grad and (
                         parameter.grad is not None or moments.get(parameter)
                     ):
-                        found.add(_address(parameter))
+                        found.add(_tensor_address(parameter))
         return found
 
     def _collect_other(self, found: Collected, name: str) -> Any:
@@ -607,22 +615,22 @@ class RunState:
             state = {names[key]: value for key, value in state.items()}
         steady = self.hooked and name in self.steady
 
-        def put(path: str, tensor: torch.Tensor) -> str:
-            return found.put(TRAINER_FILE, path, tensor, steady)
+        def put_tensor(path: str, tensor: torch.Tensor) -> str:
+            return found.add_tensor(TRAINER_FILE, path, tensor, steady)
 
-        return encoding.encode(state, put, name)
+        return encoding.encode_value(state, put_tensor, name)
 
     def _collect_grads(self, found: Collected) -> Any:
         grads = {
-            name: {key: p.grad for key, p in matching.parameters(model) if p.grad is not None}
+            name: {key: p.grad for key, p in matching.list_parameters(model) if p.grad is not None}
             for name, model in self.models.items()
         }
-        return encoding.encode(
-            grads, lambda path, tensor: found.put(TRAINER_FILE, path, tensor, False), "grad"
+        return encoding.encode_value(
+            grads, lambda path, tensor: found.add_tensor(TRAINER_FILE, path, tensor, False), "grad"
         )
 
 
-def _address(tensor: torch.Tensor) -> int:
+def _tensor_address(tensor: torch.Tensor) -> int:
     try:
         return tensor.data_ptr()
     except RuntimeError:
@@ -642,7 +650,7 @@ def _check_fit(
         key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)
     }
     tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
-    problems, recast = matching.compare(tensors, here, names)
+    problems, recast = matching.find_mismatches(tensors, here, names)
     if problems:
         raise UsageError(f"{name} of {where} does not fit this {name}: {'; '.join(problems)}")
     return [f"{name}: {words}" for words in recast]
@@ -674,7 +682,7 @@ def _load_other(
             return [doubt]
         return []
     if exact and isinstance(saved.get("param_groups"), list):
-        matching.uncast(other, saved)
+        matching.restore_dtypes(other, saved)
     changed = matching.differences(saved, other.state_dict(), name)
     if changed:
         return [changed]
@@ -709,11 +717,11 @@ Parts = Union[Stateful, Mapping[str, Stateful]]
 """One object with state, or several by name."""
 
 
-def counted(parts: Mapping[str, Stateful]) -> Set[str]:
+def counted_averages(parts: Mapping[str, Stateful]) -> Set[str]:
     """Return the names of the averaged weights that change only by operations that torch counts.
 
     For others it is unknown: many update their average by ``.data``, which is not detected. They
-    are copied at once, unless their `counted` is True.
+    are copied at once, unless their `counted_averages` is True.
     """
     return {
         n
@@ -722,7 +730,7 @@ def counted(parts: Mapping[str, Stateful]) -> Set[str]:
     }
 
 
-def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
+def flatten_parts(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
     """Return the existing parts, those of a mapping as ``optimizer.name``."""
     found: Dict[str, Stateful] = {}
     for name, part in parts.items():
@@ -733,7 +741,7 @@ def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
     return found
 
 
-def check(model: Any, parts: Mapping[str, Any]) -> None:
+def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
     """Check that the parts of a run can be saved and loaded again.
 
     Raises:

@@ -16,12 +16,12 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from rgt_wire.shared_text import size_text
 
 from rgt_train.checkpoint import diskio, manifest
-from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, remove
-from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, remove_path
+from rgt_train.checkpoint.manifest import CheckpointDamaged
 
 
 @dataclass(frozen=True, order=True)
-class Item:
+class CheckpointItem:
     """A published checkpoint.
 
     Attributes:
@@ -40,7 +40,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Policy:
+class KeepPolicy:
     """Which checkpoints to keep.
 
     Attributes:
@@ -52,10 +52,10 @@ class Policy:
     hours: float = 0.0
 
 
-Rule = Callable[[Sequence[Item], Policy], FrozenSet[str]]
+Rule = Callable[[Sequence[CheckpointItem], KeepPolicy], FrozenSet[str]]
 
 
-def _anchor(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
+def _protect_newest(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
     """The newest, from which the next launch resumes.
 
     While a save is in flight, the previous one.
@@ -63,11 +63,11 @@ def _anchor(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
     return frozenset(item.name for item in items[-1:])
 
 
-def _last(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
+def _protect_last(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
     return frozenset(item.name for item in items[-max(1, policy.last) :])
 
 
-def _hourly(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
+def _protect_hourly(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
     """The first of each period: once kept, it stays the kept one."""
     if policy.hours <= 0:
         return frozenset()
@@ -77,11 +77,17 @@ def _hourly(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
     return frozenset(first.values())
 
 
-RULES: Tuple[Tuple[str, Rule], ...] = (("anchor", _anchor), ("last", _last), ("hourly", _hourly))
+RULES: Tuple[Tuple[str, Rule], ...] = (
+    ("anchor", _protect_newest),
+    ("last", _protect_last),
+    ("hourly", _protect_hourly),
+)
 """By decreasing weight: a checkpoint protected only by a later rule is worth less."""
 
 
-def doomed(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
+def find_unprotected(
+    items: Sequence[CheckpointItem], policy: KeepPolicy, anchor: str = ""
+) -> List[CheckpointItem]:
     """Return the checkpoints that no rule protects, oldest first.
 
     Args:
@@ -94,7 +100,9 @@ def doomed(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item
     return [item for item in items if item.name not in protected]
 
 
-def by_value(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
+def by_ascending_value(
+    items: Sequence[CheckpointItem], policy: KeepPolicy, anchor: str = ""
+) -> List[CheckpointItem]:
     """Return the checkpoints that may be deleted on a full disk, the least valuable first.
 
     Never the newest.
@@ -106,20 +114,20 @@ def by_value(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[It
     """
     items = sorted(items)
     kept: "set[str]" = set()
-    ranked: List[Item] = []
+    ranked: List[CheckpointItem] = []
     for _, rule in RULES:
         chosen = [
             item for item in items if item.name in rule(items, policy) and item.name not in kept
         ]
         kept.update(item.name for item in chosen)
-        if rule is not _anchor:
+        if rule is not _protect_newest:
             ranked = [item for item in chosen if item not in ranked] + ranked
     rest = [item for item in items if item.name not in kept]
     return [item for item in rest + ranked if item.name != anchor]
 
 
 @dataclass(frozen=True)
-class Space:
+class DiskSpace:
     """One reading of the file system that holds a path.
 
     Attributes:
@@ -136,7 +144,7 @@ class Space:
     inodes_free: Optional[int]
     inodes_total: Optional[int]
 
-    def short_of(self, need_bytes: int, need_inodes: int) -> Optional[str]:
+    def missing_resource(self, need_bytes: int, need_inodes: int) -> Optional[str]:
         """Return ``inodes`` or ``bytes`` if less than needed is free, otherwise None."""
         if self.inodes_free is not None and self.inodes_free < need_inodes:
             return "inodes"
@@ -145,7 +153,7 @@ class Space:
         return None
 
 
-def read_space(path: StrPath) -> Space:
+def read_space(path: StrPath) -> DiskSpace:
     """Return the space of the file system under `path`, which must exist.
 
     Raises:
@@ -157,7 +165,7 @@ def read_space(path: StrPath) -> Space:
     counted = (
         facts.f_files > 0
     )  # btrfs and many network file systems report 0: not "none left" but "not counted"
-    return Space(
+    return DiskSpace(
         mount=_mount_of(os.path.realpath(path)),
         bytes_free=(facts.f_bfree if root else facts.f_bavail) * facts.f_frsize,
         bytes_total=facts.f_blocks * facts.f_frsize,
@@ -166,7 +174,9 @@ def read_space(path: StrPath) -> Space:
     )
 
 
-def resource_of(error: OSError, space: Optional[Space], need_bytes: int, need_inodes: int) -> str:
+def exhausted_resource(
+    error: OSError, space: Optional[DiskSpace], need_bytes: int, need_inodes: int
+) -> str:
     """Return the exhausted resource: ``inodes``, ``bytes``, ``quota``, ``read-only`` or ``other``.
 
     The kernel returns ENOSPC for blocks and inodes alike; only the counters distinguish them.
@@ -177,12 +187,14 @@ def resource_of(error: OSError, space: Optional[Space], need_bytes: int, need_in
         return "read-only"
     if error.errno != errno.ENOSPC:
         return "other"
-    return (space.short_of(need_bytes, need_inodes) if space else None) or "bytes"
+    return (space.missing_resource(need_bytes, need_inodes) if space else None) or "bytes"
 
 
-def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_inodes: int) -> str:
+def why_failed(
+    error: OSError, space: Optional[DiskSpace], need_bytes: int, need_inodes: int
+) -> str:
     """Return a short text for a person: why a save failed and on which mount."""
-    what = resource_of(error, space, need_bytes, need_inodes)
+    what = exhausted_resource(error, space, need_bytes, need_inodes)
     mount = space.mount if space else "the disk"
     if what == "quota":
         return f"quota exceeded on {mount}"
@@ -191,7 +203,7 @@ def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_ino
     if what == "other" or space is None:
         name = errno.errorcode.get(error.errno or 0, "?")
         return f"{name} ({error.strerror}) on {mount}"
-    used = _percent(space.bytes_total - space.bytes_free, space.bytes_total)
+    used = _percent_of(space.bytes_total - space.bytes_free, space.bytes_total)
     if what == "inodes" and space.inodes_total is not None and space.inodes_free is not None:
         taken = space.inodes_total - space.inodes_free
         return (
@@ -199,11 +211,13 @@ def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_ino
         )
     inodes = ""
     if space.inodes_total is not None and space.inodes_free is not None:
-        inodes = f"; inodes {_percent(space.inodes_total - space.inodes_free, space.inodes_total)}%"
+        inodes = (
+            f"; inodes {_percent_of(space.inodes_total - space.inodes_free, space.inodes_total)}%"
+        )
     return f"no bytes left on {mount} (needs {size_text(need_bytes)}, {size_text(space.bytes_free)} free{inodes})"
 
 
-def reserve(directory: StrPath, need_bytes: int) -> None:
+def reserve_space(directory: StrPath, need_bytes: int) -> None:
     """Ask the kernel whether `need_bytes` fit into `directory`, without writing them.
 
     Used only if the counters show too little space: they can be wrong (network file systems,
@@ -222,10 +236,10 @@ def reserve(directory: StrPath, need_bytes: int) -> None:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(fd)
-        remove(path)
+        remove_path(path)
 
 
-def _percent(part: int, whole: int) -> int:
+def _percent_of(part: int, whole: int) -> int:
     if whole:
         return round(100 * part / whole)
     return 0
@@ -263,12 +277,12 @@ class Checkpoint:
     manifest: Mapping[str, Any]
 
 
-class Store:
+class CheckpointStore:
     """The directories ``OUT/checkpoints`` and ``OUT/best``.
 
     Only one live process may write here (see `RunLock`): therefore every temporary directory found
     at the start is stray. Published directories are never changed; `rgt_train.checkpoint.publish`
-    makes them, `drop` deletes them.
+    makes them, `delete_item` deletes them.
 
     Args:
         out: The run directory; it must exist.
@@ -276,13 +290,13 @@ class Store:
         policy: What stays.
     """
 
-    def __init__(self, out: StrPath, attempt: int, policy: Optional[Policy] = None) -> None:
+    def __init__(self, out: StrPath, attempt: int, policy: Optional[KeepPolicy] = None) -> None:
         self.out = os.path.abspath(out)
         self.root = os.path.join(self.out, "checkpoints")
         self.best = os.path.join(self.out, "best")
         self.attempt = attempt
-        """May be raised before anything is written: see `after`."""
-        self.policy = policy or Policy()
+        """May be raised before anything is written: see `continue_attempts`."""
+        self.policy = policy or KeepPolicy()
         self.rooted = False
         """Whether `root` is known to exist durably."""
         self._tight = False
@@ -292,7 +306,7 @@ class Store:
         deleted.
         """
 
-    def items(self, pauses: Optional[Sequence[float]] = None) -> List[Item]:
+    def list_items(self, pauses: Optional[Sequence[float]] = None) -> List[CheckpointItem]:
         """Return the published step checkpoints, oldest first, unverified.
 
         Args:
@@ -303,28 +317,30 @@ class Store:
             Unreadable: They cannot be listed; that does not mean that there are none.
         """
         found = []
-        for name in diskio.listing(self.root, pauses):
+        for name in diskio.list_names(self.root, pauses):
             match = _STEP.match(name)
             if match:
                 step, attempt, serial = (int(group or 0) for group in match.groups())
                 found.append(
-                    Item(step, attempt, serial, name, _written_at(os.path.join(self.root, name)))
+                    CheckpointItem(
+                        step, attempt, serial, name, _written_at(os.path.join(self.root, name))
+                    )
                 )
         return sorted(found)
 
-    def steps(self) -> List[int]:
+    def list_steps(self) -> List[int]:
         """Return the steps of the published checkpoints, oldest first, unverified."""
-        return [item.step for item in self.items()]
+        return [item.step for item in self.list_items()]
 
-    def after(self, loaded: Checkpoint) -> None:
+    def continue_attempts(self, loaded: Checkpoint) -> None:
         """Continue the attempt count from `loaded` if its run log is lost (a wiped disk)."""
         self.attempt = max(self.attempt, int(loaded.manifest.get("attempt", 0)) + 1)
 
-    def places(self) -> List[Tuple[int, str]]:
+    def list_paths(self) -> List[Tuple[int, str]]:
         """Return step and directory of the published checkpoints, oldest first, unverified."""
-        return [(item.step, self.path_of(item)) for item in self.items()]
+        return [(item.step, self.path_of(item)) for item in self.list_items()]
 
-    def path_of(self, item: Item) -> str:
+    def path_of(self, item: CheckpointItem) -> str:
         """Return the directory of `item`."""
         return os.path.join(self.root, item.name)
 
@@ -342,51 +358,53 @@ class Store:
         label = f"best-{step}" if kind == "best" else str(step)
         return os.path.join(self.root, f".tmp-{label}-{self.attempt}")
 
-    def aside(self, path: str) -> str:
+    def aside_path(self, path: str) -> str:
         """Return the temporary name of `path` until its deletion."""
         return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
 
-    def clean(self) -> List[str]:
+    def remove_leftovers(self) -> List[str]:
         """Finish or delete the partial work of a dead attempt; return the names that were removed.
 
         Raises:
             Unreadable: The content is unknown; nothing was removed.
         """
-        strays = [name for name in diskio.listing(self.root) if name.startswith((".tmp-", ".old-"))]
+        strays = [
+            name for name in diskio.list_names(self.root) if name.startswith((".tmp-", ".old-"))
+        ]
         if not diskio.is_dir(self.best):
             self._restore_best(strays)
         removed = []
         for name in sorted(strays):
             path = os.path.join(self.root, name)
             if os.path.lexists(path):
-                remove(path)
+                remove_path(path)
                 removed.append(name)
-        for name in diskio.listing(self.out):
+        for name in diskio.list_names(self.out):
             if name.startswith(".tmp-"):
-                remove(os.path.join(self.out, name))
+                remove_path(os.path.join(self.out, name))
         return removed
 
-    def sweep(self) -> None:
+    def remove_failed_saves(self) -> None:
         """Remove the remains of failed saves: a disk that refuses to write may refuse to delete.
 
         Call it only while no save is in flight. An old ``best`` without a successor stays.
         """
         with suppress(Unreadable):
-            for name in diskio.listing(self.root, ()):
+            for name in diskio.list_names(self.root, ()):
                 if name.startswith((".tmp-", ".old-step-")):
-                    remove(os.path.join(self.root, name))
+                    remove_path(os.path.join(self.root, name))
 
     def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
         """Return ``use(path)`` of the newest complete checkpoint, and a line for each damaged one.
 
         If there is one, damaged ones are renamed (``.damaged-step-…``), so that they are never
-        taken for good later; `prune` deletes all but one of them once there is a new checkpoint. If
+        taken for good later; `prune_checkpoints` deletes all but one of them once there is a new checkpoint. If
         there is none, they stay: the next launch checks again. Nothing is deleted here. ``best`` is
         the last resort.
 
         Args:
             use: Receives the directory of a checkpoint and checks every byte of it; raises
-                `Damaged`.
+                `CheckpointDamaged`.
 
         Raises:
             UsageError: The newest is complete but does not belong here.
@@ -394,12 +412,12 @@ class Store:
         """
         complaints: List[str] = []
         damaged: List[str] = []
-        for path in [*(self.path_of(item) for item in reversed(self.items())), self.best]:
+        for path in [*(self.path_of(item) for item in reversed(self.list_items())), self.best]:
             if not diskio.is_dir(path):
                 continue
             try:
                 found = use(path)
-            except Damaged as damage:
+            except CheckpointDamaged as damage:
                 complaints.append(f"checkpoint {path} is damaged, not used: {damage}")
                 damaged.append(path)
                 continue
@@ -428,32 +446,34 @@ class Store:
             need_inodes: Its inodes.
         """
         self.anchor = os.path.basename(path)
-        self.prune()
+        self.prune_checkpoints()
         with suppress(OSError):
-            self._tight = read_space(self.root).short_of(need_bytes, need_inodes) is not None
+            self._tight = (
+                read_space(self.root).missing_resource(need_bytes, need_inodes) is not None
+            )
 
-    def prune(self) -> List[str]:
+    def prune_checkpoints(self) -> List[str]:
         """Delete what the policy does not keep; return the names.
 
         Call it after publishing a checkpoint.
         """
         with suppress(Unreadable):
             self._forget_damaged()
-            gone = doomed(self.items(()), self.policy, self.anchor)
-            return [item.name for item in gone if self.drop(item)]
+            gone = find_unprotected(self.list_items(()), self.policy, self.anchor)
+            return [item.name for item in gone if self.delete_item(item)]
         return []
 
-    def drop(self, item: Item) -> bool:
+    def delete_item(self, item: CheckpointItem) -> bool:
         """Delete one checkpoint, never leaving a partial directory under a published name."""
         path = self.path_of(item)
-        aside = self.aside(path)
+        aside = self.aside_path(path)
         try:
-            remove(aside)
+            remove_path(aside)
             os.rename(path, aside)
             fsync_dir(self.root)
         except OSError:
             return False
-        remove(aside)
+        remove_path(aside)
         return True
 
     def make_room(self, *, valuable: bool) -> Optional[str]:
@@ -467,16 +487,20 @@ class Store:
         """
         worthless = (".damaged-", ".old-" if os.path.isdir(self.best) else ".old-step-")
         with suppress(Unreadable):
-            for name in sorted(diskio.listing(self.root, ())):
+            for name in sorted(diskio.list_names(self.root, ())):
                 if name.startswith(worthless):
-                    remove(os.path.join(self.root, name))
+                    remove_path(os.path.join(self.root, name))
                     return name
-            for item in by_value(self.items(()), self.policy, self.anchor) if valuable else []:
-                if self.drop(item):
+            for item in (
+                by_ascending_value(self.list_items(()), self.policy, self.anchor)
+                if valuable
+                else []
+            ):
+                if self.delete_item(item):
                     return item.name
         return None
 
-    def narrow(self) -> Optional[str]:
+    def keep_only_newest(self) -> Optional[str]:
         """Keep only the newest from now on if the older ones left no room; return the message.
 
         None if there was room when the newest was published: then something else fills the disk,
@@ -486,7 +510,7 @@ class Store:
             return None
         text = f"there is no room for keep={self.policy.last}: from here on one checkpoint is kept"
         self.policy = replace(self.policy, last=1)
-        return f"{text}; gave up {', '.join(self.prune()) or 'none'}"
+        return f"{text}; gave up {', '.join(self.prune_checkpoints()) or 'none'}"
 
     def _restore_best(self, strays: List[str]) -> None:
         """Finish an interrupted swap of ``best``: the new one if it is complete, else the old one."""
@@ -494,8 +518,8 @@ class Store:
         old = [name for name in strays if name.startswith(".old-best-")]
         for name in [*new, *old]:
             path = os.path.join(self.root, name)
-            with suppress(Damaged, manifest.Foreign, OSError):
-                manifest.verify(path)
+            with suppress(CheckpointDamaged, manifest.UnknownFormat, OSError):
+                manifest.verify_checkpoint(path)
                 os.rename(path, self.best)
                 return
         # it was published, and its successor never was: nothing else is left of it
@@ -506,29 +530,29 @@ class Store:
     def _forget_damaged(self) -> None:
         """Keep one damaged step checkpoint and one ``best``: the newest of the last launch that found any."""
         newest: Dict[str, str] = {}
-        for name in sorted(diskio.listing(self.root, ()), key=_damaged_at):
+        for name in sorted(diskio.list_names(self.root, ()), key=_damaged_at):
             match = _DAMAGED.match(name)
             if match:
                 before = newest.get(match[1])
                 newest[match[1]] = name
                 if before is not None:
-                    remove(os.path.join(self.root, before))
+                    remove_path(os.path.join(self.root, before))
 
 
-def verified(path: str) -> Checkpoint:
+def verified_checkpoint(path: str) -> Checkpoint:
     """Return the checkpoint at `path` after verifying every byte of it.
 
     Raises:
         Damaged: A byte is not the one written.
         Foreign: It is of another format.
     """
-    return describe(path, manifest.verify(path))
+    return describe_checkpoint(path, manifest.verify_checkpoint(path))
 
 
-def describe(path: str, facts: Mapping[str, Any]) -> Checkpoint:
+def describe_checkpoint(path: str, facts: Mapping[str, Any]) -> Checkpoint:
     """Return the published checkpoint at `path` with the manifest `facts`."""
     size = sum(int(entry["size"]) for entry in facts["files"].values())
-    return Checkpoint(path, int(facts["step"]), size + manifest.length(facts), facts)
+    return Checkpoint(path, int(facts["step"]), size + manifest.manifest_length(facts), facts)
 
 
 def _written_at(path: str) -> float:

@@ -21,19 +21,19 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from rgt_train.checkpoint.publish import DIED, Done, Job, perform
-from rgt_train.checkpoint.store import Policy, Store
+from rgt_train.checkpoint.publish import DIED, SaveJob, SaveResult, perform_job
+from rgt_train.checkpoint.store import CheckpointStore, KeepPolicy
 
 _HEAD = struct.Struct("<QQB")
 Message = Tuple[Dict[str, Any], bytes, List[int]]
 """Its fields, the raw bytes, the descriptors sent with it."""
 
 
-class Closed(ConnectionError):
+class ConnectionClosed(ConnectionError):
     """The other side has closed."""
 
 
-def send(
+def send_message(
     sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: Optional[int] = None
 ) -> None:
     """Send one message, with a descriptor if given.
@@ -50,10 +50,10 @@ def send(
         sent = sock.sendmsg([head], extra)
         sock.sendall(head[sent:] + text + raw)
     except OSError as error:
-        raise Closed(str(error)) from error
+        raise ConnectionClosed(str(error)) from error
 
 
-class Reader:
+class MessageReader:
     """Reads complete messages from a stream socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -61,20 +61,20 @@ class Reader:
         self._data = bytearray()
         self._fds: List[int] = []
 
-    def read(self, *, block: bool) -> Optional[Message]:
+    def read_message(self, *, block: bool) -> Optional[Message]:
         """Return the next message; None if none is complete yet and `block` is false.
 
         Raises:
             Closed: The other side has closed.
         """
         while True:
-            message = self._take()
+            message = self._next_buffered()
             if message is not None:
                 return message
-            if not self._receive(block):
+            if not self._receive_bytes(block):
                 return None
 
-    def _take(self) -> Optional[Message]:
+    def _next_buffered(self) -> Optional[Message]:
         if len(self._data) < _HEAD.size:
             return None
         text, raw, count = _HEAD.unpack_from(self._data)
@@ -87,7 +87,7 @@ class Reader:
         fields: Dict[str, Any] = json.loads(body[:text])
         return fields, body[text:], fds
 
-    def _receive(self, block: bool) -> bool:
+    def _receive_bytes(self, block: bool) -> bool:
         flags = 0 if block else socket.MSG_DONTWAIT
         try:
             data, extra, _, _ = self._sock.recvmsg(
@@ -96,14 +96,14 @@ class Reader:
         except BlockingIOError:
             return False
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise ConnectionClosed(str(error)) from error
         for level, kind, content in extra:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 found = array.array("i")
                 found.frombytes(content[: len(content) - len(content) % found.itemsize])
                 self._fds += list(found)
         if not data:
-            raise Closed("end of stream")
+            raise ConnectionClosed("end of stream")
         self._data += data
         return True
 
@@ -120,23 +120,28 @@ def main() -> None:
     die_with_parent(int(sys.argv[2]))
     with suppress(OSError):
         os.nice(YIELDS)
-    reader = Reader(sock)
-    store: Optional[Store] = None
+    reader = MessageReader(sock)
+    store: Optional[CheckpointStore] = None
     memory: Optional[memoryview] = None
     try:
         while True:
-            message = reader.read(block=True)
+            message = reader.read_message(block=True)
             assert message is not None, "a blocking read returns a message"
             fields, raw, fds = message
             if fields["do"] == "store":
-                store = _store(fields)
+                store = _build_store(fields)
             elif fields["do"] == "memory":
-                memory = _map(fds[0], int(fields["size"]))
+                memory = _map_memory(fds[0], int(fields["size"]))
             elif fields["do"] == "save":
                 assert store is not None and memory is not None, "told where and what before"
-                verdict = _Verdict(reader)
-                send(sock, asdict(perform(store, _job(fields["job"]), memory, raw, verdict.good)))
-    except Closed:
+                verdict = _SnapshotVerdict(reader)
+                send_message(
+                    sock,
+                    asdict(
+                        perform_job(store, _parse_job(fields["job"]), memory, raw, verdict.is_good)
+                    ),
+                )
+    except ConnectionClosed:
         os._exit(0)
 
 
@@ -156,21 +161,21 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-class _Verdict:
+class _SnapshotVerdict:
     """Whether the trainer approved the snapshot of one job; received before or after the write."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: MessageReader) -> None:
         self._reader = reader
         self._told: Optional[bool] = None
 
-    def good(self) -> bool:
+    def is_good(self) -> bool:
         """Wait for it, once.
 
         Raises:
             Closed: The trainer is gone.
         """
         if self._told is None:
-            message = self._reader.read(block=True)
+            message = self._reader.read_message(block=True)
             assert message is not None and message[0]["do"] == "judge", (
                 "the next message after a job"
             )
@@ -178,22 +183,22 @@ class _Verdict:
         return self._told
 
 
-def _store(fields: Dict[str, Any]) -> Store:
-    policy = Policy(int(fields["last"]), float(fields["hours"]))
-    store = Store(fields["out"], int(fields["attempt"]), policy)
+def _build_store(fields: Dict[str, Any]) -> CheckpointStore:
+    policy = KeepPolicy(int(fields["last"]), float(fields["hours"]))
+    store = CheckpointStore(fields["out"], int(fields["attempt"]), policy)
     store.anchor = str(fields["anchor"])
     return store
 
 
-def _map(fd: int, size: int) -> memoryview:
+def _map_memory(fd: int, size: int) -> memoryview:
     memory = memoryview(mmap.mmap(fd, size))
     os.close(fd)
     return memory
 
 
-def _job(fields: Dict[str, Any]) -> Job:
+def _parse_job(fields: Dict[str, Any]) -> SaveJob:
     regions = [(str(name), int(offset), int(size)) for name, offset, size in fields["regions"]]
-    return Job(**{**fields, "regions": regions})
+    return SaveJob(**{**fields, "regions": regions})
 
 
 _BOOT = (
@@ -205,7 +210,7 @@ second training process.
 """
 
 
-class Helper:
+class HelperProcess:
     """A process with a socket to it.
 
     The kernel ends it with the thread that starts it: start it from a thread that lives on.
@@ -222,7 +227,7 @@ class Helper:
 
     def __init__(self, module: str, keep: Sequence[int] = (), *, bare: bool = True) -> None:
         self.sock, theirs = socket.socketpair()
-        environment = {**os.environ, "RGT_HELPER": module, "RGT_HELPER_HOME": _home()}
+        environment = {**os.environ, "RGT_HELPER": module, "RGT_HELPER_HOME": _package_parent()}
         flags = ["-I", "-S"] if bare else ["-I"]
         try:
             self.process = subprocess.Popen(
@@ -238,14 +243,14 @@ class Helper:
             raise
         finally:
             theirs.close()
-        self.reader = Reader(self.sock)
+        self.reader = MessageReader(self.sock)
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self.process.pid
 
-    def ended(self) -> Optional[int]:
+    def exit_code(self) -> Optional[int]:
         """Return its exit code if it has ended."""
         return self.process.poll()
 
@@ -269,7 +274,7 @@ class Helper:
             self.process.wait()
 
 
-def _home() -> str:
+def _package_parent() -> str:
     home = os.path.abspath(__file__)
     for _ in __name__.split("."):
         home = os.path.dirname(home)
@@ -285,9 +290,11 @@ class WriterClient:
         started: Called with the process id of each one that is started.
     """
 
-    def __init__(self, store: Store, keep: Sequence[int], started: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: CheckpointStore, keep: Sequence[int], started: Callable[[int], None]
+    ) -> None:
         self._store, self._keep, self._started = store, keep, started
-        self._helper: Optional[Helper] = None
+        self._helper: Optional[HelperProcess] = None
         self._memory: Optional[int] = None
 
     def start(self) -> None:
@@ -296,21 +303,21 @@ class WriterClient:
         Raises:
             OSError: It cannot be started.
         """
-        if self._helper is not None and self._helper.ended() is None:
+        if self._helper is not None and self._helper.exit_code() is None:
             return
-        self._forget()
-        self._helper = Helper("rgt_train.checkpoint.writer", self._keep)
+        self._drop_helper()
+        self._helper = HelperProcess("rgt_train.checkpoint.writer", self._keep)
         self._memory = None
         self._started(self._helper.pid)
         store, policy = self._store, self._store.policy
-        send(
+        send_message(
             self._helper.sock,
             {"do": "store", "out": store.out, "attempt": store.attempt, "anchor": store.anchor,
              "last": policy.last, "hours": policy.hours},
         )  # fmt: skip
 
-    def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
-        """Hand a snapshot to the started process. If that is dead, `poll` reports it.
+    def submit_job(self, job: SaveJob, inline: bytes, fd: int, size: int) -> None:
+        """Hand a snapshot to the started process. If that is dead, `poll_result` reports it.
 
         Args:
             job: The checkpoint to make of it.
@@ -319,31 +326,31 @@ class WriterClient:
             size: Its length in bytes.
         """
         assert self._helper is not None, "started before"
-        with suppress(Closed):
+        with suppress(ConnectionClosed):
             if self._memory != fd:
-                send(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
+                send_message(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
                 self._memory = fd
-            send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
+            send_message(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
 
-    def judge(self, *, good: bool) -> None:
+    def send_verdict(self, *, good: bool) -> None:
         """Send whether the last snapshot may be published."""
         if self._helper is not None:
-            with suppress(Closed):
-                send(self._helper.sock, {"do": "judge", "good": good})
+            with suppress(ConnectionClosed):
+                send_message(self._helper.sock, {"do": "judge", "good": good})
 
-    def poll(self, *, block: bool) -> Optional[Done]:
+    def poll_result(self, *, block: bool) -> Optional[SaveResult]:
         """Return the result of the job; None while it runs."""
         assert self._helper is not None, "polled after a submit"
         try:
-            message = self._helper.reader.read(block=block)
-        except Closed:
-            code = self._end()
+            message = self._helper.reader.read_message(block=block)
+        except ConnectionClosed:
+            code = self._end_helper()
             how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            return Done(error=(DIED, None, f"the writer process died ({how})", None))
+            return SaveResult(error=(DIED, None, f"the writer process died ({how})", None))
         if message is None:
             return None
         fields = message[0]
-        return Done(**{**fields, "notes": tuple(fields["notes"])})
+        return SaveResult(**{**fields, "notes": tuple(fields["notes"])})
 
     def forget_memory(self) -> None:
         """Forget the memory given before; a descriptor with the same number will be a new one."""
@@ -355,13 +362,13 @@ class WriterClient:
             self._helper.close()
             self._helper = None
 
-    def _end(self) -> int:
+    def _end_helper(self) -> int:
         helper, self._helper = self._helper, None
         assert helper is not None, "there was one"
         helper.close(kill=True)
-        return helper.ended() or 0
+        return helper.exit_code() or 0
 
-    def _forget(self) -> None:
+    def _drop_helper(self) -> None:
         if self._helper is not None:
             self._helper.close(kill=True)
             self._helper = None

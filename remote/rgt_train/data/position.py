@@ -24,9 +24,9 @@ from typing import (
 
 from rgt_train import exits
 from rgt_train.data import rng
-from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, Seeded
+from rgt_train.data.sampler import BatchPlan, EpochPosition, EpochSampler, SeededDataset
 from rgt_train.exits import UsageError
-from rgt_train.tracking.report import Report, say
+from rgt_train.tracking.report import RunReport, print_line
 
 if TYPE_CHECKING:
     from rgt_train.boundary import StepGap
@@ -173,7 +173,7 @@ class Stream:
         self._start: Optional[Dict[str, Any]] = None
         self._pending: Optional[Dict[str, Any]] = None
 
-    def batches(
+    def next_batches(
         self,
         count: int,
         before_first: Callable[[], Any],
@@ -191,7 +191,7 @@ class Stream:
             UsageError: The stream has no batch at all, or is shorter than the resumed position.
         """
         if count > 0:
-            self._open()
+            self._open_source()
         before_first()
         self._left = count
         for number in itertools.count():
@@ -200,18 +200,18 @@ class Stream:
             if self._left <= 0:
                 return
             while self._to_drop:
-                self._next()
+                self._next_batch()
                 self._to_drop -= 1
             self._left -= 1
-            yield self._next()
+            yield self._next_batch()
 
-    def pass_over(self, count: int) -> None:
+    def skip_batches(self, count: int) -> None:
         """Skip `count` batches before the next one; a current epoch has as many fewer."""
         self._to_drop += count
         self._left -= count
 
     @property
-    def doubt(self) -> str:
+    def order_doubt(self) -> str:
         """What may come in another order than before, in words; empty if nothing may."""
         if self._pending is None or self._pending["own"] is None or self.own_state:
             return ""
@@ -241,10 +241,10 @@ class Stream:
         self._to_drop = state_dict["to_drop"]
         self._iterator = None
 
-    def _open(self) -> None:
+    def _open_source(self) -> None:
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self._resume(pending)
+            self._resume_at(pending)
         elif self._iterator is None:
             self._begin_pass()
 
@@ -255,32 +255,32 @@ class Stream:
             if getattr(source, "_starting_state_dict", None) is not None:
                 # a set of Hugging Face would begin every pass at the restored position
                 source._starting_state_dict = None
-        self._start = None if self.own_state else rng.capture()
+        self._start = None if self.own_state else rng.capture_states()
         self._batches = 0
         self._iterator = iter(self.source)
 
-    def _resume(self, state: Dict[str, Any]) -> None:
+    def _resume_at(self, state: Dict[str, Any]) -> None:
         """Move to the position of `state`, without changing the random state of the training."""
         self._passes, self._batches, self._start = state["passes"], state["batches"], state["start"]
         if state["own"] is None and self._start is None:
             # saved before the first batch: the pass begins like any other, with the same draws
             return
-        before = rng.capture()
+        before = rng.capture_states()
         if state["own"] is not None and self.own_state:
             self.source.load_state_dict(state["own"])
             self._iterator = iter(self.source)
-            if self._check(state):
+            if self._check_position(state):
                 self.source.load_state_dict(state["own"])
                 self._iterator = iter(self.source)
                 self._loaded, self._unsettled = dict(state), _workers_of(self.source)
         else:
             if self._start is not None:
-                rng.restore(self._start)
+                rng.restore_states(self._start)
             self._iterator = iter(self.source)
-            self._skip(self._iterator, self._batches)
-        rng.restore(before)
+            self._skip_used(self._iterator, self._batches)
+        rng.restore_states(before)
 
-    def _check(self, state: Dict[str, Any]) -> bool:
+    def _check_position(self, state: Dict[str, Any]) -> bool:
         """Check that the source is at the restored position; return whether that took batches of it.
 
         torchdata's loader over an iterable without state counts skipped batches twice (0.11): every
@@ -308,7 +308,7 @@ class Stream:
             " start over in another --out. To continue here pass a plain DataLoader: it is read up to the same batch"
         )
 
-    def _skip(self, iterator: Iterator[Any], count: int) -> None:
+    def _skip_used(self, iterator: Iterator[Any], count: int) -> None:
         begun = time.monotonic()
         for number in range(count):
             try:
@@ -319,26 +319,26 @@ class Stream:
                 ) from None
         spent = time.monotonic() - begun
         if count:
-            say(
+            print_line(
                 f"resume: skipped {count} batches of a stream without state_dict in {spent:.1f} s"
                 + ("; a StatefulDataLoader would not have to" if spent > _WORTH_TELLING_S else "")
             )
 
-    def _next(self) -> Any:
+    def _next_batch(self) -> Any:
         for _ in range(2):
             if self._iterator is None:
                 self._begin_pass()
             assert self._iterator is not None
             # A first batch may draw the order of all. Of the others a few are enough to check.
             looked = not self.own_state and not self.draws and 0 < self._batches <= _LOOKS
-            before = rng.capture() if looked else None
+            before = rng.capture_states() if looked else None
             try:
                 batch = next(self._iterator)
             except StopIteration:
                 self._passes += 1
                 self._iterator = None
                 continue
-            self.draws = self.draws or (before is not None and rng.capture() != before)
+            self.draws = self.draws or (before is not None and rng.capture_states() != before)
             self._batches += 1
             if self._loaded is not None:
                 self._unsettled -= 1
@@ -406,7 +406,7 @@ def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """The size of this rank's slice of a batch; with one rank all of it.
 
     Attributes:
@@ -468,7 +468,7 @@ class DataPosition:
         self._plans: List[BatchPlan] = []
 
     @property
-    def planned(self) -> int:
+    def planned_steps(self) -> int:
         """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
         p = self._progress
         return max(0, min(self._steps, self.most - (p.step - p.done_steps)))
@@ -490,7 +490,7 @@ class DataPosition:
         if left < 1:
             return min(self.most, p.step)
         later = (left - 1) * self.sampler.steps_in(p.epoch)
-        return min(self.most, p.step - p.done_steps + self.planned + later)
+        return min(self.most, p.step - p.done_steps + self.planned_steps + later)
 
     @property
     def fraction(self) -> float:
@@ -508,25 +508,25 @@ class DataPosition:
     @property
     def is_over(self) -> bool:
         """Whether all steps of the epoch are done."""
-        return self._progress.done_steps >= self.planned
+        return self._progress.done_steps >= self.planned_steps
 
     @property
     def is_cut(self) -> bool:
         """Whether the run ends before the epoch does."""
-        return self.planned < self._steps
+        return self.planned_steps < self._steps
 
-    def facts(self) -> Dict[str, Any]:
+    def loading_facts(self) -> Dict[str, Any]:
         """Return the facts about the loading for a checkpoint; a resume's guarantee needs them."""
         if self.stream is not None:
             return {"draws": self.stream.draws}
         return {"seeded": self._seeded, "ahead": any(plan.ahead for plan in self._plans)}
 
-    def batches(self, pad: bool) -> BatchPlan:
+    def plan_batches(self, pad: bool) -> BatchPlan:
         """Return the rest of this epoch as a batch sampler."""
         plan = BatchPlan(
             self.sampler,
-            self._position,
-            self._first,
+            self._current_position,
+            self._before_first_batch,
             self._between,
             rank=self._rank,
             world=self._world,
@@ -535,12 +535,12 @@ class DataPosition:
         self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
         return plan
 
-    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
+    def iterate_parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, BatchPart]]:
         """Yield each batch of `loader` with the size of this rank's part."""
         plan = self._plan_of(loader)
         for position, batch in zip(itertools.count(), loader):
             assert plan is not None, "the loader has run.batches()"
-            yield batch, Part(max(1, plan.real(position)), plan.share(position))
+            yield batch, BatchPart(max(1, plan.count_real(position)), plan.loss_share(position))
 
     def number_batches(self, loader: Iterable[Any]) -> Iterator[Tuple[int, Any]]:
         """Yield each batch of `loader` with its number in the epoch."""
@@ -560,12 +560,12 @@ class DataPosition:
             return self._plans[-1]
         return None
 
-    def seed(self, dataset: Any) -> Seeded:
+    def seed_samples(self, dataset: Any) -> SeededDataset:
         """Return `dataset` with separate random state for every sample."""
         self._seeded = True
-        return Seeded(dataset)
+        return SeededDataset(dataset)
 
-    def streamed(self) -> Iterator[Any]:
+    def stream_batches(self) -> Iterator[Any]:
         """Yield the batches of the stream that are left in this epoch.
 
         Raises:
@@ -574,9 +574,11 @@ class DataPosition:
         if self.stream is None:
             raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
         p, a = self._progress, self.sampler.accumulate
-        left = (self.planned - p.done_steps) * a - p.micro
+        left = (self.planned_steps - p.done_steps) * a - p.micro
         first = p.done_steps * self.sampler.window + p.micro
-        return self.stream.batches(left, self._first, lambda number: self._between(first + number))
+        return self.stream.next_batches(
+            left, self._before_first_batch, lambda number: self._between(first + number)
+        )
 
     def begin_epoch(self) -> None:
         """Note that an epoch begins, or continues after a resume."""
@@ -584,13 +586,13 @@ class DataPosition:
         if self.gap is not None:
             self.gap.forget()
 
-    def account(self) -> None:
+    def check_epoch_trained(self) -> None:
         """Check that the finished epoch was trained on as planned.
 
         Raises:
             UsageError: Its steps were not counted, were fewer, or its batches came from elsewhere.
         """
-        p, planned = self._progress, self.planned
+        p, planned = self._progress, self.planned_steps
         over = f"epoch {p.epoch + 1} is over"
         if self._from >= planned:
             return
@@ -611,31 +613,31 @@ class DataPosition:
                 "training here call run.finish() before the break"
             )
 
-    def see_room(self) -> None:
+    def require_steps_left(self) -> None:
         """Check that one more step belongs to the epoch.
 
         Raises:
             UsageError: All its steps are done.
         """
-        p, planned = self._progress, self.planned
+        p, planned = self._progress, self.planned_steps
         if p.done_steps >= planned:
             raise exits.UsageError(
                 f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it once for each "
                 f"optimizer step (of {self.sampler.window} batches), in a loop over run.epochs() and run.batches()"
             )
 
-    def see_entered(self) -> None:
+    def require_epoch_entered(self) -> None:
         """Check, at the end of a run, that its epochs were counted.
 
         Raises:
             UsageError: A whole epoch was trained on without a loop over them.
         """
-        if not self.entered and self._progress.done_steps >= self.planned > self._from:
+        if not self.entered and self._progress.done_steps >= self.planned_steps > self._from:
             raise exits.UsageError(
                 "an epoch was trained on outside `for epoch in run.epochs():`, which counts them: loop over it"
             )
 
-    def steps(self) -> Iterator[int]:
+    def iterate_steps(self) -> Iterator[int]:
         """Yield the steps that are left of this epoch, numbered over the whole run from 0.
 
         Raises:
@@ -647,7 +649,7 @@ class DataPosition:
             raise exits.UsageError(
                 "run.steps() are those of one epoch: put `for step in run.steps():` into `for epoch in run.epochs():`"
             )
-        self._first()
+        self._before_first_batch()
         while not self.is_over:
             now = p.step
             yield now
@@ -657,17 +659,17 @@ class DataPosition:
                 )
             self._between(p.done_steps * self.sampler.window + p.micro)
 
-    def pass_over(self, report: Report) -> None:
+    def skip_left_out(self, report: RunReport) -> None:
         """Count the next steps that are left out, without a batch and without changing weights."""
         p = self._progress
-        while p.done_steps < self.planned and is_left_out(p.step + 1, p.left_out):
+        while p.done_steps < self.planned_steps and is_left_out(p.step + 1, p.left_out):
             p.advance()
             if self.stream is not None:
-                self.stream.pass_over(self.sampler.accumulate)
-            report.say(f"step {p.step} is left out")
-            report.event("left-out", p.step)
+                self.stream.skip_batches(self.sampler.accumulate)
+            report.print_line(f"step {p.step} is left out")
+            report.append_event("left-out", p.step)
 
-    def _first(self) -> None:
+    def _before_first_batch(self) -> None:
         self.asked = True
         if self.gap is not None:
             self.gap.begin()
@@ -679,23 +681,29 @@ class DataPosition:
         if self.gap is not None and received == p.done_steps * self.sampler.window + p.micro:
             self.gap.compare()
 
-    def _position(self) -> Position:
+    def _current_position(self) -> EpochPosition:
         p = self._progress
-        if not self.entered and p.done_steps >= self.planned:
-            return Position(p.epoch + 1, seeded=self._seeded)
-        return Position(
-            p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned, p.offset
+        if not self.entered and p.done_steps >= self.planned_steps:
+            return EpochPosition(p.epoch + 1, seeded=self._seeded)
+        return EpochPosition(
+            p.epoch,
+            p.done_steps,
+            p.micro,
+            self._left_out(),
+            self._seeded,
+            self.planned_steps,
+            p.offset,
         )
 
     def _left_out(self) -> Set[int]:
         """Return the steps of this epoch, from 0, that are not trained on."""
         p = self._progress
         first = p.step - p.done_steps + 1
-        steps = range(self.planned) if p.left_out else ()
+        steps = range(self.planned_steps) if p.left_out else ()
         return {step for step in steps if is_left_out(first + step, p.left_out)}
 
 
-def steps_of(stream: Any, accumulate: int) -> int:
+def steps_per_pass(stream: Any, accumulate: int) -> int:
     """Return the optimizer steps in one pass of `stream`.
 
     Raises:

@@ -13,75 +13,75 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping
 
 import torch
 
-from rgt_train.data.sampler import mix
+from rgt_train.data.sampler import mix_bits
 
 
 def seed_all(seed: int) -> None:
     """Seed Python, torch (all devices) and, if imported, NumPy."""
-    random.seed(mix(seed, 3))
-    torch.manual_seed(mix(seed, 4))
+    random.seed(mix_bits(seed, 3))
+    torch.manual_seed(mix_bits(seed, 4))
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed(mix(seed, 5) % 2**32)
+        numpy.random.seed(mix_bits(seed, 5) % 2**32)
 
 
-def capture() -> Dict[str, Any]:
+def capture_states() -> Dict[str, Any]:
     """Return all random states as JSON-compatible values."""
     version, words, gauss = random.getstate()
     state: Dict[str, Any] = {
         "python": [version, list(words), gauss],
-        "torch": _text(torch.get_rng_state()),
+        "torch": _encode_state(torch.get_rng_state()),
     }
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         kind, keys, position, has_gauss, cached = numpy.random.get_state()
         state["numpy"] = [str(kind), keys.tolist(), int(position), int(has_gauss), float(cached)]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = [_text(tensor) for tensor in torch.cuda.get_rng_state_all()]
+        state["cuda"] = [_encode_state(tensor) for tensor in torch.cuda.get_rng_state_all()]
     return state
 
 
-def missing(state: Mapping[str, Any]) -> List[str]:
+def unrestorable_parts(state: Mapping[str, Any]) -> List[str]:
     """Return which parts of `state` cannot be restored here, in words."""
     found: List[str] = []
     if "numpy" in state and find_spec("numpy") is None:
         found.append("numpy's random state (numpy is not installed)")
-    if "cuda" in state and _devices() != len(state["cuda"]):
-        found.append(f"CUDA random state of {len(state['cuda'])} devices ({_devices()} here)")
+    if "cuda" in state and _count_devices() != len(state["cuda"]):
+        found.append(f"CUDA random state of {len(state['cuda'])} devices ({_count_devices()} here)")
     return found
 
 
-def restore(state: Mapping[str, Any]) -> None:
-    """Restore the result of `capture`, except for the `missing` parts.
+def restore_states(state: Mapping[str, Any]) -> None:
+    """Restore the result of `capture_states`, except for the `unrestorable_parts` parts.
 
     Call it last: building a model, loading an optimizer and opening a data loader all draw random
     numbers.
     """
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    torch.set_rng_state(_tensor(state["torch"]))
+    torch.set_rng_state(_decode_state(state["torch"]))
     if "numpy" in state and find_spec("numpy") is not None:
         # perhaps not imported yet: it will be, because it was used before
         numpy: Any = import_module("numpy")
         kind, keys, position, has_gauss, cached = state["numpy"]
         array = numpy.array(keys, dtype=numpy.uint32)
         numpy.random.set_state((kind, array, position, has_gauss, cached))
-    if "cuda" in state and _devices() == len(state["cuda"]):
-        torch.cuda.set_rng_state_all([_tensor(text) for text in state["cuda"]])
+    if "cuda" in state and _count_devices() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all([_decode_state(text) for text in state["cuda"]])
 
 
-def _devices() -> int:
+def _count_devices() -> int:
     if torch.cuda.is_available():
         return torch.cuda.device_count()
     return 0
 
 
-def _text(state: torch.Tensor) -> str:
+def _encode_state(state: torch.Tensor) -> str:
     state = state.cpu().contiguous()
     return base64.b64encode(ctypes.string_at(state.data_ptr(), state.numel())).decode()
 
 
-def _tensor(text: str) -> torch.Tensor:
+def _decode_state(text: str) -> torch.Tensor:
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8).clone()
 
 
@@ -96,7 +96,7 @@ def evaluation(models: Iterable[torch.nn.Module]) -> Iterator[None]:
     """
     models = list(models)
     modes = [(module, module.training) for model in models for module in model.modules()]
-    state = capture()
+    state = capture_states()
     try:
         for model in models:
             model.eval()
@@ -109,4 +109,4 @@ def evaluation(models: Iterable[torch.nn.Module]) -> Iterator[None]:
                 module.train(training)  # some modules do more than set a flag
         for module, training in modes:
             module.training = training
-        restore(state)
+        restore_states(state)

@@ -35,7 +35,7 @@ _LOOKS = 4
 """Number of steps at the beginning of an iteration in which prefetching is detected."""
 
 
-def mix(*parts: int) -> int:
+def mix_bits(*parts: int) -> int:
     """Return 63 well-mixed bits of `parts` (splitmix64), so that near seeds give unrelated orders."""
     z = 0
     for part in parts:
@@ -52,11 +52,11 @@ def sample_seed(seed: int, epoch: int, index: int) -> int:
     Augmentation with this seed is the same after a resume and for any number of loader workers;
     with the workers' own random state it is neither.
     """
-    return mix(seed, epoch, index, 0x617567)
+    return mix_bits(seed, epoch, index, 0x617567)
 
 
 @dataclass(frozen=True)
-class Position:
+class EpochPosition:
     """A run's position in its data.
 
     Attributes:
@@ -127,26 +127,26 @@ class EpochSampler:
         self.window = min(accumulate, count)
         """Batches of one step."""
 
-    def order(self, epoch: int) -> torch.Tensor:
+    def permutation_of(self, epoch: int) -> torch.Tensor:
         """Return the permutation of all samples in `epoch`, shape (samples,), int64."""
-        generator = torch.Generator("cpu").manual_seed(mix(self.seed, epoch))
+        generator = torch.Generator("cpu").manual_seed(mix_bits(self.seed, epoch))
         # not where torch.set_default_device puts it
         return torch.randperm(self.samples, generator=generator, device="cpu")
 
     def steps_in(self, epoch: int, offset: int = 0) -> int:
-        """Return the optimizer steps of `epoch` from `offset` on (see `Position`)."""
+        """Return the optimizer steps of `epoch` from `offset` on (see `EpochPosition`)."""
         return max(0, -(-(self._limit(epoch) - offset) // self._unit)) // self.window
 
-    def numbers(self, at: Position) -> List[int]:
+    def batch_numbers(self, at: EpochPosition) -> List[int]:
         """Return the numbers of the batches of an epoch that are left after ``at.done_steps``."""
         steps = at.steps if at.steps is not None else self.steps_in(at.epoch, at.offset)
         last = min(steps * self.window, -(-(self._units(at.epoch) - at.offset) // self._unit))
         first = at.done_steps * self.window
         return [number for number in range(first, last) if number // self.window not in at.left_out]
 
-    def cutter(self, at: Position) -> Callable[[int], List[int]]:
+    def batch_cutter(self, at: EpochPosition) -> Callable[[int], List[int]]:
         """Return a function from the number of a batch of the epoch to its samples."""
-        order = self.order(at.epoch)[at.offset :]
+        order = self.permutation_of(at.epoch)[at.offset :]
         size = self.batch_size
 
         def cut(number: int) -> List[int]:
@@ -155,18 +155,18 @@ class EpochSampler:
 
         return cut
 
-    def size(self, number: int, at: Position) -> int:
+    def size_of_batch(self, number: int, at: EpochPosition) -> int:
         """Return the number of samples in batch `number` of the epoch."""
         left = self._units(at.epoch) - at.offset - number * self.batch_size
         return max(0, min(self.batch_size, left))
 
-    def batches(
+    def iterate_batches(
         self, epoch: int, done_steps: int = 0, left_out: AbstractSet[int] = frozenset()
     ) -> Iterator[List[int]]:
-        """Yield the batches of `epoch` that `numbers` names, for a single rank."""
-        at = Position(epoch, done_steps, left_out=left_out)
-        cut = self.cutter(at)
-        for number in self.numbers(at):
+        """Yield the batches of `epoch` that `batch_numbers` names, for a single rank."""
+        at = EpochPosition(epoch, done_steps, left_out=left_out)
+        cut = self.batch_cutter(at)
+        for number in self.batch_numbers(at):
             yield cut(number)
 
     @property
@@ -183,7 +183,7 @@ class EpochSampler:
         units = self._units(epoch)
         return min(units, (self.cut_to or units) * self.window * self._unit)
 
-    def state(self) -> Dict[str, int]:
+    def fixed_values(self) -> Dict[str, int]:
         """Return the values that must be equal for a cursor to keep its meaning."""
         return {
             "samples": self.samples,
@@ -231,9 +231,9 @@ class BatchPlan:
 
     With several ranks each takes its slice of every batch: the order, and so the position in it,
     does not depend on their number. A batch that cannot be shared evenly is padded: the short ranks
-    repeat samples of the batch, at the end of their slice, and `real` returns how many count. Then
+    repeat samples of the batch, at the end of their slice, and `count_real` returns how many count. Then
     all ranks make the same number of steps of the same shape, and multiplying the mean loss over
-    the real samples by `share` gives the gradients of the whole batch when the ranks' gradients are
+    the real samples by `loss_share` gives the gradients of the whole batch when the ranks' gradients are
     averaged. Without padding (`pad=False`) slices differ in length and may be missing at the end:
     for ``torch.distributed.algorithms.Join``.
 
@@ -256,7 +256,7 @@ class BatchPlan:
     def __init__(
         self,
         sampler: EpochSampler,
-        where: Callable[[], Position],
+        where: Callable[[], EpochPosition],
         before_first: Callable[[], Any],
         between: Callable[[int], None] = lambda number: None,
         *,
@@ -267,19 +267,19 @@ class BatchPlan:
         self._sampler, self._where, self._before_first = sampler, where, before_first
         self._between, self._rank, self._world, self._pad = between, rank, world, pad
         self._begun = self.ahead = False
-        self._look(where())
+        self._set_position(where())
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch, wherever in it the run is."""
-        at = Position(self._where().epoch)
-        return self._count_batches(self._sampler.numbers(at), at)
+        at = EpochPosition(self._where().epoch)
+        return self._count_batches(self._sampler.batch_numbers(at), at)
 
     @property
     def batches_left(self) -> int:
         """Number of batches left, now or at the start of the epoch's iteration."""
         now = self._where()
         if now.epoch != self._at.epoch:
-            self._look(now)
+            self._set_position(now)
         return self._count_batches(self._numbers, self._at)
 
     def __iter__(self) -> Iterator[List[int]]:
@@ -292,33 +292,35 @@ class BatchPlan:
             raise UsageError(
                 "run.batches() gives whole batches: use DataLoader(data, batch_sampler=run.batches()), not sampler="
             )
-        self._look(self._where())
+        self._set_position(self._where())
         # Workers started in an earlier epoch know only that epoch: from the second iteration on
         # their indices carry it.
         told = self._at.seeded or self._begun
         self._begun = True
-        return self._batches(self._at, self._numbers, told=told)
+        return self._iterate_batches(self._at, self._numbers, told=told)
 
-    def real(self, position: int) -> int:
+    def count_real(self, position: int) -> int:
         """Return how many samples of the batch at `position` of the iteration are not padding."""
-        return self._sizes(position)[0]
+        return self._rank_and_full_size(position)[0]
 
     def epoch_number(self, position: int) -> int:
         """Return the number in its epoch, from 0, of the batch at `position` of the iteration."""
         return self._numbers[position]
 
-    def share(self, position: int) -> float:
+    def loss_share(self, position: int) -> float:
         """Return the factor for this rank's mean loss over the real samples of the batch at `position`."""
-        mine, whole = self._sizes(position)
+        mine, whole = self._rank_and_full_size(position)
         return mine * self._world / whole
 
-    def _look(self, at: Position) -> None:
+    def _set_position(self, at: EpochPosition) -> None:
         self._at = at
-        self._numbers = self._sampler.numbers(at)[at.skip :]
+        self._numbers = self._sampler.batch_numbers(at)[at.skip :]
 
-    def _batches(self, at: Position, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
+    def _iterate_batches(
+        self, at: EpochPosition, numbers: List[int], *, told: bool
+    ) -> Iterator[List[int]]:
         epoch = at.epoch
-        cut = self._sampler.cutter(at)
+        cut = self._sampler.batch_cutter(at)
         self._before_first()
         for asked, number in enumerate(numbers, at.skip):
             # steps that must be done by now, unless batches are prefetched
@@ -331,7 +333,7 @@ class BatchPlan:
                 self.ahead = True
             if asked > at.skip:
                 self._look_between(at, sys._getframe(1), asked)
-            mine = self._slice(cut(number))
+            mine = self._rank_slice(cut(number))
             if mine:
                 yield (
                     [SampleIndex(index, self._sampler.seed, epoch) for index in mine]
@@ -340,21 +342,21 @@ class BatchPlan:
                 )
         self._look_between(at, sys._getframe(1), at.skip + len(numbers))
 
-    def _look_between(self, at: Position, frame: Any, asked: int) -> None:
+    def _look_between(self, at: EpochPosition, frame: Any, asked: int) -> None:
         """Pass on how many batches the loop has received: a loader's workers request them earlier."""
         received = getattr(frame.f_locals.get("self"), "_num_yielded", asked - at.skip)
         self._between(at.done_steps * self._sampler.window + at.skip + received)
 
-    def _count_batches(self, numbers: List[int], at: Position) -> int:
+    def _count_batches(self, numbers: List[int], at: EpochPosition) -> int:
         if self._pad or self._world == 1:
             return len(numbers)
-        return sum(self._sampler.size(number, at) > self._rank for number in numbers)
+        return sum(self._sampler.size_of_batch(number, at) > self._rank for number in numbers)
 
-    def _sizes(self, position: int) -> Tuple[int, int]:
-        whole = self._sampler.size(self._numbers[position], self._at)
+    def _rank_and_full_size(self, position: int) -> Tuple[int, int]:
+        whole = self._sampler.size_of_batch(self._numbers[position], self._at)
         return len(range(self._rank, whole, self._world)), whole
 
-    def _slice(self, batch: List[int]) -> List[int]:
+    def _rank_slice(self, batch: List[int]) -> List[int]:
         if self._world == 1:
             return batch
         mine = batch[self._rank :: self._world]
@@ -365,7 +367,7 @@ class BatchPlan:
 
 
 @contextmanager
-def random_state_of(seed: int, *, put_back: bool = True) -> Iterator[None]:
+def seeded_random_state(seed: int, *, put_back: bool = True) -> Iterator[None]:
     """Seed Python, torch (CPU) and, if imported, NumPy, for the time of a block.
 
     Costs about 50 µs. A generator seeded by the operating system (``numpy.random.default_rng()``
@@ -377,7 +379,7 @@ def random_state_of(seed: int, *, put_back: bool = True) -> Iterator[None]:
         put_back: Whether the earlier state is restored afterwards.
     """
     numpy: Any = sys.modules.get("numpy")
-    before = _capture(numpy) if put_back else None
+    before = _capture_generators(numpy) if put_back else None
     random.seed(seed)
     torch.default_generator.manual_seed(seed)  # not torch.manual_seed: that would seed the GPUs too
     if numpy is not None:
@@ -392,7 +394,7 @@ def random_state_of(seed: int, *, put_back: bool = True) -> Iterator[None]:
                 numpy.random.set_state(before[2])
 
 
-def _capture(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
+def _capture_generators(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
     return (
         random.getstate(),
         torch.default_generator.get_state(),
@@ -400,7 +402,7 @@ def _capture(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
     )
 
 
-class Seeded(Dataset[Any]):
+class SeededDataset(Dataset[Any]):
     """A map-style data set whose samples are each made with their own random state.
 
     Use it with ``batch_sampler=run.batches()``.
@@ -425,7 +427,7 @@ class Seeded(Dataset[Any]):
             raise UsageError(
                 f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, batch_sampler=run.batches())"
             )
-        with random_state_of(index.seed, put_back=get_worker_info() is None):
+        with seeded_random_state(index.seed, put_back=get_worker_info() is None):
             return self.dataset[index]
 
 
@@ -469,10 +471,10 @@ class OwnOrder(EpochSampler):
             )
         self._source, self._order_seed = source, seed
         self._made: Dict[int, List[Any]] = {}
-        first = self._make(0)
+        first = self._make_batches(0)
         if not any(entry != [] for entry in first):
             raise UsageError("sampler gives no sample")
-        if self._make(0) != first:
+        if self._make_batches(0) != first:
             raise UsageError(
                 "sampler gives other batches when it is asked for the same epoch again: it has random state of its "
                 "own, which a resume could not put back. Seed it in set_epoch(epoch), or give a function of the epoch"
@@ -494,26 +496,26 @@ class OwnOrder(EpochSampler):
             batches = [first[at : at + batch_size] for at in range(0, len(first), batch_size)]
         self._digests["order"] = zlib.crc32(repr(batches).encode())
 
-    def cutter(self, at: Position) -> Callable[[int], List[int]]:
+    def batch_cutter(self, at: EpochPosition) -> Callable[[int], List[int]]:
         """Return a function from the number of a batch of the epoch to its samples."""
         entries, size = self._of_epoch(at.epoch)[at.offset :], self.batch_size
         if self._batched:
             return entries.__getitem__
         return lambda number: entries[number * size : (number + 1) * size]
 
-    def size(self, number: int, at: Position) -> int:
+    def size_of_batch(self, number: int, at: EpochPosition) -> int:
         """Return the number of samples in batch `number` of the epoch."""
         if self._batched:
             return len(self._of_epoch(at.epoch)[at.offset + number])
-        return super().size(number, at)
+        return super().size_of_batch(number, at)
 
-    def state(self) -> Dict[str, int]:
+    def fixed_values(self) -> Dict[str, int]:
         """Return the values that must be equal for a cursor to keep its meaning.
 
         The order is represented by a checksum of the first epoch: of its batches, and of its
         indices if it is cut into batches here.
         """
-        return {**super().state(), **self._digests}
+        return {**super().fixed_values(), **self._digests}
 
     @property
     def _unit(self) -> int:
@@ -540,32 +542,32 @@ class OwnOrder(EpochSampler):
         """Return the indices or batches of `epoch`; those of two epochs are kept."""
         if epoch not in self._made:
             kept = {before: made for before, made in self._made.items() if before == epoch - 1}
-            self._made = {**kept, epoch: self._make(epoch)}
+            self._made = {**kept, epoch: self._make_batches(epoch)}
         return self._made[epoch]
 
-    def _make(self, epoch: int) -> List[Any]:
-        seed = mix(self._order_seed, epoch)
-        with random_state_of(seed):
-            for part in _parts(self._source):
+    def _make_batches(self, epoch: int) -> List[Any]:
+        seed = mix_bits(self._order_seed, epoch)
+        with seeded_random_state(seed):
+            for part in _nested_samplers(self._source):
                 if isinstance(getattr(part, "generator", None), torch.Generator):
                     part.generator.manual_seed(seed)
                 if hasattr(part, "set_epoch"):
                     part.set_epoch(epoch)
             given = self._source(epoch) if callable(self._source) else self._source
-            drawn = [_plain(entry) for entry in given]
+            drawn = [_plain_indices(entry) for entry in given]
         if len({type(entry) for entry in drawn}) > 1:
             raise UsageError("sampler gives both indices and lists of them")
         return drawn
 
 
-def _parts(source: Any) -> Iterator[Any]:
+def _nested_samplers(source: Any) -> Iterator[Any]:
     """Yield a sampler and the samplers inside it."""
     while source is not None:
         yield source
         source = getattr(source, "batch_sampler", None) or getattr(source, "sampler", None)
 
 
-def _plain(entry: Any) -> Union[int, List[int]]:
+def _plain_indices(entry: Any) -> Union[int, List[int]]:
     if isinstance(entry, (list, tuple)) or bool(getattr(entry, "ndim", 0)):
         return [int(index) for index in entry]
     try:
@@ -576,7 +578,7 @@ def _plain(entry: Any) -> Union[int, List[int]]:
         ) from error
 
 
-def order_of(
+def build_order(
     sampler: Optional[Order],
     samples: int,
     batch_size: int,
@@ -615,7 +617,7 @@ def order_of(
         raise UsageError(str(error)) from error
 
 
-def lengths(
+def total_lengths(
     epochs: Optional[int], max_steps: Optional[int], steps_per_epoch: int
 ) -> "tuple[int, int]":
     """Return the total numbers of epochs and steps of a run.

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 import torch
 from torch import nn
 
-from rgt_train.checkpoint.async_saver import Persister, Request
+from rgt_train.checkpoint.async_saver import Persister, SaveRequest
 from rgt_train.checkpoint.state import RunState
-from rgt_train.checkpoint.store import Store
-from rgt_train.exits import UsageError, starts
+from rgt_train.checkpoint.store import CheckpointStore
+from rgt_train.exits import UsageError, raises_not_started
 from rgt_train.ranks import launch
-from rgt_train.ranks.launch import Alone, Coordinator, NotTaken, Ranks, everywhere
-from rgt_train.ranks.replicated import Checks, Ordered, Replicated
+from rgt_train.ranks.launch import Coordinator, Ranks, SingleRank, StateNotTaken, mark_everywhere
+from rgt_train.ranks.replicated import DesyncChecks, OrderedPersister, Replicated
 
 if TYPE_CHECKING:
     from rgt_train.ranks.torch_ranks import TorchRanks
@@ -30,7 +30,7 @@ _SEE_S = 20.0
 _made: "Optional[TorchRanks]" = None
 
 
-@starts
+@raises_not_started
 def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
     """Join the ranks that the launcher started, once; `device` is this rank's device.
 
@@ -53,19 +53,19 @@ def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
         from rgt_train.ranks.torch_ranks import TorchRanks
 
         _made = TorchRanks() if timeout_s is None else TorchRanks(timeout_s=timeout_s)
-        atexit.register(_made.leave)
+        atexit.register(_made.exit_process)
     return _made
 
 
-def ranks_of(given: Optional[Ranks]) -> Ranks:
+def choose_ranks(given: Optional[Ranks]) -> Ranks:
     """Return the ranks of a run: given, joined by the process, of torchrun, or only this one."""
     if given is not None:
         return given
     dist: Any = sys.modules.get("torch.distributed")
     joined = dist is not None and dist.is_available() and dist.is_initialized()
-    if joined or (launch.by_torchrun() and launch.read().world > 1):
+    if joined or (launch.is_torchrun() and launch.read_launch().world > 1):
         return distributed()
-    return Alone()
+    return SingleRank()
 
 
 def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
@@ -77,11 +77,11 @@ def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
 
 def persister(
     models: Mapping[str, torch.nn.Module],
-    store: Store,
+    store: CheckpointStore,
     ranks: Ranks,
     coordinator: Coordinator,
     state: RunState,
-    checks: Checks,
+    checks: DesyncChecks,
     inner: Callable[[], Persister],
     *,
     background: bool,
@@ -117,22 +117,22 @@ def persister(
         return inner()
     else:
         found = Replicated(inner() if ranks.is_writer else None, ranks, checks)
-    coordinator.orders["begin"] = lambda request: _begin(found, ranks, request, state)
-    coordinator.orders["again"] = lambda give_up: found.again(give_up=give_up)
-    coordinator.orders["load"] = lambda directory: found.load(directory, state)
-    return Ordered(found, coordinator) if ranks.is_writer else found
+    coordinator.orders["begin"] = lambda request: _begin_save(found, ranks, request, state)
+    coordinator.orders["again"] = lambda give_up: found.write_again(give_up=give_up)
+    coordinator.orders["load"] = lambda directory: found.restore_checkpoint(directory, state)
+    return OrderedPersister(found, coordinator) if ranks.is_writer else found
 
 
-def _begin(persister: Persister, ranks: Ranks, request: Request, state: RunState) -> None:
+def _begin_save(persister: Persister, ranks: Ranks, request: SaveRequest, state: RunState) -> None:
     """Begin a save; if a rank's state cannot be stored, the writer alone decides what follows."""
     try:
-        persister.begin(request, state)
-    except NotTaken:
+        persister.begin_save(request, state)
+    except StateNotTaken:
         if ranks.is_writer:
             raise
 
 
-def see(ranks: Ranks, path: str, content: bytes) -> None:
+def check_shared_folder(ranks: Ranks, path: str, content: bytes) -> None:
     """Check that every rank sees the run directory. Collective.
 
     Args:
@@ -144,11 +144,11 @@ def see(ranks: Ranks, path: str, content: bytes) -> None:
         UsageError: A rank does not: its machine has another disk there.
     """
     deadline = time.monotonic() + _SEE_S
-    while not (mine := _holds(path, content)) and time.monotonic() < deadline:
+    while not (mine := _file_has_content(path, content)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for rank, (sees, host) in enumerate(ranks.all_gather((mine, socket.gethostname()))):
         if not sees:
-            raise everywhere(
+            raise mark_everywhere(
                 UsageError(
                     f"rank {rank} on {host} does not see {os.path.dirname(path)} as rank 0 does: "
                     "give a directory on a file system that all machines share"
@@ -156,7 +156,7 @@ def see(ranks: Ranks, path: str, content: bytes) -> None:
             )
 
 
-def _holds(path: str, content: bytes) -> bool:
+def _file_has_content(path: str, content: bytes) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read() == content
@@ -164,7 +164,7 @@ def _holds(path: str, content: bytes) -> bool:
         return False
 
 
-def join(kind: str) -> Ranks:
+def join_ranks(kind: str) -> Ranks:
     """Return the ranks of a launch.
 
     Args:
@@ -174,14 +174,14 @@ def join(kind: str) -> Ranks:
         UsageError: Several ranks were launched that would each train independently, or too few for
             `kind`.
     """
-    world = launch.read().world
+    world = launch.read_launch().world
     if kind == "none":
         if world > 1:
             raise UsageError(
                 f"{world} ranks were launched, but parallel is none: give --parallel ddp, fsdp or hsdp"
             )
-        return Alone()
-    if launch.read().launcher == "alone":
+        return SingleRank()
+    if launch.read_launch().launcher == "alone":
         raise UsageError(
             f"parallel is {kind}: launch it with torchrun --nproc-per-node N -m rgt_train …"
         )
@@ -190,7 +190,7 @@ def join(kind: str) -> Ranks:
     return distributed()
 
 
-def wrap(
+def wrap_model(
     model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None
 ) -> nn.Module:
     """Return `model` as the ranks hold it: whole on each, sharded, or sharded twice (``hsdp``).
@@ -217,19 +217,19 @@ def wrap(
         )
     else:
         mesh = init_device_mesh(device, (ranks.world,), mesh_dim_names=("shard",))
-    for block in _blocks(model):
+    for block in _sharding_units(model):
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
 
 
-def norm_of(model: nn.Module) -> float:
+def sharded_grad_norm(model: nn.Module) -> float:
     """Return the norm of all gradients of a sharded model without changing them. Collective."""
     found: Any = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
     return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
 
 
-def _blocks(model: nn.Module) -> List[nn.Module]:
+def _sharding_units(model: nn.Module) -> List[nn.Module]:
     """Return the units that are gathered one after the other: the layers of its lists."""
     lists = [
         module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))

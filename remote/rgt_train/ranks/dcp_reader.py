@@ -38,7 +38,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 
 from rgt_train.checkpoint import encoding
-from rgt_train.checkpoint.manifest import Damaged, Foreign
+from rgt_train.checkpoint.manifest import CheckpointDamaged, UnknownFormat
 from rgt_train.ranks.sharded_state import OBJECTS
 
 METADATA = ".metadata"
@@ -46,24 +46,26 @@ METADATA = ".metadata"
 T = TypeVar("T")
 
 
-class _Seal(type):
+class _SealedMeta(type):
     """Metaclass of classes that a pickle may call but never change.
 
     A pickle can set attributes of any object that it names.
     """
 
     def __setattr__(cls, name: str, value: Any) -> None:
-        raise Damaged(f"{METADATA} sets {name} of a class, which no checkpoint of ours does")
+        raise CheckpointDamaged(
+            f"{METADATA} sets {name} of a class, which no checkpoint of ours does"
+        )
 
 
-class _Record(metaclass=_Seal):
+class _PickleRecord(metaclass=_SealedMeta):
     """The description of one object in a pickle: arguments and state, unchanged."""
 
     __slots__ = ("said", "state")
     said: Tuple[Any, ...]
     state: Any
 
-    def __new__(cls, *said: Any) -> "_Record":
+    def __new__(cls, *said: Any) -> "_PickleRecord":
         record = super().__new__(cls)
         record.said, record.state = said, None
         return record
@@ -72,41 +74,41 @@ class _Record(metaclass=_Seal):
         self.state = state
 
 
-class _Metadata(_Record): ...
+class _MetadataRecord(_PickleRecord): ...
 
 
-class _Tensor(_Record): ...
+class _TensorRecord(_PickleRecord): ...
 
 
-class _Bytes(_Record): ...
+class _BytesRecord(_PickleRecord): ...
 
 
-class _Chunk(_Record): ...
+class _ChunkRecord(_PickleRecord): ...
 
 
-class _Properties(_Record): ...
+class _PropertiesRecord(_PickleRecord): ...
 
 
-class _Index(_Record): ...
+class _IndexRecord(_PickleRecord): ...
 
 
-class _Storage(_Record): ...
+class _StorageRecord(_PickleRecord): ...
 
 
-class _Saved(_Record):
+class _SavedRecord(_PickleRecord):
     """Its path and writer: not needed by a load."""
 
 
-class _MemoryFormat(_Record): ...
+class _MemoryFormatRecord(_PickleRecord): ...
 
 
-class _Layout(_Record): ...
+class _LayoutRecord(_PickleRecord): ...
 
 
-class _Path(_Record): ...
+class _PathRecord(_PickleRecord): ...
 
 
-class _Attribute(_Record):
+class _AttributeRecord(_PickleRecord):
     """``getattr(owner, name)``: only of the enum of memory formats, and checked when it is used."""
 
 
@@ -119,23 +121,23 @@ _FORMATS: Dict[Any, torch.memory_format] = {
 _OWN = "torch.distributed.checkpoint.metadata"
 _SHARD = "torch.distributed._shard.sharded_tensor.metadata"
 STANDS_FOR: Mapping[Tuple[str, str], Any] = {
-    (_OWN, "Metadata"): _Metadata,
-    (_OWN, "TensorStorageMetadata"): _Tensor,
-    (_OWN, "BytesStorageMetadata"): _Bytes,
-    (_OWN, "ChunkStorageMetadata"): _Chunk,
-    (_OWN, "TensorProperties"): _Properties,
-    (_SHARD, "TensorProperties"): _Properties,
-    (_OWN, "MetadataIndex"): _Index,
-    (_OWN, "StorageMeta"): _Saved,
-    (_OWN, "_MEM_FORMAT_ENCODING"): _MemoryFormat,
-    (_SHARD, "MEM_FORMAT_ENCODING"): _MemoryFormat,
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Storage,
-    ("torch.serialization", "_get_layout"): _Layout,
-    ("builtins", "getattr"): _Attribute,
+    (_OWN, "Metadata"): _MetadataRecord,
+    (_OWN, "TensorStorageMetadata"): _TensorRecord,
+    (_OWN, "BytesStorageMetadata"): _BytesRecord,
+    (_OWN, "ChunkStorageMetadata"): _ChunkRecord,
+    (_OWN, "TensorProperties"): _PropertiesRecord,
+    (_SHARD, "TensorProperties"): _PropertiesRecord,
+    (_OWN, "MetadataIndex"): _IndexRecord,
+    (_OWN, "StorageMeta"): _SavedRecord,
+    (_OWN, "_MEM_FORMAT_ENCODING"): _MemoryFormatRecord,
+    (_SHARD, "MEM_FORMAT_ENCODING"): _MemoryFormatRecord,
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _StorageRecord,
+    ("torch.serialization", "_get_layout"): _LayoutRecord,
+    ("builtins", "getattr"): _AttributeRecord,
     ("torch", "Size"): torch.Size,
     ("collections", "OrderedDict"): dict,
     **{
-        (module, flavour + "Path"): _Path
+        (module, flavour + "Path"): _PathRecord
         for module in ("pathlib", "pathlib._local")
         for flavour in ("Posix", "PurePosix", "Windows", "PureWindows")
     },
@@ -149,12 +151,12 @@ class _Unpickler(pickle.Unpickler):
             return STANDS_FOR[module, name]
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
-        raise Foreign(
+        raise UnknownFormat(
             f"asks for {module}.{name}, which no checkpoint that this version knows holds"
         )
 
 
-def parse(data: bytes, where: str = METADATA) -> Metadata:
+def parse_metadata(data: bytes, where: str = METADATA) -> Metadata:
     """Return the metadata of a sharded checkpoint.
 
     Args:
@@ -166,119 +168,128 @@ def parse(data: bytes, where: str = METADATA) -> Metadata:
         Foreign: It names a class unknown in such files: the checkpoint must not be skipped.
     """
     try:
-        return _metadata(_Unpickler(io.BytesIO(data)).load())
-    except Foreign as foreign:
-        raise Foreign(
+        return _build_metadata(_Unpickler(io.BytesIO(data)).load())
+    except UnknownFormat as foreign:
+        raise UnknownFormat(
             f"{where} {foreign}. It is intact: finish the run with the Python, torch and rgt_train that wrote it, "
             "or give another --out"
         ) from foreign
-    except Damaged:
+    except CheckpointDamaged:
         raise
     except Exception as error:  # a damaged pickle can raise anything
-        raise Damaged(f"{METADATA} cannot be read: {type(error).__name__}: {error}") from error
+        raise CheckpointDamaged(
+            f"{METADATA} cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
-def _metadata(found: Any) -> Metadata:
+def _build_metadata(found: Any) -> Metadata:
     """Make torch's records from ours."""
-    if type(found) is not _Metadata:
-        _odd("the whole", found)
+    if type(found) is not _MetadataRecord:
+        _raise_damaged("the whole", found)
     tensors: Dict[str, Any] = {}
-    for name, entry in _field(found, "state_dict_metadata", dict).items():
-        tensors[_be(name, str)] = (
-            BytesStorageMetadata() if type(entry) is _Bytes else _tensor(entry)
+    for name, entry in _typed_field(found, "state_dict_metadata", dict).items():
+        tensors[_require_type(name, str)] = (
+            BytesStorageMetadata() if type(entry) is _BytesRecord else _build_tensor(entry)
         )
     where = {
-        _index(key): _storage(entry) for key, entry in _field(found, "storage_data", dict).items()
+        _build_index(key): _build_storage(entry)
+        for key, entry in _typed_field(found, "storage_data", dict).items()
     }
     metadata = Metadata(state_dict_metadata=tensors, storage_data=where)
     version = found.state.get("version")
     if version is not None:
-        metadata.version = _be(version, str)
+        metadata.version = _require_type(version, str)
     return metadata
 
 
-def _tensor(entry: Any) -> TensorStorageMetadata:
-    if type(entry) is not _Tensor:
-        _odd("an entry", entry)
+def _build_tensor(entry: Any) -> TensorStorageMetadata:
+    if type(entry) is not _TensorRecord:
+        _raise_damaged("an entry", entry)
     chunks: List[ChunkStorageMetadata] = []
-    for chunk in _field(entry, "chunks", list):
-        if type(chunk) is not _Chunk:
-            _odd("a chunk", chunk)
-        chunks.append(ChunkStorageMetadata(_size(chunk, "offsets"), _size(chunk, "sizes")))
+    for chunk in _typed_field(entry, "chunks", list):
+        if type(chunk) is not _ChunkRecord:
+            _raise_damaged("a chunk", chunk)
+        chunks.append(
+            ChunkStorageMetadata(_checked_size(chunk, "offsets"), _checked_size(chunk, "sizes"))
+        )
     return TensorStorageMetadata(
-        _properties(_field(entry, "properties", _Properties)), _size(entry, "size"), chunks
+        _build_properties(_typed_field(entry, "properties", _PropertiesRecord)),
+        _checked_size(entry, "size"),
+        chunks,
     )
 
 
-def _properties(record: Any) -> TensorProperties:
-    dtype, layout, requires_grad, encoding, pin_memory = _be(record.state, tuple)
-    if type(layout) is not _Layout or layout.said != ("torch.strided",):
-        _odd("a layout", getattr(layout, "said", layout))
+def _build_properties(record: Any) -> TensorProperties:
+    dtype, layout, requires_grad, encoding, pin_memory = _require_type(record.state, tuple)
+    if type(layout) is not _LayoutRecord or layout.said != ("torch.strided",):
+        _raise_damaged("a layout", getattr(layout, "said", layout))
     return TensorProperties(
-        dtype=_be(dtype, torch.dtype), layout=torch.strided, requires_grad=_be(requires_grad, bool),
-        memory_format=_memory_format(encoding), pin_memory=_be(pin_memory, bool),
+        dtype=_require_type(dtype, torch.dtype), layout=torch.strided, requires_grad=_require_type(requires_grad, bool),
+        memory_format=_build_memory_format(encoding), pin_memory=_require_type(pin_memory, bool),
     )  # fmt: skip
 
 
-def _memory_format(encoding: Any) -> torch.memory_format:
-    if type(encoding) is _MemoryFormat and len(encoding.said) == 1:
-        member: Any = _be(encoding.said[0], int)
+def _build_memory_format(encoding: Any) -> torch.memory_format:
+    if type(encoding) is _MemoryFormatRecord and len(encoding.said) == 1:
+        member: Any = _require_type(encoding.said[0], int)
     elif (
-        type(encoding) is _Attribute
+        type(encoding) is _AttributeRecord
         and len(encoding.said) == 2
-        and encoding.said[0] is _MemoryFormat
+        and encoding.said[0] is _MemoryFormatRecord
     ):
-        member = _be(encoding.said[1], str)
+        member = _require_type(encoding.said[1], str)
     else:
-        _odd("a memory format", getattr(encoding, "said", encoding))
+        _raise_damaged("a memory format", getattr(encoding, "said", encoding))
     if member not in _FORMATS:
-        _odd("a memory format", member)
+        _raise_damaged("a memory format", member)
     return _FORMATS[member]
 
 
-def _index(key: Any) -> MetadataIndex:
-    if type(key) is not _Index:
-        _odd("a place", key)
+def _build_index(key: Any) -> MetadataIndex:
+    if type(key) is not _IndexRecord:
+        _raise_damaged("a place", key)
     offset, index = key.state.get("offset"), key.state.get("index")
     return MetadataIndex(
-        _field(key, "fqn", str),
-        None if offset is None else _size(key, "offset"),
-        None if index is None else _be(index, int),
+        _typed_field(key, "fqn", str),
+        None if offset is None else _checked_size(key, "offset"),
+        None if index is None else _require_type(index, int),
     )
 
 
-def _storage(entry: Any) -> _StorageInfo:
+def _build_storage(entry: Any) -> _StorageInfo:
     """Return the place of a tensor: in a file of the checkpoint's own, verified directory."""
-    if type(entry) is not _Storage:
-        _odd("a place", entry)
-    name = _field(entry, "relative_path", str)
+    if type(entry) is not _StorageRecord:
+        _raise_damaged("a place", entry)
+    name = _typed_field(entry, "relative_path", str)
     if not name.startswith("__") or "/" in name or "\0" in name:
-        _odd("a file name", name)
+        _raise_damaged("a file name", name)
     if entry.state.get("transform_descriptors") is not None:
-        _odd("a transformation", entry.state["transform_descriptors"])
-    return _StorageInfo(name, _field(entry, "offset", int), _field(entry, "length", int))
+        _raise_damaged("a transformation", entry.state["transform_descriptors"])
+    return _StorageInfo(
+        name, _typed_field(entry, "offset", int), _typed_field(entry, "length", int)
+    )
 
 
-def _field(record: Any, name: str, kind: Type[T]) -> T:
-    return _be(_be(record.state, dict).get(name), kind)
+def _typed_field(record: Any, name: str, kind: Type[T]) -> T:
+    return _require_type(_require_type(record.state, dict).get(name), kind)
 
 
-def _size(record: Any, name: str) -> torch.Size:
-    found = _field(record, name, torch.Size)
+def _checked_size(record: Any, name: str) -> torch.Size:
+    found = _typed_field(record, name, torch.Size)
     if any(type(number) is not int or number < 0 for number in found):
-        _odd("a size", found)
+        _raise_damaged("a size", found)
     return found
 
 
-def _be(value: Any, kind: Type[T]) -> T:
+def _require_type(value: Any, kind: Type[T]) -> T:
     if type(value) is not kind:
-        _odd(f"a {kind.__name__}", value)
+        _raise_damaged(f"a {kind.__name__}", value)
     found: T = value
     return found
 
 
-def _odd(what: str, found: Any) -> NoReturn:
-    raise Damaged(
+def _raise_damaged(what: str, found: Any) -> NoReturn:
+    raise CheckpointDamaged(
         f"{METADATA} holds a {type(found).__name__} ({str(found)[:80]!r}) where {what} belongs"
     )
 
@@ -290,12 +301,12 @@ class SafeReader(FileSystemReader):
         """Return the metadata.
 
         Raises:
-            Damaged: See `parse`.
+            Damaged: See `parse_metadata`.
             Foreign: Likewise.
         """
         path = str(self._get_metadata_path(kwargs.get("rank")))
         with open(path, "rb") as file:
-            metadata = parse(file.read(), path)
+            metadata = parse_metadata(file.read(), path)
         metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
@@ -305,18 +316,18 @@ def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
     """Return the tensors that a sharded checkpoint holds, by name.
 
     Raises:
-        Damaged: See `parse`; or it holds something that is not a tensor and would be unpickled.
-        Foreign: See `parse`.
+        Damaged: See `parse_metadata`; or it holds something that is not a tensor and would be unpickled.
+        Foreign: See `parse_metadata`.
     """
     found: Dict[str, TensorStorageMetadata] = {}
     for name, entry in reader.read_metadata().state_dict_metadata.items():
         if not isinstance(entry, TensorStorageMetadata):
-            raise Damaged(f".metadata: {name} is not a tensor")
+            raise CheckpointDamaged(f".metadata: {name} is not a tensor")
         found[name] = entry
     return found
 
 
-def weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, torch.Tensor]]:
+def read_weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, torch.Tensor]]:
     """Return by model the weights and buffers in a checkpoint whose bytes have been verified.
 
     Args:
@@ -326,7 +337,7 @@ def weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, 
     Raises:
         Damaged: Its metadata is not that of a checkpoint.
     """
-    found = _read(directory, [f"{model}/" for model in document["models"]])
+    found = _read_tensors(directory, [f"{model}/" for model in document["models"]])
     result: Dict[str, Dict[str, torch.Tensor]] = {model: {} for model in document["models"]}
     for name, tensor in found.items():
         model, _, key = name.partition("/")
@@ -334,7 +345,9 @@ def weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, 
     return result
 
 
-def objects(directory: str, document: Mapping[str, Any], names: Iterable[str]) -> Dict[str, Any]:
+def read_objects(
+    directory: str, document: Mapping[str, Any], names: Iterable[str]
+) -> Dict[str, Any]:
     """Return by name the saved state of parts that are neither models nor optimizers.
 
     Args:
@@ -346,14 +359,14 @@ def objects(directory: str, document: Mapping[str, Any], names: Iterable[str]) -
         Damaged: Its metadata is not that of a checkpoint.
     """
     wanted = sorted(names)
-    found = _read(directory, [f"{OBJECTS}{name}/" for name in wanted]) if wanted else {}
+    found = _read_tensors(directory, [f"{OBJECTS}{name}/" for name in wanted]) if wanted else {}
     return {
-        name: encoding.decode(document["objects"][name], lambda key: found[OBJECTS + key])
+        name: encoding.decode_value(document["objects"][name], lambda key: found[OBJECTS + key])
         for name in wanted
     }
 
 
-def _read(directory: str, prefixes: Sequence[str]) -> Dict[str, torch.Tensor]:
+def _read_tensors(directory: str, prefixes: Sequence[str]) -> Dict[str, torch.Tensor]:
     reader = SafeReader(directory)
     found = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype, device="cpu")

@@ -66,7 +66,7 @@ class Heartbeat:
         self._page: Any = [0] * WORDS
         self.shown = self.loads = False
 
-    def show(self, rank: int, world: int) -> None:
+    def share_page(self, rank: int, world: int) -> None:
         """Make it visible to others on this machine, if the system has such memory."""
         with suppress(OSError, AttributeError, ValueError):  # not Linux, or forbidden
             fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -77,10 +77,10 @@ class Heartbeat:
             )  # the descriptor stays open: readers find the page by it
             page[1], page[4] = rank << 32 | world, self._stepped
             self._page, self.shown = page, True
-            self.enter(self._phase)
+            self.enter_phase(self._phase)
             page[0] = MAGIC
 
-    def enter(self, phase: int) -> int:
+    def enter_phase(self, phase: int) -> int:
         """Switch to another phase; return the previous one."""
         now, before = time.monotonic_ns(), self._phase
         self._spent[before] += now - self._since
@@ -88,48 +88,48 @@ class Heartbeat:
         self._page[2] = now & -16 | phase
         return before
 
-    def go(self, phase: int) -> None:
+    def enter_step_phase(self, phase: int) -> None:
         """Enter a phase of a step; ignored during an evaluation or a save."""
         if self._phase not in ASIDE:
-            self.enter(phase)
+            self.enter_phase(phase)
 
-    def meet(self) -> int:
+    def enter_collective(self) -> int:
         """Switch to a collective; return the previous phase.
 
         Time between two steps is not counted.
         """
         before = self._phase
         if before not in ASIDE:
-            return self.enter(COLLECTIVE)
+            return self.enter_phase(COLLECTIVE)
         self._page[2] = time.monotonic_ns() & -16 | COLLECTIVE
         return before
 
     @contextmanager
-    def within(self, phase: int) -> Iterator[None]:
+    def within_phase(self, phase: int) -> Iterator[None]:
         """Be in a phase inside the block."""
-        before = self.enter(phase)
+        before = self.enter_phase(phase)
         try:
             yield
         finally:
-            self.enter(before)
+            self.enter_phase(before)
 
-    def timed(self, batches: Iterable[T]) -> Iterator[T]:
+    def timed_batches(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield the `batches`; waiting for one is the phase ``data``."""
         source = iter(batches)
         self.loads = self.loads or self._phase not in ASIDE
         while True:
-            self.go(DATA)
+            self.enter_step_phase(DATA)
             try:
                 batch = next(source)
             except StopIteration:
                 return
             finally:
-                self.go(LOOP)
+                self.enter_step_phase(LOOP)
             yield batch
 
-    def stepped(self, step: int) -> None:
+    def record_step(self, step: int) -> None:
         """Record the number of optimizer steps done; the next phase is ``loop``."""
-        self.enter(LOOP)
+        self.enter_phase(LOOP)
         now, spent = self._since, self._spent
         aside = spent[CHECKPOINT] + spent[EVALUATION] + spent[START] + spent[END]
         took = now - self._stepped - aside + self._aside
@@ -149,9 +149,9 @@ class Heartbeat:
             self._steps,
         )
 
-    def taken(self) -> List[float]:
+    def take_phase_times(self) -> List[float]:
         """Return the seconds of each phase since the last call."""
-        self.enter(self._phase)
+        self.enter_phase(self._phase)
         spent, self._spent, self._aside = self._spent, [0] * len(PHASES), 0
         return [nanoseconds / 1e9 for nanoseconds in spent]
 
@@ -162,11 +162,11 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
     Return a function that removes it.
     """
 
-    def begin(*_: Any) -> None:
-        beat.enter(OPTIMIZER)
+    def enter_optimizer(*_: Any) -> None:
+        beat.enter_phase(OPTIMIZER)
 
-    def end(*_: Any) -> None:
-        beat.enter(LOOP)
+    def leave_optimizer(*_: Any) -> None:
+        beat.enter_phase(LOOP)
 
     handles: List[Any] = []
     for optimizer in optimizers:
@@ -174,15 +174,15 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
             optimizer, "register_step_post_hook"
         ):
             handles += [
-                optimizer.register_step_pre_hook(begin),
-                optimizer.register_step_post_hook(end),
+                optimizer.register_step_pre_hook(enter_optimizer),
+                optimizer.register_step_post_hook(leave_optimizer),
             ]
 
-    def remove() -> None:
+    def remove_hooks() -> None:
         while handles:
             handles.pop().remove()
 
-    return remove
+    return remove_hooks
 
 
 # How a step's time is spent: waiting for data, computing, and communication, as far as they can be
@@ -214,7 +214,7 @@ class StepTimes:
         self._exposed: Optional[float] = None
         self._looked = float("-inf")
 
-    def of_steps(self, count: int) -> Dict[str, float]:
+    def mean_step_times(self, count: int) -> Dict[str, float]:
         """Return the mean seconds of `count` steps since the last call.
 
         Returns:
@@ -222,13 +222,13 @@ class StepTimes:
             loader, and the rest: ``compute_time``, with several ranks ``comm_time`` as well, or
             ``compute_comm_time`` for both.
         """
-        spent = self._beat.taken()
+        spent = self._beat.take_phase_times()
         step = sum(spent[phase] for phase in _IN_STEP) / count
         told = {"step_time": step}
         if self._beat.loads:
             data = told["data_time"] = spent[DATA] / count
             rest = max(0.0, step - data)
-            gradients = self._of_gradients() if self._world > 1 else None
+            gradients = self._gradient_exchange_s() if self._world > 1 else None
             if self._world == 1:
                 told["compute_time"] = rest
             elif gradients is None:
@@ -238,15 +238,15 @@ class StepTimes:
                 told["compute_time"] = rest - told["comm_time"]
         return {name: round(seconds, 6) for name, seconds in told.items()}
 
-    def _of_gradients(self) -> Optional[float]:
+    def _gradient_exchange_s(self) -> Optional[float]:
         """Return the seconds that a step waits for its gradient exchange; None if unknown."""
         now = time.monotonic()
         if self._wrapped is not None and now - self._looked >= AGAIN_S:
-            self._looked, self._exposed = now, exposed(self._wrapped)
+            self._looked, self._exposed = now, exposed_communication_s(self._wrapped)
         return self._exposed
 
 
-def exposed(wrapped: Any) -> Optional[float]:
+def exposed_communication_s(wrapped: Any) -> Optional[float]:
     """Return DDP's last measured seconds of communication beyond the backward pass."""
     try:
         told: Mapping[str, Any] = wrapped._get_ddp_logging_data()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from rgt_train import exits
-from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.manifest import CheckpointDamaged
 from rgt_train.exits import RanksError, UsageError
 from rgt_train.ranks.heartbeat import Heartbeat
 
@@ -46,7 +46,7 @@ class Ranks(Protocol):
     def is_writer(self) -> bool:
         """Whether this rank owns the run directory: lock, run log, log, manifests and renames."""
 
-    def agree(self, wishes: int) -> int:
+    def agree_on_flags(self, wishes: int) -> int:
         """Return the wishes (an OR of the flags above) of all ranks, the same value on each.
 
         Called at every step boundary and between two validation batches. An implementation may
@@ -54,26 +54,26 @@ class Ranks(Protocol):
         act on the same step.
         """
 
-    def mean(self, values: Sequence[float]) -> List[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> List[float]:
         """Return the means of the ranks' numbers, the same bits on every rank."""
 
-    def gather(self, value: Any) -> Optional[List[Any]]:
+    def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
         """Return the plain values of all ranks, by rank, on the writer; None elsewhere."""
 
     def all_gather(self, value: Any) -> List[Any]:
         """Return the plain values of all ranks, by rank, on every rank."""
 
-    def share(self, value: Any) -> Any:
+    def share_from_writer(self, value: Any) -> Any:
         """Return the writer's plain `value` on every rank."""
 
-    def blame(self, error: BaseException) -> str:
+    def name_missing_ranks(self, error: BaseException) -> str:
         """Return which ranks are missing if an error comes from communication; otherwise empty."""
 
     def close(self) -> None:
         """Release the resources of the communication."""
 
 
-class Alone:
+class SingleRank:
     """A run of one process."""
 
     rank = 0
@@ -84,15 +84,15 @@ class Alone:
     def __init__(self) -> None:
         self.beat = Heartbeat()
 
-    def agree(self, wishes: int) -> int:
+    def agree_on_flags(self, wishes: int) -> int:
         """Return `wishes`."""
         return wishes
 
-    def mean(self, values: Sequence[float]) -> List[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> List[float]:
         """Return `values`."""
         return list(values)
 
-    def gather(self, value: Any) -> Optional[List[Any]]:
+    def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
         """Return a list of `value`."""
         return [value]
 
@@ -100,11 +100,11 @@ class Alone:
         """Return a list of `value`."""
         return [value]
 
-    def share(self, value: Any) -> Any:
+    def share_from_writer(self, value: Any) -> Any:
         """Return `value`."""
         return value
 
-    def blame(self, error: BaseException) -> str:
+    def name_missing_ranks(self, error: BaseException) -> str:
         """Return an empty string: there are no other ranks."""
         return ""
 
@@ -117,7 +117,7 @@ _NO_STEP = 0xFFFFFFF0
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchedProcess:
     """This process among those of the run.
 
     Attributes:
@@ -142,7 +142,7 @@ class Launch:
     launcher: str = "alone"
 
 
-def read(env: Optional[Mapping[str, str]] = None) -> Launch:
+def read_launch(env: Optional[Mapping[str, str]] = None) -> LaunchedProcess:
     """Read the launcher's variables.
 
     ``torchrun`` sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
@@ -155,7 +155,7 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
     Raises:
         UsageError: Variables contradict each other or are not numbers; the message names them.
     """
-    launch = _told(os.environ if env is None else env)
+    launch = _parse_environment(os.environ if env is None else env)
     if not 0 <= launch.rank < launch.world:
         raise UsageError(
             f"the launcher says rank {launch.rank} of {launch.world}; unset RANK and WORLD_SIZE, or use it whole"
@@ -167,7 +167,9 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
     return launch
 
 
-def of_group(rank: int, world: int, env: Optional[Mapping[str, str]] = None) -> Launch:
+def launch_of_group(
+    rank: int, world: int, env: Optional[Mapping[str, str]] = None
+) -> LaunchedProcess:
     """Return the known facts of a process in a process group that a program has made itself.
 
     The group determines the rank: gradients are exchanged in it. Programs that start their
@@ -183,7 +185,7 @@ def of_group(rank: int, world: int, env: Optional[Mapping[str, str]] = None) -> 
         UsageError: The launcher has started more ranks than are in the group: some train
             independently.
     """
-    told = _told(os.environ if env is None else env)
+    told = _parse_environment(os.environ if env is None else env)
     if (told.rank, told.world) == (rank, world):
         return told
     if told.launcher == TORCHRUN and told.world > world:
@@ -191,33 +193,36 @@ def of_group(rank: int, world: int, env: Optional[Mapping[str, str]] = None) -> 
             f"RANK and WORLD_SIZE say rank {told.rank} of {told.world}, the process group that was made says rank "
             f"{rank} of {world}: make the group of all ranks, or let distributed() make it"
         )
-    return Launch(rank, world, launcher=GROUP)
+    return LaunchedProcess(rank, world, launcher=GROUP)
 
 
-def by_torchrun(env: Optional[Mapping[str, str]] = None) -> bool:
+def is_torchrun(env: Optional[Mapping[str, str]] = None) -> bool:
     """Return whether the variables of torchrun are set."""
     found = os.environ if env is None else env
     return "RANK" in found or "WORLD_SIZE" in found
 
 
-def _told(env: Mapping[str, str]) -> Launch:
-    if by_torchrun(env):
-        world, local = _number(env, "WORLD_SIZE", 1), _number(env, "LOCAL_WORLD_SIZE", 1)
-        return Launch(
-            _number(env, "RANK", 0), world, _number(env, "LOCAL_RANK", 0), max(1, world // max(1, local)),
-            env.get("MASTER_ADDR", "127.0.0.1"), _number(env, "MASTER_PORT", 0),
-            _number(env, "TORCHELASTIC_RESTART_COUNT", 0), TORCHRUN,
+def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
+    if is_torchrun(env):
+        world, local = (
+            _parse_number(env, "WORLD_SIZE", 1),
+            _parse_number(env, "LOCAL_WORLD_SIZE", 1),
+        )
+        return LaunchedProcess(
+            _parse_number(env, "RANK", 0), world, _parse_number(env, "LOCAL_RANK", 0), max(1, world // max(1, local)),
+            env.get("MASTER_ADDR", "127.0.0.1"), _parse_number(env, "MASTER_PORT", 0),
+            _parse_number(env, "TORCHELASTIC_RESTART_COUNT", 0), TORCHRUN,
         )  # fmt: skip
-    if _in_step(env) and _number(env, "SLURM_NTASKS", 1) > 1:
-        return Launch(
-            _number(env, "SLURM_PROCID", 0), _number(env, "SLURM_NTASKS", 1), _number(env, "SLURM_LOCALID", 0),
-            _number(env, "SLURM_NNODES", 1), env.get("MASTER_ADDR", "127.0.0.1"), _number(env, "MASTER_PORT", 0),
-            _number(env, "SLURM_RESTART_COUNT", 0), "slurm",
+    if _is_in_slurm_step(env) and _parse_number(env, "SLURM_NTASKS", 1) > 1:
+        return LaunchedProcess(
+            _parse_number(env, "SLURM_PROCID", 0), _parse_number(env, "SLURM_NTASKS", 1), _parse_number(env, "SLURM_LOCALID", 0),
+            _parse_number(env, "SLURM_NNODES", 1), env.get("MASTER_ADDR", "127.0.0.1"), _parse_number(env, "MASTER_PORT", 0),
+            _parse_number(env, "SLURM_RESTART_COUNT", 0), "slurm",
         )  # fmt: skip
-    return Launch()
+    return LaunchedProcess()
 
 
-def _in_step(env: Mapping[str, str]) -> bool:
+def _is_in_slurm_step(env: Mapping[str, str]) -> bool:
     """Return whether ``srun`` has started this process.
 
     The script of ``sbatch --ntasks=4`` also has SLURM_NTASKS and SLURM_PROCID, although it is a
@@ -228,7 +233,7 @@ def _in_step(env: Mapping[str, str]) -> bool:
     return step.isdigit() and int(step) < _NO_STEP and "SLURM_PROCID" in env
 
 
-def _number(env: Mapping[str, str], name: str, default: int) -> int:
+def _parse_number(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name, "")
     if not text:
         return default
@@ -242,7 +247,7 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
 #
 # Every decision based on the writer's knowledge (how long a save took, whether the disk accepted
 # it, which checkpoint is complete) is made by the writer alone. If it may need all ranks, every
-# rank calls `Coordinator.do` at the same point. The leader runs the work and gives *orders* for its
+# rank calls `Coordinator.run_on_leader` at the same point. The leader runs the work and gives *orders* for its
 # collective parts; the others wait for them, carry each out and return the leader's result, or
 # raise its error. So no collective is called by only some ranks, for any decision of the leader.
 #
@@ -271,9 +276,9 @@ class Coordinator:
     ) -> None:
         self._ranks, self.heard, self.asked = ranks, heard, asked
         self._leading = False
-        self.orders: Dict[str, Callable[..., Any]] = {"alive": self._alive}
+        self.orders: Dict[str, Callable[..., Any]] = {"alive": self._answer_alive}
 
-    def do(self, work: Callable[[], T]) -> T:
+    def run_on_leader(self, work: Callable[[], T]) -> T:
         """Let the leader do `work`.
 
         Collective; returns the leader's result, a plain value, on every rank.
@@ -285,66 +290,66 @@ class Coordinator:
         if self._ranks.world == 1 or self._leading:
             return work()
         if not self._ranks.is_writer:
-            result: T = self._follow()
+            result: T = self._follow_orders()
             return result
         self._leading = True
         try:
             result = work()
         except BaseException as error:
             if not is_everywhere(error):
-                self._ranks.share((_RAISE, _described(error)))
+                self._ranks.share_from_writer((_RAISE, _describe_error(error)))
             raise
         finally:
             self._leading = False
-        self._ranks.share((_RETURN, (result,)))
+        self._ranks.share_from_writer((_RETURN, (result,)))
         return result
 
-    def order(self, name: str, *values: Any) -> Any:
+    def order_all(self, name: str, *values: Any) -> Any:
         """Run `orders[name]` on every rank; return this rank's result.
 
-        For the leader, inside `do`.
+        For the leader, inside `run_on_leader`.
         """
         if self._ranks.world > 1:
             assert self._leading, f"order {name} outside of Coordinator.do"
-            self._ranks.share((name, values))
+            self._ranks.share_from_writer((name, values))
         return self.orders[name](*values)
 
     @property
-    def leading(self) -> bool:
+    def is_leading(self) -> bool:
         """Whether the others now wait for orders of this rank."""
         return self._leading and self._ranks.world > 1
 
-    def alive(self) -> bool:
+    def signal_alive(self) -> bool:
         """Signal the others that this rank still works; return whether any rank was asked to stop.
 
-        Call it regularly in a long wait inside `do`: ranks without a message for the time-out of
+        Call it regularly in a long wait inside `run_on_leader`: ranks without a message for the time-out of
         the agreements assume that this one is dead, and a signal to one of them would not be
         handled before its end.
         """
         self.heard()
-        if self.leading:
-            return bool(self.order("alive"))
+        if self.is_leading:
+            return bool(self.order_all("alive"))
         return self.asked()
 
-    def blame(self, error: BaseException) -> str:
+    def name_missing_ranks(self, error: BaseException) -> str:
         """Return which ranks are missing if that caused the error; otherwise empty."""
-        return self._ranks.blame(error)
+        return self._ranks.name_missing_ranks(error)
 
-    def _alive(self) -> bool:
-        return bool(self._ranks.agree(STOP if self.asked() else 0) & STOP)
+    def _answer_alive(self) -> bool:
+        return bool(self._ranks.agree_on_flags(STOP if self.asked() else 0) & STOP)
 
-    def _follow(self) -> Any:
+    def _follow_orders(self) -> Any:
         while True:
-            name, values = self._ranks.share(None)
+            name, values = self._ranks.share_from_writer(None)
             self.heard()
             if name == _RETURN:
                 return values[0]
             if name == _RAISE:
-                raise _again(*values)
+                raise _rebuild_error(*values)
             self.orders[name](*values)
 
 
-def everywhere(error: BaseException) -> BaseException:
+def mark_everywhere(error: BaseException) -> BaseException:
     """Mark an error that every rank raises itself, so that the leader need not report it."""
     error.everywhere = True  # type: ignore[attr-defined]
     return error
@@ -355,17 +360,17 @@ def is_everywhere(error: BaseException) -> bool:
     return isinstance(error, RanksError) or bool(getattr(error, "everywhere", False))
 
 
-def _described(error: BaseException) -> "tuple[str, str, Optional[int]]":
-    if isinstance(error, exits.Stop):
+def _describe_error(error: BaseException) -> "tuple[str, str, Optional[int]]":
+    if isinstance(error, exits.TrainingStop):
         return "stop", error.cause, int(error.code or 0)
     if isinstance(error, exits.UsageError):
         return "usage", str(error), None
     return "other", f"{type(error).__name__}: {error}", None
 
 
-def _again(kind: str, text: str, code: Optional[int]) -> BaseException:
+def _rebuild_error(kind: str, text: str, code: Optional[int]) -> BaseException:
     if kind == "stop":
-        return exits.Stop(code or 0, text)
+        return exits.TrainingStop(code or 0, text)
     if kind == "usage":
         return exits.UsageError(text)
     return RanksError(f"rank 0 failed: {text}")
@@ -375,7 +380,7 @@ Complaint = Optional[Tuple[str, str]]
 """The error of a rank: its kind (a key of `_KINDS`, or ``other``), and the text."""
 
 
-class NotTaken(exits.UsageError):
+class StateNotTaken(exits.UsageError):
     """Some rank's state cannot be saved now. Every rank is notified.
 
     The writer decides what follows.
@@ -383,9 +388,9 @@ class NotTaken(exits.UsageError):
 
 
 _KINDS: "dict[str, type[Exception]]" = {
-    "not taken": NotTaken,
+    "not taken": StateNotTaken,
     "usage": exits.UsageError,
-    "damaged": Damaged,
+    "damaged": CheckpointDamaged,
 }
 """The exception for each kind of complaint."""
 _TOLD = ("damaged", "not taken")
@@ -394,13 +399,13 @@ orders.
 """
 
 
-def agreed(ranks: Ranks, work: Callable[[], T]) -> T:
+def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
     """Do `work` on this rank, and check that it succeeded on all; return this rank's result.
 
     Collective.
 
     Raises:
-        Damaged: A rank found a checkpoint damaged; likewise `NotTaken`. The writer continues from
+        Damaged: A rank found a checkpoint damaged; likewise `StateNotTaken`. The writer continues from
             here.
         UsageError: A rank raised it; every rank raises it.
         RanksError: Another rank's work failed unexpectedly; that rank raises its own error.
@@ -415,11 +420,16 @@ def agreed(ranks: Ranks, work: Callable[[], T]) -> T:
         mine = error
     found: List[Complaint] = ranks.all_gather(None if mine is None else _complaint(mine))
     worst = next(
-        (each for kind in ("other", *_KINDS) for each in enumerate(found) if _is(each[1], kind)),
+        (
+            each
+            for kind in ("other", *_KINDS)
+            for each in enumerate(found)
+            if _is_of_kind(each[1], kind)
+        ),
         None,
     )
     if worst is not None:
-        raise _error(*worst, mine) from mine
+        raise _common_error(*worst, mine) from mine
     done: T = result
     return done
 
@@ -429,22 +439,22 @@ def _complaint(error: Exception) -> Complaint:
     return kind, str(error) if kind != "other" else f"{type(error).__name__}: {error}"
 
 
-def _is(complaint: Complaint, kind: str) -> bool:
+def _is_of_kind(complaint: Complaint, kind: str) -> bool:
     return complaint is not None and complaint[0] == kind
 
 
-def _error(rank: int, complaint: Complaint, mine: Optional[Exception]) -> BaseException:
+def _common_error(rank: int, complaint: Complaint, mine: Optional[Exception]) -> BaseException:
     assert complaint is not None, "looked for above"
     kind, text = complaint
     if kind == "other":
         alike = mine is not None and _complaint(mine) == complaint
         if alike and mine is not None:
-            return everywhere(mine)
+            return mark_everywhere(mine)
         return RanksError(f"rank {rank} failed: {text}")
     found = _KINDS[kind](text if rank == 0 else f"{text} (found by rank {rank})")
     if kind in _TOLD:
         return found
-    return everywhere(found)
+    return mark_everywhere(found)
 
 
 class StandIn:

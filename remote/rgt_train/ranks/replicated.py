@@ -25,11 +25,11 @@ import torch
 
 from rgt_train import exits
 from rgt_train.checkpoint import encoding, matching
-from rgt_train.checkpoint.async_saver import Outcome, Persister, Request
+from rgt_train.checkpoint.async_saver import Persister, SaveOutcome, SaveRequest
 from rgt_train.checkpoint.matching import by_name
-from rgt_train.checkpoint.safetensors import Loaded
-from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.ranks.launch import Coordinator, Ranks, StandIn, agreed, everywhere
+from rgt_train.checkpoint.safetensors import LoadedCheckpoint
+from rgt_train.checkpoint.state import RestoredState, RunState
+from rgt_train.ranks.launch import Coordinator, Ranks, StandIn, mark_everywhere, run_on_all_ranks
 
 _HEARD_S = 5.0
 """Seconds between two signs of life in a wait."""
@@ -37,7 +37,7 @@ _FIRST_S, _LAST_S = 0.0005, 0.02
 """Seconds between two polls of a save, at first and in a long wait."""
 
 
-class _Around:
+class _ForwardingPersister:
     """A persister that forwards everything to another one."""
 
     def __init__(self, inner: Any) -> None:
@@ -52,25 +52,25 @@ class _Around:
         """Prepare for saves of this size."""
         self._inner.prepare(state)
 
-    def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` again."""
-        self._inner.again(give_up=give_up)
+    def write_again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin_save` again."""
+        self._inner.write_again(give_up=give_up)
 
     def before_change(self) -> None:
         """Wait until parameters and optimizer state may change."""
         self._inner.before_change()
 
-    def poll(self) -> Optional[Outcome]:
+    def poll_outcome(self) -> Optional[SaveOutcome]:
         """Return the result of the save in flight, once.
 
         None while it runs or another rank writes.
         """
-        found: Optional[Outcome] = self._inner.poll()
+        found: Optional[SaveOutcome] = self._inner.poll_outcome()
         return found
 
-    def wait(self) -> Optional[Outcome]:
+    def wait(self) -> Optional[SaveOutcome]:
         """Wait for the end of the save in flight and return its result."""
-        found: Optional[Outcome] = self._inner.wait()
+        found: Optional[SaveOutcome] = self._inner.wait()
         return found
 
     def close(self) -> None:
@@ -83,44 +83,44 @@ class _Around:
         return size, inodes
 
 
-class Ordered(_Around):
-    """Forwards everything; `begin`, `again` and `load` are carried out by all ranks.
+class OrderedPersister(_ForwardingPersister):
+    """Forwards everything; `begin_save`, `write_again` and `restore_checkpoint` are carried out by all ranks.
 
     Args:
         inner: This rank's part.
-        coordinator: Its orders ``begin``, ``again`` and ``load`` call `inner`.
+        coordinator: Its orders ``begin_save``, ``write_again`` and ``restore_checkpoint`` call `inner`.
     """
 
     def __init__(self, inner: Persister, coordinator: Coordinator) -> None:
         super().__init__(inner)
         self._coordinator = coordinator
 
-    def begin(self, request: Request, state: RunState) -> None:
+    def begin_save(self, request: SaveRequest, state: RunState) -> None:
         """Take the present state, on all ranks, and start to write it."""
-        self._coordinator.order("begin", request)
+        self._coordinator.order_all("begin", request)
 
-    def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` again."""
-        self._coordinator.order("again", give_up)
+    def write_again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin_save` again."""
+        self._coordinator.order_all("again", give_up)
 
-    def wait(self) -> Optional[Outcome]:
+    def wait(self) -> Optional[SaveOutcome]:
         """Wait for the end of the save in flight; the other ranks get regular signs of life."""
         heard, pause = time.monotonic(), _FIRST_S
-        while self._coordinator.leading and self._inner.busy:
-            outcome: Optional[Outcome] = self._inner.poll()
+        while self._coordinator.is_leading and self._inner.busy:
+            outcome: Optional[SaveOutcome] = self._inner.poll_outcome()
             if outcome is not None:
                 return outcome
             if time.monotonic() - heard >= _HEARD_S:
-                self._coordinator.alive()
+                self._coordinator.signal_alive()
                 heard = time.monotonic()
             time.sleep(pause)
             pause = min(2 * pause, _LAST_S)
         return super().wait()
 
-    def load(self, directory: str, state: RunState) -> Restored:
+    def restore_checkpoint(self, directory: str, state: RunState) -> RestoredState:
         """Restore a checkpoint on all ranks."""
-        found: Any = self._coordinator.order("load", directory)
-        restored: Restored = found
+        found: Any = self._coordinator.order_all("load", directory)
+        restored: RestoredState = found
         return restored
 
 
@@ -129,18 +129,18 @@ ODD = 0x9E3779B97F4A7C15 - (1 << 64)
 CHUNK = 1 << 22
 
 
-def of_tensor(tensor: torch.Tensor) -> int:
+def hash_tensor(tensor: torch.Tensor) -> int:
     """Return a number of at most 64 bits that depends on every bit of a tensor and its position.
 
     It detects accidents, not forgery. Compare those of tensors on the same kind of device only.
     """
     data = tensor.detach()
     if data.device.type == "cpu":
-        return of_memory(data.contiguous())
-    return weighted(data)
+        return hash_memory(data.contiguous())
+    return weighted_checksum(data)
 
 
-def of_memory(tensor: torch.Tensor) -> int:
+def hash_memory(tensor: torch.Tensor) -> int:
     """Return the CRC-32 of a contiguous CPU tensor (124 ms for 500 MB on one core, no GIL)."""
     size = tensor.numel() * tensor.element_size()
     if size == 0:
@@ -149,7 +149,7 @@ def of_memory(tensor: torch.Tensor) -> int:
     return zlib.crc32(memoryview(raw))
 
 
-def weighted(tensor: torch.Tensor) -> int:
+def weighted_checksum(tensor: torch.Tensor) -> int:
     """Return 64 bits that a GPU computes in its own memory.
 
     Words of 32 bits are added, weighted by an odd function of their position, in integers that
@@ -172,7 +172,7 @@ def weighted(tensor: torch.Tensor) -> int:
     return total
 
 
-def local(tensor: Any) -> bool:
+def is_whole_tensor(tensor: Any) -> bool:
     """Return whether a value is a tensor that every rank holds whole, not a shard of one."""
     return isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"
 
@@ -203,10 +203,12 @@ def differences(
     Returns:
         The differences, in words, by rank; empty if all are in step.
     """
-    return judge(ranks.all_gather((step, prints(models, optimizers, averaging))))
+    return describe_differences(
+        ranks.all_gather((step, fingerprint_state(models, optimizers, averaging)))
+    )
 
 
-def prints(
+def fingerprint_state(
     models: Mapping[str, torch.nn.Module],
     optimizers: Mapping[str, Any],
     averaging: Mapping[str, Any],
@@ -218,36 +220,36 @@ def prints(
     """
     found: Prints = {}
 
-    def put(path: str, tensor: torch.Tensor) -> str:
-        local, shard = part_of(tensor)
-        found[path + shard] = of_tensor(local)
+    def add_fingerprint(path: str, tensor: torch.Tensor) -> str:
+        local, shard = own_part(tensor)
+        found[path + shard] = hash_tensor(local)
         return path
 
     for name, model in models.items():
-        for key, parameter in matching.parameters(model):
-            put(f"{name}/{key}", parameter)
+        for key, parameter in matching.list_parameters(model):
+            add_fingerprint(f"{name}/{key}", parameter)
     for name, optimizer in optimizers.items():
         with suppress(encoding.CannotStore):
-            encoding.encode(optimizer.state_dict(), put, name)
+            encoding.encode_value(optimizer.state_dict(), add_fingerprint, name)
     for name, keeper in averaging.items():
         for model in models.values():
             for key, average in by_name(
-                keeper.state_dict(), dict(matching.parameters(model))
+                keeper.state_dict(), dict(matching.list_parameters(model))
             ).items():
-                put(f"{name}/{key}", average)
+                add_fingerprint(f"{name}/{key}", average)
     return found
 
 
-def part_of(tensor: Any) -> Tuple[torch.Tensor, str]:
+def own_part(tensor: Any) -> Tuple[torch.Tensor, str]:
     """Return this rank's part of a tensor, and its shard position: empty for a whole one."""
-    if local(tensor):
+    if is_whole_tensor(tensor):
         return tensor, ""
     place = tensor.device_mesh.get_coordinate() or ()
     where = [str(at) for at, how in zip(place, tensor.placements) if how.is_shard()]
     return tensor.to_local(), SHARD + ".".join(where) if where else ""
 
 
-def judge(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
+def describe_differences(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
     """Return in words how the ranks differ.
 
     Args:
@@ -263,7 +265,7 @@ def judge(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
         names = sorted(whole ^ {name for name in found if SHARD not in name})
         if names:
             out.append(
-                f"rank {rank} and rank 0 do not have the same tensors: {names[0]}{_more(names)}"
+                f"rank {rank} and rank 0 do not have the same tensors: {names[0]}{_more_text(names)}"
             )
             continue
         names = [
@@ -271,17 +273,19 @@ def judge(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
         ]
         if names:
             other = first[names[0]][0]
-            out.append(f"rank {rank} has other bits than rank {other} in {names[0]}{_more(names)}")
+            out.append(
+                f"rank {rank} has other bits than rank {other} in {names[0]}{_more_text(names)}"
+            )
     return out
 
 
-def _more(names: Sequence[str]) -> str:
+def _more_text(names: Sequence[str]) -> str:
     if len(names) > 1:
         return f" and {len(names) - 1} more"
     return ""
 
 
-class Checks:
+class DesyncChecks:
     """When the desync guard compares.
 
     Args:
@@ -304,14 +308,14 @@ class Checks:
         if not self._every or (self._saves - 1) % self._every:
             return
         optimizers = {name: state.others[name] for name in state.optimizers}
-        averaging = {name: state.others[name] for name in matching.parts(state.others)}
+        averaging = {name: state.others[name] for name in matching.average_parts(state.others)}
         found = differences(self._ranks, state.progress.step, state.models, optimizers, averaging)
         if found:
             self._say(f"the ranks are out of step at step {step}, not saved: {'; '.join(found)}")
-            raise everywhere(exits.Stop(exits.FAILED, f"out of step: {found[0]}"))
+            raise mark_everywhere(exits.TrainingStop(exits.FAILED, f"out of step: {found[0]}"))
 
 
-class Replicated(_Around):
+class Replicated(_ForwardingPersister):
     """Saves the replica of the writer; see `rgt_train.checkpoint.async_saver.Persister`.
 
     Args:
@@ -320,31 +324,31 @@ class Replicated(_Around):
         checks: The desync guard.
     """
 
-    def __init__(self, inner: Optional[Persister], ranks: Ranks, checks: Checks) -> None:
+    def __init__(self, inner: Optional[Persister], ranks: Ranks, checks: DesyncChecks) -> None:
         super().__init__(inner or StandIn(busy=False, needs=lambda: (0, 0)))
         self._ranks, self._checks = ranks, checks
 
-    def begin(self, request: Request, state: RunState) -> None:
+    def begin_save(self, request: SaveRequest, state: RunState) -> None:
         """Compare the ranks, collect their random states, and start to write. Collective.
 
         Raises:
             Stop: The ranks are out of step.
         """
         self._checks.before_save(request.step, state)
-        state.random = self._ranks.gather(state.random_here())
-        self._inner.begin(request, state)
+        state.random = self._ranks.gather_on_writer(state.random_here())
+        self._inner.begin_save(request, state)
 
-    def load(self, directory: str, state: RunState) -> Restored:
+    def restore_checkpoint(self, directory: str, state: RunState) -> RestoredState:
         """Restore a checkpoint that every rank has verified. Collective.
 
         Raises:
             Damaged: A rank found a byte that is not the one written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
-        opened: List[Loaded] = []
+        opened: List[LoadedCheckpoint] = []
         try:
-            agreed(self._ranks, lambda: opened.append(Loaded(directory)))
-            return agreed(self._ranks, lambda: state.restore(opened[0]))
+            run_on_all_ranks(self._ranks, lambda: opened.append(LoadedCheckpoint(directory)))
+            return run_on_all_ranks(self._ranks, lambda: state.restore(opened[0]))
         finally:
             for loaded in opened:
                 loaded.close()

@@ -26,21 +26,21 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 from rgt_train import exits
 from rgt_train.checkpoint import manifest, matching
-from rgt_train.checkpoint.async_saver import BEST, Outcome, Request
+from rgt_train.checkpoint.async_saver import BEST, SaveOutcome, SaveRequest
 from rgt_train.checkpoint.diskio import replace_file, write_file
-from rgt_train.checkpoint.publish import FULL, Draft, room_made
+from rgt_train.checkpoint.publish import FULL, CheckpointDraft, free_room
 from rgt_train.checkpoint.safetensors import STATE_FILE
-from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.checkpoint.store import Checkpoint, Store, read_space
+from rgt_train.checkpoint.state import RestoredState, RunState
+from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, read_space
 from rgt_train.exits import RanksError
 from rgt_train.ranks import sharded_state
 from rgt_train.ranks.dcp_reader import METADATA, SafeReader, tensors_in
-from rgt_train.ranks.launch import NotTaken, agreed
-from rgt_train.ranks.replicated import Checks
+from rgt_train.ranks.launch import StateNotTaken, run_on_all_ranks
+from rgt_train.ranks.replicated import DesyncChecks
 
 
 @dataclass(frozen=True)
-class Failed:
+class RankFailure:
     """Why a rank could not write.
 
     Attributes:
@@ -56,7 +56,7 @@ class Failed:
     rank: int
 
     @classmethod
-    def of(cls, error: BaseException, rank: int) -> "Failed":
+    def from_error(cls, error: BaseException, rank: int) -> "RankFailure":
         """Describe an error; torch hides a disk error inside its own."""
         cause: Optional[BaseException] = error
         while cause is not None and not isinstance(cause, OSError):
@@ -75,7 +75,7 @@ class Failed:
             rank,
         )
 
-    def error(self) -> BaseException:
+    def to_exception(self) -> BaseException:
         """Return it as an exception."""
         text = self.text if self.rank == 0 else f"{self.text} (rank {self.rank})"
         if self.number is None:
@@ -100,29 +100,31 @@ class Publisher:
         notes: Readable lines.
     """
 
-    def __init__(self, store: Store, request: Request, needs: Tuple[int, int]) -> None:
+    def __init__(
+        self, store: CheckpointStore, request: SaveRequest, needs: Tuple[int, int]
+    ) -> None:
         self._store, self._request, self._needs = store, request, needs
-        self._draft: Optional[Draft] = None
+        self._draft: Optional[CheckpointDraft] = None
         self.made: Optional[Checkpoint] = None
         self.error: Optional[BaseException] = None
         self.ended = 0.0
         self.notes: List[str] = []
 
-    def open(self) -> Tuple[str, Optional[Failed]]:
+    def open_draft(self) -> Tuple[str, Optional[RankFailure]]:
         """Make room and a directory; return it, or why there is none."""
         try:
-            self._draft = Draft.create(
+            self._draft = CheckpointDraft.create(
                 self._store, self._request.kind, self._request.step, *self._needs
             )
             return self._draft.path, None
         except Exception as error:
             self._draft = None
-            return "", Failed.of(error, 0)
+            return "", RankFailure.from_error(error, 0)
 
-    def conclude(
+    def publish_or_drop(
         self,
-        failed: Optional[Failed],
-        found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[Failed]]]],
+        failed: Optional[RankFailure],
+        found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[RankFailure]]]],
     ) -> bool:
         """Publish the files of the ranks, or drop them; return whether to write again."""
         failures = [
@@ -130,26 +132,28 @@ class Publisher:
         ]
         if not failures:
             try:
-                self._publish(
+                self._publish_files(
                     {name: facts for each, _ in found or () for name, facts in each.items()}
                 )
                 return False
             except Exception as error:
-                failures = [Failed.of(error, 0)]
+                failures = [RankFailure.from_error(error, 0)]
         worst = next((each for each in failures if each.number is not None), failures[0])
         if worst.number is None and self._is_full():
-            worst = Failed(errno.ENOSPC, os.strerror(errno.ENOSPC), self._store.root, worst.rank)
+            worst = RankFailure(
+                errno.ENOSPC, os.strerror(errno.ENOSPC), self._store.root, worst.rank
+            )
         if self._draft is not None:
-            self._draft.drop()
+            self._draft.delete_draft()
         if worst.number in FULL:
-            note = room_made(self._store, self._request.step, self._request.give_up)
+            note = free_room(self._store, self._request.step, self._request.give_up)
             if note is not None:
                 self.notes.append(note)
                 return True
-        self.error, self.ended = worst.error(), time.monotonic()
+        self.error, self.ended = worst.to_exception(), time.monotonic()
         return False
 
-    def _publish(self, files: Dict[str, Mapping[str, Any]]) -> None:
+    def _publish_files(self, files: Dict[str, Mapping[str, Any]]) -> None:
         assert self._draft is not None, "opened before"
         there = set(os.listdir(self._draft.path))
         if there != set(files):
@@ -166,7 +170,7 @@ class Publisher:
     def _is_full(self) -> bool:
         """Check the disk if torch has lost the reason."""
         try:
-            return read_space(self._store.root).short_of(*self._needs) is not None
+            return read_space(self._store.root).missing_resource(*self._needs) is not None
         except OSError:
             return False
 
@@ -177,16 +181,16 @@ _OVERHEAD = 64 * 1024
 
 
 @dataclass
-class _Flight:
+class _ShardedSaveInFlight:
     """A save in flight."""
 
-    request: Request
+    request: SaveRequest
     tensors: Dict[str, torch.Tensor]
     text: bytes
     begun: float
     stall_s: float = 0.0
     thread: Optional[threading.Thread] = None
-    outcome: Optional[Outcome] = None
+    outcome: Optional[SaveOutcome] = None
 
 
 class ShardedPersister:
@@ -200,12 +204,12 @@ class ShardedPersister:
     """
 
     def __init__(
-        self, store: Store, ranks: Any, checks: Checks, *, background: bool = True
+        self, store: CheckpointStore, ranks: Any, checks: DesyncChecks, *, background: bool = True
     ) -> None:
         self._store, self._ranks, self._checks, self._background = store, ranks, checks, background
-        self._stage = sharded_state.Stage()
-        self._flight: Optional[_Flight] = None
-        self._last: Optional[_Flight] = None
+        self._stage = sharded_state.StagingBuffers()
+        self._flight: Optional[_ShardedSaveInFlight] = None
+        self._last: Optional[_ShardedSaveInFlight] = None
         self._needs = (0, 0)
 
     @property
@@ -220,7 +224,7 @@ class ShardedPersister:
     def prepare(self, state: RunState) -> None:
         """Do nothing: the first save allocates the buffers."""
 
-    def begin(self, request: Request, state: RunState) -> None:
+    def begin_save(self, request: SaveRequest, state: RunState) -> None:
         """Compare the ranks, copy this rank's part, and start to write. Collective.
 
         Raises:
@@ -229,39 +233,43 @@ class ShardedPersister:
                 the copy.
         """
         begun = time.monotonic()
-        self._settle()
+        self._finish_previous()
         self._ranks.background()  # made by all ranks together, the first time
         self._checks.before_save(request.step, state)
-        random = self._ranks.gather(state.random_here())
-        self._last = None  # from here on `again` must not write the snapshot that failed before
-        copy, text = agreed(self._ranks, lambda: self._copy(state, random))
+        random = self._ranks.gather_on_writer(state.random_here())
+        self._last = (
+            None  # from here on `write_again` must not write the snapshot that failed before
+        )
+        copy, text = run_on_all_ranks(self._ranks, lambda: self._copy_own_part(state, random))
         size = sum(t.numel() * t.element_size() for t in copy.values())
         self._needs = size + len(text) + _OVERHEAD * self._ranks.world, self._ranks.world + 5
-        flight = _Flight(request, copy, text, begun)
+        flight = _ShardedSaveInFlight(request, copy, text, begun)
         flight.stall_s = time.monotonic() - begun
-        self._launch(flight)
+        self._start_writing(flight)
         if not self._background:
             flight.stall_s = time.monotonic() - begun
 
-    def again(self, *, give_up: bool) -> None:
-        """Write the copy of the last `begin` again. Collective."""
-        self._settle()
+    def write_again(self, *, give_up: bool) -> None:
+        """Write the copy of the last `begin_save` again. Collective."""
+        self._finish_previous()
         assert self._last is not None, "the last save failed and nothing was begun since"
         last = self._last
         request = replace(last.request, give_up=give_up)
-        self._launch(_Flight(request, last.tensors, last.text, time.monotonic()))
+        self._start_writing(
+            _ShardedSaveInFlight(request, last.tensors, last.text, time.monotonic())
+        )
 
     def before_change(self) -> None:
-        """Do nothing: the copy was made in `begin`."""
+        """Do nothing: the copy was made in `begin_save`."""
 
-    def poll(self) -> Optional[Outcome]:
+    def poll_outcome(self) -> Optional[SaveOutcome]:
         """Return the result of the save in flight, once; only the writer receives it."""
         flight = self._flight
         if flight is None or (flight.thread is not None and flight.thread.is_alive()):
             return None
-        return self._landed(flight)
+        return self._take_outcome(flight)
 
-    def wait(self) -> Optional[Outcome]:
+    def wait(self) -> Optional[SaveOutcome]:
         """Wait for the end of the save.
 
         For a limited time if other ranks, perhaps gone, take part.
@@ -275,10 +283,10 @@ class ShardedPersister:
                 lost = RanksError(
                     f"the other ranks did not end the save of step {flight.request.step}"
                 )
-                flight.outcome = Outcome(flight.request, None, lost, flight.stall_s)
-        return self._landed(flight)
+                flight.outcome = SaveOutcome(flight.request, None, lost, flight.stall_s)
+        return self._take_outcome(flight)
 
-    def load(self, directory: str, state: RunState) -> Restored:
+    def restore_checkpoint(self, directory: str, state: RunState) -> RestoredState:
         """Restore a checkpoint made by any number of ranks. Collective.
 
         Raises:
@@ -286,17 +294,25 @@ class ShardedPersister:
             UsageError: It belongs to something else.
         """
         reader = SafeReader(directory)
-        document = agreed(self._ranks, lambda: self._verified(directory, state))
-        before = matching.flags(state.models)
+        document = run_on_all_ranks(self._ranks, lambda: self._verify_document(directory, state))
+        before = matching.frozen_parameters(state.models)
         try:
-            taken, wanted = agreed(self._ranks, lambda: _look(directory, state, reader))
-            agreed(self._ranks, lambda: _load(wanted, reader, self._ranks.group))
-            own = sharded_state.Taken({**taken.tensors, **wanted}, taken.plain, taken.objects)
-            back = sharded_state.put_back_all
-            restored = agreed(self._ranks, lambda: back(state, own, document, wanted, directory))
+            taken, wanted = run_on_all_ranks(
+                self._ranks, lambda: _collect_target(directory, state, reader)
+            )
+            run_on_all_ranks(self._ranks, lambda: _load_tensors(wanted, reader, self._ranks.group))
+            own = sharded_state.CollectedState(
+                {**taken.tensors, **wanted}, taken.plain, taken.objects
+            )
+            back = sharded_state.restore_all
+            restored = run_on_all_ranks(
+                self._ranks, lambda: back(state, own, document, wanted, directory)
+            )
         finally:
-            matching.put_back(state.models, before)
-        restored.parts.extend(matching.put_back(state.models, document.get("frozen", before)))
+            matching.restore_requires_grad(state.models, before)
+        restored.parts.extend(
+            matching.restore_requires_grad(state.models, document.get("frozen", before))
+        )
         return restored
 
     def close(self) -> None:
@@ -305,28 +321,30 @@ class ShardedPersister:
         if flight is not None and flight.thread is not None:
             flight.thread.join(_CLOSE_S)
 
-    def _copy(
+    def _copy_own_part(
         self, state: RunState, random: Optional[List[Any]]
     ) -> Tuple[Dict[str, torch.Tensor], bytes]:
         """Return the data this rank has to write; only the writer has a text."""
         try:
-            taken = sharded_state.take(state)
+            taken = sharded_state.take_state(state)
             text = b""
             if random is not None:
-                text = json.dumps(taken.document(state, random), separators=(",", ":")).encode()
-            return self._stage.copy(taken.tensors), text
+                text = json.dumps(
+                    taken.build_document(state, random), separators=(",", ":")
+                ).encode()
+            return self._stage.copy_tensors(taken.tensors), text
         except RanksError:
             raise
         except Exception as error:
             kind = "" if isinstance(error, exits.UsageError) else f"{type(error).__name__}: "
-            raise NotTaken(f"{kind}{error}") from error
+            raise StateNotTaken(f"{kind}{error}") from error
 
-    def _verified(self, directory: str, state: RunState) -> Dict[str, Any]:
-        document = _verified(directory, self._ranks.rank, self._ranks.world)
+    def _verify_document(self, directory: str, state: RunState) -> Dict[str, Any]:
+        document = _verify_own_share(directory, self._ranks.rank, self._ranks.world)
         sharded_state.check_data(state, document, directory)
         return document
 
-    def _settle(self) -> None:
+    def _finish_previous(self) -> None:
         """Finish the previous save on this rank, too: the writer knows already that it ended."""
         flight = self._flight
         if flight is None:
@@ -335,20 +353,20 @@ class ShardedPersister:
             flight.thread.join()
         self._flight, self._last = None, flight
 
-    def _landed(self, flight: _Flight) -> Optional[Outcome]:
+    def _take_outcome(self, flight: _ShardedSaveInFlight) -> Optional[SaveOutcome]:
         self._flight, self._last = None, flight
         return flight.outcome
 
-    def _launch(self, flight: _Flight) -> None:
+    def _start_writing(self, flight: _ShardedSaveInFlight) -> None:
         self._flight = flight
         flight.thread = threading.Thread(
-            target=self._fly, args=(flight,), name="rgt-save", daemon=True
+            target=self._write_until_done, args=(flight,), name="rgt-save", daemon=True
         )
         flight.thread.start()
         if not self._background:
             flight.thread.join()
 
-    def _fly(self, flight: _Flight) -> None:
+    def _write_until_done(self, flight: _ShardedSaveInFlight) -> None:
         """Write until it is published or has failed for good. Runs on every rank, in a thread."""
         try:
             group = self._ranks.background()
@@ -357,19 +375,23 @@ class ShardedPersister:
             )
             again = True
             while again:
-                path, error = group.share(publisher.open() if publisher else None)
-                mine = self._write(flight, path) if error is None else ({}, None)
-                found = group.gather(mine)
-                again = group.share(publisher.conclude(error, found) if publisher else None)
+                path, error = group.share_from_writer(publisher.open_draft() if publisher else None)
+                mine = self._write_files(flight, path) if error is None else ({}, None)
+                found = group.gather_on_writer(mine)
+                again = group.share_from_writer(
+                    publisher.publish_or_drop(error, found) if publisher else None
+                )
             if publisher is not None:
-                flight.outcome = Outcome(
+                flight.outcome = SaveOutcome(
                     flight.request, publisher.made, publisher.error, flight.stall_s, 0.0,
                     publisher.ended - flight.begun, tuple(publisher.notes),
                 )  # fmt: skip
         except BaseException as error:
-            flight.outcome = Outcome(flight.request, None, error, flight.stall_s)
+            flight.outcome = SaveOutcome(flight.request, None, error, flight.stall_s)
 
-    def _write(self, flight: _Flight, path: str) -> Tuple[Mapping[str, Any], Optional[Failed]]:
+    def _write_files(
+        self, flight: _ShardedSaveInFlight, path: str
+    ) -> Tuple[Mapping[str, Any], Optional[RankFailure]]:
         """Write this rank's files; return their facts, or the failure."""
         group = self._ranks.background()
         sha256 = flight.request.kind == BEST
@@ -383,30 +405,32 @@ class ShardedPersister:
             if group.is_writer:
                 write_file(os.path.join(path, STATE_FILE), flight.text)
                 mine += [STATE_FILE, METADATA]
-            return {name: _facts(os.path.join(path, name), sha256=sha256) for name in mine}, None
+            return {
+                name: _file_facts(os.path.join(path, name), sha256=sha256) for name in mine
+            }, None
         except CheckpointException as error:
             rank, (cause, _) = next(iter(error.failures.items()))
-            return {}, Failed.of(cause, rank)
+            return {}, RankFailure.from_error(cause, rank)
         except Exception as error:
-            return {}, Failed.of(error, group.rank)
+            return {}, RankFailure.from_error(error, group.rank)
 
 
-def _facts(path: str, *, sha256: bool) -> Dict[str, Any]:
+def _file_facts(path: str, *, sha256: bool) -> Dict[str, Any]:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
-            return manifest.facts(memoryview(b""), sha256=sha256)
+            return manifest.file_facts(memoryview(b""), sha256=sha256)
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
-            return manifest.facts(view, sha256=sha256)
+            return manifest.file_facts(view, sha256=sha256)
 
 
-def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
+def _verify_own_share(directory: str, rank: int, world: int) -> Dict[str, Any]:
     """Verify this rank's share of the files; return the document of plain values.
 
     Raises:
         Damaged: A byte is not the one written.
         UsageError: It is not a sharded checkpoint.
     """
-    names: Sequence[str] = sorted(manifest.read(directory)["files"])
+    names: Sequence[str] = sorted(manifest.read_manifest(directory)["files"])
     if METADATA not in names:
         raise exits.UsageError(
             f"{directory} was saved by a run whose model is not sharded; launch it as before, or give another --out"
@@ -424,22 +448,22 @@ def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
     return document
 
 
-def _look(
+def _collect_target(
     directory: str, state: RunState, reader: SafeReader
-) -> Tuple[sharded_state.Taken, Dict[str, torch.Tensor]]:
+) -> Tuple[sharded_state.CollectedState, Dict[str, torch.Tensor]]:
     """Return the present state, and the tensors into which the checkpoint is read."""
     saved = tensors_in(reader)
     # torch makes room only for the moments of tensors with gradients; frozen ones may have moments,
     # too.
-    matching.unlock(state.models, sharded_state.trained(saved))
-    taken = sharded_state.take(state)
+    matching.unfreeze_parameters(state.models, sharded_state.stepped_parameters(saved))
+    taken = sharded_state.take_state(state)
     shapes = {name: tuple(entry.size) for name, entry in saved.items()}
     sharded_state.check_names(shapes, taken.tensors, directory)
     kinds = {name: (shapes[name], entry.properties.dtype) for name, entry in saved.items()}
     return taken, sharded_state.room_for(kinds, taken.tensors)
 
 
-def _load(tensors: Dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
+def _load_tensors(tensors: Dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
     try:
         load_sharded(dict(tensors), storage_reader=reader, process_group=group)
     except CheckpointException as error:

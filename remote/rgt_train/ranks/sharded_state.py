@@ -27,21 +27,21 @@ from torch.distributed.checkpoint.state_dict import (
 from rgt_train.checkpoint import encoding, matching
 from rgt_train.checkpoint.receipt import environment
 from rgt_train.checkpoint.safetensors import WHOLE
-from rgt_train.checkpoint.state import Restored, RunState, load_into
+from rgt_train.checkpoint.state import RestoredState, RunState, load_into
 from rgt_train.exits import UsageError
 
 __all__ = [
     "LAYOUT",
     "OBJECTS",
-    "Stage",
-    "Taken",
+    "CollectedState",
+    "StagingBuffers",
     "check_data",
     "check_names",
     "check_part_names",
-    "owners",
-    "put_back_all",
+    "models_of_optimizers",
+    "restore_all",
     "room_for",
-    "take",
+    "take_state",
 ]
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
@@ -50,7 +50,7 @@ Tensors = Dict[str, torch.Tensor]
 Plain = Dict[str, Any]
 
 
-def collect(
+def collect_values(
     models: Mapping[str, torch.nn.Module],
     optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]],
 ) -> Tuple[Tensors, Plain]:
@@ -66,15 +66,15 @@ def collect(
     tensors: Tensors = {}
     plain: Plain = {}
     for name, model in models.items():
-        _sort(name, get_model_state_dict(model), tensors, plain)
+        _split_plain_values(name, get_model_state_dict(model), tensors, plain)
     for name, (owner, optimizer) in optimizers.items():
-        _sort(
+        _split_plain_values(
             name, get_optimizer_state_dict(models[owner], optimizer, options=FLAT), tensors, plain
         )
     return tensors, plain
 
 
-def put_into(
+def load_values(
     models: Mapping[str, torch.nn.Module],
     optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]],
     tensors: Tensors,
@@ -87,18 +87,20 @@ def put_into(
     """
     both: Dict[str, Any] = {**tensors, **plain}
     for name, model in models.items():
-        problems(name, _of(both, name), get_model_state_dict(model))
-        set_model_state_dict(model, _of(both, name))
+        check_same_names(name, _entries_below(both, name), get_model_state_dict(model))
+        set_model_state_dict(model, _entries_below(both, name))
     for name, (owner, optimizer) in optimizers.items():
         try:
-            set_optimizer_state_dict(models[owner], optimizer, _of(both, name), options=FLAT)
+            set_optimizer_state_dict(
+                models[owner], optimizer, _entries_below(both, name), options=FLAT
+            )
         except (RuntimeError, KeyError, ValueError, AssertionError) as error:
             raise UsageError(
                 f"{name} of the checkpoint does not fit this {name}: {error}"
             ) from error
 
 
-def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def check_same_names(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     """Compare the names of two states.
 
     Raises:
@@ -107,11 +109,11 @@ def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> No
     missing, extra = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
     if missing or extra:
         raise UsageError(
-            f"{name} does not fit: missing {listed(missing)}; unexpected {listed(extra)}"
+            f"{name} does not fit: missing {names_text(missing)}; unexpected {names_text(extra)}"
         )
 
 
-def listed(names: List[str]) -> str:
+def names_text(names: List[str]) -> str:
     """Return some names and the number of the others."""
     if not names:
         return "nothing"
@@ -119,7 +121,9 @@ def listed(names: List[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def _sort(name: str, state: Mapping[str, Any], tensors: Tensors, plain: Plain) -> None:
+def _split_plain_values(
+    name: str, state: Mapping[str, Any], tensors: Tensors, plain: Plain
+) -> None:
     for key, value in state.items():
         if isinstance(value, torch.Tensor):
             tensors[f"{name}/{key}"] = value
@@ -127,7 +131,7 @@ def _sort(name: str, state: Mapping[str, Any], tensors: Tensors, plain: Plain) -
             plain[f"{name}/{key}"] = value
 
 
-def _of(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
+def _entries_below(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
     start = name + "/"
     return {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}
 
@@ -142,7 +146,7 @@ _EACH = re.compile(r"rank\d+/")
 
 
 @dataclass(frozen=True)
-class Taken:
+class CollectedState:
     """A collected state.
 
     Attributes:
@@ -155,7 +159,7 @@ class Taken:
     plain: Dict[str, Any]
     objects: Dict[str, Any]
 
-    def document(self, state: RunState, random: List[Any]) -> Dict[str, Any]:
+    def build_document(self, state: RunState, random: List[Any]) -> Dict[str, Any]:
         """Return all values that are not tensors.
 
         Raises:
@@ -166,14 +170,14 @@ class Taken:
                 "layout": LAYOUT,
                 "compared": WHOLE,
                 "models": sorted(state.models),
-                "plain": encoding.encode(self.plain, _no_tensor, "state"),
+                "plain": encoding.encode_value(self.plain, _no_tensor, "state"),
                 "objects": self.objects,
-                "frozen": matching.flags(state.models),
+                "frozen": matching.frozen_parameters(state.models),
                 "declared": state.declared,
                 "data": {**state.data(), "late": state.late},
                 "progress": state.progress.state(),
                 "sampler": state.sampler,
-                "settings": encoding.encode(state.settings, _no_tensor, "settings"),
+                "settings": encoding.encode_value(state.settings, _no_tensor, "settings"),
                 "environment": environment(state.world),
                 "rng": random,
             }
@@ -181,20 +185,20 @@ class Taken:
             raise UsageError(f"this state cannot be stored safely: {error}") from error
 
 
-def take(state: RunState) -> Taken:
+def take_state(state: RunState) -> CollectedState:
     """Collect the present state; tensors are referenced, not copied. Collective.
 
     Raises:
         UsageError: It holds something that cannot be stored.
     """
-    _reshard(state)
+    _reshard_modules(state)
     state.check_build()
     with state.epoch_end_settings():
-        tensors, plain = collect(state.models, owners(state))
+        tensors, plain = collect_values(state.models, models_of_optimizers(state))
     for name, buffer in _own_buffers(state, tensors).items():
         tensors[f"rank{state.rank}/{name}"] = buffer
 
-    def put(path: str, tensor: torch.Tensor) -> str:
+    def put_tensor(path: str, tensor: torch.Tensor) -> str:
         tensors[OBJECTS + path] = tensor
         return path
 
@@ -202,13 +206,15 @@ def take(state: RunState) -> Taken:
         others = {
             name: other for name, other in state.others.items() if name not in state.optimizers
         }
-        objects = {name: encoding.encode(state.state_of(name), put, name) for name in others}
+        objects = {
+            name: encoding.encode_value(state.state_of(name), put_tensor, name) for name in others
+        }
     except (encoding.CannotStore, ValueError) as error:
         raise UsageError(f"this state cannot be stored safely: {error}") from error
-    return Taken(tensors, plain, objects)
+    return CollectedState(tensors, plain, objects)
 
 
-def _reshard(state: RunState) -> None:
+def _reshard_modules(state: RunState) -> None:
     """Let every sharded module hold shards again.
 
     After a validation the outermost one still holds whole tensors, which are other parameters than
@@ -221,7 +227,7 @@ def _reshard(state: RunState) -> None:
                 cast(Any, module).reshard()
 
 
-def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
+def models_of_optimizers(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
     """Return by the name of each optimizer: the model whose parameters it changes, and it.
 
     Raises:
@@ -247,33 +253,33 @@ def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
     return found
 
 
-class Stage:
+class StagingBuffers:
     """A copy of the tensors in main memory, in buffers allocated once and used for every save."""
 
     def __init__(self) -> None:
         self._held: Dict[str, torch.Tensor] = {}
 
-    def copy(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    def copy_tensors(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Return the present values of the tensors, independent of later changes."""
         for name in [name for name in self._held if name not in tensors]:
             del self._held[name]
         with torch.no_grad():
             for name, tensor in tensors.items():
                 held = self._held.get(name)
-                if held is None or _kind(held) != _kind(tensor):
+                if held is None or _buffer_kind(held) != _buffer_kind(tensor):
                     self._held[name] = tensor.detach().to("cpu", copy=True)
                 else:
-                    _local(held).copy_(_local(tensor))
+                    _local_tensor(held).copy_(_local_tensor(tensor))
         return dict(self._held)
 
 
-def put_back_all(
+def restore_all(
     state: RunState,
-    taken: Taken,
+    taken: CollectedState,
     document: Mapping[str, Any],
     loaded: Mapping[str, torch.Tensor],
     where: str,
-) -> Restored:
+) -> RestoredState:
     """Restore the objects of the run from a loaded state, all but the random state. Collective.
 
     Args:
@@ -287,9 +293,14 @@ def put_back_all(
         UsageError: It does not fit.
     """
     done = [*state.models, *sorted(state.optimizers)]
-    names = {name for name in taken.tensors if _common(name)}
-    plain = encoding.decode(document["plain"], _no_tensor_back)
-    put_into(state.models, owners(state), {name: taken.tensors[name] for name in names}, plain)
+    names = {name for name in taken.tensors if _is_common(name)}
+    plain = encoding.decode_value(document["plain"], _no_tensor_back)
+    load_values(
+        state.models,
+        models_of_optimizers(state),
+        {name: taken.tensors[name] for name in names},
+        plain,
+    )
     for name, buffer in _own_buffers(state, taken.tensors).items():
         saved = taken.tensors.get(f"rank{state.rank}/{name}")
         if saved is not None and document["environment"].get("ranks") == state.world:
@@ -298,20 +309,22 @@ def put_back_all(
     for name, encoded in document["objects"].items():
         if name not in state.others:
             continue  # a scaler that this run does not have
-        value = encoding.decode(encoded, lambda key: loaded[OBJECTS + key])
+        value = encoding.decode_value(encoded, lambda key: loaded[OBJECTS + key])
         load_into(name, state.others[name].load_state_dict, value, where)
         done.append(name)
-    told, doubts = state.settle(document)
+    told, doubts = state.apply_overrides(document)
     done += state.load_counters(document, doubts)
     here = environment(state.world)
-    return Restored(done, document, here, state.settings, {}, state.rank, inexact, told, doubts)
+    return RestoredState(
+        done, document, here, state.settings, {}, state.rank, inexact, told, doubts
+    )
 
 
 def _objects_of(state: RunState) -> List[str]:
     return [name for name in state.others if name not in state.optimizers]
 
 
-def trained(names: Iterable[str]) -> Set[str]:
+def stepped_parameters(names: Iterable[str]) -> Set[str]:
     """Return the parameters with optimizer state in a checkpoint with tensors of these `names`."""
     behind = (
         name.split("/state.", 1)[1]
@@ -327,7 +340,7 @@ def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None
     Raises:
         UsageError: It was not.
     """
-    state.refuse(document, where)
+    state.refuse_other_classes(document, where)
     state.same_parts(document["objects"], _objects_of(state))
 
 
@@ -339,20 +352,20 @@ def check_names(
     Raises:
         UsageError: They are not; the text lists them.
     """
-    shared = {name for name in saved if _common(name)}
-    mine = {name for name in here if _common(name)}
+    shared = {name for name in saved if _is_common(name)}
+    mine = {name for name in here if _is_common(name)}
     problems = []
     if mine - shared:
-        problems.append(f"missing {listed(sorted(mine - shared))}")
+        problems.append(f"missing {names_text(sorted(mine - shared))}")
     if shared - mine:
-        problems.append(f"unexpected {listed(sorted(shared - mine))}")
+        problems.append(f"unexpected {names_text(sorted(shared - mine))}")
     other = [
         f"{name} {tuple(saved[name])} → {tuple(here[name].shape)}"
         for name in sorted(shared & mine)
         if tuple(saved[name]) != tuple(here[name].shape)
     ]
     if other:
-        problems.append(f"of another shape: {listed(other)}")
+        problems.append(f"of another shape: {names_text(other)}")
     if problems:
         raise UsageError(f"{where} does not fit this model and optimizer: {'; '.join(problems)}")
 
@@ -391,7 +404,7 @@ def room_for(
     wanted: Dict[str, torch.Tensor] = {}
     for name, (shape, dtype) in saved.items():
         own = here.get(name)
-        if _common(name):
+        if _is_common(name):
             if own is not None:
                 wanted[name] = own
         elif own is not None and type(own).__name__ == "DTensor" and tuple(own.shape) == shape:
@@ -401,7 +414,7 @@ def room_for(
     return wanted
 
 
-def _common(name: str) -> bool:
+def _is_common(name: str) -> bool:
     """Return whether a tensor is of a model or an optimizer, and the same for all ranks."""
     return not (name.startswith(OBJECTS) or _EACH.match(name))
 
@@ -413,23 +426,23 @@ def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[s
     found: Dict[str, torch.Tensor] = {}
     for name, model in state.models.items():
         buffers = dict(model.named_buffers())
-        for key, bare in matching.stripped(model, buffers).items():
+        for key, bare in matching.strip_wrapper_names(model, buffers).items():
             full, buffer = f"{name}/{bare}", buffers[key]
             if full in tensors and type(buffer).__name__ != "DTensor":
                 found[full] = buffer
     return found
 
 
-def _kind(tensor: Any) -> "tuple[Any, ...]":
+def _buffer_kind(tensor: Any) -> "tuple[Any, ...]":
     return (
         tuple(tensor.shape),
         tensor.dtype,
-        tuple(_local(tensor).shape),
+        tuple(_local_tensor(tensor).shape),
         getattr(tensor, "placements", None),
     )
 
 
-def _local(tensor: Any) -> torch.Tensor:
+def _local_tensor(tensor: Any) -> torch.Tensor:
     found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return found.detach()
 

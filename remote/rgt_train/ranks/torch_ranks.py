@@ -52,7 +52,7 @@ ANSWER_S = 5.0
 _POLL_S = 0.05
 
 
-class RollCall:
+class CollectiveCounter:
     """Counts the collectives of one group of ranks.
 
     Args:
@@ -67,23 +67,23 @@ class RollCall:
         self._store, self._name, self._rank, self._world = store, name, rank, world
         self._count = 0
 
-    def came(self) -> None:
+    def record_arrival(self) -> None:
         """Record that this rank has reached the next collective.
 
         Raises:
             RuntimeError: The store is gone.
         """
         self._count += 1
-        self._store.set(self._key(self._rank), str(self._count))
+        self._store.set(self._store_key(self._rank), str(self._count))
 
-    def absent(self, patience_s: float = PATIENCE_S) -> Optional[List[int]]:
+    def find_absent(self, patience_s: float = PATIENCE_S) -> Optional[List[int]]:
         """Return the ranks that have not reached this rank's count.
 
         None if the store does not answer.
         """
         found: List[List[int]] = []
         asking = threading.Thread(
-            target=self._ask, args=(found, time.monotonic() + patience_s), daemon=True
+            target=self._poll_counts, args=(found, time.monotonic() + patience_s), daemon=True
         )
         asking.start()
         asking.join(patience_s + ANSWER_S)
@@ -91,7 +91,7 @@ class RollCall:
             return found[-1]
         return None
 
-    def _ask(self, found: List[List[int]], deadline: float) -> None:
+    def _poll_counts(self, found: List[List[int]], deadline: float) -> None:
         with suppress(RuntimeError):
             while True:
                 found.append(
@@ -102,17 +102,17 @@ class RollCall:
                 time.sleep(_POLL_S)
 
     def _count_of(self, rank: int) -> int:
-        key = self._key(rank)
+        key = self._store_key(rank)
         if self._store.check([key]):
             return int(self._store.get(key))
         return 0
 
-    def _key(self, rank: int) -> str:
+    def _store_key(self, rank: int) -> str:
         return f"rgt-came/{self._name}/{rank}"
 
 
-def in_words(absent: Optional[Sequence[int]], timeout_s: float) -> str:
-    """Describe the result of `RollCall.absent`."""
+def absent_ranks_text(absent: Optional[Sequence[int]], timeout_s: float) -> str:
+    """Describe the result of `CollectiveCounter.find_absent`."""
     if absent is None:
         return "nobody answers where the ranks found each other: that machine may be gone"
     if not absent:
@@ -130,7 +130,7 @@ LIMIT_S = 1.0
 _TICK_S = 0.01
 
 
-def let_threads_end(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
+def wait_for_foreign_threads(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
     """Wait until no foreign thread has a Python thread state; for the very end of a process.
 
     Args:
@@ -141,11 +141,11 @@ def let_threads_end(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
     while True:
         time.sleep(_TICK_S)  # which releases the interpreter lock
         passed = time.monotonic() - begun
-        if passed >= limit_s or (passed >= quiet_s and strangers() == 0):
+        if passed >= limit_s or (passed >= quiet_s and count_foreign_threads() == 0):
             return
 
 
-def strangers() -> int:
+def count_foreign_threads() -> int:
     """Return how many threads with a Python thread state `threading` does not know."""
     api = ctypes.pythonapi
     api.PyInterpreterState_Main.restype = ctypes.c_void_p
@@ -191,26 +191,28 @@ class TorchRanks:
     """
 
     def __init__(
-        self, how: Optional[launch.Launch] = None, *, timeout_s: float = TIMEOUT_S
+        self, how: Optional[launch.LaunchedProcess] = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._joined = not dist.is_initialized()
         if how is None:
             how = (
-                launch.read()
+                launch.read_launch()
                 if self._joined
-                else launch.of_group(dist.get_rank(), dist.get_world_size())
+                else launch.launch_of_group(dist.get_rank(), dist.get_world_size())
             )
         self.launch = how
         self.rank, self.world, self.nodes = how.rank, how.world, how.nodes
-        self.device = bind(how.local_rank) if how.launcher != launch.GROUP else here()
+        self.device = (
+            bind_device(how.local_rank) if how.launcher != launch.GROUP else chosen_device()
+        )
         self._timeout = timedelta(seconds=timeout_s)
         self.beat = Heartbeat()
-        self.beat.show(how.rank, how.world)
+        self.beat.share_page(how.rank, how.world)
         die_with_parent()
         if self._joined:
-            self._join()
+            self._join_group()
         self._group: Any = dist.new_group(backend="gloo", timeout=self._timeout)
-        self._roll = self._roll_call("run")
+        self._roll = self._collective_counter("run")
         self._wish = torch.zeros(1, dtype=torch.int32, device="cpu")
         self._background: Any = None
         if how.launcher == launch.GROUP:
@@ -221,7 +223,7 @@ class TorchRanks:
         """Rank 0 owns the run directory."""
         return self.rank == 0
 
-    def agree(self, wishes: int) -> int:
+    def agree_on_flags(self, wishes: int) -> int:
         """Return the wishes of all ranks, the same on each: an OR of small flags.
 
         Raises:
@@ -229,41 +231,43 @@ class TorchRanks:
                 message names it.
         """
         self._wish[0] = wishes
-        self._call(lambda: dist.all_reduce(self._wish, op=dist.ReduceOp.BOR, group=self._group))
+        self._run_collective(
+            lambda: dist.all_reduce(self._wish, op=dist.ReduceOp.BOR, group=self._group)
+        )
         return int(self._wish[0])
 
-    def mean(self, values: Sequence[float]) -> List[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> List[float]:
         """Return the means of the ranks' numbers, the same bits on every rank.
 
         They are added in the order of the ranks.
 
         Raises:
-            RanksError: See `agree`.
+            RanksError: See `agree_on_flags`.
         """
         mine = torch.tensor(list(values), dtype=torch.float64, device="cpu")
         found = [torch.empty_like(mine) for _ in range(self.world)]
-        self._call(lambda: dist.all_gather(found, mine, group=self._group))
+        self._run_collective(lambda: dist.all_gather(found, mine, group=self._group))
         return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]
 
-    def gather(self, value: Any) -> Optional[List[Any]]:
+    def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
         """Return the values of all ranks, by rank, on the writer; None elsewhere."""
         into: Optional[List[Any]] = [None] * self.world if self.is_writer else None
-        self._call(lambda: dist.gather_object(value, into, dst=0, group=self._group))
+        self._run_collective(lambda: dist.gather_object(value, into, dst=0, group=self._group))
         return into
 
-    def share(self, value: Any) -> Any:
+    def share_from_writer(self, value: Any) -> Any:
         """Return the writer's value on every rank."""
         held = [value if self.is_writer else None]
-        self._call(lambda: dist.broadcast_object_list(held, src=0, group=self._group))
+        self._run_collective(lambda: dist.broadcast_object_list(held, src=0, group=self._group))
         return held[0]
 
     def all_gather(self, value: Any) -> List[Any]:
         """Return the values of all ranks, by rank, on every rank."""
         found: List[Any] = [None] * self.world
-        self._call(lambda: dist.all_gather_object(found, value, group=self._group))
+        self._run_collective(lambda: dist.all_gather_object(found, value, group=self._group))
         return found
 
-    def blame(self, error: BaseException) -> str:
+    def name_missing_ranks(self, error: BaseException) -> str:
         """Return which ranks are missing if a collective of the training failed; otherwise empty.
 
         The remaining ranks fail in it one after the other, and meet here.
@@ -274,8 +278,8 @@ class TorchRanks:
         if not lost or isinstance(error, RanksError):
             return ""
         with suppress(RuntimeError):
-            self._roll.came()
-        missing = in_words(self._roll.absent(), self._timeout.total_seconds())
+            self._roll.record_arrival()
+        missing = absent_ranks_text(self._roll.find_absent(), self._timeout.total_seconds())
         return f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}"
 
     @property
@@ -291,7 +295,7 @@ class TorchRanks:
         if self._background is None:
             other = copy.copy(self)
             other._group = dist.new_group(backend="gloo", timeout=self._timeout)
-            other._roll = self._roll_call("saves")
+            other._roll = self._collective_counter("saves")
             other._joined, other._wish = False, torch.zeros(1, dtype=torch.int32)
             other.beat = Heartbeat()  # of the thread, and not read by others
             self._background = other
@@ -303,22 +307,22 @@ class TorchRanks:
         if dist.is_initialized() and self._joined:
             dist.destroy_process_group()
 
-    def leave(self) -> None:
+    def exit_process(self) -> None:
         """End: nothing is left to save, and a launcher's signal must not spoil the exit code."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(RuntimeError):
             self.close()
-        let_threads_end()
+        wait_for_foreign_threads()
 
-    def _join(self) -> None:
+    def _join_group(self) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         how = self.launch
         timeout = timedelta(seconds=max(JOIN_S, self._timeout.total_seconds()))
         try:
             dist.init_process_group(
                 backend,
-                store=_store(how, timeout),
+                store=_rendezvous_store(how, timeout),
                 rank=how.rank,
                 world_size=how.world,
                 timeout=timeout,
@@ -329,25 +333,25 @@ class TorchRanks:
                 f"rank {how.rank} of {how.world} did not find the others at {where}: {_first_line(error)}"
             ) from error
 
-    def _call(self, collective: Any) -> None:
-        before = self.beat.meet()
+    def _run_collective(self, collective: Any) -> None:
+        before = self.beat.enter_collective()
         try:
-            self._roll.came()
+            self._roll.record_arrival()
             collective()
         except RuntimeError as error:
-            missing = in_words(self._roll.absent(), self._timeout.total_seconds())
+            missing = absent_ranks_text(self._roll.find_absent(), self._timeout.total_seconds())
             raise RanksError(
                 f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}"
             ) from error
         finally:
-            self.beat.enter(before)
+            self.beat.enter_phase(before)
 
-    def _roll_call(self, name: str) -> RollCall:
+    def _collective_counter(self, name: str) -> CollectiveCounter:
         store: Any = dist.distributed_c10d._get_default_store()
-        return RollCall(store, f"{self.launch.restarts}/{name}", self.rank, self.world)
+        return CollectiveCounter(store, f"{self.launch.restarts}/{name}", self.rank, self.world)
 
 
-def _store(how: launch.Launch, timeout: timedelta) -> Any:
+def _rendezvous_store(how: launch.LaunchedProcess, timeout: timedelta) -> Any:
     """Return the store in which the ranks of this attempt find each other.
 
     torchrun keeps one store for all its attempts (torch 2.13,
@@ -361,7 +365,7 @@ def _store(how: launch.Launch, timeout: timedelta) -> Any:
     return store_of_attempt(f"rgt-attempt-{how.restarts}", store)
 
 
-def bind(local_rank: int) -> torch.device:
+def bind_device(local_rank: int) -> torch.device:
     """Bind the GPU with this rank's local number, or use the CPU if the machine has none.
 
     Raises:
@@ -379,7 +383,7 @@ def bind(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def here() -> torch.device:
+def chosen_device() -> torch.device:
     """Return the device of a process that has chosen its GPU itself, with its own process group."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
@@ -404,13 +408,13 @@ def _first_line(error: BaseException) -> str:
     return type(error).__name__
 
 
-class _Level(Joinable):
+class _UnevenSteps(Joinable):
     def __init__(self, model: Any, parts: Mapping[str, Stateful]) -> None:
         super().__init__()
         self._model, self.parts = model, parts
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        return _Hook(self)
+        return _LastModelHook(self)
 
     @property
     def join_device(self) -> torch.device:
@@ -422,8 +426,8 @@ class _Level(Joinable):
         return self._model.join_process_group
 
 
-class _Hook(JoinHook):
-    def __init__(self, level: _Level) -> None:
+class _LastModelHook(JoinHook):
+    def __init__(self, level: _UnevenSteps) -> None:
         self._level = level
 
     def post_hook(self, is_last_joiner: bool) -> None:
@@ -446,12 +450,12 @@ class _Hook(JoinHook):
 
 
 @contextmanager
-def joined(model: Any, parts: Mapping[str, Stateful]) -> Iterator[None]:
+def uneven_steps(model: Any, parts: Mapping[str, Stateful]) -> Iterator[None]:
     """Let the ranks make different numbers of steps.
 
     Args:
         model: The ``DistributedDataParallel`` model.
         parts: Optimizers and schedulers, by name, that step with it.
     """
-    with Join([model, _Level(model, parts)]):
+    with Join([model, _UnevenSteps(model, parts)]):
         yield

@@ -86,15 +86,15 @@ def scores_of(task: Any, model: torch.nn.Module, device: torch.device) -> Dict[s
     return {}
 
 
-def make(config: Config) -> Task:
+def make_task(config: Config) -> Task:
     """Return the task that `config` names, with its data made.
 
     Raises:
         UsageError: There is no such class, it is not a task, or it refuses the config.
     """
     name = config.str("task")
-    module, attribute = SHIPPED[name] if name in SHIPPED else _split(name)
-    task = cast(Task, _load(module, attribute, name)(config))
+    module, attribute = SHIPPED[name] if name in SHIPPED else _split_task_name(name)
+    task = cast(Task, _load_attribute(module, attribute, name)(config))
     if not isinstance(getattr(task, "samples", None), int) or task.samples < 1:
         raise UsageError(
             f"task {name}: `samples` must be the number of training samples, an int of at least 1"
@@ -108,7 +108,7 @@ def own_fields(name: str) -> Sequence[Field]:
     Raises:
         UsageError: There is no such class, or a field has the name of a common one.
     """
-    fields: Sequence[Field] = getattr(_load(*_split(name), name), "FIELDS", ())
+    fields: Sequence[Field] = getattr(_load_attribute(*_split_task_name(name), name), "FIELDS", ())
     taken = {field.name for field in COMMON}
     for field in fields:
         if field.name in taken:
@@ -116,7 +116,7 @@ def own_fields(name: str) -> Sequence[Field]:
     return fields
 
 
-def _split(name: str) -> Tuple[str, str]:
+def _split_task_name(name: str) -> Tuple[str, str]:
     module, _, attribute = name.partition(":")
     if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise UsageError(
@@ -125,7 +125,7 @@ def _split(name: str) -> Tuple[str, str]:
     return module, attribute
 
 
-def _load(module: str, attribute: str, name: str) -> Any:
+def _load_attribute(module: str, attribute: str, name: str) -> Any:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # `python -m` adds it, a zipapp does not
     try:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 from rgt_train.config import Config
-from rgt_train.data.sampler import mix
+from rgt_train.data.sampler import mix_bits
 from rgt_train.exits import UsageError
 from rgt_train.tasks import Scored
 
@@ -62,19 +62,19 @@ def documents(characters: int, seed: int) -> List[str]:
     found: List[str] = []
     size = 0
     while size < characters:
-        document = _expand("S", draw)
+        document = _expand_symbol("S", draw)
         if draw.random() < 0.3:
-            document += " " + _expand("S", draw)
+            document += " " + _expand_symbol("S", draw)
         found.append(document)
         size += len(document) + 1
     return found
 
 
-def _expand(symbol: str, draw: random.Random) -> str:
+def _expand_symbol(symbol: str, draw: random.Random) -> str:
     # random() is stable over Python versions by its documentation; choice() is not.
     options = _RULES[symbol]
     rule = options[int(draw.random() * len(options))]
-    return "".join(_expand(c, draw) if c in _RULES else c for c in rule)
+    return "".join(_expand_symbol(c, draw) if c in _RULES else c for c in rule)
 
 
 IGNORE = -100
@@ -83,7 +83,7 @@ NO_SEGMENT = -1
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenRows:
     """Some rows, each tensor (rows, length), int64.
 
     Attributes:
@@ -101,26 +101,26 @@ class Rows:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def at(self, indices: Sequence[int]) -> "Rows":
+    def select_rows(self, indices: Sequence[int]) -> "TokenRows":
         """Return the rows `indices`."""
         chosen = torch.as_tensor(indices, dtype=torch.int64)
-        return Rows(
+        return TokenRows(
             self.tokens[chosen], self.labels[chosen], self.positions[chosen], self.segments[chosen]
         )
 
-    def to(self, device: torch.device) -> "Rows":
+    def to(self, device: torch.device) -> "TokenRows":
         """Return the rows on `device`."""
-        return Rows(
+        return TokenRows(
             *(t.to(device) for t in (self.tokens, self.labels, self.positions, self.segments))
         )
 
     @property
-    def scored(self) -> int:
+    def scored_count(self) -> int:
         """Number of positions with a label."""
         return int((self.labels != IGNORE).sum())
 
 
-def lay_out(
+def pack_documents(
     documents: Sequence[Sequence[int]],
     length: int,
     end: int,
@@ -128,7 +128,7 @@ def lay_out(
     *,
     pack: bool,
     prompts: Sequence[int] = (),
-) -> Rows:
+) -> TokenRows:
     """Return `documents` as rows of `length`, padded on the right.
 
     Args:
@@ -148,7 +148,7 @@ def lay_out(
     """
     if prompts and len(prompts) != len(documents):
         raise ValueError(f"{len(documents)} documents have {len(prompts)} prompts")
-    rows: List[_Row] = []
+    rows: List[_PackedRow] = []
     for number, document in enumerate(documents):
         if pad in document:
             raise ValueError(f"document {number} holds the padding id {pad}")
@@ -156,29 +156,29 @@ def lay_out(
         whole = [end, *document, end]
         start, last = 0, len(whole) - 1
         while start < last:
-            if not (pack and rows and rows[-1].room):
-                rows.append(_Row(length, pad))
-            stop = min(start + rows[-1].room, last)
+            if not (pack and rows and rows[-1].free_positions):
+                rows.append(_PackedRow(length, pad))
+            stop = min(start + rows[-1].free_positions, last)
             hidden = max(0, min(given, stop) - start)
-            rows[-1].add(
+            rows[-1].append_piece(
                 whole[start:stop], [IGNORE] * hidden + whole[start + 1 + hidden : stop + 1]
             )
             start = stop
-    return Rows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
+    return TokenRows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
 
 
-class _Row:
+class _PackedRow:
     def __init__(self, length: int, pad: int) -> None:
         self.columns = [[pad] * length, [IGNORE] * length, [0] * length, [NO_SEGMENT] * length]
         self._used = self._segments = 0
 
     @property
-    def room(self) -> int:
+    def free_positions(self) -> int:
         """Number of tokens that still fit."""
         return len(self.columns[0]) - self._used
 
-    def add(self, tokens: List[int], labels: List[int]) -> None:
-        """Append a piece that is not longer than `room`."""
+    def append_piece(self, tokens: List[int], labels: List[int]) -> None:
+        """Append a piece that is not longer than `free_positions`."""
         size, at = len(tokens), self._used
         pieces = (tokens, labels, list(range(size)), [self._segments] * size)
         for column, piece in zip(self.columns, pieces):
@@ -186,7 +186,7 @@ class _Row:
         self._used, self._segments = at + size, self._segments + 1
 
 
-def strided(tokens: Sequence[int], length: int, stride: int, pad: int) -> Rows:
+def strided_windows(tokens: Sequence[int], length: int, stride: int, pad: int) -> TokenRows:
     """Return one long text as overlapping windows that score every token but the first once.
 
     Args:
@@ -196,22 +196,22 @@ def strided(tokens: Sequence[int], length: int, stride: int, pad: int) -> Rows:
             again.
         pad: The id of padding, for the last window.
     """
-    rows: List[_Row] = []
+    rows: List[_PackedRow] = []
     scored = 0
     for start in range(0, max(1, len(tokens) - 1), stride):
         piece = list(tokens[start : min(start + length, len(tokens) - 1)])
         labels = list(tokens[start + 1 : start + 1 + len(piece)])
         old = max(0, scored - start)
-        row = _Row(length, pad)
-        row.add(piece, [IGNORE] * old + labels[old:])
+        row = _PackedRow(length, pad)
+        row.append_piece(piece, [IGNORE] * old + labels[old:])
         rows.append(row)
         scored = start + len(piece)
         if scored >= len(tokens) - 1:
             break
-    return Rows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
+    return TokenRows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
 
 
-def allowed(segments: torch.Tensor) -> torch.Tensor:
+def attention_mask(segments: torch.Tensor) -> torch.Tensor:
     """Return which position may attend to which, (rows, 1, length, length).
 
     These are the earlier ones of the same segment. Padding may attend to padding, so that no row of
@@ -223,7 +223,7 @@ def allowed(segments: torch.Tensor) -> torch.Tensor:
     return (same & causal).unsqueeze(1)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One pre-norm transformer block.
 
     Args:
@@ -276,7 +276,7 @@ class CharTransformer(nn.Module):
         super().__init__()
         self.context = context
         self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(TransformerBlock(width, heads, dropout) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
         nn.init.normal_(self.token.weight, std=0.02)
         nn.init.normal_(self.place.weight, std=0.02)
@@ -286,14 +286,14 @@ class CharTransformer(nn.Module):
     ) -> torch.Tensor:
         """Map ids (batch, time) to logits (batch, time, vocabulary); see `rgt_train.tasks.char_lm`."""
         x = self.token(tokens) + self.place(positions)
-        mask = allowed(segments)
+        mask = attention_mask(segments)
         for block in self.blocks:
             x = block(x, mask)
         return cast(torch.Tensor, self.head(self.norm(x)))
 
 
 @torch.no_grad()
-def generate(
+def generate_ids(
     model: CharTransformer, prompts: Sequence[Sequence[int]], length: int, pad: int
 ) -> List[List[int]]:
     """Continue each of `prompts` by `length` ids, always the most likely one.
@@ -350,9 +350,9 @@ class CharLM:
             )
         self._context, self._z = config.int("context"), config.float("z_loss")
         seed, pack = config.int("seed"), config.str("layout") == "pack"
-        held_out = _encode(documents(2 * _VALIDATION_ROWS * self._context, mix(seed, 2)))
-        rows = lay_out(
-            _encode(documents(config.int("corpus"), mix(seed, 1))),
+        held_out = _encode_texts(documents(2 * _VALIDATION_ROWS * self._context, mix_bits(seed, 2)))
+        rows = pack_documents(
+            _encode_texts(documents(config.int("corpus"), mix_bits(seed, 1))),
             self._context,
             END,
             PAD,
@@ -360,13 +360,13 @@ class CharLM:
         )
         # An incomplete packed row is the last one: without it the loss of every batch is a mean
         # over characters.
-        self._train = rows.at(range(len(rows) - 1)) if pack and len(rows) > 1 else rows
+        self._train = rows.select_rows(range(len(rows) - 1)) if pack and len(rows) > 1 else rows
         # Validated on documents that begin at the start of a row, for any layout of the training.
-        rows = lay_out(held_out, self._context, END, PAD, pack=False)
-        self._held_out = rows.at(range(min(_VALIDATION_ROWS, len(rows))))
+        rows = pack_documents(held_out, self._context, END, PAD, pack=False)
+        self._held_out = rows.select_rows(range(min(_VALIDATION_ROWS, len(rows))))
         self._long = [token for document in held_out[:40] for token in (END, *document)]
         self.samples = len(self._train)
-        self._labels = self._train.scored / self.samples
+        self._labels = self._train.scored_count / self.samples
         self.per_sample = max(1, round(self._labels))
 
     def model(self) -> nn.Module:
@@ -394,7 +394,7 @@ class CharLM:
         these rows: so it is a mean over rows, and parts of a batch, on several ranks or one after
         the other, add up to the whole batch.
         """
-        nll, _, log_z = score(model, self._train.at(indices).to(device))
+        nll, _, log_z = score_rows(model, self._train.select_rows(indices).to(device))
         if self._z and torch.is_grad_enabled():
             nll = nll + self._z * (log_z**2).sum()
         return nll / (len(indices) * self._labels)
@@ -402,23 +402,25 @@ class CharLM:
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
         """Yield sum and count of the losses of the characters of held-out documents."""
         for start in range(0, len(self._held_out), _BATCH):
-            rows = self._held_out.at(range(start, min(start + _BATCH, len(self._held_out))))
-            nll, count, _ = score(model, rows.to(device))
+            rows = self._held_out.select_rows(
+                range(start, min(start + _BATCH, len(self._held_out)))
+            )
+            nll, count, _ = score_rows(model, rows.to(device))
             yield nll.item(), count
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
         """Return the perplexity of a long text, in half-overlapping windows, each token once."""
-        rows = strided(self._long, self._context, max(1, self._context // 2), PAD)
-        nll, count, _ = score(model, rows.to(device))
+        rows = strided_windows(self._long, self._context, max(1, self._context // 2), PAD)
+        nll, count, _ = score_rows(model, rows.to(device))
         return {"long_perplexity": perplexity(float(nll), count)}
 
 
-def score(model: nn.Module, rows: Rows) -> Tuple[torch.Tensor, int, torch.Tensor]:
+def score_rows(model: nn.Module, rows: TokenRows) -> Tuple[torch.Tensor, int, torch.Tensor]:
     """Return the summed loss of labelled positions, their number, and softmax log-normalisers."""
     logits = model(rows.tokens, rows.positions, rows.segments).flatten(0, 1)
     labels = rows.labels.flatten()
     nll = functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
-    return nll, rows.scored, torch.logsumexp(logits[labels != IGNORE], dim=-1)
+    return nll, rows.scored_count, torch.logsumexp(logits[labels != IGNORE], dim=-1)
 
 
 def perplexity(nll: float, count: int) -> float:
@@ -426,6 +428,6 @@ def perplexity(nll: float, count: int) -> float:
     return math.exp(min(nll / max(1, count), 700.0))
 
 
-def _encode(texts: List[str]) -> List[List[int]]:
+def _encode_texts(texts: List[str]) -> List[List[int]]:
     table = {character: number for number, character in enumerate(ALPHABET)}
     return [[table[character] for character in text] for text in texts]

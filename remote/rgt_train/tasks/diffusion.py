@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rgt_train.config import Config
-from rgt_train.data.sampler import mix
+from rgt_train.data.sampler import mix_bits
 from rgt_train.exits import UsageError
 from rgt_train.tasks import Scored
 
@@ -35,24 +35,30 @@ class NoiseSchedule:
         if kind not in SCHEDULES or prediction not in PREDICTIONS:
             raise ValueError(f"unknown schedule {kind!r} or prediction {prediction!r}")
         self.kind, self.levels, self.prediction = kind, levels, prediction
-        self.alpha_bar = (_cosine(levels) if kind == "cosine" else _linear(levels)).float()
+        self.alpha_bar = (
+            _cosine_schedule(levels) if kind == "cosine" else _linear_schedule(levels)
+        ).float()
         self.a, self.s = self.alpha_bar.sqrt(), (1 - self.alpha_bar).sqrt()
 
-    def noisy(self, clean: torch.Tensor, noise: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+    def add_noise(
+        self, clean: torch.Tensor, noise: torch.Tensor, level: torch.Tensor
+    ) -> torch.Tensor:
         """Return `clean` (n, d) with `noise` of each row's `level` (n,)."""
-        a, s = self.at(level)
+        a, s = self.coefficients_at(level)
         return a * clean + s * noise
 
-    def target(self, clean: torch.Tensor, noise: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
+    def prediction_target(
+        self, clean: torch.Tensor, noise: torch.Tensor, level: torch.Tensor
+    ) -> torch.Tensor:
         """Return the target of the network."""
-        a, s = self.at(level)
+        a, s = self.coefficients_at(level)
         return {"v": a * noise - s * clean, "eps": noise, "x0": clean}[self.prediction]
 
-    def split(
+    def split_prediction(
         self, predicted: torch.Tensor, noisy: torch.Tensor, level: torch.Tensor
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return the clean sample and the noise of a prediction: the inverse of `target`."""
-        a, s = self.at(level)
+        """Return the clean sample and the noise of a prediction: the inverse of `prediction_target`."""
+        a, s = self.coefficients_at(level)
         if self.prediction == "v":
             return a * noisy - s * predicted, s * noisy + a * predicted
         if self.prediction == "eps":
@@ -62,44 +68,44 @@ class NoiseSchedule:
     def noise_of(
         self, noisy: torch.Tensor, clean: torch.Tensor, level: torch.Tensor
     ) -> torch.Tensor:
-        """Return the noise that turns `clean` into `noisy`."""
-        a, s = self.at(level)
+        """Return the noise that turns `clean` into `add_noise`."""
+        a, s = self.coefficients_at(level)
         return (noisy - a * clean) / s
 
-    def weights(self, level: torch.Tensor, gamma: float) -> torch.Tensor:
+    def loss_weights(self, level: torch.Tensor, gamma: float) -> torch.Tensor:
         """Return the Min-SNR-γ weights of the losses (Hang et al. 2023), (n, 1); 1 if `gamma` is 0.
 
         The weight on an error of the clean sample is min(SNR, γ), expressed for the predicted
         quantity.
         """
-        a, s = self.at(level)
+        a, s = self.coefficients_at(level)
         if gamma <= 0:
             return torch.ones_like(a)
         snr = (a / s) ** 2
         limited = snr.clamp(max=gamma)
         return {"x0": limited, "eps": limited / snr, "v": limited / (snr + 1)}[self.prediction]
 
-    def at(self, level: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def coefficients_at(self, level: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return a and s of each row's level, (n, 1) each."""
         where = level.to(self.a.device)
         return self.a[where].unsqueeze(1).to(level.device), self.s[where].unsqueeze(1).to(
             level.device
         )
 
-    def descent(self, steps: int) -> Iterator[Tuple[int, int]]:
+    def descending_levels(self, steps: int) -> Iterator[Tuple[int, int]]:
         """Yield (level, next level) from the noisiest to clean in `steps` steps; -1 means clean."""
         levels = torch.linspace(self.levels - 1, 0, min(steps, self.levels)).round().long().tolist()
         yield from zip(levels, [*levels[1:], -1])
 
 
-def _cosine(levels: int) -> torch.Tensor:
+def _cosine_schedule(levels: int) -> torch.Tensor:
     place = torch.arange(levels + 1, dtype=torch.float64) / levels
     curve = torch.cos((place + 0.008) / 1.008 * math.pi / 2) ** 2
     betas = (1 - curve[1:] / curve[:-1]).clamp(max=0.999)
     return torch.cumprod(1 - betas, dim=0)
 
 
-def _linear(levels: int) -> torch.Tensor:
+def _linear_schedule(levels: int) -> torch.Tensor:
     scale = 1000 / levels
     betas = torch.linspace(1e-4 * scale, 0.02 * scale, levels, dtype=torch.float64).clamp(max=0.999)
     return torch.cumprod(1 - betas, dim=0)
@@ -149,7 +155,7 @@ class Denoiser(nn.Module):
 
 
 @torch.no_grad()
-def sample(
+def sample_points(
     model: Denoiser, kinds: torch.Tensor, steps: int, guidance: float, generator: torch.Generator
 ) -> torch.Tensor:
     """Return a point for each of the classes `kinds`, by DDIM (Song et al. 2021).
@@ -165,17 +171,17 @@ def sample(
     """
     schedule, device = model.schedule, kinds.device
     x = torch.randn(len(kinds), 2, generator=generator).to(device)
-    for now, then in schedule.descent(steps):
+    for now, then in schedule.descending_levels(steps):
         level = torch.full((len(kinds),), now, device=device)
         predicted = model(x, level, kinds)
         if guidance != 1:
             blind = model(x, level, torch.full_like(kinds, model.nothing))
             predicted = blind + guidance * (predicted - blind)
-        clean = schedule.split(predicted, x, level)[0].clamp(-_LARGEST, _LARGEST)
+        clean = schedule.split_prediction(predicted, x, level)[0].clamp(-_LARGEST, _LARGEST)
         if then < 0:
             return clean
         noise = schedule.noise_of(x, clean, level)
-        x = schedule.noisy(clean, noise, torch.full_like(level, then))
+        x = schedule.add_noise(clean, noise, torch.full_like(level, then))
     return x
 
 
@@ -202,18 +208,20 @@ class Diffusion:
             config.str("schedule"), config.int("timesteps"), config.str("prediction")
         )
         seed = config.int("seed")
-        raw, self._kinds = _points(self.samples, config.int("modes"), mix(seed, 1))
+        raw, self._kinds = _draw_clusters(self.samples, config.int("modes"), mix_bits(seed, 1))
         self.mean, self.std = raw.mean(dim=0), float(raw.std())
-        self._train = self.encode(raw)
-        held_out, self._held_kinds = _points(_VALIDATION, config.int("modes"), mix(seed, 2))
-        self._held_out = self.encode(held_out)
+        self._train = self.normalize_points(raw)
+        held_out, self._held_kinds = _draw_clusters(
+            _VALIDATION, config.int("modes"), mix_bits(seed, 2)
+        )
+        self._held_out = self.normalize_points(held_out)
 
-    def encode(self, points: torch.Tensor) -> torch.Tensor:
+    def normalize_points(self, points: torch.Tensor) -> torch.Tensor:
         """Return points of the plane as the model's input: about zero mean and unit variance."""
         return (points - self.mean) / self.std
 
-    def decode(self, seen: torch.Tensor) -> torch.Tensor:
-        """Return the points of the plane for the model's output: the inverse of `encode`."""
+    def denormalize_points(self, seen: torch.Tensor) -> torch.Tensor:
+        """Return the points of the plane for the model's output: the inverse of `normalize_points`."""
         return seen * self.std + self.mean
 
     def model(self) -> nn.Module:
@@ -233,18 +241,18 @@ class Diffusion:
         hidden = torch.rand(len(indices), device=device) < self._config.float("drop_condition")
         kinds = torch.where(hidden, self._config.int("modes"), kinds)
         level = torch.randint(self.schedule.levels, (len(indices),), device=device)
-        errors = self._errors(model, clean, kinds, torch.randn_like(clean), level)
-        return (self.schedule.weights(level, self._config.float("snr_gamma")) * errors).mean()
+        errors = self._squared_errors(model, clean, kinds, torch.randn_like(clean), level)
+        return (self.schedule.loss_weights(level, self._config.float("snr_gamma")) * errors).mean()
 
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
         """Yield sum and count of the unweighted errors, with the same noise and levels every time."""
-        generator = torch.Generator().manual_seed(mix(self._config.int("seed"), 3))
+        generator = torch.Generator().manual_seed(mix_bits(self._config.int("seed"), 3))
         for start in range(0, _VALIDATION, 256):
             clean = self._held_out[start : start + 256]
             noise = torch.randn(clean.shape, generator=generator).to(device)
             level = torch.arange(len(clean), device=device) % self.schedule.levels
             kinds = self._held_kinds[start : start + 256].to(device)
-            errors = self._errors(model, clean.to(device), kinds, noise, level)
+            errors = self._squared_errors(model, clean.to(device), kinds, noise, level)
             yield errors.mean(dim=1).sum().item(), len(clean)
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
@@ -255,25 +263,29 @@ class Diffusion:
         of the cluster of their class.
         """
         kinds = torch.arange(_SAMPLES) % self._config.int("modes")
-        points = self.draw(cast(Denoiser, model), kinds.to(device))
-        centres = _centres(self._config.int("modes"))[kinds]
+        points = self.draw_points(cast(Denoiser, model), kinds.to(device))
+        centres = _mode_centres(self._config.int("modes"))[kinds]
         return {
-            "sample_distance": energy_distance(points, self.decode(self._held_out[:_SAMPLES])),
+            "sample_distance": energy_distance(
+                points, self.denormalize_points(self._held_out[:_SAMPLES])
+            ),
             "sample_hits": float(
                 ((points - centres).norm(dim=1) < 3 * _SPREAD * math.sqrt(2)).float().mean()
             ),
         }
 
-    def draw(
+    def draw_points(
         self, model: Denoiser, kinds: torch.Tensor, guidance: Optional[float] = None, seed: int = 4
     ) -> torch.Tensor:
         """Return new points of the plane, one for each of the classes `kinds`."""
         c = self._config
-        generator = torch.Generator().manual_seed(mix(c.int("seed"), seed))
+        generator = torch.Generator().manual_seed(mix_bits(c.int("seed"), seed))
         strength = c.float("guidance") if guidance is None else guidance
-        return self.decode(sample(model, kinds, c.int("sample_steps"), strength, generator).cpu())
+        return self.denormalize_points(
+            sample_points(model, kinds, c.int("sample_steps"), strength, generator).cpu()
+        )
 
-    def _errors(
+    def _squared_errors(
         self,
         model: nn.Module,
         clean: torch.Tensor,
@@ -281,8 +293,10 @@ class Diffusion:
         noise: torch.Tensor,
         level: torch.Tensor,
     ) -> torch.Tensor:
-        predicted = model(self.schedule.noisy(clean, noise, level), level, kinds)
-        return cast(torch.Tensor, (predicted - self.schedule.target(clean, noise, level)) ** 2)
+        predicted = model(self.schedule.add_noise(clean, noise, level), level, kinds)
+        return cast(
+            torch.Tensor, (predicted - self.schedule.prediction_target(clean, noise, level)) ** 2
+        )
 
 
 def energy_distance(left: torch.Tensor, right: torch.Tensor) -> float:
@@ -291,12 +305,12 @@ def energy_distance(left: torch.Tensor, right: torch.Tensor) -> float:
     return float(2 * apart - torch.cdist(left, left).mean() - torch.cdist(right, right).mean())
 
 
-def _centres(modes: int) -> torch.Tensor:
+def _mode_centres(modes: int) -> torch.Tensor:
     angles = torch.arange(modes) / modes * 2 * math.pi
     return _RADIUS * torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
-def _points(count: int, modes: int, seed: int) -> Tuple[torch.Tensor, torch.Tensor]:
+def _draw_clusters(count: int, modes: int, seed: int) -> Tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     kinds = torch.randint(modes, (count,), generator=generator)
-    return _centres(modes)[kinds] + _SPREAD * torch.randn(count, 2, generator=generator), kinds
+    return _mode_centres(modes)[kinds] + _SPREAD * torch.randn(count, 2, generator=generator), kinds

@@ -10,14 +10,14 @@ from torch import nn
 from torch.nn import functional
 
 from rgt_train.config import Config
-from rgt_train.data.sampler import mix
+from rgt_train.data.sampler import mix_bits
 from rgt_train.exits import UsageError
 from rgt_train.tasks import Scored
 
 SHAPES = ("disc", "square", "cross", "ring")
 
 
-def draw(
+def draw_shapes(
     seeds: Sequence[int], size: int, noise: float, rarity: float = 0.0
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Return one image for each seed, (n, 1, size, size), and their labels, (n,).
@@ -36,7 +36,7 @@ def draw(
     odds = [(1 - rarity) ** kind for kind in range(len(SHAPES))]
     for row, seed in enumerate(seeds):
         throw = random.Random(seed)
-        kind = _pick(throw.random(), odds)
+        kind = _pick_shape(throw.random(), odds)
         radius = size * (0.15 + 0.2 * throw.random())
         y, x = (radius + throw.random() * (size - 1 - 2 * radius) for _ in range(2))
         dy, dx = (axis - y).abs().unsqueeze(1), (axis - x).abs().unsqueeze(0)
@@ -56,7 +56,7 @@ def draw(
     return images, labels
 
 
-def _pick(share: float, odds: List[float]) -> int:
+def _pick_shape(share: float, odds: List[float]) -> int:
     rest = share * sum(odds)
     for kind, weight in enumerate(odds):
         rest -= weight
@@ -84,8 +84,11 @@ class ShapeNet(nn.Module):
 
     def __init__(self, width: int, dropout: float, norm: str = "batch") -> None:
         super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(1, width, 3, padding=1), _norm(norm, width)
-        self.conv2, self.norm2 = nn.Conv2d(width, 2 * width, 3, padding=1), _norm(norm, 2 * width)
+        self.conv1, self.norm1 = nn.Conv2d(1, width, 3, padding=1), _norm_layer(norm, width)
+        self.conv2, self.norm2 = (
+            nn.Conv2d(width, 2 * width, 3, padding=1),
+            _norm_layer(norm, 2 * width),
+        )
         self.drop, self.head = nn.Dropout(dropout), nn.Linear(2 * width, len(SHAPES))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -99,7 +102,7 @@ class ImageClassifier:
     """Shapes of random place and size on noise; a sample is generated from its index each time.
 
     Images of the training and the validation go through the same `normalize`; only the training
-    goes through `augment` before.
+    goes through `flip_images` before.
 
     Args:
         config: The values of the run.
@@ -122,18 +125,18 @@ class ImageClassifier:
         self.samples = config.int("images")
         self._seed = config.int("seed")
         # Statistics of training images alone, used for every image.
-        images, labels = self._draw(self._train_seeds(range(min(_MEASURED, self.samples))))
+        images, labels = self._draw_images(self._train_seeds(range(min(_MEASURED, self.samples))))
         self.mean, self.std = float(images.mean()), float(images.std())
         self.class_weights = (
-            _balanced(labels) if config.bool("balance") else torch.ones(len(SHAPES))
+            _balanced_weights(labels) if config.bool("balance") else torch.ones(len(SHAPES))
         )
 
     def model(self) -> nn.Module:
         """Return a new network."""
-        return ShapeNet(self._config.int("width"), self._config.float("dropout"), self.norm)
+        return ShapeNet(self._config.int("width"), self._config.float("dropout"), self.norm_kind)
 
     @property
-    def norm(self) -> str:
+    def norm_kind(self) -> str:
         """``batch`` or ``group``: the value chosen by the config, with ``auto`` resolved."""
         chosen, batch = self._config.str("norm"), self._config.int("batch")
         if chosen != "auto":
@@ -146,7 +149,7 @@ class ImageClassifier:
         """Return `images` with about zero mean and unit deviation."""
         return (images - self.mean) / self.std
 
-    def augment(self, images: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
+    def flip_images(self, images: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
         """Return `images` flipped, each by its own seed; for the training only."""
         turned = images.clone()
         for row, bits in enumerate(seeds):
@@ -168,8 +171,8 @@ class ImageClassifier:
         would be: so parts of a batch, on several ranks or one after the other, add up to the whole
         batch.
         """
-        images, labels = self._draw(self._train_seeds(indices))
-        images = self.normalize(self.augment(images, [seed_of(index) for index in indices]))
+        images, labels = self._draw_images(self._train_seeds(indices))
+        images = self.normalize(self.flip_images(images, [seed_of(index) for index in indices]))
         total = functional.cross_entropy(
             model(images.to(device)),
             labels.to(device),
@@ -201,26 +204,26 @@ class ImageClassifier:
         self, model: nn.Module, device: torch.device
     ) -> Iterator["tuple[torch.Tensor, torch.Tensor]"]:
         for batch in range(_BATCHES):
-            images, labels = self._draw(
-                [mix(self._seed, 2, _BATCH * batch + i) for i in range(_BATCH)]
+            images, labels = self._draw_images(
+                [mix_bits(self._seed, 2, _BATCH * batch + i) for i in range(_BATCH)]
             )
             yield model(self.normalize(images).to(device)), labels.to(device)
 
     def _train_seeds(self, indices: Sequence[int]) -> List[int]:
-        return [mix(self._seed, 1, index) for index in indices]
+        return [mix_bits(self._seed, 1, index) for index in indices]
 
-    def _draw(self, seeds: List[int]) -> "tuple[torch.Tensor, torch.Tensor]":
+    def _draw_images(self, seeds: List[int]) -> "tuple[torch.Tensor, torch.Tensor]":
         c = self._config
-        return draw(seeds, c.int("size"), c.float("noise"), c.float("imbalance"))
+        return draw_shapes(seeds, c.int("size"), c.float("noise"), c.float("imbalance"))
 
 
-def _norm(kind: str, channels: int) -> nn.Module:
+def _norm_layer(kind: str, channels: int) -> nn.Module:
     if kind == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(4, channels)
 
 
-def _balanced(labels: torch.Tensor) -> torch.Tensor:
+def _balanced_weights(labels: torch.Tensor) -> torch.Tensor:
     """Return weights that give every class the same share in the loss; mean 1 over the samples."""
     counts = torch.bincount(labels, minlength=len(SHAPES)).clamp(min=1)
     return len(labels) / (len(SHAPES) * counts.float())

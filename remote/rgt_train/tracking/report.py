@@ -14,25 +14,25 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-from rgt_wire.event_records import TABLE, crc32c, header_of, mask_crc, record_of
+from rgt_wire.event_records import TABLE, crc32c, encode_header, encode_record, mask_crc
 
-from rgt_train.checkpoint.diskio import Appender, StrPath
+from rgt_train.checkpoint.diskio import LineAppender, StrPath
 from rgt_train.exits import UsageError
 
 TENSORBOARD_DIR = "tensorboard"
 
 
-class Sink(Protocol):
+class PointSink(Protocol):
     """Receives the points of a run."""
 
-    def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+    def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
         """Record the numbers of `step`, measured at `seconds` since the epoch."""
 
     def close(self) -> None:
         """Write all pending points."""
 
 
-class Launch:
+class SinkLaunch:
     """The facts for a sink about its run.
 
     Args:
@@ -46,13 +46,13 @@ class Launch:
         self.out, self.step, self.settings, self.project = out, step, dict(settings), project
 
     @property
-    def identity(self) -> str:
+    def run_identity(self) -> str:
         """A name shared by all launches of this run directory."""
         digest = hashlib.sha256(os.path.realpath(self.out).encode()).hexdigest()[:8]
         return f"{os.path.basename(self.out)}-{digest}"
 
 
-class Tracker:
+class ServiceSink:
     """A tracking service with W&B's calls: ``init``, ``log``, ``finish`` (trackio has the same).
 
     The points have their step as a separate column and no service-side step: after a resume the
@@ -65,10 +65,10 @@ class Tracker:
         arguments: Further arguments of its ``init``.
     """
 
-    def __init__(self, module: Any, launch: Launch, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, module: Any, launch: SinkLaunch, arguments: Mapping[str, Any]) -> None:
         self._run = module.init(
             project=launch.project,
-            name=launch.identity,
+            name=launch.run_identity,
             config=launch.settings,
             resume="allow",
             **arguments,
@@ -78,7 +78,7 @@ class Tracker:
         if hasattr(self._run, "define_metric"):
             self._run.define_metric("*", step_metric="train_step")
 
-    def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+    def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
         """Send the numbers of `step` to the service."""
         self._log({"train_step": step, **values})
 
@@ -87,23 +87,25 @@ class Tracker:
         self._finish()
 
 
-def _tensorboard(launch: Launch) -> Sink:
+def _open_tensorboard(launch: SinkLaunch) -> PointSink:
     return EventFile(os.path.join(launch.out, TENSORBOARD_DIR), launch.step)
 
 
-def _wandb(launch: Launch) -> Sink:
+def _open_wandb(launch: SinkLaunch) -> PointSink:
     # Mode and credentials are W&B's own environment variables: nothing secret passes through here.
-    return Tracker(_library("wandb"), launch, {"id": launch.identity, "dir": launch.out})
+    return ServiceSink(
+        _import_library("wandb"), launch, {"id": launch.run_identity, "dir": launch.out}
+    )
 
 
-def _trackio(launch: Launch) -> Sink:
-    return Tracker(_library("trackio"), launch, {})
+def _open_trackio(launch: SinkLaunch) -> PointSink:
+    return ServiceSink(_import_library("trackio"), launch, {})
 
 
-SINKS: Dict[str, Callable[[Launch], Sink]] = {
-    "tensorboard": _tensorboard,
-    "wandb": _wandb,
-    "trackio": _trackio,
+SINKS: Dict[str, Callable[[SinkLaunch], PointSink]] = {
+    "tensorboard": _open_tensorboard,
+    "wandb": _open_wandb,
+    "trackio": _open_trackio,
 }
 
 
@@ -120,17 +122,19 @@ def check_names(names: Sequence[str]) -> None:
             )
 
 
-def open_sinks(names: Sequence[str], launch: Launch, say: Callable[[str], None]) -> List[Sink]:
+def open_sinks(
+    names: Sequence[str], launch: SinkLaunch, say: Callable[[str], None]
+) -> List[PointSink]:
     """Return the sinks `names`, each inside a guard.
 
     Raises:
         UsageError: A name is unknown, or its library is not installed.
     """
     check_names(names)
-    sinks: List[Sink] = []
+    sinks: List[PointSink] = []
     for name in names:
         try:
-            sinks.append(Guarded(name, SINKS[name](launch), say))
+            sinks.append(GuardedSink(name, SINKS[name](launch), say))
         except UsageError:
             raise
         except Exception as error:
@@ -140,7 +144,7 @@ def open_sinks(names: Sequence[str], launch: Launch, say: Callable[[str], None])
     return sinks
 
 
-class Guarded:
+class GuardedSink:
     """Switches a sink off at its first error, and reports it once.
 
     Args:
@@ -149,20 +153,20 @@ class Guarded:
         say: Receives the error.
     """
 
-    def __init__(self, name: str, sink: Sink, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, sink: PointSink, say: Callable[[str], None]) -> None:
         self._name, self._sink, self._say, self._on = name, sink, say, True
 
-    def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+    def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
         """Forward the point."""
         if self._on:
-            self._try(lambda: self._sink.point(step, seconds, values))
+            self._call_guarded(lambda: self._sink.record_point(step, seconds, values))
 
     def close(self) -> None:
         """Close the sink."""
         if self._on:
-            self._try(self._sink.close)
+            self._call_guarded(self._sink.close)
 
-    def _try(self, call: Callable[[], Any]) -> None:
+    def _call_guarded(self, call: Callable[[], Any]) -> None:
         try:
             call()
         except Exception as error:
@@ -172,7 +176,7 @@ class Guarded:
             )
 
 
-def _library(name: str) -> Any:
+def _import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -186,7 +190,7 @@ _TAIL = 1 << 16
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
-class Report:
+class RunReport:
     """Reports for one run; a full disk or a closed pipe never ends the training.
 
     Args:
@@ -194,32 +198,32 @@ class Report:
     """
 
     def __init__(self, out: StrPath) -> None:
-        self._file = Appender(os.path.join(out, METRICS))
-        self._sinks: List[Sink] = []
+        self._file = LineAppender(os.path.join(out, METRICS))
+        self._sinks: List[PointSink] = []
 
-    def add(self, sinks: Iterable[Sink]) -> None:
+    def add_sinks(self, sinks: Iterable[PointSink]) -> None:
         """Send the points to further sinks from now on; `close` closes them."""
         self._sinks += sinks
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print one line now."""
-        say(line)
+        print_line(line)
 
-    def point(self, step: int, epoch: float, **values: float) -> None:
+    def record_point(self, step: int, epoch: float, **values: float) -> None:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
-        self._append({"step": step, "epoch": round(epoch, 6), "time": now, **values})
+        self._append_entry({"step": step, "epoch": round(epoch, 6), "time": now, **values})
         for sink in self._sinks:
-            sink.point(step, now, values)
+            sink.record_point(step, now, values)
 
-    def event(self, kind: str, step: int, **fields: Any) -> None:
+    def append_event(self, kind: str, step: int, **fields: Any) -> None:
         """Append one event."""
-        self._append({"event": kind, "step": step, **fields, "time": time.time()})
+        self._append_entry({"event": kind, "step": step, **fields, "time": time.time()})
 
-    def reopen(self) -> None:
+    def reopen_file(self) -> None:
         """Continue with the file that has replaced this one."""
         self._file.close()
-        self._file = Appender(self._file.path)
+        self._file = LineAppender(self._file.path)
 
     def close(self) -> None:
         """Write all pending lines and close."""
@@ -227,15 +231,15 @@ class Report:
         while self._sinks:
             self._sinks.pop().close()
 
-    def _append(self, entry: Dict[str, Any]) -> None:
+    def _append_entry(self, entry: Dict[str, Any]) -> None:
         try:
             line = _encode(entry)
         except ValueError:  # rare: one of them is not finite
-            line = _encode(_finite(entry))
-        self._file.append(line)
+            line = _encode(_nonfinite_as_text(entry))
+        self._file.append_line(line)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print `line` and flush it, ignoring a closed pipe or a full log."""
     try:
         sys.stdout.write(line + "\n")
@@ -244,7 +248,7 @@ def say(line: str) -> None:
         return
 
 
-def last_seen(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
+def last_logged_point(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
     """Return the highest step among the last logged points, and the time of the last line."""
     try:
         with open(os.path.join(out, METRICS), "rb") as file:
@@ -267,12 +271,12 @@ def last_seen(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
     return step, at
 
 
-def _finite(value: Any) -> Any:
+def _nonfinite_as_text(value: Any) -> Any:
     """Replace NaN and infinities by strings, because JSON has none."""
     if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return {key: _nonfinite_as_text(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
+        return [_nonfinite_as_text(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             return "nan"
@@ -284,7 +288,7 @@ def _finite(value: Any) -> Any:
 
 # TensorBoard event files, written without TensorBoard: TFRecords of the `Event` protocol message.
 #
-# The fields written here (numbers as in TensorBoard's ``event.proto`` and ``summary.proto``):
+# The fields written here (numbers as in TensorBoard's ``append_event.proto`` and ``summary.proto``):
 # Event.wall_time 1, step 2, file_version 3, summary 5, session_log 7; Summary.value 1; Value.tag 1,
 # simple_value 2; SessionLog.status 1.
 #
@@ -294,7 +298,7 @@ def _finite(value: Any) -> Any:
 # each byte that changed.
 
 
-class Patched:
+class PatchedCrc:
     """CRCs of records that differ from `template` only in the bytes at `places`.
 
     Args:
@@ -309,13 +313,13 @@ class Patched:
         bits = [TABLE[1 << bit] for bit in range(8)]  # contribution of each bit of the last byte
         for place in range(len(template) - 1, (min(wanted) if wanted else len(template)) - 1, -1):
             if place in wanted:
-                self.tables.append(_spread(bits))
+                self.tables.append(_byte_table(bits))
             bits = [
                 TABLE[value & 255] ^ (value >> 8) for value in bits
             ]  # one byte further from the end
         self.tables.reverse()
 
-    def crc(self, changing: bytes) -> int:
+    def crc_with(self, changing: bytes) -> int:
         """Return the CRC of the record that has `changing` at the places."""
         value = self._fixed
         for table, byte in zip(self.tables, changing):
@@ -323,7 +327,7 @@ class Patched:
         return value
 
 
-def _spread(bits: List[int]) -> List[int]:
+def _byte_table(bits: List[int]) -> List[int]:
     """Return the contribution of each of the 256 bytes from that of the eight bits."""
     table = [0]
     for value in bits:
@@ -351,48 +355,58 @@ class EventFile:
     """
 
     def __init__(self, folder: StrPath, step: int = 0) -> None:
-        self._templates: Dict[Tuple[Tuple[str, ...], int], _Template] = {}
+        self._templates: Dict[Tuple[Tuple[str, ...], int], _EventTemplate] = {}
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.rgt"
         with suppress(OSError):  # the appender keeps the records, and keeps trying to open the file
             os.makedirs(folder, exist_ok=True)
-        self._file = Appender(os.path.join(folder, name), lines=False)
+        self._file = LineAppender(os.path.join(folder, name), lines=False)
         self.path = self._file.path
         head = b"\x09" + struct.pack("<d", now)
-        self._file.append_bytes(record_of(head + b"\x1a" + _sized(_VERSION)))
+        self._file.append_bytes(encode_record(head + b"\x1a" + _with_length(_VERSION)))
         if step > 0:
             self._file.append_bytes(
-                record_of(
-                    head + b"\x10" + _varint(step + 1) + b"\x3a" + _sized(b"\x08" + _varint(_START))
+                encode_record(
+                    head
+                    + b"\x10"
+                    + _encode_varint(step + 1)
+                    + b"\x3a"
+                    + _with_length(b"\x08" + _encode_varint(_START))
                 )
             )
 
-    def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+    def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
         """Append the scalars of one step, measured at `seconds` since the epoch."""
-        place = _varint(step)
+        place = _encode_varint(step)
         key = (tuple(values), len(place))
         template = self._templates.get(key)
         if template is None:
             if len(self._templates) >= _TEMPLATES:
                 self._templates.clear()
-            template = self._templates[key] = _Template(*key)
-        self._file.append_bytes(template.record(seconds, place, list(values.values())))
+            template = self._templates[key] = _EventTemplate(*key)
+        self._file.append_bytes(template.build_record(seconds, place, list(values.values())))
 
     def close(self) -> None:
         """Write all pending records and close."""
         self._file.close()
 
 
-class _Template:
+class _EventTemplate:
     """The bytes of an event with these tags and a step of this length, without its numbers."""
 
     def __init__(self, tags: Tuple[str, ...], step_size: int) -> None:
-        values = [b"\x0a" + _sized(tag.encode()) + b"\x15" for tag in tags]
-        summary_size = sum(1 + len(_varint(len(v) + 4)) + len(v) + 4 for v in values)
-        pieces = [b"\x09", bytes(8), b"\x10", bytes(step_size), b"\x2a" + _varint(summary_size)]
+        values = [b"\x0a" + _with_length(tag.encode()) + b"\x15" for tag in tags]
+        summary_size = sum(1 + len(_encode_varint(len(v) + 4)) + len(v) + 4 for v in values)
+        pieces = [
+            b"\x09",
+            bytes(8),
+            b"\x10",
+            bytes(step_size),
+            b"\x2a" + _encode_varint(summary_size),
+        ]
         changing = [1, 3]
         for value in values:
-            pieces.append(b"\x0a" + _varint(len(value) + 4) + value)
+            pieces.append(b"\x0a" + _encode_varint(len(value) + 4) + value)
             changing.append(len(pieces))
             pieces.append(bytes(4))
         places: List[int] = []
@@ -402,12 +416,12 @@ class _Template:
                 places += range(offset, offset + len(piece))
             offset += len(piece)
         blank = b"".join(pieces)
-        self._crc = Patched(blank, places)
-        self._head = header_of(len(blank))
+        self._crc = PatchedCrc(blank, places)
+        self._head = encode_header(len(blank))
         self._fixed = [piece for number, piece in enumerate(pieces) if number not in changing]
         self._floats = struct.Struct(f"<{len(tags)}f")
 
-    def record(self, seconds: float, step: bytes, values: List[float]) -> bytes:
+    def build_record(self, seconds: float, step: bytes, values: List[float]) -> bytes:
         """Return the whole record of these numbers; `step` is a varint."""
         time_bytes = _DOUBLE.pack(seconds)
         try:
@@ -421,7 +435,7 @@ class _Template:
             parts.append(piece)
             parts.append(numbers[at : at + 4])
             at += 4
-        crc = self._crc.crc(time_bytes + step + numbers)
+        crc = self._crc.crc_with(time_bytes + step + numbers)
         parts.append(_CRC.pack(mask_crc(crc)))
         return b"".join(parts)
 
@@ -432,11 +446,11 @@ def _as_float32(value: float) -> float:
     return value
 
 
-def _sized(data: bytes) -> bytes:
-    return _varint(len(data)) + data
+def _with_length(data: bytes) -> bytes:
+    return _encode_varint(len(data)) + data
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from rgt_train.cadence import AssumedMtbf, Failures
-from rgt_train.checkpoint.diskio import Appender, StrPath, replace_file
+from rgt_train.cadence import AssumedMtbf, FailureRate
+from rgt_train.checkpoint.diskio import LineAppender, StrPath, replace_file
 
 RUN_LOG = "ledger.jsonl"
 WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
@@ -27,7 +27,7 @@ WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
 
 
 @dataclass(frozen=True)
-class Past:
+class AttemptHistory:
     """The record of the previous attempts of a run.
 
     Attributes:
@@ -53,7 +53,7 @@ class Past:
     told: bool = False
     copied_at: Optional[float] = None
 
-    def lost(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
+    def describe_lost_steps(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
         """Return the minimum number of steps of the last attempt to repeat, and that in words.
 
         Args:
@@ -77,13 +77,13 @@ class Past:
         range_ = f"{lost} to {most} steps (one in {self.log_every} was noted)"
         return lost, range_ if most > lost else words
 
-    def expect(self, prior: AssumedMtbf, nodes: int = 1) -> Failures:
+    def expected_failures(self, prior: AssumedMtbf, nodes: int = 1) -> FailureRate:
         """Return how often a job on `nodes` machines is expected to fail: history and prior."""
         node_s = (3600 * prior.hours * prior.failures + self.up_s) / (
             prior.failures + self.failures
         )
         seen = f"{self.failures} seen in {self.up_s / 3600:.1f} h here, {prior.why} assumed before"
-        return Failures(
+        return FailureRate(
             node_s / max(1, nodes), seen if self.attempts else f"assumed of {prior.why}"
         )
 
@@ -99,25 +99,27 @@ class RunLog:
 
     def __init__(self, out: StrPath, last_seen: Optional[float] = None) -> None:
         self.path = os.path.join(out, RUN_LOG)
-        self.past = _read(self.path, last_seen)
+        self.past = _read_history(self.path, last_seen)
         self.attempt = self.past.attempts + 1
-        self._file = Appender(self.path)
+        self._file = LineAppender(self.path)
 
-    def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
+    def record_start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
         """Record that this attempt begins at `step`, on `nodes` machines.
 
         `log_every` is the number of steps between logged ones.
         """
-        self._add({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
+        self._append_entry({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
                    "log_every": log_every, "time": time.time()})  # fmt: skip
 
-    def alive(self, step: int) -> None:
+    def record_alive(self, step: int) -> None:
         """Record a sign of life (after each checkpoint: frequent enough, and bounded)."""
-        self._add({"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()})
+        self._append_entry(
+            {"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()}
+        )
 
-    def end(self, step: int, cause: str) -> None:
+    def record_end(self, step: int, cause: str) -> None:
         """Record how this attempt ends."""
-        self._add(
+        self._append_entry(
             {
                 "event": "end",
                 "attempt": self.attempt,
@@ -131,18 +133,18 @@ class RunLog:
         """Close the file."""
         self._file.close()
 
-    def _add(self, entry: Dict[str, Any]) -> None:
-        self._file.append(json.dumps(entry))
+    def _append_entry(self, entry: Dict[str, Any]) -> None:
+        self._file.append_line(json.dumps(entry))
 
 
-def _read(path: str, last_seen: Optional[float]) -> Past:
+def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
     """Summarise the lines; a truncated or foreign line is skipped, at the cost of precision."""
-    spans: List[_Span] = []
+    spans: List[_AttemptSpan] = []
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
     except OSError:
-        return Past()
+        return AttemptHistory()
     for line in lines:
         try:
             entry = json.loads(line)
@@ -152,17 +154,17 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
             continue
         if event == "start":
             spans.append(
-                _Span(at, at, nodes, step, log_every if isinstance(log_every, int) else None)
+                _AttemptSpan(at, at, nodes, step, log_every if isinstance(log_every, int) else None)
             )
         elif spans and event in ("alive", "end"):
             spans[-1].end, spans[-1].step = at, max(step, spans[-1].step)
             if event == "end":
                 spans[-1].cause = str(entry.get("cause", ""))
     if not spans:
-        return Past()
+        return AttemptHistory()
     if spans[-1].cause is None and last_seen is not None:
         spans[-1].end = max(spans[-1].end, last_seen)
-    return Past(
+    return AttemptHistory(
         attempts=len(spans),
         cause=spans[-1].cause or "killed",
         up_s=sum(
@@ -176,7 +178,7 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
 
 
 @dataclass
-class _Span:
+class _AttemptSpan:
     begin: float
     end: float
     nodes: int
@@ -199,7 +201,7 @@ _LIBRARIES = (
 )
 
 
-def facts(
+def launch_facts(
     *,
     seed: Optional[int],
     batch: Optional[int],
@@ -235,12 +237,12 @@ def facts(
         "effective_batch": None if batch is None else batch * accumulate,
         "settings": dict(settings),
         "overrides": dict(overrides or {}),
-        "versions": versions(),
+        "versions": library_versions(),
         "git": git_state(os.getcwd()),
     }
 
 
-def write(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
+def write_launch_record(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
     """Replace ``run.json``, keeping the first launch's record; return why it could not be written, or None."""
     path = os.path.join(out, RUN_JSON)
     body: Dict[str, Any] = {"first": record, "last": record}
@@ -256,7 +258,7 @@ def write(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
     return None
 
 
-def attempts(out: StrPath) -> int:
+def last_recorded_attempt(out: StrPath) -> int:
     """Return the number of the last launch that is recorded in `out`; 0 if there is none."""
     try:
         with open(os.path.join(out, RUN_JSON), encoding="utf-8") as file:
@@ -265,7 +267,7 @@ def attempts(out: StrPath) -> int:
         return 0
 
 
-def versions() -> Dict[str, str]:
+def library_versions() -> Dict[str, str]:
     """Return the versions of Python and of the libraries loaded or installed next to torch."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _LIBRARIES:
@@ -286,24 +288,24 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
 
     The remote's address is left out: it may hold a token.
     """
-    commit = _git(folder, ["rev-parse", "HEAD"])
+    commit = _run_git(folder, ["rev-parse", "HEAD"])
     if commit is None:
         return None
-    diff = _git(folder, ["diff", "HEAD", "--no-ext-diff", "--binary"])
-    untracked = _git(folder, ["ls-files", "--others", "--exclude-standard", "-z"])
+    diff = _run_git(folder, ["diff", "HEAD", "--no-ext-diff", "--binary"])
+    untracked = _run_git(folder, ["ls-files", "--others", "--exclude-standard", "-z"])
     if diff is None or untracked is None:  # too slow, or a damaged index: unknown is not clean
         return {"commit": commit.decode().strip(), "dirty": None}
     names = [name for name in untracked.decode(errors="replace").split("\0") if name]
     return {
         "commit": commit.decode().strip(),
-        "branch": (_git(folder, ["rev-parse", "--abbrev-ref", "HEAD"]) or b"").decode().strip(),
+        "branch": (_run_git(folder, ["rev-parse", "--abbrev-ref", "HEAD"]) or b"").decode().strip(),
         "dirty": bool(diff or names),
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
         "untracked": len(names),
     }
 
 
-def _git(folder: str, words: Sequence[str]) -> Optional[bytes]:
+def _run_git(folder: str, words: Sequence[str]) -> Optional[bytes]:
     command: List[str] = ["git", "-C", folder, "--no-optional-locks", *words]
     try:
         done = subprocess.run(

@@ -21,34 +21,34 @@ from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import (
-    columns,
-    complain,
-    interactive,
+    confirm_phrase,
+    format_row,
+    is_interactive,
+    print_error,
     print_json,
     print_lines,
-    types,
-    waiting,
+    wait_indicator,
 )
-from rgt_tui.fleet import Fleet, GateClosed, reached
+from rgt_tui.fleet import Fleet, GateClosed, connected_agent
 from rgt_tui.fleet.autostop import ARMED, ArmedBook
-from rgt_tui.fleet.autostop.arming import Arming, NotNamed, Rehearsal, Wish
-from rgt_tui.fleet.autostop.autostop_verbs import Keeping, ask_status, ask_story
+from rgt_tui.fleet.autostop.arming import ArmingChoice, BoxArming, Rehearsal, UnknownProcess
+from rgt_tui.fleet.autostop.autostop_verbs import SelfStopControl, ask_status, ask_story
 from rgt_tui.fleet.autostop.self_stops import known_objections
 from rgt_tui.gate import AuditFailed, AuditLog
 from rgt_tui.gate.audit import default_path
-from rgt_tui.health import clock_words, story_lines
+from rgt_tui.health import describe_clock, story_lines
 from rgt_tui.model import (
+    AutostopMode,
     AutostopReading,
     AutostopStatus,
     BoxSpec,
-    EndsBy,
+    EndAction,
     IdleHolder,
-    Mode,
     StopEvent,
-    clean,
+    clean_text,
     time_of_day,
 )
-from rgt_tui.profiles import age, load_profile, money, size
+from rgt_tui.profiles import format_duration, format_money, load_profile, size
 from rgt_tui.ssh import BoxError, Unreachable
 
 CANNOT_PROMPT = (
@@ -62,29 +62,29 @@ UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you inst
 def run_autostop(arguments: AutostopArguments) -> int:
     """Arm, show or disarm; return the exit status."""
     if arguments.idle is None and (arguments.accept or arguments.inspect or arguments.dry_run):
-        complain("--accept, --inspect and --dry-run only work when arming: add --idle TIME")
+        print_error("--accept, --inspect and --dry-run only work when arming: add --idle TIME")
         return USAGE
     if arguments.idle is None:
         return _without_arming(arguments)
-    wish = Wish(
-        mode=Mode.IDLE,
-        action=EndsBy(arguments.action),
+    wish = ArmingChoice(
+        mode=AutostopMode.IDLE,
+        action=EndAction(arguments.action),
         limit_s=arguments.idle,
         inspect_s=arguments.inspect,
         accept=tuple(arguments.accept),
     )
-    return _arm(arguments, wish)
+    return _arm_box(arguments, wish)
 
 
 def run_lease(arguments: LeaseArguments) -> int:
     """Give a box a hard deadline; return the exit status."""
-    wish = Wish(
-        mode=Mode.LEASE,
-        action=EndsBy(arguments.action),
+    wish = ArmingChoice(
+        mode=AutostopMode.LEASE,
+        action=EndAction(arguments.action),
         limit_s=arguments.length,
         accept=tuple(arguments.accept),
     )
-    return _arm(arguments, wish)
+    return _arm_box(arguments, wish)
 
 
 def audit_log() -> AuditLog:
@@ -99,13 +99,13 @@ def armed_book() -> ArmedBook:
 
 def _without_arming(arguments: AutostopArguments) -> int:
     spec = open_box(arguments, trusted=True)
-    work = _status(arguments, spec) if arguments.status else _disarm(arguments, spec)
+    work = _report_status(arguments, spec) if arguments.status else _disarm_box(arguments, spec)
     return running.run_on_box(spec.name, work)
 
 
-async def _status(arguments: AutostopArguments, spec: BoxSpec) -> int:
-    with waiting(f"asking {spec.name} …"):
-        async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
+async def _report_status(arguments: AutostopArguments, spec: BoxSpec) -> int:
+    with wait_indicator(f"asking {spec.name} …"):
+        async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             status = await ask_status(way)
             story = await ask_story(way)
     if arguments.json:
@@ -115,17 +115,19 @@ async def _status(arguments: AutostopArguments, spec: BoxSpec) -> int:
     return OK
 
 
-async def _disarm(arguments: AutostopArguments, spec: BoxSpec) -> int:
+async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
     if arguments.readonly:
-        complain("rgt was started with --readonly: it cannot disarm a box")
+        print_error("rgt was started with --readonly: it cannot disarm a box")
         return FAILED
-    keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
+    keeping = SelfStopControl(spec, audit_log(), armed_book(), clock=time.time)
     try:
-        with waiting(f"asking {spec.name} …"):
-            async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
-                status = await keeping.disarm(way)
+        with wait_indicator(f"asking {spec.name} …"):
+            async with connected_agent(
+                spec, accept_new_host_keys=arguments.accept_new_host_key
+            ) as way:
+                status = await keeping.disarm_box(way)
     except AuditFailed as failed:
-        complain(f"{failed}. Nothing was sent.")
+        print_error(f"{failed}. Nothing was sent.")
         return FAILED
     if arguments.json:
         print_json({**status_body(spec.name, status, ()), "exit": OK})
@@ -134,13 +136,13 @@ async def _disarm(arguments: AutostopArguments, spec: BoxSpec) -> int:
     return OK
 
 
-def _arm(arguments: ArmingArguments, wish: Wish) -> int:
+def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
     typed = arguments.confirm is not None
     if arguments.dry_run and typed:
-        complain("--dry-run arms nothing, so there is nothing to confirm")
+        print_error("--dry-run arms nothing, so there is nothing to confirm")
         return USAGE
-    if not (typed or arguments.dry_run) and not interactive():
-        complain(CANNOT_PROMPT)
+    if not (typed or arguments.dry_run) and not is_interactive():
+        print_error(CANNOT_PROMPT)
         return USAGE
     spec = open_box(arguments, trusted=True)
     readonly = arguments.readonly
@@ -148,11 +150,11 @@ def _arm(arguments: ArmingArguments, wish: Wish) -> int:
         known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly)
     )
     if known:  # already refused without asking the box
-        return _refused(arguments, spec, wish, known, None, FAILED)
-    return running.run_on_box(spec.name, _rehearsed(arguments, spec, wish))
+        return _print_refusal(arguments, spec, wish, known, None, FAILED)
+    return running.run_on_box(spec.name, _start_rehearsal(arguments, spec, wish))
 
 
-async def _rehearsed(arguments: ArmingArguments, spec: BoxSpec, wish: Wish) -> int:
+async def _start_rehearsal(arguments: ArmingArguments, spec: BoxSpec, wish: ArmingChoice) -> int:
     readonly = arguments.readonly
     try:
         async with settled_fleet(
@@ -162,41 +164,41 @@ async def _rehearsed(arguments: ArmingArguments, spec: BoxSpec, wish: Wish) -> i
             accept_new_host_keys=arguments.accept_new_host_key,
             readonly=readonly,
         ) as fleet:
-            arming = Arming(fleet, audit_log(), armed_book(), readonly=readonly)
-            return await _decide(arguments, fleet, arming, spec, wish)
-    except NotNamed as error:
-        complain(f"{spec.name}: {error}")
+            arming = BoxArming(fleet, audit_log(), armed_book(), readonly=readonly)
+            return await _rehearse_and_arm(arguments, fleet, arming, spec, wish)
+    except UnknownProcess as error:
+        print_error(f"{spec.name}: {error}")
         return USAGE
     except BoxError as error:
         code = UNREACHABLE if isinstance(error, Unreachable) else FAILED
-        return _refused(arguments, spec, wish, (str(error),), None, code)
+        return _print_refusal(arguments, spec, wish, (str(error),), None, code)
 
 
-async def _decide(
-    arguments: ArmingArguments, fleet: Fleet, arming: Arming, spec: BoxSpec, wish: Wish
+async def _rehearse_and_arm(
+    arguments: ArmingArguments, fleet: Fleet, arming: BoxArming, spec: BoxSpec, wish: ArmingChoice
 ) -> int:
-    found = await arming.rehearse(spec, wish)
+    found = await arming.rehearse_arming(spec, wish)
     if found.reasons:
-        return _refused(arguments, spec, wish, found.reasons, found, FAILED)
+        return _print_refusal(arguments, spec, wish, found.reasons, found, FAILED)
     if arguments.dry_run:
-        return _shown(arguments, found)
+        return _print_rehearsal(arguments, found)
     typed = arguments.confirm
     if typed is None:
         show_rehearsal(found, fleet.now())
-        typed, shown = spec.name, clean(spec.name)
-        if not types(typed, f'type "{shown}" to arm it, anything else to cancel: '):
-            complain("nothing was armed")
+        typed, shown = spec.name, clean_text(spec.name)
+        if not confirm_phrase(typed, f'type "{shown}" to arm it, anything else to cancel: '):
+            print_error("nothing was armed")
             return FAILED
     try:
-        answer = await arming.arm(found, typed)
+        answer = await arming.arm_box(found, typed)
     except (GateClosed, AuditFailed) as closed:
         reasons = (
             closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
         )
-        return _refused(arguments, spec, wish, reasons, found, FAILED)
+        return _print_refusal(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
         why = f"{error}; unknown whether it is armed: rgt autostop {spec.name} --status"
-        return _refused(arguments, spec, wish, (why,), found, UNREACHABLE)
+        return _print_refusal(arguments, spec, wish, (why,), found, UNREACHABLE)
     if arguments.json:
         body = {**body_of(found, ok=True), "status": answer.status, "armed": True, "exit": OK}
         print_json(body)
@@ -205,7 +207,7 @@ async def _decide(
     return OK
 
 
-def _shown(arguments: ArmingArguments, found: Rehearsal) -> int:
+def _print_rehearsal(arguments: ArmingArguments, found: Rehearsal) -> int:
     if arguments.json:
         print_json({**body_of(found, ok=True), "armed": False, "exit": OK})
     else:
@@ -213,10 +215,10 @@ def _shown(arguments: ArmingArguments, found: Rehearsal) -> int:
     return OK
 
 
-def _refused(
+def _print_refusal(
     arguments: ArmingArguments,
     spec: BoxSpec,
-    wish: Wish,
+    wish: ArmingChoice,
     reasons: tuple[str, ...],
     found: Rehearsal | None,
     code: int,
@@ -235,23 +237,25 @@ def _refused(
     if found is not None and found.answer is not None:
         show_rehearsal(found, time.time())
     for reason in reasons:
-        complain(reason)
-    complain(f"{spec.name}: nothing was armed")
+        print_error(reason)
+    print_error(f"{spec.name}: nothing was armed")
     return code
 
 
 def run_keep(arguments: KeepArguments) -> int:
     """Postpone the stop; return the exit status."""
     spec = open_box(arguments, trusted=True)
-    return running.run_on_box(spec.name, _keep(arguments, spec))
+    return running.run_on_box(spec.name, _postpone_stop(arguments, spec))
 
 
-async def _keep(arguments: KeepArguments, spec: BoxSpec) -> int:
-    keeping = Keeping(spec, audit_log(), armed_book(), clock=time.time)
+async def _postpone_stop(arguments: KeepArguments, spec: BoxSpec) -> int:
+    keeping = SelfStopControl(spec, audit_log(), armed_book(), clock=time.time)
     try:
-        with waiting(f"asking {spec.name} …"):
-            async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
-                status = await keeping.keep(way, arguments.length)
+        with wait_indicator(f"asking {spec.name} …"):
+            async with connected_agent(
+                spec, accept_new_host_keys=arguments.accept_new_host_key
+            ) as way:
+                status = await keeping.postpone(way, arguments.length)
     except (GateClosed, AuditFailed) as closed:
         reasons = (
             closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
@@ -261,7 +265,7 @@ async def _keep(arguments: KeepArguments, spec: BoxSpec) -> int:
             print_json(body)
         else:
             for reason in reasons:
-                complain(reason)
+                print_error(reason)
         return FAILED
     if arguments.json:
         print_json({**status_body(spec.name, status, ()), "exit": OK})
@@ -294,59 +298,67 @@ def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
         "unsaving": status.unsaving,
         "kept": review.kept if review is not None else (),
         "lost": review.lost if review is not None else (),
-        "only_copies": found.erased,
+        "only_copies": found.erased_results,
         "keeps_billing": review.keeps_billing if review is not None else (),
-        "promises": found.promises,
+        "promises": found.promise_lines,
         "status": status,
     }
 
 
 def show_rehearsal(found: Rehearsal, now: float) -> None:
     """Print what arming would mean, before the person types the name."""
-    for title, texts in _sections(found):
+    for title, texts in _list_sections(found):
         for text in texts:
-            sys.stdout.write(columns([(title, LABEL_WIDTH, "dim")], text))
+            sys.stdout.write(format_row([(title, LABEL_WIDTH, "dim")], text))
             title = ""
 
 
-def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
+def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     wish, review, request = found.wish, found.review, found.request
     status = found.answer.status if found.answer is not None else AutostopStatus()
     when = (
-        f"when idle for {age(wish.limit_s)}"
-        if wish.mode is Mode.IDLE
-        else f"after {age(wish.limit_s)}"
+        f"when idle for {format_duration(wish.limit_s)}"
+        if wish.mode is AutostopMode.IDLE
+        else f"after {format_duration(wish.limit_s)}"
     )
-    does = "parks itself" if wish.action is EndsBy.PARK else "notifies you and stops nothing,"
-    label = f" ({review.native_label})" if review is not None and wish.action is EndsBy.PARK else ""
+    does = "parks itself" if wish.action is EndAction.PARK else "notifies you and stops nothing,"
+    label = (
+        f" ({review.native_label})" if review is not None and wish.action is EndAction.PARK else ""
+    )
     yield found.spec.name, (f"{does}{label} {when}",)
     if request is not None:
         yield "for", (f"instance {request.instance or 'none'}, boot {request.boot}, and no other",)
-        yield "warns", (f"{age(request.warn_s)} before; rgt keep {found.spec.name} 2h puts it off",)
-    if wish.action is EndsBy.ASK:
+        yield (
+            "warns",
+            (
+                f"{format_duration(request.warn_s)} before; rgt keep {found.spec.name} 2h puts it off",
+            ),
+        )
+    if wish.action is EndAction.ASK:
         yield (
             "notifies",
             (
                 f"the address of rgt notify {found.spec.name}; without one, only rgt and terminals there show it",
             ),
         )
-    yield "holds", found.promises
-    if wish.action is EndsBy.PARK:
+    yield "holds", found.promise_lines
+    if wish.action is EndAction.PARK:
         proof = (
             status.key.text
             if status.key is not None
             else f"not asked; it would be {found.key_proof}"
         )
         yield "its own key", (found.key_words, f"proof: {proof}")
-    if found.answer is not None and wish.mode is Mode.IDLE:
+    if found.answer is not None and wish.mode is AutostopMode.IDLE:
         yield "blocks it now", status.why or ("nothing: it is idle",)
         yield (
             "holds memory",
             tuple(
-                _holder(one, request.accept_holders if request else ()) for one in status.holders
+                _describe_holder(one, request.accept_holders if request else ())
+                for one in status.holders
             ),
         )
-    if wish.mode is Mode.LEASE and wish.action is EndsBy.PARK:
+    if wish.mode is AutostopMode.LEASE and wish.action is EndAction.PARK:
         yield "saves at SIGTERM", status.saving or ("no run is known to",)
         yield (
             "does not",
@@ -357,17 +369,17 @@ def _sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
                 for one in status.unsaving
             ),
         )
-    if review is not None and wish.action is EndsBy.PARK:
+    if review is not None and wish.action is EndAction.PARK:
         yield "lost by the park", review.lost or ("nothing, by the profile",)
-        yield "only copy", found.erased
+        yield "only copy", found.erased_results
         yield "kept", review.kept or ("nothing",)
         yield "keeps billing", review.keeps_billing or ("nothing found",)
         yield "then without you", review.dangers
-        now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
+        now = f"{format_money(review.per_hour, review.currency, review.at_least)}/h"
         yield "costs now", (now,)
 
 
-def _holder(one: IdleHolder, accepted: Sequence[object]) -> str:
+def _describe_holder(one: IdleHolder, accepted: Sequence[object]) -> str:
     held = "" if one.bytes is None else f", {size(one.bytes)}"
     if one.id in accepted:
         word = "accepted"
@@ -397,33 +409,33 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
     if not shown:
         print_lines(f"{box}: not armed: it does not stop itself")
     for one in shown:
-        print_lines(f"{box}: {clock_words(reading_of(one))}")
+        print_lines(f"{box}: {describe_clock(reading_of(one))}")
         if one.boot:
             since = "" if one.since is None else f", since {time_of_day(one.since)}"
-            _line("for", f"instance {one.instance or 'none'}, boot {one.boot}{since}")
+            _print_line("for", f"instance {one.instance or 'none'}, boot {one.boot}{since}")
         for why in one.why:
-            _line("blocks it now", why)
+            _print_line("blocks it now", why)
         for holder in one.holders:
-            _line("holds memory", _holder(holder, ()))
+            _print_line("holds memory", _describe_holder(holder, ()))
         for run in one.unsaving:
-            _line("does not save", run)
+            _print_line("does not save", run)
         if one.key is not None:
-            _line("its own key", one.key.text)
+            _print_line("its own key", one.key.text)
         if one.last is not None and not story:
-            _line("last", f"{time_of_day(one.last.at)} {one.last.event}: {one.last.text}")
+            _print_line("last", f"{time_of_day(one.last.at)} {one.last.event}: {one.last.text}")
     for line in story_lines(tuple(story)):
         print_lines(line)
 
 
-def _line(title: str, text: str) -> None:
-    sys.stdout.write(columns([(title, LABEL_WIDTH, "dim")], text))
+def _print_line(title: str, text: str) -> None:
+    sys.stdout.write(format_row([(title, LABEL_WIDTH, "dim")], text))
 
 
 def reading_of(status: AutostopStatus) -> AutostopReading:
     """Return a status in the form of a sample's reading."""
     return AutostopReading(
-        mode=status.mode or Mode.IDLE,
-        action=status.action or EndsBy.PARK,
+        mode=status.mode or AutostopMode.IDLE,
+        action=status.action or EndAction.PARK,
         state=status.state,
         idle_s=status.idle_s,
         unknown_s=status.unknown_s,

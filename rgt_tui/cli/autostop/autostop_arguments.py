@@ -7,17 +7,17 @@ from rgt_tui.cli.arguments import (
     HOST_KEY,
     READONLY,
     BoxArguments,
-    choose,
-    duration,
     flag,
+    flag_choice,
     list_option,
     option,
+    parse_duration,
     positional,
     text_option,
     timeout_option,
 )
 
-ENDING = choose(
+ENDING = flag_choice(
     "park",
     park="stop the machine so that it can be started again (the default)",
     ask="stop nothing: notify you (rgt notify)",
@@ -54,13 +54,15 @@ class AutostopArguments(ArmingArguments):
     )
     one_of = ("idle status disarm", "action")
     one_is_required = True
-    idle = option("TIME", duration, "arm it: stop after this time without work: 45m, 8h, 1h30")
+    idle = option(
+        "TIME", parse_duration, "arm it: stop after this time without work: 45m, 8h, 1h30"
+    )
     status = flag("show whether it is armed, the time counted so far, and what it did before")
     disarm = flag("disarm it: it no longer stops itself")
     action: str = ENDING
     inspect = option(
         "TIME",
-        duration,
+        parse_duration,
         "when a cell fails, wait this long for you to look at it (default 0)",
         default=0.0,
     )
@@ -82,7 +84,7 @@ class LeaseArguments(ArmingArguments):
     """
     examples = ("rgt lease lab 8h", "rgt lease lab 8h --accept old-run --confirm lab")
     one_of = ("action",)
-    length: float = positional("TIME", "time from now: 8h, 90m, 1h30", type=duration)
+    length: float = positional("TIME", "time from now: 8h, 90m, 1h30", type=parse_duration)
     action: str = ENDING
     accept = list_option(
         "RUN",
@@ -97,7 +99,7 @@ class KeepArguments(BoxArguments):
 
     about = "Postpone the autostop of a box by TIME from now. Its clock then starts again."
     examples = ("rgt keep lab 2h",)
-    length: float = positional("TIME", "time from now: 2h, 90m, 1h30", type=duration)
+    length: float = positional("TIME", "time from now: 2h, 90m, 1h30", type=parse_duration)
     fleet = FLEET
     accept_new_host_key = HOST_KEY
     json = flag("print one JSON object")
@@ -118,7 +120,7 @@ class NotifyArguments(BoxArguments):
         "rgt notify lab --remove",
     )
     one_of = ("what token",)
-    what: str | None = choose(
+    what: str | None = flag_choice(
         test="have the box send one message now",
         status="show which host it notifies, if any",
         remove="have the box forget the address",

@@ -10,11 +10,11 @@ from rgt_tui.cli import running
 from rgt_tui.cli.autostop.autostop_arguments import NotifyArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
-from rgt_tui.fleet import reached
-from rgt_tui.fleet.autostop.autostop_verbs import sink
-from rgt_tui.model import BoxSpec, Secret, clean
-from rgt_tui.ssh import record
+from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
+from rgt_tui.fleet import connected_agent
+from rgt_tui.fleet.autostop.autostop_verbs import run_sink_verb
+from rgt_tui.model import BoxSpec, Secret, clean_text
+from rgt_tui.ssh import extract_record
 
 LONGEST = 4096
 
@@ -25,14 +25,14 @@ def run_notify(arguments: NotifyArguments) -> int:
     given: tuple[Secret, Secret | None] | None = None
     if arguments.what is None:
         try:
-            given = _read(arguments.token)
+            given = _read_address(arguments.token)
         except ValueError as error:
-            complain(error)
+            print_error(error)
             return USAGE
-    return running.run_on_box(spec.name, _notify(arguments, spec, given))
+    return running.run_on_box(spec.name, _set_notify_address(arguments, spec, given))
 
 
-def _read(with_token: bool) -> tuple[Secret, Secret | None]:
+def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
     """Read the address, and with `with_token` a token, from stdin; a terminal does not echo them.
 
     Raises:
@@ -58,18 +58,18 @@ def _read(with_token: bool) -> tuple[Secret, Secret | None]:
     return Secret(address), Secret(lines[1]) if with_token else None
 
 
-async def _notify(
+async def _set_notify_address(
     arguments: NotifyArguments, spec: BoxSpec, given: tuple[Secret, Secret | None] | None
 ) -> int:
     words = () if arguments.what is None else (f"--{arguments.what}",)
     address, token = given if given is not None else (None, None)
-    with waiting(f"asking {spec.name} …"):
-        async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
-            done = await sink(way, words, address, token)
+    with wait_indicator(f"asking {spec.name} …"):
+        async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
+            done = await run_sink_verb(way, words, address, token)
     said = [
-        clean(told.decode(errors="replace"))
+        clean_text(told.decode(errors="replace"))
         for raw in done.out.splitlines()
-        if (told := record(raw))
+        if (told := extract_record(raw))
     ]
     code = OK if done.status == 0 else FAILED
     text = " ".join(said[-1:]) or done.words or ("done" if code == OK else f"exit {done.status}")
@@ -83,13 +83,13 @@ async def _notify(
         }
         print_json(body)
     elif code == OK:
-        print_lines(f"{spec.name}: {_in_words(text)}")
+        print_lines(f"{spec.name}: {_answer_text(text)}")
     else:
-        complain(f"{spec.name}: {done.words or _in_words(text)}")
+        print_error(f"{spec.name}: {done.words or _answer_text(text)}")
     return code
 
 
-def _in_words(text: str) -> str:
+def _answer_text(text: str) -> str:
     """Return the text of the agent's JSON answer, cleaned after decoding.
 
     An answer in another form is returned unchanged.
@@ -103,5 +103,5 @@ def _in_words(text: str) -> str:
     if said.get("set") is False:
         return "it has no address to notify"
     if said.get("set") is True and said.get("host"):
-        return clean(f"it notifies {said['host']} ({said.get('kind')})")
-    return clean(str(said.get("text") or text))
+        return clean_text(f"it notifies {said['host']} ({said.get('kind')})")
+    return clean_text(str(said.get("text") or text))

@@ -13,22 +13,22 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, print_json, print_lines
+from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.set_up import box_files
-from rgt_tui.fleet import noted, reached
+from rgt_tui.fleet import connected_agent, noted_transfer
 from rgt_tui.fleet.pushes import (
-    Arrived,
     PushChoice,
-    Versions,
+    PushedVersions,
+    PushResult,
     code_place,
     prune_code,
     push_tree,
     versions_of,
 )
 from rgt_tui.model import BoxSpec, Profile
-from rgt_tui.profiles import age, how_many, load_profile, size
-from rgt_tui.ssh import Deployed
-from rgt_tui.transfer import LeftOut, SourceError, SourceTree
+from rgt_tui.profiles import format_duration, how_many, load_profile, size
+from rgt_tui.ssh import DeployedAgent
+from rgt_tui.transfer import ExcludedPath, SourceError, SourceTree
 
 MOST_SHOWN = 8
 """Maximum lines about files left out; --json has all of them."""
@@ -38,17 +38,19 @@ def run_push(arguments: PushArguments) -> int:
     """Push, list or prune; return the exit code."""
     if arguments.trainer:
         return box_files.run_push_trainer(arguments)
-    wrong = _wrong(arguments)
+    wrong = _find_argument_fault(arguments)
     if wrong:
-        complain(wrong)
+        print_error(wrong)
         return USAGE
     config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     listing = arguments.list_only or arguments.prune
-    work = _versions(arguments, spec) if listing else _push(arguments, spec, config.path)
+    work = (
+        _manage_versions(arguments, spec) if listing else _push_paths(arguments, spec, config.path)
+    )
     return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
 
 
-def _wrong(arguments: PushArguments) -> str:
+def _find_argument_fault(arguments: PushArguments) -> str:
     if arguments.list_only or arguments.prune:
         if arguments.paths:
             return "--list and --prune take no PATH"
@@ -62,7 +64,7 @@ def _wrong(arguments: PushArguments) -> str:
     return ""
 
 
-async def _push(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
+async def _push_paths(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
     profile = load_profile(spec.profile)
     choice = PushChoice(
         kind="data" if arguments.data else "code",
@@ -76,7 +78,7 @@ async def _push(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
         fleet=fleet,
     )
     code = OK
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+    async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
         connection,
         deployed,
     ):
@@ -87,53 +89,55 @@ async def _push(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> int:
                     spec.name, (connection, deployed), profile, Path(path), choice, line
                 )
             except SourceError as error:
-                line.end()
-                complain(error)
+                line.close_line()
+                print_error(error)
                 code = FAILED
                 continue
             finally:
-                line.end()
+                line.close_line()
             if arguments.json:
                 print_json({"box": spec.name, **msgspec.to_builtins(arrived)})
             else:
-                for text in lines(spec.name, arrived):
+                for text in describe_push(spec.name, arrived):
                     print_lines(text)
-            for text in doubts(arrived):
-                complain(f"{spec.name}: {text}")
+            for text in list_push_warnings(arrived):
+                print_error(f"{spec.name}: {text}")
             code = FAILED if arrived.refused else code
     return code
 
 
 async def noted_push(
     box: str,
-    way: tuple[asyncssh.SSHClientConnection, Deployed],
+    way: tuple[asyncssh.SSHClientConnection, DeployedAgent],
     profile: Profile,
     path: Path,
     choice: PushChoice,
     line: ProgressLine,
     tree: SourceTree | None = None,
-) -> Arrived:
+) -> PushResult:
     """Push, show the progress, and record it for other rgts; a dry run is not recorded.
 
     Raises:
         Exception: As in `push_tree`.
     """
     if choice.dry_run:
-        return await push_tree(*way, profile, path, choice, tree=tree, progress=line.tell)
-    async with noted(box, f"push {choice.kind}", (str(path.absolute()),), choice.to or "") as page:
+        return await push_tree(*way, profile, path, choice, tree=tree, progress=line.show_progress)
+    async with noted_transfer(
+        box, f"push {choice.kind}", (str(path.absolute()),), choice.to or ""
+    ) as page:
 
-        def tell(done: int, total: int) -> None:
-            page.sent(done, total)
-            line.tell(done, total)
+        def report_progress(done: int, total: int) -> None:
+            page.record_push_progress(done, total)
+            line.show_progress(done, total)
 
-        arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=tell)
+        arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=report_progress)
         what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
         refused = (
             f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}"
             if arrived.refused
             else ""
         )
-        page.end(refused or what, whole=not arrived.refused, to=arrived.path)
+        page.record_result(refused or what, whole=not arrived.refused, to=arrived.path)
         return arrived
 
 
@@ -148,7 +152,7 @@ class ProgressLine:
         self._last = 0.0
         self._shown = False
 
-    def tell(self, done: int, total: int) -> None:
+    def show_progress(self, done: int, total: int) -> None:
         """Show the progress, at most ten times a second."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
@@ -157,7 +161,7 @@ class ProgressLine:
             sys.stderr.flush()
             self._last, self._shown = now, True
 
-    def end(self) -> None:
+    def close_line(self) -> None:
         """End the line."""
         if self._shown:
             sys.stderr.write("\n")
@@ -169,10 +173,12 @@ def progress_text(done: int, total: int, seconds: float) -> str:
     text = f"{size(done)} of {size(total)}"
     if seconds < 1 or done <= 0:
         return text
-    return f"{text}, {size(done / seconds)}/s, {age((total - done) * seconds / done)} left"
+    return (
+        f"{text}, {size(done / seconds)}/s, {format_duration((total - done) * seconds / done)} left"
+    )
 
 
-def lines(box: str, arrived: Arrived) -> list[str]:
+def describe_push(box: str, arrived: PushResult) -> list[str]:
     """Return the printed result of a push, one line per item."""
     would = "would be " if arrived.dry_run else ""
     sent = f"{size(arrived.sent)} {would}sent"
@@ -184,20 +190,21 @@ def lines(box: str, arrived: Arrived) -> list[str]:
     if arrived.link:
         found.append(f"  link      {arrived.link}")
     found += [
-        f"  left out  {left_out.path} ({left_out.why})" for left_out in _shown(arrived.left_out)
+        f"  left out  {left_out.path} ({left_out.why})"
+        for left_out in _limit_left_out(arrived.left_out)
     ]
-    rest = len(arrived.left_out) - len(_shown(arrived.left_out))
+    rest = len(arrived.left_out) - len(_limit_left_out(arrived.left_out))
     return found + ([f"  left out  {rest:,} more (--json names all)"] if rest else [])
 
 
-def _shown(left_out: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+def _limit_left_out(left_out: tuple[ExcludedPath, ...]) -> tuple[ExcludedPath, ...]:
     """Return the left-out files to print: all secrets, then others up to `MOST_SHOWN`."""
     secrets = [each for each in left_out if each.secret]
     others = [each for each in left_out if not each.secret]
     return tuple((secrets + others)[: max(MOST_SHOWN, len(secrets))])
 
 
-def doubts(arrived: Arrived) -> list[str]:
+def list_push_warnings(arrived: PushResult) -> list[str]:
     """Return warnings about a push that the person must see."""
     found = [f"not replaced: {path}: {why}" for path, why in arrived.refused]
     secrets = [each.path for each in arrived.left_out if each.secret]
@@ -214,33 +221,35 @@ def doubts(arrived: Arrived) -> list[str]:
     return found
 
 
-async def _versions(arguments: PushArguments, spec: BoxSpec) -> int:
+async def _manage_versions(arguments: PushArguments, spec: BoxSpec) -> int:
     place = arguments.to or code_place(load_profile(spec.profile))
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+    async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
         connection,
         deployed,
     ):
         if arguments.list_only:
-            return _tell(arguments, spec, await versions_of(connection, deployed, spec, place))
+            return _print_versions(
+                arguments, spec, await versions_of(connection, deployed, spec, place)
+            )
         shared = arguments.shared
         found = await prune_code(connection, deployed, spec, place, dry_run=True, shared_too=shared)
         going = [each for each in found.versions if each.kept is None]
         if arguments.dry_run or not (going or found.unfinished):
-            return _tell(arguments, spec, found)
+            return _print_versions(arguments, spec, found)
         if not arguments.yes and not arguments.json:
-            _tell(arguments, spec, found)
-        if not box_files.agreed(
+            _print_versions(arguments, spec, found)
+        if not box_files.ask_consent(
             arguments, f"Remove {how_many(len(going), 'version')} from {spec.name}?"
         ):
             return FAILED
-        return _tell(
+        return _print_versions(
             arguments,
             spec,
             await prune_code(connection, deployed, spec, place, dry_run=False, shared_too=shared),
         )
 
 
-def _tell(arguments: PushArguments, spec: BoxSpec, found: Versions) -> int:
+def _print_versions(arguments: PushArguments, spec: BoxSpec, found: PushedVersions) -> int:
     if arguments.json:
         print_json({"box": spec.name, **msgspec.to_builtins(found)})
         return OK
@@ -250,7 +259,7 @@ def _tell(arguments: PushArguments, spec: BoxSpec, found: Versions) -> int:
         when = (
             "at an unknown time"
             if each.pushed is None
-            else f"{age(max(0.0, now - each.pushed))} ago"
+            else f"{format_duration(max(0.0, now - each.pushed))} ago"
         )
         if each.removed:
             word = "removed"

@@ -16,15 +16,15 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments, SecretArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, expanded_here, print_json, print_lines
-from rgt_tui.fleet import durable_dirs, reached
+from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_json, print_lines
+from rgt_tui.fleet import connected_agent, durable_dirs
 from rgt_tui.fleet.box_settings import (
-    KeptSecret,
     MirrorState,
     SecretAnswer,
-    ask_mirrors,
-    ask_secret,
-    tell_platform,
+    StoredSecret,
+    request_mirrors,
+    request_secret,
+    send_platform_settings,
 )
 from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.model import BoxSpec, Profile, Secret
@@ -50,17 +50,17 @@ KINDS = (*VARIABLES, PROXY)
 def run_secret(arguments: SecretArguments) -> int:
     """Store, list or remove a secret; return the exit code."""
     if arguments.list_only == bool(arguments.name):
-        complain("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
+        print_error("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
         return USAGE
     if arguments.to is not None and not arguments.to.startswith("/"):
-        complain(f"--to {arguments.to}: give an absolute directory on the box")
+        print_error(f"--to {arguments.to}: give an absolute directory on the box")
         return USAGE
     spec = open_box(arguments, trusted=True)
     value = None
     if not arguments.list_only and not arguments.remove:
         value = read_value(arguments.name or "")
         if value is None:
-            complain("no value was given: it is read from standard input")
+            print_error("no value was given: it is read from standard input")
             return USAGE
     return running.run_on_box(spec.name, _send_secret(arguments, spec, value))
 
@@ -83,35 +83,39 @@ def read_value(name: str) -> Secret | None:
 async def _send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
     durable = durable_dirs(spec, load_profile(spec.profile))
     outlives = [word for path in durable for word in ("--durable", path)]
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+    async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
         connection,
         deployed,
     ):
         if arguments.list_only:
-            kept = await ask_secret(connection, deployed, "list", *outlives)
+            kept = await request_secret(connection, deployed, "list", *outlives)
             jobs = [word for job in spec.jobs for word in ("--job", job)]
-            found = await ask_secret(connection, deployed, "find", *jobs, *outlives)
-            return _tell(arguments, spec, msgspec.structs.replace(kept, found=found.found))
+            found = await request_secret(connection, deployed, "find", *jobs, *outlives)
+            return _print_secret_answer(
+                arguments, spec, msgspec.structs.replace(kept, found=found.found)
+            )
         words = ["--name", arguments.name or ""]
         if arguments.job:
             words += ["--job", job_directory(spec, arguments.job)]
         words += ["--all-cells"] * arguments.all_cells
         if arguments.remove:
-            return _tell(arguments, spec, await ask_secret(connection, deployed, "remove", *words))
+            return _print_secret_answer(
+                arguments, spec, await request_secret(connection, deployed, "remove", *words)
+            )
         words += [*(["--to", arguments.to] if arguments.to else []), *outlives]
-        return _tell(
-            arguments, spec, await ask_secret(connection, deployed, "put", *words, value=value)
+        return _print_secret_answer(
+            arguments, spec, await request_secret(connection, deployed, "put", *words, value=value)
         )
 
 
-def _tell(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> int:
+def _print_secret_answer(arguments: SecretArguments, spec: BoxSpec, answer: SecretAnswer) -> int:
     if arguments.json:
         print_json({"box": spec.name, **msgspec.to_builtins(answer)})
     else:
         for line in secret_lines(spec.name, answer):
             print_lines(line)
     if answer.refused is not None:
-        complain(f"{spec.name}: {answer.refused}{expanded_here(arguments.job)}")
+        print_error(f"{spec.name}: {answer.refused}{hint_expanded_tilde(arguments.job)}")
         return FAILED
     return OK
 
@@ -120,7 +124,7 @@ ALL_JOBS = "*"
 """The agent's name for all jobs of a box."""
 
 
-def _whose(row: KeptSecret) -> str:
+def _describe_owner(row: StoredSecret) -> str:
     if row.job == ALL_JOBS:
         return "cells of every job"
     return f"cells of {row.job}"
@@ -130,11 +134,11 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
     """Return the printed result, one line per item; values are not known here."""
     found = []
     if answer.put is not None:
-        whose = f"for the {_whose(answer.put)}" if answer.put.job else "in a file"
+        whose = f"for the {_describe_owner(answer.put)}" if answer.put.job else "in a file"
         found.append(f"{box}: {answer.put.name} {whose}: {answer.put.path}")
     found += [f"{box}: removed {row.path}" for row in answer.removed]
     for row in answer.secrets:
-        whose = _whose(row) if row.job else "file"
+        whose = _describe_owner(row) if row.job else "file"
         found.append(
             f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}"
         )
@@ -165,7 +169,7 @@ class MirrorFact(msgspec.Struct, frozen=True, kw_only=True):
     boxes."""
 
     @property
-    def settable(self) -> bool:
+    def is_settable(self) -> bool:
         """Whether rgt can turn it on and off."""
         return bool(self.env or self.hook)
 
@@ -177,17 +181,17 @@ def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
     for kind, names in VARIABLES.items():
         env = (
             {name: own.env[name] for name in names if name in own.env}
-            if _has(own.env, names)
+            if _has_variable(own.env, names)
             else {}
         )
         hand = tuple(text for text in network.mirrors if _speaks_of(kind, text)) if not env else ()
         found.append(MirrorFact(kind=kind, env=env, by_hand=hand))
     hand = (network.proxy_note,) if network.proxy_note and own.proxy_hook is None else ()
     found.append(MirrorFact(kind=PROXY, hook=own.proxy_hook, no_proxy=own.no_proxy, by_hand=hand))
-    return tuple(fact for fact in found if fact.settable or fact.by_hand)
+    return tuple(fact for fact in found if fact.is_settable or fact.by_hand)
 
 
-def _has(env: dict[str, str], names: tuple[str, ...]) -> bool:
+def _has_variable(env: dict[str, str], names: tuple[str, ...]) -> bool:
     return names[0] in env or (
         names[0].startswith(("PIP", "CONDA")) and any(name in env for name in names)
     )
@@ -205,26 +209,28 @@ def run_mirrors(arguments: MirrorsArguments) -> int:
     kinds = arguments.kinds or KINDS
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
-        complain(f"--for {','.join(unknown)}: there are {', '.join(KINDS)}")
+        print_error(f"--for {','.join(unknown)}: there are {', '.join(KINDS)}")
         return USAGE
     profile = load_profile(spec.profile)
     facts = {fact.kind: fact for fact in mirror_facts(profile) if fact.kind in kinds}
     if arguments.on:
         lacking = [
-            kind for kind in arguments.kinds or () if kind not in facts or not facts[kind].settable
+            kind
+            for kind in arguments.kinds or ()
+            if kind not in facts or not facts[kind].is_settable
         ]
         for kind in lacking:
-            complain(f"{spec.name}: {without(kind, facts.get(kind), profile)}")
-        if lacking or not any(fact.settable for fact in facts.values()):
+            print_error(f"{spec.name}: {explain_unavailable(kind, facts.get(kind), profile)}")
+        if lacking or not any(fact.is_settable for fact in facts.values()):
             if not lacking:
-                complain(
+                print_error(
                     f"{spec.name}: no mirror is known for {profile.name} that rgt could turn on"
                 )
             return FAILED
     return running.run_on_box(spec.name, _turn_mirrors(arguments, spec, profile, facts, kinds))
 
 
-def without(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
+def explain_unavailable(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
     """Return why a kind cannot be turned on."""
     if fact is None:
         return f"no mirror is known for {profile.name}: {kind}"
@@ -246,7 +252,7 @@ async def _turn_mirrors(
         verb = "show"
     told: dict[str, Any] = {}
     if verb != "show":
-        chosen = [fact for fact in facts.values() if fact.settable]
+        chosen = [fact for fact in facts.values() if fact.is_settable]
         told = {
             "for": [fact.kind for fact in chosen] if verb == "on" else list(kinds),
             "env": {fact.kind: fact.env for fact in chosen},
@@ -254,13 +260,13 @@ async def _turn_mirrors(
             if (fact := facts.get("proxy")) is not None and fact.hook
             else {},
         }
-    async with reached(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
+    async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
         connection,
         deployed,
     ):
-        state = await tell_platform(connection, deployed, profile)
+        state = await send_platform_settings(connection, deployed, profile)
         if verb != "show":
-            state = await ask_mirrors(connection, deployed, verb, told)
+            state = await request_mirrors(connection, deployed, verb, told)
     if arguments.json:
         body = {"box": spec.name, "facts": list(facts.values()), **msgspec.to_builtins(state)}
         print_json(msgspec.to_builtins(body))
@@ -268,7 +274,7 @@ async def _turn_mirrors(
         for line in mirror_lines(spec.name, profile, facts, state):
             print_lines(line)
     for problem in state.problems:
-        complain(f"{spec.name}: {problem}")
+        print_error(f"{spec.name}: {problem}")
     if state.problems:
         return FAILED
     return OK
@@ -286,7 +292,7 @@ def mirror_lines(
             *(f"{key}={shlex.quote(value)}" for key, value in fact.env.items()),
             *([fact.hook] if fact.hook else []),
         ]
-        if fact.settable:
+        if fact.is_settable:
             jobs = all(state.jobs.env.get(key) == value for key, value in fact.env.items())
             jobs = jobs and (fact.hook is None or state.jobs.hooks.get("proxy") == fact.hook)
             where = [

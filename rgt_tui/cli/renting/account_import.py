@@ -10,12 +10,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
-from rgt_tui.cli.printing import complain, print_lines
-from rgt_tui.cli.set_up.adding import import_hosts, show_or_write, target
+from rgt_tui.cli.printing import print_error, print_lines
+from rgt_tui.cli.set_up.adding import find_target_file, import_hosts, show_or_write
 from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
-from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
-from rgt_tui.model import MACHINE, AccountBill, BoxSpec, ProviderRef, Unlisted, clean
-from rgt_tui.profiles import all_profiles, thing_price, thing_words
+from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, load_fleet, loading, open_place
+from rgt_tui.model import MACHINE, AccountBill, BoxSpec, ProviderRef, UnlistedItem, clean_text
+from rgt_tui.profiles import all_profiles, describe_unlisted_item, thing_price
 from rgt_tui.providers import KINDS
 
 NOWHERE = "invalid"
@@ -33,20 +33,20 @@ def run_import(arguments: ImportArguments) -> int:
 def import_machines(arguments: ImportArguments) -> int:
     """List or add boxes from accounts; return the exit status."""
     if arguments.config is not None:
-        complain(
+        print_error(
             "--config reads hosts of ssh_config, --from machines of a provider: give only one of them"
         )
         return USAGE
     try:
         sources = arguments.sources or ()
         check_kinds(sources)
-        place = target(arguments.fleet)
-        every, trusted = known_boxes(place)
+        place = find_target_file(arguments.fleet)
+        every, trusted = load_known_boxes(place)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     except OSError as error:
-        complain(f"cannot read the fleet file: {error}")
+        print_error(f"cannot read the fleet file: {error}")
         return FAILED
     # Imported here, because it imports the SSH library, which listing ssh_config's hosts does not
     # need.
@@ -57,14 +57,14 @@ def import_machines(arguments: ImportArguments) -> int:
     bills = asyncio.run(ask_accounts(refs, named))
     for bill in bills:
         if bill.machines_error is not None:
-            complain(f"{bill.kind}: {bill.machines_error}")
+            print_error(f"{bill.kind}: {bill.machines_error}")
     if any(bill.machines_at is None for bill in bills):
         return UNREACHABLE
     tables = tables_of(bills, arguments.patterns, {spec.name for spec in every})
     if not arguments.json:
-        _say_costs(bills)
+        _print_costs(bills)
     if not tables:
-        complain(
+        print_error(
             f"nothing to import: every machine of {', '.join(sources)} that matches is a box already"
         )
         return FAILED
@@ -80,11 +80,11 @@ def check_kinds(kinds: Sequence[str]) -> None:
     for kind in kinds:
         if kind not in KINDS:
             raise FleetFileError(
-                f"there is no provider {clean(kind)!r}; there are: {', '.join(KINDS)}"
+                f"there is no provider {clean_text(kind)!r}; there are: {', '.join(KINDS)}"
             )
 
 
-def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]:
+def load_known_boxes(place: FleetFilePlace) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]:
     """Return all boxes of a fleet file, and the trusted ones; empty if there is no file yet.
 
     Raises:
@@ -112,7 +112,7 @@ def accounts_of(kinds: Sequence[str], refs: Sequence[ProviderRef]) -> list[Provi
 
 def tables_of(
     bills: Sequence[AccountBill], patterns: Sequence[str], taken: Container[str]
-) -> dict[str, tuple[Unlisted, dict[str, Any]]]:
+) -> dict[str, tuple[UnlistedItem, dict[str, Any]]]:
     """Return the wanted machines and the keys of their boxes, by the names of the boxes. Pure.
 
     Args:
@@ -121,7 +121,7 @@ def tables_of(
         taken: Names of existing boxes.
     """
     profiles = all_profiles()
-    found: dict[str, tuple[Unlisted, dict[str, Any]]] = {}
+    found: dict[str, tuple[UnlistedItem, dict[str, Any]]] = {}
     for bill in bills:
         for thing in bill.things:
             wanted = not patterns or any(
@@ -130,16 +130,18 @@ def tables_of(
             if thing.what != MACHINE or not wanted:
                 continue
             if bill.kind not in profiles:
-                complain(
+                print_error(
                     f"{thing.id} was left out: there is no profile {bill.kind!r} yet; rgt profiles lists them"
                 )
                 continue
-            name = _name(thing, found, taken)
+            name = _choose_free_name(thing, found, taken)
             found[name] = thing, box_values(bill, thing)
     return found
 
 
-def _name(thing: Unlisted, found: Mapping[str, object], taken: Container[str]) -> str:
+def _choose_free_name(
+    thing: UnlistedItem, found: Mapping[str, object], taken: Container[str]
+) -> str:
     """Return a free name for a box: the valid part of the machine's own name or id."""
     plain = [
         re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)
@@ -152,7 +154,7 @@ def _name(thing: Unlisted, found: Mapping[str, object], taken: Container[str]) -
     return name
 
 
-def box_values(bill: AccountBill, thing: Unlisted) -> dict[str, Any]:
+def box_values(bill: AccountBill, thing: UnlistedItem) -> dict[str, Any]:
     """Return the keys of a box for a machine; without an address, rgt asks the provider for it."""
     nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
     host = thing.host if thing.host and loading.BOX["host"](thing.host) is None else None
@@ -172,11 +174,11 @@ def box_values(bill: AccountBill, thing: Unlisted) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _say_costs(bills: Sequence[AccountBill]) -> None:
+def _print_costs(bills: Sequence[AccountBill]) -> None:
     """Print the cost of each thing as comments above the tables, including volumes and the like."""
     for bill in bills:
         for thing in bill.things:
-            print_lines(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}")
+            print_lines(f"# {bill.kind}: {describe_unlisted_item(thing)}: {thing_price(thing)}")
             if thing.what != MACHINE and thing.how:
                 print_lines(f"#   belongs to no box; to delete it: {thing.how}")
         if bill.leftovers_error is not None:

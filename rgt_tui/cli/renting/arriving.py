@@ -13,46 +13,59 @@ import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE
 from rgt_tui.cli.gathering import make_fleet, running_fleet
-from rgt_tui.cli.printing import columns, complain, print_json, print_lines, prompt, waiting
+from rgt_tui.cli.printing import (
+    format_row,
+    print_error,
+    print_json,
+    print_lines,
+    prompt_line,
+    wait_indicator,
+)
 from rgt_tui.cli.renting.account_import import box_values
 from rgt_tui.cli.running import TerminalQuestions
-from rgt_tui.cli.set_up.adding import keep_trust
+from rgt_tui.cli.set_up.adding import trust_written_file
 from rgt_tui.cli.teardown.down import end_fresh_box
 from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.fleet import FOR_ONE_QUESTION, Fleet
-from rgt_tui.fleet.config import FleetFileError, Place, open_place, read_fleet
+from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, open_place, read_fleet
 from rgt_tui.fleet.config.editing import add_boxes, with_boxes
 from rgt_tui.fleet.config.loading import read_source
-from rgt_tui.fleet.renting import Arrival, Rental, Search, agreement, wait_for_ssh
+from rgt_tui.fleet.renting import (
+    MachineArrival,
+    MachineRental,
+    OfferSearch,
+    agreement,
+    wait_for_ssh,
+)
 from rgt_tui.fleet.renting.acceptance import (
-    Verdict,
+    RowVerdict,
     checks_path,
     expected_of,
-    judge,
+    judge_measurements,
     load_checks,
-    measure,
+    measure_box,
 )
 from rgt_tui.fleet.renting.rental import Creation
 from rgt_tui.model import (
     MACHINE,
     AccountBill,
+    BoxQuestion,
     BoxSpec,
     FleetState,
-    Link,
+    LinkState,
     Offer,
     ProviderRef,
-    Question,
+    RentalRequest,
     RentReview,
-    Unlisted,
-    Wish,
-    clean,
+    UnlistedItem,
+    clean_text,
 )
 from rgt_tui.profiles import (
     FIRST_CONTACT,
     ProfileError,
     before_renting,
+    format_money,
     load_profile,
-    money,
     platform_sections,
 )
 from rgt_tui.providers import Instance, Market
@@ -74,20 +87,20 @@ MOST_LISTED = 10
 SUBJECT_WIDTH = 13
 
 
-class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
+class NewRental(msgspec.Struct, frozen=True, kw_only=True):
     """A machine that was rented, and what was agreed."""
 
     name: str
     ref: ProviderRef
     machine: Instance
     offer: Offer
-    wish: Wish
+    wish: RentalRequest
     token: str
     identity: str | None = None
     """The public key file that was given."""
 
 
-class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+class ArrivalResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of the steps after renting."""
 
     code: int
@@ -95,7 +108,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     machine: Instance | None = None
 
 
-def why_not_taken(place: Place, name: str, kind: str) -> str:
+def find_name_objection(place: FleetFilePlace, name: str, kind: str) -> str:
     """Return why the fleet file could not accept such a box; empty if it can.
 
     Call before renting.
@@ -111,23 +124,23 @@ def why_not_taken(place: Place, name: str, kind: str) -> str:
     return ""
 
 
-async def bring_in(
+async def add_rented_machine(
     arguments: UpArguments,
-    place: Place,
-    rental: Rental,
+    place: FleetFilePlace,
+    rental: MachineRental,
     creation: Creation,
     market: Market,
-    newcomer: Newcomer,
+    newcomer: NewRental,
     say: Callable[[str], None],
-) -> Arrived:
+) -> ArrivalResult:
     """Wait for a machine, write its box, and log in; offer to end a machine that is wrong.
 
     That is, one that is not as agreed, or does not answer.
     """
     name, token = newcomer.name, newcomer.token
 
-    async def seen(machine: Instance) -> None:
-        await rental.confirm(creation, name, token, machine)
+    async def confirm_seen(machine: Instance) -> None:
+        await rental.record_confirmed(creation, name, token, machine)
 
     say(f"{newcomer.machine.id} is rented and billed; waiting for its SSH")
     arrival = await wait_for_ssh(
@@ -138,7 +151,7 @@ async def bring_in(
         token,
         seconds=arguments.timeout,
         say=say,
-        seen=seen,
+        seen=confirm_seen,
     )
     machine = arrival.machine
     doubts: list[str | None] = []
@@ -147,43 +160,43 @@ async def bring_in(
             add_boxes,
             place.path,
             {name: values_of(newcomer, machine)},
-            lambda before, after: doubts.append(keep_trust(before, after)),
+            lambda before, after: doubts.append(trust_written_file(before, after)),
         )
     except FleetFileError as error:
-        complain(
+        print_error(
             f"{machine.id} is rented and BILLED, but could not be written to the fleet file: {error}"
         )
-        complain(f"fix that; then rgt up {name} resumes without renting again")
-        return Arrived(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
-    await rental.listed(creation, name, token, machine.id, str(place.path))
+        print_error(f"fix that; then rgt up {name} resumes without renting again")
+        return ArrivalResult(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
+    await rental.record_listed(creation, name, token, machine.id, str(place.path))
     say(f"{place.path}: {name} is a box now")
     for doubt in doubts:
         if doubt and place.lies_there:
-            complain(doubt)
+            print_error(doubt)
     spec = next(spec for spec in read_fleet(place.path).boxes if spec.name == name)
     spec = next((one for one in open_place(place, os.environ).boxes if one.name == name), spec)
-    code, reasons = await _meet(arguments, spec, arrival, say)
+    code, reasons = await _log_in_first(arguments, spec, arrival, say)
     if not arguments.json:
         for line in first_contact_lines(spec.profile):
             sys.stdout.write(line)
     if reasons and not _is_script(arguments):
         code = await _offer_end(arguments, spec, reasons, code)
     elif reasons:
-        complain(f"it is billed: rgt down {name} --destroy ends it")
-    return Arrived(code=code, reasons=reasons, machine=machine)
+        print_error(f"it is billed: rgt down {name} --destroy ends it")
+    return ArrivalResult(code=code, reasons=reasons, machine=machine)
 
 
 def _is_script(arguments: UpArguments) -> bool:
     return arguments.confirm is not None or arguments.json or not sys.stdin.isatty()
 
 
-def values_of(newcomer: Newcomer, machine: Instance) -> dict[str, Any]:
+def values_of(newcomer: NewRental, machine: Instance) -> dict[str, Any]:
     """Return the keys of the box."""
     ref = newcomer.ref
     bill = AccountBill(
         kind=ref.kind, account=ref.account, base_url=ref.base_url, key_env=ref.key_env
     )
-    thing = Unlisted(
+    thing = UnlistedItem(
         kind=ref.kind,
         what=MACHINE,
         id=machine.id,
@@ -204,21 +217,24 @@ def values_of(newcomer: Newcomer, machine: Instance) -> dict[str, Any]:
     return values
 
 
-async def _meet(
-    arguments: UpArguments, spec: BoxSpec, arrival: Arrival, say: Callable[[str], None]
+async def _log_in_first(
+    arguments: UpArguments, spec: BoxSpec, arrival: MachineArrival, say: Callable[[str], None]
 ) -> tuple[int, tuple[str, ...]]:
     """Log in for the first time; return the exit status, and what is wrong with the machine."""
     if not arrival.reached:
         return UNREACHABLE, (arrival.why, *arrival.differs)
-    link, why = await _login(arguments, spec)
-    if link is not Link.LIVE:
+    link, why = await _log_in(arguments, spec)
+    if link is not LinkState.LIVE:
         return UNREACHABLE, (f"its SSH answers, but the login failed: {why}", *arrival.differs)
     say(f"{spec.name} answers")
-    reasons = (*arrival.differs, *(await _tried(arguments, spec, say) if arguments.check else ()))
+    reasons = (
+        *arrival.differs,
+        *(await _test_machine(arguments, spec, say) if arguments.check else ()),
+    )
     return (UNCONFIRMED if reasons else OK), reasons
 
 
-async def _tried(
+async def _test_machine(
     arguments: UpArguments, spec: BoxSpec, say: Callable[[str], None]
 ) -> tuple[str, ...]:
     """Test the machine before it is used; return the reasons to refuse it.
@@ -226,8 +242,8 @@ async def _tried(
     A test that could not run is no reason.
     """
     try:
-        with waiting(f"trying {spec.name} …"):
-            found = await measure(
+        with wait_indicator(f"trying {spec.name} …"):
+            found = await measure_box(
                 spec, quick=True, accept_new_host_keys=arguments.accept_new_host_key
             )
     except (
@@ -241,16 +257,18 @@ async def _tried(
     ) as error:
         say(f"{spec.name} could not be checked ({error}); to check it: rgt check-box {spec.name}")
         return ()
-    rows = judge(found, expected_of(spec), load_checks(checks_path(os.environ)), spec.profile)
+    rows = judge_measurements(
+        found, expected_of(spec), load_checks(checks_path(os.environ)), spec.profile
+    )
     for row in rows:
-        if row.verdict is Verdict.DOUBTFUL:
+        if row.verdict is RowVerdict.DOUBTFUL:
             say(f"doubtful: {row.id}: {row.text}; {row.advice}")
     return tuple(
-        f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is Verdict.REFUSE
+        f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is RowVerdict.REFUSE
     )
 
 
-async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
+async def _log_in(arguments: UpArguments, spec: BoxSpec) -> tuple[LinkState, str]:
     """Log in, with prompts for the person; return the state of the connection, and the reason."""
     asks = not _is_script(arguments)
     fleet = make_fleet(
@@ -263,13 +281,13 @@ async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
     answering: set[asyncio.Task[None]] = set()
     asked: set[int] = set()
 
-    def look(state: FleetState) -> None:
+    def answer_questions(state: FleetState) -> None:
         for question in state.questions:
             if question.id not in asked:
                 asked.add(question.id)
-                answering.add(asyncio.create_task(_answer(fleet, questions, question)))
+                answering.add(asyncio.create_task(_answer_question(fleet, questions, question)))
 
-    unsubscribe = fleet.subscribe(look)
+    unsubscribe = fleet.subscribe(answer_questions)
     async with running_fleet(fleet):
         try:
             return await _logged_in(fleet, spec.name)
@@ -279,26 +297,28 @@ async def _login(arguments: UpArguments, spec: BoxSpec) -> tuple[Link, str]:
                 task.cancel()
 
 
-async def _logged_in(fleet: Fleet, name: str) -> tuple[Link, str]:
+async def _logged_in(fleet: Fleet, name: str) -> tuple[LinkState, str]:
     """Wait until a box is live, with retries while the machine is still being set up."""
-    link, why = Link.CONNECTING, "no answer"
+    link, why = LinkState.CONNECTING, "no answer"
     loop = asyncio.get_running_loop()
     until, again = loop.time() + MEET_SECONDS, loop.time() + AGAIN_SECONDS
-    while loop.time() < until or link is Link.ASKING:
-        box = fleet.state.box(name)
+    while loop.time() < until or link is LinkState.ASKING:
+        box = fleet.state.find_box(name)
         if box is not None:
             link, why = box.link, box.reason
-        if link in (Link.LIVE, Link.REFUSED_KEY):
+        if link in (LinkState.LIVE, LinkState.REFUSED_KEY):
             break
-        if link in (Link.UNREACHABLE, Link.REFUSED_LOGIN) and loop.time() >= again:
+        if link in (LinkState.UNREACHABLE, LinkState.REFUSED_LOGIN) and loop.time() >= again:
             again = loop.time() + AGAIN_SECONDS
-            fleet.retry(name)
+            fleet.retry_box(name)
         await asyncio.sleep(0.1)
     return link, why
 
 
-async def _answer(fleet: Fleet, questions: TerminalQuestions, question: Question) -> None:
-    fleet.answer(question.id, await questions.ask(question))
+async def _answer_question(
+    fleet: Fleet, questions: TerminalQuestions, question: BoxQuestion
+) -> None:
+    fleet.answer_question(question.id, await questions.ask_question(question))
 
 
 async def _offer_end(
@@ -306,12 +326,14 @@ async def _offer_end(
 ) -> int:
     """Offer to end a machine that is wrong or does not answer; return the exit status."""
     for reason in reasons:
-        complain(f"{spec.name}: {reason}")
+        print_error(f"{spec.name}: {reason}")
     if (
-        prompt('it is new and has no results: type "end" to destroy it, anything else to keep it: ')
+        prompt_line(
+            'it is new and has no results: type "end" to destroy it, anything else to keep it: '
+        )
         != "end"
     ):
-        complain(f"kept, and still billed: rgt down {spec.name} --destroy ends it")
+        print_error(f"kept, and still billed: rgt down {spec.name} --destroy ends it")
         return code
     ended = await end_fresh_box(spec, arguments.accept_new_host_key, arguments.readonly)
     if ended == OK:
@@ -325,8 +347,8 @@ def first_contact_lines(platform: str) -> list[str]:
     lines = []
     for section in platform_sections(profile):
         if section.title in FIRST_CONTACT:
-            lines.append(f"\n{clean(f'{profile.name}: {section.title}')}\n")
-            lines += [columns([(row.label, 14, "dim")], row.text) for row in section.rows]
+            lines.append(f"\n{clean_text(f'{profile.name}: {section.title}')}\n")
+            lines += [format_row([(row.label, 14, "dim")], row.text) for row in section.rows]
     return lines
 
 
@@ -334,16 +356,16 @@ def first_contact_lines(platform: str) -> list[str]:
 # scripts.
 
 
-def progress(*, as_json: bool) -> Callable[[str], None]:
+def build_progress_printer(*, as_json: bool) -> Callable[[str], None]:
     """Return a function that prints progress: to stdout, or to stderr if stdout is for a script."""
 
-    def say(text: str) -> None:
+    def print_progress(text: str) -> None:
         print_lines(text)
         sys.stdout.flush()
 
     if as_json:
-        return complain
-    return say
+        return print_error
+    return print_progress
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -353,18 +375,23 @@ def write_lines(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def candidate_lines(found: Search, wish: Wish | None) -> Iterator[str]:
+def candidate_lines(found: OfferSearch, wish: RentalRequest | None) -> Iterator[str]:
     """Yield a line for each candidate, the cheapest first."""
     for number, candidate in enumerate(found.candidates[:MOST_LISTED], 1):
-        yield columns([(str(number), 3, "dim"), *_cells(candidate.offer)], _rest(candidate.offer))
+        yield format_row(
+            [(str(number), 3, "dim"), *_offer_cells(candidate.offer)],
+            _offer_details(candidate.offer),
+        )
     more = len(found.candidates) - MOST_LISTED
     if more > 0:
         yield f"{more} more\n"
     yield "\n"
 
 
-def _cells(offer: Offer) -> list[tuple[str, int, str]]:
-    price = "price ?" if offer.per_hour is None else f"{money(offer.per_hour, offer.currency)}/h"
+def _offer_cells(offer: Offer) -> list[tuple[str, int, str]]:
+    price = (
+        "price ?" if offer.per_hour is None else f"{format_money(offer.per_hour, offer.currency)}/h"
+    )
     kind = "spot" if offer.spot else "on-demand"
     return [
         (price, 10, "bold"),
@@ -374,7 +401,7 @@ def _cells(offer: Offer) -> list[tuple[str, int, str]]:
     ]
 
 
-def _rest(offer: Offer) -> str:
+def _offer_details(offer: Offer) -> str:
     parts = (
         f"{offer.disk_gb} GB" if offer.disk_gb is not None else "",
         offer.region or "anywhere",
@@ -387,22 +414,25 @@ def _rest(offer: Offer) -> str:
 def review_lines(review: RentReview) -> Iterator[str]:
     """Yield what a person must see before a machine is rented."""
     offer = review.offer
-    yield clean(f"rent {review.box} at {offer.kind} ({review.account}): offer {offer.id}") + "\n\n"
+    yield (
+        clean_text(f"rent {review.box} at {offer.kind} ({review.account}): offer {offer.id}")
+        + "\n\n"
+    )
     parts = (
         ("costs", review.costs),
-        ("platform", _platform(offer.kind)),
+        ("platform", _list_platform_notes(offer.kind)),
         ("note", offer.notes),
         ("will send", (review.will_send,)),
     )
     for title, texts in parts:
         shown = title
         for text in texts:
-            yield columns([(shown, SUBJECT_WIDTH, "dim")], text)
+            yield format_row([(shown, SUBJECT_WIDTH, "dim")], text)
             shown = ""
     yield "\n"
 
 
-def _platform(kind: str) -> tuple[str, ...]:
+def _list_platform_notes(kind: str) -> tuple[str, ...]:
     """Return what to know before renting from a platform, such as limits of its volumes."""
     try:
         return before_renting(load_profile(kind))
@@ -413,7 +443,7 @@ def _platform(kind: str) -> tuple[str, ...]:
 def answer_json(
     box: str,
     review: RentReview | None,
-    found: Search | None,
+    found: OfferSearch | None,
     reasons: tuple[str, ...],
     code: int,
     *,

@@ -10,7 +10,14 @@ import time
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, prompt, waiting
+from rgt_tui.cli.printing import (
+    is_interactive,
+    print_error,
+    print_json,
+    print_lines,
+    prompt_line,
+    wait_indicator,
+)
 from rgt_tui.cli.teardown.money_arguments import BidArguments
 from rgt_tui.gate import (
     AuditEntry,
@@ -23,7 +30,7 @@ from rgt_tui.gate import (
     bid_review,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model import BidReview, ProviderRef, RentPermit, steady
+from rgt_tui.model import BidReview, ProviderRef, RentPermit, steady_time
 from rgt_tui.providers import Bidder, ProviderError, Providers, UnknownProvider, bidder_of
 
 READS = 5
@@ -35,18 +42,18 @@ DEED = "bid"
 def run_bid(arguments: BidArguments) -> int:
     """Change the bid of one box; return the exit status."""
     if (arguments.confirm is None) != (arguments.evidence is None):
-        complain("--confirm and --evidence are used together: --dry-run --json prints both")
+        print_error("--confirm and --evidence are used together: --dry-run --json prints both")
         return USAGE
     _, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
-    run = _Run(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
+    run = _BidCommand(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
     if spec.provider is None:
-        return run.end(
+        return run.print_result(
             USAGE, f"{spec.name} has no provider in the fleet file, so its bid cannot be read"
         )
     return running.run_on_box(spec.name, run.change_bid(spec.provider))
 
 
-class _Run:
+class _BidCommand:
     """One run of the command."""
 
     def __init__(self, arguments: BidArguments, box: str, agreed_per_hour: float | None) -> None:
@@ -60,80 +67,84 @@ class _Run:
         """Read the bid, show it, and change it."""
         providers = Providers()
         try:
-            bidder = bidder_of(providers.account(ref))
+            bidder = bidder_of(providers.find_account(ref))
             if bidder is None:
-                return self.end(
+                return self.print_result(
                     FAILED, f"{ref.kind} has no call that changes a bid; use its console"
                 )
-            return await self._change(bidder, ref)
+            return await self._change_bid(bidder, ref)
         except UnknownProvider as error:
-            return self.end(USAGE, str(error))
+            return self.print_result(USAGE, str(error))
         finally:
             await providers.close()
 
-    async def _change(self, bidder: Bidder, ref: ProviderRef) -> int:
+    async def _change_bid(self, bidder: Bidder, ref: ProviderRef) -> int:
         arguments, price = self._arguments, float(self._arguments.price)
         try:
-            with waiting("reading the bid …"):
+            with wait_indicator("reading the bid …"):
                 bid = await bidder.read_bid(ref.instance)
         except ProviderError as error:
-            return self.end(UNREACHABLE, f"the bid cannot be read: {error}")
+            return self.print_result(UNREACHABLE, f"the bid cannot be read: {error}")
         case = BidCase(
             box=self._box,
             account=ref.account,
             bid=bid,
-            at=steady(),
+            at=steady_time(),
             price=price,
             limits=bidder.limits,
             agreed_per_hour=self._agreed_per_hour,
             readonly=arguments.readonly,
         )
         sends = bidder.describe_bid(ref.instance, price)
-        review = self._review = bid_review(case, steady(), will_send=sends)
+        review = self._review = bid_review(case, steady_time(), will_send=sends)
         if not arguments.json:
             for line in (*review.lines, f"will send: {review.will_send}"):
                 print_lines(line)
         if review.refusals:
-            return self.end(FAILED, *review.refusals, "nothing was sent")
+            return self.print_result(FAILED, *review.refusals, "nothing was sent")
         if arguments.dry_run:
-            return self.end(OK)
+            return self.print_result(OK)
         typed = arguments.confirm
         if typed is None:
-            if not interactive():
-                return self.end(
+            if not is_interactive():
+                return self.print_result(
                     USAGE,
                     "cannot prompt here: in a script, run it with --dry-run --json, then pass "
                     "what it prints: --confirm PHRASE --evidence DIGEST",
                 )
-            typed = prompt(f'type "{review.phrase}" to change the bid, anything else to cancel: ')
+            typed = prompt_line(
+                f'type "{review.phrase}" to change the bid, anything else to cancel: '
+            )
         token = f"bid-{secrets.token_hex(8)}"
-        permit = bid_permit(case, token, steady(), typed=typed, digest=arguments.evidence)
+        permit = bid_permit(case, token, steady_time(), typed=typed, digest=arguments.evidence)
         if not isinstance(permit, RentPermit):
-            self._note(AuditEvent.REFUSED, ref.instance, "; ".join(permit.reasons))
-            return self.end(FAILED, *permit.reasons, "nothing was sent")
-        return await self._send(bidder, case, token, permit)
+            self._try_record_event(AuditEvent.REFUSED, ref.instance, "; ".join(permit.reasons))
+            return self.print_result(FAILED, *permit.reasons, "nothing was sent")
+        return await self._send_bid(bidder, case, token, permit)
 
-    async def _send(self, bidder: Bidder, case: BidCase, token: str, permit: RentPermit) -> int:
+    async def _send_bid(self, bidder: Bidder, case: BidCase, token: str, permit: RentPermit) -> int:
         try:
-            self._record(
+            self._record_event(
                 AuditEvent.REQUESTED,
                 case.bid.instance,
                 bidder.describe_bid(case.bid.instance, case.price),
             )
         except AuditFailed as error:
-            return self.end(FAILED, str(error), "nothing was sent")
+            return self.print_result(FAILED, str(error), "nothing was sent")
         try:
             said = await bidder.change_bid(bid_offer(case), token, permit)
         except ProviderError as error:
             refused = bidder.is_refused(error)
-            self._note(AuditEvent.ANSWER, case.bid.instance, str(error))
+            self._try_record_event(AuditEvent.ANSWER, case.bid.instance, str(error))
             if refused:
-                return self.end(FAILED, f"refused, the bid is unchanged: {error}")
-            return self.end(UNCONFIRMED, f"sent, outcome unknown; run rgt bid again: {error}")
-        self._note(AuditEvent.ANSWER, case.bid.instance, said)
-        return await self._confirm(bidder, case)
+                return self.print_result(FAILED, f"refused, the bid is unchanged: {error}")
+            return self.print_result(
+                UNCONFIRMED, f"sent, outcome unknown; run rgt bid again: {error}"
+            )
+        self._try_record_event(AuditEvent.ANSWER, case.bid.instance, said)
+        return await self._confirm_bid(bidder, case)
 
-    async def _confirm(self, bidder: Bidder, case: BidCase) -> int:
+    async def _confirm_bid(self, bidder: Bidder, case: BidCase) -> int:
         """Read the bid back until the platform shows the new one."""
         why = ""
         for read in range(READS):
@@ -152,11 +163,13 @@ class _Run:
                         else bid.status
                     )
                     print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
-                return self.end(OK)
+                return self.print_result(OK)
             why = f"the platform shows {bid.per_hour} {bid.currency}/h"
-        return self.end(UNCONFIRMED, f"the platform accepted the bid but does not show it: {why}")
+        return self.print_result(
+            UNCONFIRMED, f"the platform accepted the bid but does not show it: {why}"
+        )
 
-    def _record(self, event: AuditEvent, instance: str, text: str) -> None:
+    def _record_event(self, event: AuditEvent, instance: str, text: str) -> None:
         entry = AuditEntry(
             at=time.time(),
             event=event,
@@ -166,16 +179,16 @@ class _Run:
             deed=DEED,
             text=text,
         )
-        self._log.record(entry)
+        self._log.record_entry(entry)
 
-    def _note(self, event: AuditEvent, instance: str, text: str) -> None:
+    def _try_record_event(self, event: AuditEvent, instance: str, text: str) -> None:
         """Record an event; if the log cannot be written, the command continues with a warning."""
         try:
-            self._record(event, instance, text)
+            self._record_event(event, instance, text)
         except AuditFailed as error:
-            complain(error)
+            print_error(error)
 
-    def end(self, code: int, *reasons: str) -> int:
+    def print_result(self, code: int, *reasons: str) -> int:
         """Print the result, and return the exit status."""
         if self._arguments.json:
             review = self._review
@@ -195,5 +208,5 @@ class _Run:
             )
             return code
         for reason in reasons:
-            complain(reason)
+            print_error(reason)
         return code

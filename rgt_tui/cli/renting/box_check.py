@@ -9,35 +9,35 @@ import sys
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import columns, complain, print_json, waiting
+from rgt_tui.cli.printing import format_row, print_error, print_json, wait_indicator
 from rgt_tui.cli.teardown.money_arguments import CheckBoxArguments
 from rgt_tui.fleet.renting.acceptance import (
-    Expected,
-    Row,
-    Verdict,
+    CheckRow,
+    ExpectedGpus,
+    RowVerdict,
     checks_path,
     expected_of,
-    judge,
+    judge_measurements,
     keep_check,
     load_checks,
-    measure,
+    measure_box,
     remembered,
 )
 from rgt_tui.model import BoxSpec
 
-STYLES = {Verdict.OK: "dim", Verdict.DOUBTFUL: "bold yellow", Verdict.REFUSE: "bold red"}
+STYLES = {RowVerdict.OK: "dim", RowVerdict.DOUBTFUL: "bold yellow", RowVerdict.REFUSE: "bold red"}
 
 
 def run_check_box(arguments: CheckBoxArguments) -> int:
     """Test one box; return the exit status."""
     spec = open_box(arguments, trusted=True)
-    expected = expected_of(spec) if arguments.expect is None else Expected(*arguments.expect)
-    return running.run_on_box(spec.name, _check(arguments, spec, expected))
+    expected = expected_of(spec) if arguments.expect is None else ExpectedGpus(*arguments.expect)
+    return running.run_on_box(spec.name, _check_box(arguments, spec, expected))
 
 
-async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected) -> int:
-    with waiting(f"trying {spec.name} …"):
-        found = await measure(
+async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: ExpectedGpus) -> int:
+    with wait_indicator(f"trying {spec.name} …"):
+        found = await measure_box(
             spec,
             seconds=arguments.timeout,
             quick=arguments.quick,
@@ -46,7 +46,7 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
     path = checks_path(os.environ)
     # Not against itself: a box that was always slow would be its own reference.
     earlier = tuple(one for one in load_checks(path) if one.box != spec.name)
-    rows = judge(found, expected, earlier, spec.profile)
+    rows = judge_measurements(found, expected, earlier, spec.profile)
     code = exit_status(rows)
     if code == OK and not arguments.quick:
         # Refused boxes are no reference for others. A disk error only loses the reference.
@@ -59,14 +59,14 @@ async def _check(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expected
     for row in rows:
         advice = f"; {row.advice}" if row.advice else ""
         cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
-        sys.stdout.write(columns(cells, f"{row.text}{advice}"))
+        sys.stdout.write(format_row(cells, f"{row.text}{advice}"))
     if code != OK:
-        complain(f"{spec.name}: refuse it; to stop the billing: rgt down {spec.name} --destroy")
+        print_error(f"{spec.name}: refuse it; to stop the billing: rgt down {spec.name} --destroy")
     return code
 
 
-def exit_status(rows: tuple[Row, ...]) -> int:
+def exit_status(rows: tuple[CheckRow, ...]) -> int:
     """Return the exit status; doubts alone are left to the person."""
-    if any(row.verdict is Verdict.REFUSE for row in rows):
+    if any(row.verdict is RowVerdict.REFUSE for row in rows):
         return FAILED
     return OK

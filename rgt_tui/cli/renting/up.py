@@ -10,47 +10,47 @@ from pathlib import Path
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.cli.printing import complain, interactive, prompt, waiting
-from rgt_tui.cli.renting.account_import import check_kinds, known_boxes
+from rgt_tui.cli.printing import is_interactive, print_error, prompt_line, wait_indicator
+from rgt_tui.cli.renting.account_import import check_kinds, load_known_boxes
 from rgt_tui.cli.renting.arriving import (
-    Newcomer,
+    NewRental,
+    add_rented_machine,
     answer_json,
-    bring_in,
+    build_progress_printer,
     candidate_lines,
-    progress,
+    find_name_objection,
     review_lines,
-    why_not_taken,
     write_lines,
 )
-from rgt_tui.cli.set_up.adding import target
+from rgt_tui.cli.set_up.adding import find_target_file
 from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.files import open_regular
-from rgt_tui.fleet.config import FleetFileError, Place, loading, open_place
+from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, loading, open_place
 from rgt_tui.fleet.renting import (
     FIND_SECONDS,
     Candidate,
-    Outcome,
-    Rental,
-    Search,
-    Taken,
+    CreationOutcome,
+    CreationResult,
+    MachineRental,
+    OfferSearch,
     new_token,
     open_creations,
-    search,
+    search_offers,
 )
 from rgt_tui.fleet.renting.rental import Creation, market_of, ref_of, renting_accounts
 from rgt_tui.gate import (
     JOURNAL,
     ActionState,
     AuditLog,
-    Held,
+    InstanceLocked,
     Journal,
     JournalFailed,
     OpenAction,
-    boot,
-    words,
+    describe_open_action,
+    read_boot_id,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.model import ProviderRef, RentReview, Wish, steady
+from rgt_tui.model import ProviderRef, RentalRequest, RentReview, steady_time
 from rgt_tui.providers import ProviderError, Providers
 
 NEXT = "next"
@@ -63,25 +63,25 @@ LEAST_FIND_SECONDS = 30.0
 def run_up(arguments: UpArguments) -> int:
     """Rent a machine, or resume an interrupted rental; return the exit status."""
     try:
-        problem = _contradiction(arguments)
+        problem = _find_contradiction(arguments)
         if problem:
             raise FleetFileError(problem)
         check_kinds(arguments.on or ())
-        place = target(arguments.fleet)
-        if place.path.exists() and (doubt := _doubt(place)):
+        place = find_target_file(arguments.fleet)
+        if place.path.exists() and (doubt := _find_trust_doubt(place)):
             raise FleetFileError(doubt)
-        every, _ = known_boxes(place)
+        every, _ = load_known_boxes(place)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     except OSError as error:
-        complain(f"cannot read the fleet file: {error}")
+        print_error(f"cannot read the fleet file: {error}")
         return USAGE
     refs = [spec.provider for spec in every if spec.provider is not None]
-    return running.run(_up(arguments, place, refs))
+    return running.run_coroutine(_rent_or_resume(arguments, place, refs))
 
 
-def _doubt(place: Place) -> str | None:
+def _find_trust_doubt(place: FleetFilePlace) -> str | None:
     """Return why a fleet file is not trusted: boxes in it could not be stopped by its settings."""
     try:
         return open_place(place, os.environ).doubt
@@ -92,7 +92,7 @@ def _doubt(place: Place) -> str | None:
         raise
 
 
-def _contradiction(arguments: UpArguments) -> str:
+def _find_contradiction(arguments: UpArguments) -> str:
     """Return why the options contradict each other; empty if they do not."""
     if not loading.NAME.fullmatch(arguments.name):
         return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
@@ -102,7 +102,7 @@ def _contradiction(arguments: UpArguments) -> str:
         return "--dry-run rents nothing, so there is nothing to confirm"
     if arguments.written_off is not None:
         return ""
-    if arguments.confirm is None and not arguments.dry_run and not interactive():
+    if arguments.confirm is None and not arguments.dry_run and not is_interactive():
         return (
             "cannot prompt here: in a script, run it with --dry-run --json, read the result, and "
             "confirm it with --confirm NAME --evidence DIGEST"
@@ -110,7 +110,7 @@ def _contradiction(arguments: UpArguments) -> str:
     return ""
 
 
-def wish_of(arguments: UpArguments, home: Path) -> Wish:
+def wish_of(arguments: UpArguments, home: Path) -> RentalRequest:
     """Return the requested machine.
 
     Raises:
@@ -119,7 +119,7 @@ def wish_of(arguments: UpArguments, home: Path) -> Wish:
     if arguments.gpu is None:
         raise FleetFileError("name the GPU: --gpu A100, or --gpu A100:2 for two of them")
     model, count = arguments.gpu
-    return Wish(
+    return RentalRequest(
         gpu=model,
         gpu_count=count,
         max_per_hour=arguments.max_price,
@@ -158,7 +158,7 @@ def public_key(named: str | None, home: Path) -> str:
     return text
 
 
-def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
+def no_offer(found: OfferSearch) -> tuple[tuple[str, ...], int]:
     """Return why a search has no candidate, and the exit status.
 
     If no provider answered, the status is `UNREACHABLE`, because nothing is known about the offers.
@@ -180,28 +180,30 @@ def no_offer(found: Search) -> tuple[tuple[str, ...], int]:
     return tuple(reasons) or ("no queried provider can offer this",), FAILED
 
 
-async def _up(arguments: UpArguments, place: Place, refs: Sequence[ProviderRef]) -> int:
+async def _rent_or_resume(
+    arguments: UpArguments, place: FleetFilePlace, refs: Sequence[ProviderRef]
+) -> int:
     log = AuditLog(default_path(os.environ))
     journal = Journal(log.path.parent / JOURNAL)
     providers = Providers()
-    rental = Rental(providers, journal, log, clock=time.time, readonly=arguments.readonly)
-    run = _Run(arguments, place, providers, rental)
+    rental = MachineRental(providers, journal, log, clock=time.time, readonly=arguments.readonly)
+    run = _RentCommand(arguments, place, providers, rental)
     try:
         left = [one for one in open_creations(journal) if one.first.box == arguments.name]
         begun = [one for one in left if one.last.state is not ActionState.INTENT]
         if arguments.written_off is not None:
             return await run.write_off(begun)
         if begun:
-            return await run.resume(begun[0])
-        return await run.rent(refs)
+            return await run.resume_rental(begun[0])
+        return await run.search_and_rent(refs)
     except (FleetFileError, JournalFailed) as error:
-        complain(error)
+        print_error(error)
         return USAGE
-    except Held as held:
-        complain(f"{held}. Nothing was sent")
+    except InstanceLocked as held:
+        print_error(f"{held}. Nothing was sent")
         return FAILED
     except asyncio.CancelledError:
-        complain(
+        print_error(
             f"interrupted: if a call went out, rgt up {arguments.name} resumes it without sending it again"
         )
         raise
@@ -209,91 +211,99 @@ async def _up(arguments: UpArguments, place: Place, refs: Sequence[ProviderRef])
         await providers.close()
 
 
-class _Run:
+class _RentCommand:
     """One run of the command."""
 
     def __init__(
-        self, arguments: UpArguments, place: Place, providers: Providers, rental: Rental
+        self,
+        arguments: UpArguments,
+        place: FleetFilePlace,
+        providers: Providers,
+        rental: MachineRental,
     ) -> None:
         self._arguments = arguments
         self._name = arguments.name
         self._place = place
         self._providers = providers
         self._rental = rental
-        self._say = progress(as_json=arguments.json)
+        self._say = build_progress_printer(as_json=arguments.json)
 
-    async def rent(self, refs: Sequence[ProviderRef]) -> int:
+    async def search_and_rent(self, refs: Sequence[ProviderRef]) -> int:
         """Search candidates, and rent one."""
         wish = wish_of(self._arguments, Path.home())
         accounts = renting_accounts(self._providers, self._arguments.on or (), refs)
-        with waiting(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
-            found = await search(self._providers, accounts, wish)
+        with wait_indicator(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
+            found = await search_offers(self._providers, accounts, wish)
         for trouble in found.troubles:
             # A missing key only matters to a person who named that provider.
             missed = not trouble.no_market and (not trouble.no_key or not found.candidates)
             if self._arguments.on or missed:
-                complain(f"{trouble.kind}: {trouble.text}")
+                print_error(f"{trouble.kind}: {trouble.text}")
         if not found.candidates:
             reasons, code = no_offer(found)
-            return self._refused(reasons, None, found, code)
-        taken = why_not_taken(self._place, self._name, found.candidates[0].ref.kind)
+            return self._print_refusal(reasons, None, found, code)
+        taken = find_name_objection(self._place, self._name, found.candidates[0].ref.kind)
         if self._arguments.dry_run or self._arguments.confirm is not None:
-            return await self._script(found, wish, taken)
-        return await self._ask(found, wish)
+            return await self._rent_by_script(found, wish, taken)
+        return await self._rent_by_prompt(found, wish)
 
-    async def _script(self, found: Search, wish: Wish, taken: str) -> int:
+    async def _rent_by_script(self, found: OfferSearch, wish: RentalRequest, taken: str) -> int:
         """Show or rent exactly the first candidate: a script cannot confirm another one."""
         candidate = found.candidates[0]
         token = new_token(self._name)
-        review = await self._rental.review(candidate, wish, self._name, token, taken=taken)
+        review = await self._rental.review_rental(candidate, wish, self._name, token, taken=taken)
         if review.refusals:
-            return self._refused(review.refusals, review, found, FAILED)
+            return self._print_refusal(review.refusals, review, found, FAILED)
         if self._arguments.dry_run:
-            self._show(review, found)
+            self._print_review(review, found)
             return OK
-        code = await self._take(
+        code = await self._rent_candidate(
             candidate, wish, token, self._arguments.confirm or "", review, found
         )
         if code is None:
             return FAILED
         return code
 
-    async def _ask(self, found: Search, wish: Wish) -> int:
+    async def _rent_by_prompt(self, found: OfferSearch, wish: RentalRequest) -> int:
         """Show the candidates to a person one at a time, until one is rented."""
         write_lines(candidate_lines(found, wish))
         for number, candidate in enumerate(found.candidates, 1):
             token = new_token(self._name)
-            taken = why_not_taken(self._place, self._name, candidate.ref.kind)
-            review = await self._rental.review(candidate, wish, self._name, token, taken=taken)
+            taken = find_name_objection(self._place, self._name, candidate.ref.kind)
+            review = await self._rental.review_rental(
+                candidate, wish, self._name, token, taken=taken
+            )
             write_lines(review_lines(review))
             if review.refusals:
                 for reason in review.refusals:
-                    complain(reason)
+                    print_error(reason)
                 continue
             more = number < len(found.candidates)
-            typed = prompt(
+            typed = prompt_line(
                 f'type "{review.phrase}" to rent it{f", {NEXT} for the next one" if more else ""}, anything else to '
                 "leave it: "
             )
             if typed == NEXT and more and review.phrase != NEXT:
                 continue
             if typed != review.phrase:
-                complain("nothing was rented")
+                print_error("nothing was rented")
                 return FAILED
-            code = await self._take(candidate, wish, token, typed, review, found, more=more)
+            code = await self._rent_candidate(
+                candidate, wish, token, typed, review, found, more=more
+            )
             if code is not None:
                 return code
-        complain("nothing was rented")
+        print_error("nothing was rented")
         return FAILED
 
-    async def _take(
+    async def _rent_candidate(
         self,
         candidate: Candidate,
-        wish: Wish,
+        wish: RentalRequest,
         token: str,
         typed: str,
         review: RentReview,
-        found: Search,
+        found: OfferSearch,
         *,
         more: bool = False,
     ) -> int | None:
@@ -301,8 +311,8 @@ class _Run:
 
         Return None if certainly nothing was created and there are more candidates.
         """
-        with self._rental.held(candidate.ref, self._name) as creation:
-            taken = await self._rental.take(
+        with self._rental.lock_account(candidate.ref, self._name) as creation:
+            taken = await self._rental.create_machine(
                 creation,
                 candidate,
                 wish,
@@ -310,43 +320,47 @@ class _Run:
                 token,
                 typed=typed,
                 digest=self._arguments.evidence,
-                taken=why_not_taken(self._place, self._name, candidate.ref.kind),
+                taken=find_name_objection(self._place, self._name, candidate.ref.kind),
                 say=self._say,
             )
-            if taken.outcome is Outcome.RENTED:
-                return await self._bring(
+            if taken.outcome is CreationOutcome.RENTED:
+                return await self._add_machine(
                     creation, candidate.ref, taken, wish, candidate, token, review
                 )
-            if taken.outcome is Outcome.UNKNOWN:
-                return self._unknown(taken, review, found, token)
-        if taken.outcome is Outcome.NOTHING and more:
-            complain(f"nothing was created there: {'; '.join(taken.reasons)}")
+            if taken.outcome is CreationOutcome.UNKNOWN:
+                return self._print_unknown(taken, review, found, token)
+        if taken.outcome is CreationOutcome.NOTHING and more:
+            print_error(f"nothing was created there: {'; '.join(taken.reasons)}")
             return None
-        return self._refused(taken.reasons, review, found, FAILED)
+        return self._print_refusal(taken.reasons, review, found, FAILED)
 
-    def _unknown(
-        self, taken: Taken, review: RentReview | None, found: Search | None, token: str
+    def _print_unknown(
+        self,
+        taken: CreationResult,
+        review: RentReview | None,
+        found: OfferSearch | None,
+        token: str,
     ) -> int:
         settle = f"if the console shows none: rgt up {self._name} --written-off {token}"
         reasons = (*taken.reasons, settle)
         if self._arguments.json:
             answer_json(self._name, review, found, reasons, UNCONFIRMED, token=token)
         for reason in reasons:
-            complain(reason)
+            print_error(reason)
         return UNCONFIRMED
 
-    async def _bring(
+    async def _add_machine(
         self,
         creation: Creation,
         ref: ProviderRef,
-        taken: Taken,
-        wish: Wish,
+        taken: CreationResult,
+        wish: RentalRequest,
         candidate: Candidate,
         token: str,
         review: RentReview | None,
     ) -> int:
         assert taken.machine is not None
-        newcomer = Newcomer(
+        newcomer = NewRental(
             name=self._name,
             ref=ref,
             machine=taken.machine,
@@ -356,7 +370,7 @@ class _Run:
             identity=self._arguments.key,
         )
         market = market_of(self._providers, ref)
-        arrived = await bring_in(
+        arrived = await add_rented_machine(
             self._arguments, self._place, self._rental, creation, market, newcomer, self._say
         )
         if self._arguments.json:
@@ -371,24 +385,26 @@ class _Run:
             )
         return arrived.code
 
-    async def resume(self, action: OpenAction) -> int:
+    async def resume_rental(self, action: OpenAction) -> int:
         """Resume a rental whose request an earlier rgt sent: find its machine, and add it."""
         rent = action.first.rent
         assert rent is not None
         ref = ref_of(action)
-        complain(f"{words(action)}; searching for it, nothing is sent again")
-        late = FIND_SECONDS - action.age(time.time(), steady(), boot())
+        print_error(f"{describe_open_action(action)}; searching for it, nothing is sent again")
+        late = FIND_SECONDS - action.seconds_since_state(time.time(), steady_time(), read_boot_id())
         seconds = self._arguments.find or max(LEAST_FIND_SECONDS, late)
-        with self._rental.held(ref, self._name) as creation:
+        with self._rental.lock_account(ref, self._name) as creation:
             market = market_of(self._providers, ref)
-            with waiting(f"looking for {rent.token} …"):
-                taken = await self._rental.find(
+            with wait_indicator(f"looking for {rent.token} …"):
+                taken = await self._rental.find_machine(
                     creation, market, self._name, rent.token, seconds=seconds, say=self._say
                 )
-            if taken.outcome is not Outcome.RENTED:
-                return self._unknown(taken, None, None, rent.token)
+            if taken.outcome is not CreationOutcome.RENTED:
+                return self._print_unknown(taken, None, None, rent.token)
             candidate = Candidate(ref=ref, offer=rent.offer)
-            return await self._bring(creation, ref, taken, rent.wish, candidate, rent.token, None)
+            return await self._add_machine(
+                creation, ref, taken, rent.wish, candidate, rent.token, None
+            )
 
     async def write_off(self, begun: Sequence[OpenAction]) -> int:
         """Record that a person declares a rental void, unless the provider still lists it."""
@@ -398,31 +414,35 @@ class _Run:
             None,
         )
         if action is None:
-            complain(
+            print_error(
                 f"no creation of {self._name} with the token {token} is open; rgt audit lists open ones"
             )
             return FAILED
         ref = ref_of(action)
-        with self._rental.held(ref, self._name) as creation:
+        with self._rental.lock_account(ref, self._name) as creation:
             try:
-                found = await market_of(self._providers, ref).find(token)
+                found = await market_of(self._providers, ref).find_by_token(token)
             except ProviderError as error:
-                complain(f"the list cannot be read, so it stays open: {error}")
+                print_error(f"the list cannot be read, so it stays open: {error}")
                 return UNREACHABLE
             if found:
                 ids = ", ".join(one.id for one in found)
-                complain(
+                print_error(
                     f"{ids} has the token and is billed: rgt up {self._name} adds it to the fleet"
                 )
                 return FAILED
-            await self._rental.write_off(
+            await self._rental.record_nothing_made(
                 creation, self._name, token, "you confirmed that nothing was rented"
             )
         self._say(f"{self._name}: written off; rgt audit keeps it")
         return OK
 
-    def _refused(
-        self, reasons: tuple[str, ...], review: RentReview | None, found: Search | None, code: int
+    def _print_refusal(
+        self,
+        reasons: tuple[str, ...],
+        review: RentReview | None,
+        found: OfferSearch | None,
+        code: int,
     ) -> int:
         if self._arguments.json:
             answer_json(self._name, review, found, reasons, code)
@@ -430,11 +450,11 @@ class _Run:
         if review is not None and self._arguments.dry_run:
             write_lines(review_lines(review))
         for reason in reasons:
-            complain(reason)
-        complain("nothing was rented")
+            print_error(reason)
+        print_error("nothing was rented")
         return code
 
-    def _show(self, review: RentReview, found: Search) -> None:
+    def _print_review(self, review: RentReview, found: OfferSearch) -> None:
         if self._arguments.json:
             answer_json(self._name, review, found, (), OK)
             return

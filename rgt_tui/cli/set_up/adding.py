@@ -15,30 +15,30 @@ from typing import Any
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
-from rgt_tui.cli.printing import complain, expanded_here, print_lines
+from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_lines
 from rgt_tui.cli.set_up.set_up_arguments import AddArguments, ImportArguments, InitArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import (
     FleetFileError,
-    Place,
+    FleetFilePlace,
     find_place,
     load_fleet,
     loading,
     working_directory,
 )
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
-from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
-from rgt_tui.fleet.config.trusted import default_path, renew
+from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, FleetFileSource
+from rgt_tui.fleet.config.trusted import default_path, renew_trust
 from rgt_tui.model import Profile, pasted_tunnel
 from rgt_tui.profiles import all_profiles, load_profile
-from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, surroundings
+from rgt_tui.ssh import ConfigError, HostRequest, resolve_host, scan_config, surroundings
 
 VALUED = "BbcDEeFIiJLlmOopQRSWw"
 """Options of OpenSSH's ssh that take a value."""
 OPTIONS = {"port": "port", "user": "user", "identityfile": "identity", "hostname": "host"}
 
 
-class NotSsh(ValueError):
+class NotSshAddress(ValueError):
     """The pasted text is no address of a box; the message says why."""
 
 
@@ -57,17 +57,19 @@ def parse_target(text: str) -> dict[str, Any]:
     try:
         parts = shlex.split(text)
     except ValueError as error:
-        raise NotSsh(f"{text!r}: {error}") from error
+        raise NotSshAddress(f"{text!r}: {error}") from error
     if not parts:
-        raise NotSsh("no host is named")
+        raise NotSshAddress("no host is named")
     if re.search(r"(?:^|/)ssh$", parts[0]) and len(parts) > 1:
-        return _command(parts[1:])
+        return _parse_ssh_command(parts[1:])
     if len(parts) > 1:
-        raise NotSsh(f"{text!r} is neither a host nor an ssh command; put the command in quotes")
-    return _address(parts[0])
+        raise NotSshAddress(
+            f"{text!r} is neither a host nor an ssh command; put the command in quotes"
+        )
+    return _parse_address(parts[0])
 
 
-def _command(words: list[str]) -> dict[str, Any]:
+def _parse_ssh_command(words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     target: dict[str, Any] | None = None
     words = list(words)
@@ -76,19 +78,19 @@ def _command(words: list[str]) -> dict[str, Any]:
         if word == "--":
             continue
         if not word.startswith("-"):
-            target = _address(word)
+            target = _parse_address(word)
             continue
-        for key, value in _option(word, words):
+        for key, value in _parse_option(word, words):
             if key == "tunnels":
                 found.setdefault(key, []).append(value)
             else:
                 found.setdefault(key, value)
     if target is None:
-        raise NotSsh("the ssh command names no host")
+        raise NotSshAddress("the ssh command names no host")
     return target | found
 
 
-def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
+def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
     """Parse one word of options, such as ``-p``, ``-p40022``, ``-tA``.
 
     Takes its value from `rest`.
@@ -99,10 +101,10 @@ def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
         value = word[place + 1 :]
         if not value:
             if not rest:
-                raise NotSsh(f"-{letter} needs a value")
+                raise NotSshAddress(f"-{letter} needs a value")
             value = rest.pop(0)
         if letter == "p":
-            return [("port", _port(value))]
+            return [("port", _parse_port(value))]
         if letter == "l":
             return [("user", value)]
         if letter == "i":
@@ -110,14 +112,14 @@ def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
         if letter == "F":
             return [("ssh_config", value)]
         if letter == "o":
-            return _long(value)
+            return _parse_long_option(value)
         if letter in "LD":
             tunnel = pasted_tunnel(letter, value)
             if tunnel is None:
                 return []
             return [("tunnels", str(tunnel))]
         if letter == "J":
-            raise NotSsh(
+            raise NotSshAddress(
                 f"-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump {value}), "
                 "then: rgt add NAME ALIAS"
             )
@@ -125,17 +127,19 @@ def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
     return []
 
 
-def _long(value: str) -> list[tuple[str, Any]]:
+def _parse_long_option(value: str) -> list[tuple[str, Any]]:
     name, _, text = re.sub(r"\s*[= ]\s*", "=", value.strip(), count=1).partition("=")
     key = OPTIONS.get(name.lower())
     if name.lower() in ("proxyjump", "proxycommand"):
-        raise NotSsh(f"-o {name}: put it into an entry of ~/.ssh/config, then: rgt add NAME ALIAS")
+        raise NotSshAddress(
+            f"-o {name}: put it into an entry of ~/.ssh/config, then: rgt add NAME ALIAS"
+        )
     if key is None:
         return []
-    return [(key, _port(text) if key == "port" else text)]
+    return [(key, _parse_port(text) if key == "port" else text)]
 
 
-def _address(text: str) -> dict[str, Any]:
+def _parse_address(text: str) -> dict[str, Any]:
     uri = re.fullmatch(r"ssh://(.*?)/?", text)
     body = uri.group(1) if uri else text
     user, at, host = body.rpartition("@")
@@ -146,22 +150,22 @@ def _address(text: str) -> dict[str, Any]:
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
         if not port:
-            raise NotSsh(f"{text!r} has an empty port")
+            raise NotSshAddress(f"{text!r} has an empty port")
     else:
         port = None
     if not host or host.startswith("-") or re.search(r"[\s/]", host) or (at and not user):
-        raise NotSsh(f"{text!r} is not a host")
+        raise NotSshAddress(f"{text!r} is not a host")
     found["host"] = host
     if port is not None:
-        found["port"] = _port(port)
+        found["port"] = _parse_port(port)
     if user:
         found["user"] = user
     return found
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise NotSsh(f"{text!r} is not a port")
+        raise NotSshAddress(f"{text!r} is not a port")
     return int(text)
 
 
@@ -180,27 +184,27 @@ def guess_profile(host: str) -> str | None:
     return None
 
 
-def target(named: str | None) -> Place:
+def find_target_file(named: str | None) -> FleetFilePlace:
     """Return the fleet file to add to: the one in use, else a new ``rgt.toml`` here."""
-    return find_place(named, os.environ, working_directory()) or Place(
+    return find_place(named, os.environ, working_directory()) or FleetFilePlace(
         Path("rgt.toml"), lies_there=True
     )
 
 
-def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
+def print_boxes(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
     """Print boxes as JSON; `path` is the file that has them now, None if none does."""
     for name, values in tables.items():
         box = {"box": name, **values, "file": None if path is None else str(path)}
         print_lines(json.dumps(box))
 
 
-def keep_trust(before: Source | None, after: Source) -> str | None:
+def trust_written_file(before: FleetFileSource | None, after: FleetFileSource) -> str | None:
     """Trust a fleet file that rgt wrote, if it is new or was trusted before.
 
     Return why it is not trusted now, or None.
     """
     try:
-        if renew(default_path(os.environ), before, after, os.environ):
+        if renew_trust(default_path(os.environ), before, after, os.environ):
             return None
         why = f"{after.path} was not trusted before, and still is not"
     except FleetFileError as error:
@@ -208,7 +212,7 @@ def keep_trust(before: Source | None, after: Source) -> str | None:
     return f"{why}: rgt trust {shlex.quote(str(after.path))}"
 
 
-def write(
+def write_boxes(
     named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json: bool = False
 ) -> int:
     """Add boxes; return the exit code.
@@ -218,35 +222,35 @@ def write(
         tables: Name → keys of each box.
         as_json: Print JSON objects instead of tables.
     """
-    path, lies_there = target(named)
+    path, lies_there = find_target_file(named)
     ordered = {
         name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()
     }
     doubts: list[str | None] = []
     try:
         config = add_boxes(
-            path, ordered, lambda before, after: doubts.append(keep_trust(before, after))
+            path, ordered, lambda before, after: doubts.append(trust_written_file(before, after))
         )
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         if isinstance(error.__cause__, OSError):
             return FAILED
         return USAGE
     for warning in (*config.warnings, *(doubt for doubt in doubts if doubt and lies_there)):
-        complain(warning)
+        print_error(warning)
     if as_json:
-        say(path, ordered)
+        print_boxes(path, ordered)
         return OK
     for name, values in ordered.items():
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
     for id_ in sorted({spec.profile for spec in config.boxes if spec.name in ordered}):
-        if told := prefilled(load_profile(id_)):
+        if told := profile_defaults(load_profile(id_)):
             print_lines(f"from the profile {id_}, unless the file sets it: {told}")
     print_lines(f"next: {rgt_with(named)} doctor {' '.join(ordered)}")
     return OK
 
 
-def prefilled(profile: Profile) -> str:
+def profile_defaults(profile: Profile) -> str:
     """Return the defaults that a platform's profile provides; may be empty."""
     overrides = profile.overrides
     told = {
@@ -297,15 +301,15 @@ def run_init(arguments: InitArguments) -> int:
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
-        complain(f"{path} already exists; not overwritten. Edit it, or use `rgt add NAME HOST`")
+        print_error(f"{path} already exists; not overwritten. Edit it, or use `rgt add NAME HOST`")
         return FAILED
     except OSError as error:
-        complain(f"cannot write {path}: {error.strerror}")
+        print_error(f"cannot write {path}: {error.strerror}")
         return FAILED
     note_written([path])
-    doubt = keep_trust(None, Source(path, path.resolve(), TEMPLATE.encode()))
+    doubt = trust_written_file(None, FleetFileSource(path, path.resolve(), TEMPLATE.encode()))
     if doubt is not None:
-        complain(doubt)
+        print_error(doubt)
     if arguments.json:
         print_lines(json.dumps({"path": str(path)}))
     else:
@@ -319,7 +323,7 @@ KEYS = ("profile", "port", "user", "identity", "logs", "jobs", "runs")
 LOCAL_FILES = ("identity", "ssh_config")
 
 
-def anchored(path: str) -> str:
+def make_absolute(path: str) -> str:
     """Return a local path that does not depend on the working directory."""
     if path == "none" or path.startswith(("/", "~", "%d", "${")):
         return path
@@ -330,22 +334,22 @@ def run_add(arguments: AddArguments) -> int:
     """Add the box; return the exit code."""
     try:
         values = parse_target(arguments.target)
-    except NotSsh as error:
-        complain(error)
+    except NotSshAddress as error:
+        print_error(error)
         return USAGE
     values |= {
         key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) not in (None, [])
     }
     for key in LOCAL_FILES:
         if key in values:
-            values[key] = anchored(values[key])
+            values[key] = make_absolute(values[key])
     if "profile" not in values and (guess := guess_profile(values["host"])) is not None:
         values["profile"] = guess
     there = [*values.get("jobs", ()), *values.get("runs", ()), *values.get("logs", ())]
     for where in there if values.get("user") != Path.home().name else ():
-        if hint := expanded_here(where):
-            complain(f"{where} is a path on the box{hint}")
-    return write(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
+        if hint := hint_expanded_tilde(where):
+            print_error(f"{where} is a path on the box{hint}")
+    return write_boxes(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
 
 
 GIT_HOSTS = (
@@ -362,17 +366,17 @@ GIT_HOSTS = (
 def import_hosts(arguments: ImportArguments) -> int:
     """List or add hosts of ssh_config; return the exit code."""
     try:
-        taken = _taken(arguments)
+        taken = _list_known_hosts(arguments)
         tables = host_tables(arguments.config, arguments.patterns, taken)
     except (FleetFileError, ConfigError) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     except OSError as error:
-        complain(f"cannot read the fleet file: {error}")
+        print_error(f"cannot read the fleet file: {error}")
         return FAILED
     if not tables:
         where = arguments.config or "ssh_config"
-        complain(
+        print_error(
             f"nothing to import: no host in {where} matches, or all that match are in the fleet file"
         )
         return FAILED
@@ -382,18 +386,18 @@ def import_hosts(arguments: ImportArguments) -> int:
 def show_or_write(arguments: ImportArguments, tables: Mapping[str, Mapping[str, Any]]) -> int:
     """Write boxes with ``--write``, else only show them; return the exit code."""
     if arguments.write:
-        return write(arguments.fleet, tables, as_json=arguments.json)
+        return write_boxes(arguments.fleet, tables, as_json=arguments.json)
     if arguments.json:
-        say(None, tables)
+        print_boxes(None, tables)
         return OK
     sys.stdout.write("\n".join(box_table(name, values) for name, values in tables.items()))
     sys.stdout.write("\n# nothing was written; add --write, and patterns to choose hosts\n")
     return OK
 
 
-def _taken(arguments: ImportArguments) -> dict[str, str]:
+def _list_known_hosts(arguments: ImportArguments) -> dict[str, str]:
     """Return a map from hosts and names to boxes of the fleet file; empty without one."""
-    path = target(arguments.fleet).path
+    path = find_target_file(arguments.fleet).path
     # A file without boxes, as written by `rgt init`, is not read here; its errors show up when it
     # is written.
     if not path.exists() or not re.search(rb"^\s*\[?boxes", path.read_bytes(), re.MULTILINE):
@@ -420,11 +424,11 @@ def host_tables(
 
     def host_of(alias: str) -> str:
         try:
-            return resolve(Wanted(alias), around).host
+            return resolve_host(HostRequest(alias), around).host
         except ConfigError:
             return alias  # connecting to the box will report the error in its entry
 
-    names = scan(around).aliases
+    names = scan_config(around).aliases
     with ThreadPoolExecutor() as threads:
         hosts = dict(zip(names, threads.map(host_of, names), strict=True))
     for alias in names:
@@ -442,7 +446,9 @@ def host_tables(
         ):
             continue
         if (wrong := loading.BOX["host"](alias)) is not None:
-            complain(f"{alias!r} was left out: {wrong}; give that host a plain name in ssh_config")
+            print_error(
+                f"{alias!r} was left out: {wrong}; give that host a plain name in ssh_config"
+            )
             continue
         if (host := hosts[alias]) in GIT_HOSTS and alias not in patterns:
             continue

@@ -13,17 +13,24 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box, open_boxes
-from rgt_tui.cli.printing import complain, interactive, json_line, print_json, print_lines, says_yes
-from rgt_tui.cli.set_up.adding import keep_trust, target
+from rgt_tui.cli.printing import (
+    confirm_yes,
+    is_interactive,
+    json_line,
+    print_error,
+    print_json,
+    print_lines,
+)
+from rgt_tui.cli.set_up.adding import find_target_file, trust_written_file
 from rgt_tui.cli.set_up.set_up_arguments import AgentArguments, RemoveArguments
-from rgt_tui.fleet import noted, push_trainer
+from rgt_tui.fleet import noted_transfer, push_trainer
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
-from rgt_tui.fleet.errands import Removal, remove_agent
+from rgt_tui.fleet.errands import RemovalResult, remove_agent
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile, size
 from rgt_tui.ssh import (
-    Pushed,
+    DeployedTrainer,
     build_agent,
 )
 
@@ -32,20 +39,24 @@ def run_push_trainer(arguments: PushArguments) -> int:
     """Install the trainer on a box; return the exit code."""
     spec = open_box(arguments, trusted=True)
 
-    async def work() -> int:
+    async def push_and_print() -> int:
         accept = arguments.accept_new_host_key
-        async with noted(spec.name, "push trainer") as page:
+        async with noted_transfer(spec.name, "push trainer") as page:
             pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
-            page.end(pushed.problem or "it is there", whole=not pushed.problem, to=pushed.path)
-        return tell(pushed, job_settings(pushed, spec), arguments.json)
+            page.record_result(
+                pushed.training_problem or "it is there",
+                whole=not pushed.training_problem,
+                to=pushed.path,
+            )
+        return print_pushed(pushed, job_settings(pushed, spec), arguments.json)
 
-    return running.run_on_box(spec.name, work())
+    return running.run_on_box(spec.name, push_and_print())
 
 
 COMMAND = ("--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}")
 
 
-def job_settings(pushed: Pushed, spec: BoxSpec) -> dict[str, Any]:
+def job_settings(pushed: DeployedTrainer, spec: BoxSpec) -> dict[str, Any]:
     """Return a ``job.json`` for the box, with paths and environment of its platform's profile."""
     overrides = load_profile(spec.profile).overrides
     durable = spec.durable or overrides.durable_dir
@@ -58,10 +69,10 @@ def job_settings(pushed: Pushed, spec: BoxSpec) -> dict[str, Any]:
     }
 
 
-def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
+def print_pushed(pushed: DeployedTrainer, job: dict[str, Any], as_json: bool) -> int:
     """Print what is installed; return the exit code."""
     if as_json:
-        body = {**msgspec.structs.asdict(pushed), "job": job, "problem": pushed.problem}
+        body = {**msgspec.structs.asdict(pushed), "job": job, "problem": pushed.training_problem}
         print_json(body)
     else:
         torch = f"torch {pushed.torch}" if pushed.torch else "no torch"
@@ -75,8 +86,8 @@ def tell(pushed: Pushed, job: dict[str, Any], as_json: bool) -> int:
             f"job.json  {json_line(job).decode().strip()}",
         ):
             print_lines(line)
-    if pushed.problem:
-        complain(f"{pushed.box}: {pushed.problem}")
+    if pushed.training_problem:
+        print_error(f"{pushed.box}: {pushed.training_problem}")
         return FAILED
     return OK
 
@@ -95,7 +106,7 @@ def run_agent(arguments: AgentArguments) -> int:
         with os.fdopen(fd, "wb") as file:
             file.write(bundle.data)
     except OSError as error:
-        complain(f"cannot write {arguments.out}: {error.strerror}")
+        print_error(f"cannot write {arguments.out}: {error.strerror}")
         return FAILED
     print_lines(f"{arguments.out}  {len(bundle.data):,} bytes  sha256 {bundle.digest}")
     return OK
@@ -106,35 +117,37 @@ def run_remove(arguments: RemoveArguments) -> int:
     config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
 
     if arguments.only_forget:
-        nothing = Removal((), (), 0)
-        if not arguments.dry_run and not agreed(
+        nothing = RemovalResult((), (), 0)
+        if not arguments.dry_run and not ask_consent(
             arguments, f"Remove {spec.name} from {config.path}?"
         ):
             return FAILED
-        return _forget(arguments, spec, nothing)
+        return _forget_box(arguments, spec, nothing)
 
     hint = "; if the machine is gone: rgt remove --only-forget" if arguments.forget else ""
-    return running.run_on_box(spec.name, _remove(arguments, spec), hint=hint)
+    return running.run_on_box(spec.name, _remove_files(arguments, spec), hint=hint)
 
 
-async def _remove(arguments: RemoveArguments, spec: BoxSpec) -> int:
-    found = await _removal(arguments, spec, dry_run=True)
+async def _remove_files(arguments: RemoveArguments, spec: BoxSpec) -> int:
+    found = await _request_removal(arguments, spec, dry_run=True)
     if (
         not arguments.dry_run
         and not found.refused
         and any(thing.kept is None for thing in found.things)
     ):
         if not arguments.yes and not arguments.json:
-            _print(spec.name, found, dry_run=True)
-        if not agreed(arguments, f"Remove this from {spec.name}?"):
+            _print_removal(spec.name, found, dry_run=True)
+        if not ask_consent(arguments, f"Remove this from {spec.name}?"):
             return FAILED
-        found = await _removal(arguments, spec, dry_run=False)
+        found = await _request_removal(arguments, spec, dry_run=False)
     if arguments.forget and not found.refused and not found.failed:
-        return _forget(arguments, spec, found)
-    return _tell(arguments, spec, found, forgotten=False)
+        return _forget_box(arguments, spec, found)
+    return _report_removal(arguments, spec, found, forgotten=False)
 
 
-async def _removal(arguments: RemoveArguments, spec: BoxSpec, *, dry_run: bool) -> Removal:
+async def _request_removal(
+    arguments: RemoveArguments, spec: BoxSpec, *, dry_run: bool
+) -> RemovalResult:
     return await remove_agent(
         spec,
         arguments.timeout,
@@ -144,55 +157,59 @@ async def _removal(arguments: RemoveArguments, spec: BoxSpec, *, dry_run: bool) 
     )
 
 
-def agreed(arguments: RemoveArguments | PushArguments, question: str) -> bool:
+def ask_consent(arguments: RemoveArguments | PushArguments, question: str) -> bool:
     """Ask for consent; without a terminal, refuse."""
     if arguments.yes:
         return True
-    if arguments.json or not interactive():
-        complain("nothing was removed: cannot prompt here; check with --dry-run, then use --yes")
+    if arguments.json or not is_interactive():
+        print_error("nothing was removed: cannot prompt here; check with --dry-run, then use --yes")
         return False
-    if says_yes(question):
+    if confirm_yes(question):
         return True
-    complain("nothing was removed")
+    print_error("nothing was removed")
     return False
 
 
-def _forget(arguments: RemoveArguments, spec: BoxSpec, found: Removal) -> int:
+def _forget_box(arguments: RemoveArguments, spec: BoxSpec, found: RemovalResult) -> int:
     """Remove the box from the fleet file; return the exit code."""
     if arguments.dry_run:
-        return _tell(arguments, spec, found, forgotten=False)
-    path, lies_there = target(arguments.fleet)
+        return _report_removal(arguments, spec, found, forgotten=False)
+    path, lies_there = find_target_file(arguments.fleet)
     doubts: list[str | None] = []
     try:
-        remove_box(path, spec.name, lambda before, after: doubts.append(keep_trust(before, after)))
+        remove_box(
+            path, spec.name, lambda before, after: doubts.append(trust_written_file(before, after))
+        )
     except FleetFileError as error:
-        complain(error)
-        _tell(arguments, spec, found, forgotten=False)
+        print_error(error)
+        _report_removal(arguments, spec, found, forgotten=False)
         return FAILED
     for doubt in doubts:
         if doubt and lies_there:
-            complain(doubt)
-    code = _tell(arguments, spec, found, forgotten=True)
+            print_error(doubt)
+    code = _report_removal(arguments, spec, found, forgotten=True)
     if not arguments.json:
         print_lines(f"{path}: {spec.name} removed")
     return code
 
 
-def _tell(arguments: RemoveArguments, spec: BoxSpec, found: Removal, *, forgotten: bool) -> int:
+def _report_removal(
+    arguments: RemoveArguments, spec: BoxSpec, found: RemovalResult, *, forgotten: bool
+) -> int:
     if arguments.json:
         head = {"box": spec.name, "dry_run": arguments.dry_run}
         body = {**head, **msgspec.to_builtins(found), "forgotten": forgotten}
         print_json(body)
     elif not arguments.only_forget:
-        _print(spec.name, found, dry_run=arguments.dry_run)
-    if found.whole:
+        _print_removal(spec.name, found, dry_run=arguments.dry_run)
+    if found.is_complete:
         return OK
     return FAILED
 
 
-def _print(name: str, found: Removal, *, dry_run: bool) -> None:
+def _print_removal(name: str, found: RemovalResult, *, dry_run: bool) -> None:
     for why in found.refused:
-        complain(f"{name}: nothing was removed: {why}")
+        print_error(f"{name}: nothing was removed: {why}")
     if found.refused:
         return
     going = [thing for thing in found.things if thing.kept is None]
@@ -207,4 +224,4 @@ def _print(name: str, found: Removal, *, dry_run: bool) -> None:
         if thing.kept is not None:
             print_lines(f"  kept      {thing.path}  ({thing.what}): {thing.kept}")
     for why in found.failed:
-        complain(f"{name}: not removed: {why}")
+        print_error(f"{name}: not removed: {why}")

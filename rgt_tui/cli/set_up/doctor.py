@@ -15,18 +15,18 @@ import msgspec
 from rgt_tui import __version__
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import chosen, meant, open_fleet
-from rgt_tui.cli.printing import columns, complain, print_json, print_lines, waiting
-from rgt_tui.cli.running import asked_here
+from rgt_tui.cli.opening import choose_boxes, find_fleet_place, open_fleet
+from rgt_tui.cli.printing import format_row, print_error, print_json, print_lines, wait_indicator
+from rgt_tui.cli.running import terminal_questions
 from rgt_tui.cli.set_up import doctor_here
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
-from rgt_tui.cli.set_up.doctor_here import Finding
+from rgt_tui.cli.set_up.doctor_here import DoctorFinding
 from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
 from rgt_tui.providers.recording import Recording, record_account
-from rgt_tui.ssh import Policy
+from rgt_tui.ssh import HostKeyPolicy
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 """Style of each status on a terminal."""
@@ -36,61 +36,65 @@ def run_doctor(arguments: DoctorArguments) -> int:
     """Check, or record a provider's answers; return the exit code."""
     if arguments.record is not None:
         return run_record(arguments)
-    return running.run(_examine(arguments))
+    return running.run_coroutine(_run_checks(arguments))
 
 
-async def _examine(arguments: DoctorArguments) -> int:
+async def _run_checks(arguments: DoctorArguments) -> int:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    file, found = doctor_here.file(meant(arguments))
+    file, found = doctor_here.check_fleet_file(find_fleet_place(arguments))
     try:
-        specs = () if found is None else chosen(found, arguments.boxes)
+        specs = () if found is None else choose_boxes(found, arguments.boxes)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
-    findings = [*await doctor_here.check(), file, doctor_here.secrets(found, os.environ)]
+    findings = [
+        *await doctor_here.check_machine(),
+        file,
+        doctor_here.check_secrets(found, os.environ),
+    ]
     for finding in findings:
-        _print(finding, arguments.json)
-    findings += await _boxes(specs, arguments)
+        _print_finding(finding, arguments.json)
+    findings += await _check_boxes(specs, arguments)
     if not arguments.json:
-        print_lines(summary(findings))
+        print_lines(count_by_status(findings))
     if any(finding.status == "fail" for finding in findings):
         return FAILED
     return OK
 
 
-async def _boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[Finding]:
+async def _check_boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[DoctorFinding]:
     """Check boxes concurrently; each one's findings are printed together when it is done."""
-    policy = Policy.ACCEPT_NEW if arguments.accept_new_host_key else Policy.ASK
+    policy = HostKeyPolicy.ACCEPT_NEW if arguments.accept_new_host_key else HostKeyPolicy.ASK
     gate = asyncio.Semaphore(10)
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
 
-    async def one(spec: BoxSpec) -> None:
+    async def check_box(spec: BoxSpec) -> None:
         async with gate:
-            found = await BoxDoctor(spec, policy).check(arguments.timeout)
+            found = await BoxDoctor(spec, policy).run_checks(arguments.timeout)
         findings.extend(found)
         async with screen:
             for finding in found:
-                _print(finding, arguments.json)
+                _print_finding(finding, arguments.json)
             sys.stdout.flush()
 
-    with asked_here() as questions:
+    with terminal_questions() as questions:
         # Findings of other boxes must not scroll away a question on the screen.
         screen = asyncio.Lock() if questions is None else questions.turn
-        await asyncio.gather(*(one(spec) for spec in specs))
+        await asyncio.gather(*(check_box(spec) for spec in specs))
     return findings
 
 
-def _print(finding: Finding, as_json: bool) -> None:
+def _print_finding(finding: DoctorFinding, as_json: bool) -> None:
     if as_json:
         print_json(finding)
         return
     status = finding.status.value
-    sys.stdout.write(columns([(status, 4, STYLES[status]), (finding.id, 26, "")], finding.text))
+    sys.stdout.write(format_row([(status, 4, STYLES[status]), (finding.id, 26, "")], finding.text))
     if finding.advice and status in ("warn", "fail"):
-        sys.stdout.write(columns([("", 4, ""), ("", 26, "")], f"→ {finding.advice}"))
+        sys.stdout.write(format_row([("", 4, ""), ("", 26, "")], f"→ {finding.advice}"))
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def count_by_status(findings: Sequence[DoctorFinding]) -> str:
     """Return the last line: the number of findings per status."""
     counts = {
         word: sum(f.status.value == word for f in findings)
@@ -105,18 +109,18 @@ def summary(findings: Sequence[Finding]) -> str:
 def run_record(arguments: DoctorArguments) -> int:
     """Record one account; return the exit status."""
     if len(arguments.boxes) != 1:
-        complain(f"--record takes one account: a box, or one of {', '.join(KINDS)}")
+        print_error(f"--record takes one account: a box, or one of {', '.join(KINDS)}")
         return USAGE
     try:
         ref = account_of(arguments, arguments.boxes[0])
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     path = Path(arguments.record or "")
     if path.exists():
-        complain(f"{path} exists already; name another file")
+        print_error(f"{path} exists already; name another file")
         return USAGE
-    return running.run(_record(arguments, ref, path))
+    return running.run_coroutine(_record_account(arguments, ref, path))
 
 
 def account_of(arguments: DoctorArguments, named: str) -> ProviderRef:
@@ -141,12 +145,12 @@ def account_of(arguments: DoctorArguments, named: str) -> ProviderRef:
     )
 
 
-async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> int:
+async def _record_account(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> int:
     providers = Providers()
     try:
-        with waiting(f"reading the account at {ref.kind} …"):
+        with wait_indicator(f"reading the account at {ref.kind} …"):
             found = await record_account(
-                providers.account(ref),
+                providers.find_account(ref),
                 ref.instance,
                 rgt=__version__,
                 kind=ref.kind,
@@ -154,15 +158,15 @@ async def _record(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> i
             )
         write_new(path, found)
     except (ProviderError, UnknownProvider) as error:
-        complain(f"nothing was recorded: {error}")
+        print_error(f"nothing was recorded: {error}")
         return FAILED
     except OSError as error:
-        complain(f"{path} cannot be written: {error.strerror or error}")
+        print_error(f"{path} cannot be written: {error.strerror or error}")
         return FAILED
     finally:
         await providers.close()
     for failure in found.failed:
-        complain(f"not answered as expected: {failure}")
+        print_error(f"not answered as expected: {failure}")
     if arguments.json:
         print_json(
             {

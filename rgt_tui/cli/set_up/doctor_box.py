@@ -11,33 +11,33 @@ from collections.abc import Callable, Sequence
 import asyncssh
 import msgspec
 
-from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, Finding, Status, box_id
-from rgt_tui.fleet import elsewhere, provider_word, says
-from rgt_tui.gate import GENERIC, SAID, recognised, recognised_words
-from rgt_tui.model import BoxSpec, Disk, Profile, Sample, clean, cleaned
+from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, DoctorFinding, DoctorStatus, box_id
+from rgt_tui.fleet import find_moved_address, meter_text, provider_word
+from rgt_tui.gate import GENERIC, SAID, describe_recognised, recognised
+from rgt_tui.model import BoxSpec, DiskReading, Profile, Sample, clean_decoded, clean_text
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
     CommandFailed,
-    Deadline,
-    Deployed,
+    DeployedAgent,
     DeployFailed,
-    Elsewhere,
-    Host,
+    HostKeyPolicy,
     HostKeyRefused,
+    MovedAddress,
     NoCommands,
     NoPython,
-    Policy,
+    PausableDeadline,
+    SshHost,
     build_agent,
     connect,
-    deploy,
-    hops,
-    record,
-    run,
+    deploy_agent,
+    extract_record,
+    resolve_hops,
+    run_command,
 )
 
-Judged = tuple[Status, str, str]
+Judged = tuple[DoctorStatus, str, str]
 """Status, finding, and advice."""
 
 FULL_PCT, NEARLY_PCT = 97.0, 90.0
@@ -56,7 +56,7 @@ reconnect."""
 MOST_NAMED = 5
 
 
-def judge(
+def judge_sample(
     sample: Sample, spec: BoxSpec, named: tuple[str, ...], before: float, after: float
 ) -> dict[str, Judged]:
     """Return the results of the checks of a sample.
@@ -69,14 +69,14 @@ def judge(
         after: Client clock when it arrived.
     """
     return {
-        "disk": disk(sample.disks),
-        "clock-skew": clock(sample.at, before, after),
-        "mounts": mounts(sample.disks, named, bool(spec.mounts)),
-        "gpu": gpu(sample),
+        "disk": check_disks(sample.disks),
+        "clock-skew": check_clock(sample.at, before, after),
+        "mounts": check_mounts(sample.disks, named, bool(spec.mounts)),
+        "gpu": check_gpus(sample),
     }
 
 
-def disk(disks: tuple[Disk, ...]) -> Judged:
+def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
     """Check the bytes and inodes of every writable file system."""
     shares = [
         (share, f"{disk.mount} {pct(share)} of its {what}")
@@ -86,20 +86,20 @@ def disk(disks: tuple[Disk, ...]) -> Judged:
         if share is not None
     ]
     if not shares:
-        return Status.WARN, "no file system could be read", ""
+        return DoctorStatus.WARN, "no file system could be read", ""
     worst, text = max(shares)
     if worst >= FULL_PCT:
         return (
-            Status.FAIL,
+            DoctorStatus.FAIL,
             f"{text} used",
             "free some space, or enlarge it: a checkpoint would not fit",
         )
     if worst >= NEARLY_PCT:
-        return Status.WARN, f"{text} used", "free some space before the next run"
-    return Status.OK, f"fullest: {text} used", ""
+        return DoctorStatus.WARN, f"{text} used", "free some space before the next run"
+    return DoctorStatus.OK, f"fullest: {text} used", ""
 
 
-def clock(at: float, before: float, after: float) -> Judged:
+def check_clock(at: float, before: float, after: float) -> Judged:
     """Check the box's clock, as precisely as the round trip allows."""
     if before <= at <= after:
         skew = 0.0
@@ -107,41 +107,49 @@ def clock(at: float, before: float, after: float) -> Judged:
         skew = at - (before if at < before else after)
     if abs(skew) >= SKEW_FAIL_S:
         return (
-            Status.FAIL,
+            DoctorStatus.FAIL,
             f"{skew:+.0f} s against this machine",
             "set the box's clock (chrony), or this machine's",
         )
     if abs(skew) >= SKEW_WARN_S:
         return (
-            Status.WARN,
+            DoctorStatus.WARN,
             f"{skew:+.1f} s against this machine",
             "rgt corrects ages for it; TLS and Slurm do not",
         )
-    return Status.OK, f"{skew:+.1f} s", ""
+    return DoctorStatus.OK, f"{skew:+.1f} s", ""
 
 
-def mounts(disks: tuple[Disk, ...], named: tuple[str, ...], by_person: bool) -> Judged:
+def check_mounts(disks: tuple[DiskReading, ...], named: tuple[str, ...], by_person: bool) -> Judged:
     """Check the expected mount points; a missing one fails only if the fleet file names it."""
     found = {disk.mount: disk for disk in disks}
     missing = [mount for mount in named if mount not in found or found[mount].error is not None]
     if not missing:
-        return Status.OK, ", ".join(named) or "none named", ""
+        return DoctorStatus.OK, ", ".join(named) or "none named", ""
     reasons = [
         f"{mount}: {found[mount].error if mount in found else 'not there'}" for mount in missing
     ]
     if by_person:
-        return Status.FAIL, "; ".join(reasons), "mount it, or correct `mounts` for this box"
+        return (
+            DoctorStatus.FAIL,
+            "; ".join(reasons),
+            "mount it, or correct `check_mounts` for this box",
+        )
     return (
-        Status.WARN,
+        DoctorStatus.WARN,
         "; ".join(reasons),
-        "the profile expects it; set `mounts` to the mount points that exist",
+        "the profile expects it; set `check_mounts` to the mount points that exist",
     )
 
 
-def gpu(sample: Sample) -> Judged:
+def check_gpus(sample: Sample) -> Judged:
     """Check the GPUs."""
     if not sample.gpus:
-        return Status.WARN, "no GPU found", "is this a box without a GPU, or is the driver missing?"
+        return (
+            DoctorStatus.WARN,
+            "no GPU found",
+            "is this a box without a GPU, or is the driver missing?",
+        )
     broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
     names = ", ".join(dict.fromkeys(gpu.name for gpu in sample.gpus))
     text = f"{len(sample.gpus)} × {names}" + (
@@ -149,11 +157,11 @@ def gpu(sample: Sample) -> Judged:
     )
     if broken:
         return (
-            Status.FAIL,
+            DoctorStatus.FAIL,
             f"{text}; {'; '.join(broken)}",
             "run `nvidia-smi` on the box; it may need a reset, or you may need another box",
         )
-    return Status.OK, text, ""
+    return DoctorStatus.OK, text, ""
 
 
 STEP_SECONDS = 10.0
@@ -172,18 +180,18 @@ class BoxDoctor:
         policy: How to treat an unknown host key.
     """
 
-    def __init__(self, spec: BoxSpec, policy: Policy) -> None:
+    def __init__(self, spec: BoxSpec, policy: HostKeyPolicy) -> None:
         self._spec = spec
         self._policy = policy
         self._profile: Profile = load_profile(spec.profile)
-        self._found: dict[str, Finding] = {}
-        self._elsewhere: Elsewhere | None = None
+        self._found: dict[str, DoctorFinding] = {}
+        self._elsewhere: MovedAddress | None = None
 
-    async def check(self, seconds: float) -> list[Finding]:
+    async def run_checks(self, seconds: float) -> list[DoctorFinding]:
         """Return a finding for each check, in their order, within `seconds`."""
         try:
-            async with Deadline(seconds):
-                await self._examine()
+            async with PausableDeadline(seconds):
+                await self._run_steps()
         except TimeoutError:
             self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
         except (asyncssh.Error, OSError, BoxError) as error:
@@ -197,52 +205,54 @@ class BoxDoctor:
             )
         for check in BOX_CHECKS:
             if check not in self._found:
-                self._put(check, Status.SKIP, "not checked: an earlier check failed")
+                self._add_finding(check, DoctorStatus.SKIP, "not checked: an earlier check failed")
         return [self._found[check] for check in BOX_CHECKS]
 
     def _broke_off(self, text: str, advice: str) -> None:
         first = next((check for check in BOX_CHECKS if check not in self._found), None)
         if first is not None:
-            self._put(first, Status.FAIL, text, advice)
+            self._add_finding(first, DoctorStatus.FAIL, text, advice)
 
-    def _put(self, check: str, status: Status, text: str, advice: str = "") -> None:
+    def _add_finding(self, check: str, status: DoctorStatus, text: str, advice: str = "") -> None:
         name = self._spec.name
-        self._found[check] = Finding(box_id(name, check), status, clean(text), advice, box=name)
+        self._found[check] = DoctorFinding(
+            box_id(name, check), status, clean_text(text), advice, box=name
+        )
 
-    async def _examine(self) -> None:
+    async def _run_steps(self) -> None:
         try:
-            steps = await asyncio.to_thread(hops, self._spec, self._profile.launch.user)
+            steps = await asyncio.to_thread(resolve_hops, self._spec, self._profile.launch.user)
         except BoxError as error:
-            self._put(
+            self._add_finding(
                 "dns",
-                Status.FAIL,
+                DoctorStatus.FAIL,
                 str(error),
                 "correct the entry in ssh_config or in the fleet file",
             )
             return
-        if not await self._way(steps[0].host, alone=len(steps) == 1):
+        if not await self._check_first_hop(steps[0].host, alone=len(steps) == 1):
             return
-        connection = await self._login()
+        connection = await self._check_login()
         if connection is None:
             return
         try:
-            deployed = await self._agent(connection)
+            deployed = await self._deploy_agent(connection)
             if deployed is not None:
-                await self._sample(connection, deployed)
-                await self._tmux(connection)
-                await self._recorders(connection, deployed)
-                await self._platform(connection)
+                await self._check_sample(connection, deployed)
+                await self._check_tmux(connection)
+                await self._check_recorders(connection, deployed)
+                await self._check_platform(connection)
         finally:
             connection.abort()
 
-    async def _way(self, first: Host, *, alone: bool) -> bool:
+    async def _check_first_hop(self, first: SshHost, *, alone: bool) -> bool:
         """Check name and port of the first hop; return whether to continue.
 
         `alone`: The first hop is the box itself.
         """
         if first.proxy_command is not None:
             for check in ("dns", "tcp"):
-                self._put(check, Status.SKIP, "reached through a ProxyCommand")
+                self._add_finding(check, DoctorStatus.SKIP, "reached through a ProxyCommand")
             return True
         where = f"{first.host}:{first.port}"
         try:
@@ -253,53 +263,55 @@ class BoxDoctor:
         except (OSError, TimeoutError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
             advice = "check the spelling; an alias needs an entry in ~/.ssh/config"
-            return await self._not_there("dns", f"{first.host}: {words}", advice, alone)
-        self._put("dns", Status.OK, f"{first.host} is {found[0][4][0]}")
+            return await self._add_address_failure("dns", f"{first.host}: {words}", advice, alone)
+        self._add_finding("dns", DoctorStatus.OK, f"{first.host} is {found[0][4][0]}")
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                await self._banner(first, where)
+                await self._check_banner(first, where)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
             advice = "is the box running, and is this still its port? See the provider's console"
-            return await self._not_there("tcp", f"{where}: {words}", advice, alone)
+            return await self._add_address_failure("tcp", f"{where}: {words}", advice, alone)
         return True
 
-    async def _not_there(self, check: str, text: str, advice: str, alone: bool) -> bool:
+    async def _add_address_failure(self, check: str, text: str, advice: str, alone: bool) -> bool:
         """Record that the described address fails.
 
         Return whether the provider reports another one.
         """
         meter = await provider_word(self._spec) if alone else None
-        self._elsewhere = None if meter is None else elsewhere(self._spec, meter)
+        self._elsewhere = None if meter is None else find_moved_address(self._spec, meter)
         if meter is None or self._elsewhere is None:
-            told = "" if meter is None or meter.error is not None else f"; {says(meter)}"
-            self._put(check, Status.FAIL, text + told, advice)
+            told = "" if meter is None or meter.error is not None else f"; {meter_text(meter)}"
+            self._add_finding(check, DoctorStatus.FAIL, text + told, advice)
             return False
         place = f"{self._elsewhere.host}:{self._elsewhere.port}"
         text = f"{text}; {meter.source} reports that it is now at {place}"
-        self._put(
+        self._add_finding(
             check,
-            Status.WARN,
+            DoctorStatus.WARN,
             text,
             "rgt finds it there; put that host and port into the fleet file",
         )
         if check == "dns":
-            self._put("tcp", Status.SKIP, f"trying {place} instead")
+            self._add_finding("tcp", DoctorStatus.SKIP, f"trying {place} instead")
         return True
 
-    async def _banner(self, first: Host, where: str) -> None:
+    async def _check_banner(self, first: SshHost, where: str) -> None:
         reader, writer = await asyncio.open_connection(first.host, first.port)
         try:
             greeting = (await reader.read(255)).decode("ascii", "replace").splitlines()
         finally:
             writer.transport.abort()
         if greeting and greeting[0].startswith("SSH-"):
-            self._put("tcp", Status.OK, f"{where} answers: {greeting[0]}")
+            self._add_finding("tcp", DoctorStatus.OK, f"{where} answers: {greeting[0]}")
         else:
             advice = "something else listens there; check the SSH port"
-            self._put("tcp", Status.WARN, f"{where} does not answer as an SSH server", advice)
+            self._add_finding(
+                "tcp", DoctorStatus.WARN, f"{where} does not answer as an SSH server", advice
+            )
 
-    async def _login(self) -> asyncssh.SSHClientConnection | None:
+    async def _check_login(self) -> asyncssh.SSHClientConnection | None:
         try:
             connection = await connect(
                 self._spec,
@@ -309,57 +321,61 @@ class BoxDoctor:
             )
         except HostKeyRefused as error:
             advice = "compare the fingerprint with the provider's; for a first contact: --accept-new-host-key"
-            self._put("hostkey", Status.FAIL, str(error), advice)
+            self._add_finding("hostkey", DoctorStatus.FAIL, str(error), advice)
             return None
         except AuthFailed as error:
-            self._put("hostkey", Status.OK, "as known")
-            self._put(
+            self._add_finding("hostkey", DoctorStatus.OK, "as known")
+            self._add_finding(
                 "login",
-                Status.FAIL,
+                DoctorStatus.FAIL,
                 str(error),
                 "put your public key on the box, or name the right `identity`",
             )
             return None
         except BoxError as error:
-            self._put("hostkey", Status.SKIP, "the login did not get that far")
-            self._put("login", Status.FAIL, str(error), "try `ssh -v` on the same host")
+            self._add_finding("hostkey", DoctorStatus.SKIP, "the login did not get that far")
+            self._add_finding(
+                "login", DoctorStatus.FAIL, str(error), "try `ssh -v` on the same host"
+            )
             return None
-        self._put("hostkey", Status.OK, "as known")
-        self._put("login", Status.OK, f"as {connection.get_extra_info('username')}")
+        self._add_finding("hostkey", DoctorStatus.OK, "as known")
+        self._add_finding("login", DoctorStatus.OK, f"as {connection.get_extra_info('username')}")
         return connection
 
-    async def _agent(self, connection: asyncssh.SSHClientConnection) -> Deployed | None:
+    async def _deploy_agent(self, connection: asyncssh.SSHClientConnection) -> DeployedAgent | None:
         pythons = (self._spec.python,) if self._spec.python else self._profile.overrides.python
         try:
-            deployed = await deploy(connection, build_agent(), pythons)
+            deployed = await deploy_agent(connection, build_agent(), pythons)
         except NoPython as error:
-            self._put(
+            self._add_finding(
                 "python",
-                Status.FAIL,
+                DoctorStatus.FAIL,
                 str(error),
                 "install Python 3.8 or newer, or name one with `python`",
             )
             return None
         except NoCommands as error:
             advice = "use the platform's full SSH (a public port) instead of its proxied one"
-            self._put("python", Status.FAIL, str(error), advice)
+            self._add_finding("python", DoctorStatus.FAIL, str(error), advice)
             return None
         except DeployFailed as error:
-            self._put(
+            self._add_finding(
                 "agent",
-                Status.FAIL,
+                DoctorStatus.FAIL,
                 str(error),
                 "free some bytes and inodes in ~/.cache, or make it writable",
             )
             return None
-        version = await self._text(
+        version = await self._run_sh(
             connection, f"{shlex.quote(deployed.python)} -V 2>&1", "asking for its version"
         )
-        self._put("python", Status.OK, f"{deployed.python}: {version.strip()[:200]}")
-        self._put("agent", Status.OK, deployed.path)
+        self._add_finding("python", DoctorStatus.OK, f"{deployed.python}: {version.strip()[:200]}")
+        self._add_finding("agent", DoctorStatus.OK, deployed.path)
         return deployed
 
-    async def _sample(self, connection: asyncssh.SSHClientConnection, deployed: Deployed) -> None:
+    async def _check_sample(
+        self, connection: asyncssh.SSHClientConnection, deployed: DeployedAgent
+    ) -> None:
         named = self._spec.mounts or tuple(
             mount for tier in self._profile.tiers for mount in tier.mounts
         )
@@ -372,39 +388,39 @@ class BoxDoctor:
             words += ["--gpu-trace", self._spec.gpu_trace]
         before = time.time()
         try:
-            done = await run(
+            done = await run_command(
                 connection,
-                deployed.command("sample", *words),
+                deployed.build_command("sample", *words),
                 seconds=COMMAND_SECONDS,
                 name="taking a sample",
             )
             after = time.time()
             # start-up files of the shell may print before it
             line = done.out.strip().rpartition(b"\n")[2]
-            sample = cleaned(msgspec.json.decode(record(line) or line, type=Sample))
+            sample = clean_decoded(msgspec.json.decode(extract_record(line) or line, type=Sample))
         except CommandFailed as error:
             advice = "a disk or network file system there may hang; does ~/.bashrc print anything?"
-            self._put("agent", Status.FAIL, str(error), advice)
+            self._add_finding("agent", DoctorStatus.FAIL, str(error), advice)
             return
         except (msgspec.DecodeError, RecursionError) as error:
             said = done.words or error
-            self._put(
+            self._add_finding(
                 "agent",
-                Status.FAIL,
+                DoctorStatus.FAIL,
                 f"the agent sends no sample: {said}",
                 "please report this line",
             )
             return
-        for check, (status, text, advice) in judge(
+        for check, (status, text, advice) in judge_sample(
             sample, self._spec, named, before, after
         ).items():
-            self._put(check, status, text, advice)
+            self._add_finding(check, status, text, advice)
 
-    async def _recorders(
-        self, connection: asyncssh.SSHClientConnection, deployed: Deployed
+    async def _check_recorders(
+        self, connection: asyncssh.SSHClientConnection, deployed: DeployedAgent
     ) -> None:
-        command = deployed.command(*LIST_RECORDERS)
-        done = await run(
+        command = deployed.build_command(*LIST_RECORDERS)
+        done = await run_command(
             connection,
             command,
             seconds=COMMAND_SECONDS,
@@ -412,51 +428,62 @@ class BoxDoctor:
             name="listing its recorders",
         )
         try:
-            lines = filter(None, map(record, done.out.splitlines()))
-            found = [cleaned(msgspec.json.decode(line, type=ListedRecorder)) for line in lines]
+            lines = filter(None, map(extract_record, done.out.splitlines()))
+            found = [
+                clean_decoded(msgspec.json.decode(line, type=ListedRecorder)) for line in lines
+            ]
         except (msgspec.DecodeError, RecursionError) as error:
-            self._put(
+            self._add_finding(
                 "recorders",
-                Status.WARN,
+                DoctorStatus.WARN,
                 f"the agent sends no list: {error}",
                 "please report this line",
             )
             return
         if done.status != 0:
             text = f"the agent sends no list: {done.words or f'exit status {done.status}'}"
-            self._put("recorders", Status.WARN, text, "please report this line")
+            self._add_finding("recorders", DoctorStatus.WARN, text, "please report this line")
             return
-        status, text, advice = judge_recorders(found, deployed.command)
-        self._put("recorders", status, text, advice)
+        status, text, advice = judge_recorders(found, deployed.build_command)
+        self._add_finding("recorders", status, text, advice)
 
-    async def _platform(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_platform(self, connection: asyncssh.SSHClientConnection) -> None:
         if self._spec.profile != GENERIC or self._spec.untrusted:
-            self._put("platform", Status.OK, f"{self._profile.name}, as in the fleet file")
+            self._add_finding(
+                "platform", DoctorStatus.OK, f"{self._profile.name}, as in the fleet file"
+            )
             return
-        told = (await self._text(connection, WHERE, "detecting the platform")).splitlines()
+        told = (await self._run_sh(connection, WHERE, "detecting the platform")).splitlines()
         found = recognised(told, told)
         if found is None:
-            self._put("platform", Status.OK, "the platform was not detected")
+            self._add_finding("platform", DoctorStatus.OK, "the platform was not detected")
             return
-        self._put("platform", Status.WARN, recognised_words(*found), f'set profile = "{found[0]}"')
+        self._add_finding(
+            "platform",
+            DoctorStatus.WARN,
+            describe_recognised(*found),
+            f'set profile = "{found[0]}"',
+        )
 
-    async def _tmux(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_tmux(self, connection: asyncssh.SSHClientConnection) -> None:
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
-        found = (await self._text(connection, script, "looking for tmux")).split()
+        found = (await self._run_sh(connection, script, "looking for tmux")).split()
         if "tmux" in found:
-            self._put("tmux", Status.OK, f"there: {', '.join(found)}")
+            self._add_finding("tmux", DoctorStatus.OK, f"there: {', '.join(found)}")
         elif found:
             text = f"no tmux; detached work uses {found[0]}"
-            self._put("tmux", Status.WARN, text, "install tmux to attach to a running queue")
+            self._add_finding(
+                "tmux", DoctorStatus.WARN, text, "install tmux to attach to a running queue"
+            )
         else:
             text = "neither tmux nor setsid: processes end with the connection"
-            self._put("tmux", Status.FAIL, text, "install tmux")
+            self._add_finding("tmux", DoctorStatus.FAIL, text, "install tmux")
 
     @staticmethod
-    async def _text(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
+    async def _run_sh(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
         """Return the output of an sh command, without what any login shell prints before it."""
         command = f"sh -c {shlex.quote(f'echo; echo {BEGIN}; {command}')}"
-        done = await run(
+        done = await run_command(
             connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name
         )
         return done.out.decode("utf-8", "replace").rpartition(f"{BEGIN}\n")[2]
@@ -485,7 +512,7 @@ class ListedRecorder(msgspec.Struct, frozen=True):
 
 def judge_recorders(
     found: Sequence[ListedRecorder], command: Callable[..., str]
-) -> tuple[Status, str, str]:
+) -> tuple[DoctorStatus, str, str]:
     """Return status, text and advice.
 
     Args:
@@ -494,7 +521,7 @@ def judge_recorders(
     """
     unneeded = [recorder for recorder in found if not recorder.is_needed]
     if not unneeded:
-        return Status.OK, f"{len(found)} running", ""
+        return DoctorStatus.OK, f"{len(found)} running", ""
     named = [
         f"{recorder.folder} (pid {recorder.pid}, no client for {(recorder.unwatched_s or 0) / 3600:.0f} h)"
         for recorder in unneeded[:MOST_NAMED]
@@ -507,4 +534,4 @@ def judge_recorders(
     if more:
         named.append(f"{more} more")
     text = f"{len(unneeded)} of {len(found)} not needed: {'; '.join(named)}"
-    return Status.WARN, text, f"to stop them, on the box: {' ; '.join(ends)}"
+    return DoctorStatus.WARN, text, f"to stop them, on the box: {' ; '.join(ends)}"

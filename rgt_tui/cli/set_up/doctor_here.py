@@ -17,14 +17,23 @@ import msgspec
 
 from rgt_tui.cli.dashboard import DUMB
 from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
-from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, open_place
 from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.profiles import how_many
-from rgt_tui.ssh import NO_FILE, NO_SSH, ConfigError, Wanted, expand, resolve, scan, surroundings
-from rgt_tui.ssh.login import load
+from rgt_tui.ssh import (
+    NO_FILE,
+    NO_SSH,
+    ConfigError,
+    HostRequest,
+    expand_path,
+    resolve_host,
+    scan_config,
+    surroundings,
+)
+from rgt_tui.ssh.login import load_identity
 
 
-class Status(enum.StrEnum):
+class DoctorStatus(enum.StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -35,11 +44,11 @@ class Status(enum.StrEnum):
     """Not done, because another check failed or it does not apply."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DoctorFinding(msgspec.Struct, frozen=True):
     """The result of one check, with its text."""
 
     id: str
-    status: Status
+    status: DoctorStatus
     text: str
     """What was found, in one line."""
     advice: str = ""
@@ -77,45 +86,48 @@ NOBODY = "rgt-check"
 SMALLEST = (80, 24)
 
 
-def python() -> Finding:
+def check_python() -> DoctorFinding:
     """Check the Python that runs rgt."""
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("client.python", Status.OK, f"Python {version} at {sys.executable}")
+    return DoctorFinding("client.python", DoctorStatus.OK, f"Python {version} at {sys.executable}")
 
 
-def terminal() -> Finding:
+def check_terminal() -> DoctorFinding:
     """Check whether the dashboard can be drawn here."""
     name = "client.terminal"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return Finding(
-            name, Status.SKIP, "not a terminal; the dashboard needs one, the commands do not"
+        return DoctorFinding(
+            name, DoctorStatus.SKIP, "not a terminal; the dashboard needs one, the commands do not"
         )
     kind = os.environ.get("TERM", "")
     size = shutil.get_terminal_size()
     if kind in ("", *DUMB):
-        return Finding(
-            name, Status.FAIL, f"TERM is {kind!r}", "set TERM, e.g. export TERM=xterm-256color"
+        return DoctorFinding(
+            name,
+            DoctorStatus.FAIL,
+            f"TERM is {kind!r}",
+            "set TERM, e.g. export TERM=xterm-256color",
         )
     encoding = (sys.stdout.encoding or "").lower()
     if encoding.replace("-", "") != "utf8":
         advice = "use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8"
-        return Finding(
-            name, Status.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice
+        return DoctorFinding(
+            name, DoctorStatus.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice
         )
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM declares'}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
-        return Finding(name, Status.WARN, text, "make the window at least 80×24")
-    return Finding(name, Status.OK, text)
+        return DoctorFinding(name, DoctorStatus.WARN, text, "make the window at least 80×24")
+    return DoctorFinding(name, DoctorStatus.OK, text)
 
 
-async def ssh_agent() -> Finding:
+async def check_ssh_agent() -> DoctorFinding:
     """Check the SSH agent and its keys."""
     name = "client.ssh-agent"
     path = os.environ.get("SSH_AUTH_SOCK")
     if not path:
-        return Finding(
-            name, Status.SKIP, "SSH_AUTH_SOCK is not set; keys are read from their files",
+        return DoctorFinding(
+            name, DoctorStatus.SKIP, "SSH_AUTH_SOCK is not set; keys are read from their files",
             "keys with a passphrase need an agent: eval $(ssh-agent); ssh-add",
         )  # fmt: skip
     try:
@@ -124,90 +136,113 @@ async def ssh_agent() -> Finding:
                 keys = list(await agent.get_keys())
     except (OSError, asyncssh.Error, ValueError, TimeoutError) as error:
         words = str(error) or f"no answer within {AGENT_SECONDS:g} s"
-        return Finding(
+        return DoctorFinding(
             name,
-            Status.WARN,
+            DoctorStatus.WARN,
             f"the agent at {path} does not answer: {words}",
             "start a new ssh-agent",
         )
     if not keys:
-        return Finding(name, Status.WARN, "the agent has no key", "ssh-add ~/.ssh/id_ed25519")
-    return Finding(name, Status.OK, how_many(len(keys), "key"))
+        return DoctorFinding(
+            name, DoctorStatus.WARN, "the agent has no key", "ssh-add ~/.ssh/id_ed25519"
+        )
+    return DoctorFinding(name, DoctorStatus.OK, how_many(len(keys), "key"))
 
 
-def ssh_config() -> Finding:
+def check_ssh_config() -> DoctorFinding:
     """Check every line of the user's ssh_config, as for an unknown host; ``Match exec`` is run."""
     name = "client.ssh-config"
     try:
         around = surroundings()
-        found = scan(around).aliases
-        notes = resolve(Wanted(NOBODY), around).notes
+        found = scan_config(around).aliases
+        notes = resolve_host(HostRequest(NOBODY), around).notes
     except ConfigError as error:
-        return Finding(
+        return DoctorFinding(
             name,
-            Status.FAIL,
+            DoctorStatus.FAIL,
             str(error),
             "correct that line; `ssh -G HOST` shows what OpenSSH makes of it",
         )
     text = "; ".join((f"{how_many(len(found), 'host')} named", *notes))
     if NO_SSH in notes:
-        return Finding(
-            name, Status.WARN, text, "install OpenSSH's client, e.g. apt install openssh-client"
+        return DoctorFinding(
+            name,
+            DoctorStatus.WARN,
+            text,
+            "install OpenSSH's client, e.g. apt install openssh-client",
         )
-    return Finding(name, Status.OK, text)
+    return DoctorFinding(name, DoctorStatus.OK, text)
 
 
-async def check() -> list[Finding]:
+async def check_machine() -> list[DoctorFinding]:
     """Return the findings of all checks of this machine."""
-    return [python(), terminal(), await ssh_agent(), await asyncio.to_thread(ssh_config)]
+    return [
+        check_python(),
+        check_terminal(),
+        await check_ssh_agent(),
+        await asyncio.to_thread(check_ssh_config),
+    ]
 
 
-def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
+def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, FleetConfig | None]:
     """Check the fleet file; also return its contents if it can be used."""
     name = "config.file"
     if place is None:
         text, _, _ = NONE_FOUND.partition(".\n")
-        return Finding(name, Status.FAIL, text, "rgt init, then rgt add NAME HOST"), None
+        return DoctorFinding(
+            name, DoctorStatus.FAIL, text, "rgt init, then rgt add NAME HOST"
+        ), None
     try:
         config = open_place(place)
     except FleetFileError as error:
-        return Finding(
-            name, Status.FAIL, str(error), "correct that line; docs/fleet-file.md has every key"
+        return DoctorFinding(
+            name,
+            DoctorStatus.FAIL,
+            str(error),
+            "correct that line; docs/fleet-file.md has every key",
         ), None
     if config.doubt is not None:
-        return Finding(name, Status.WARN, config.doubt, UNTRUSTED), config
+        return DoctorFinding(name, DoctorStatus.WARN, config.doubt, UNTRUSTED), config
     count = f"{place.path}: {how_many(len(config.boxes), 'box', 'boxes')}"
     if config.warnings:
-        return Finding(
-            name, Status.WARN, f"{count}; {'; '.join(config.warnings)}", "remove one of the two"
+        return DoctorFinding(
+            name,
+            DoctorStatus.WARN,
+            f"{count}; {'; '.join(config.warnings)}",
+            "remove one of the two",
         ), config
-    return Finding(name, Status.OK, count), config
+    return DoctorFinding(name, DoctorStatus.OK, count), config
 
 
-def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
+def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorFinding:
     """Check that the variables and files that the file names for secrets exist; show no value."""
     name = "config.secrets"
     if config is None:
-        return Finding(name, Status.SKIP, "there is no usable fleet file")
-    named = list(_named(config))
-    found = [problem for item in named if (problem := _problem(item, env)) is not None]
-    missing = [text for status, text in found if status is Status.FAIL]
+        return DoctorFinding(name, DoctorStatus.SKIP, "there is no usable fleet file")
+    named = list(_list_named_sources(config))
+    found = [problem for item in named if (problem := _find_problem(item, env)) is not None]
+    missing = [text for status, text in found if status is DoctorStatus.FAIL]
     if missing:
-        return Finding(
+        return DoctorFinding(
             name,
-            Status.FAIL,
+            DoctorStatus.FAIL,
             "; ".join(missing),
             "export the variable, or create the file, before rgt starts",
         )
     if found:
         loose = "; ".join(text for _, text in found)
-        return Finding(
-            name, Status.WARN, loose, "chmod 600 the file; name the right one if it is not a key"
+        return DoctorFinding(
+            name,
+            DoctorStatus.WARN,
+            loose,
+            "chmod 600 the file; name the right one if it is not a key",
         )
-    return Finding(name, Status.OK, f"{len(named)} named, all present" if named else "none named")
+    return DoctorFinding(
+        name, DoctorStatus.OK, f"{len(named)} named, all present" if named else "none named"
+    )
 
 
-class _Named(NamedTuple):
+class _NamedSource(NamedTuple):
     """A variable or file that the fleet file names."""
 
     who: str
@@ -217,60 +252,60 @@ class _Named(NamedTuple):
     """variable, file, or identity."""
 
 
-def _named(config: FleetConfig) -> Iterator[_Named]:
+def _list_named_sources(config: FleetConfig) -> Iterator[_NamedSource]:
     for spec in config.boxes:
         if spec.provider is not None and spec.provider.key_env:
-            yield _Named(
+            yield _NamedSource(
                 f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, "variable"
             )
         if spec.identity:
-            yield _Named(f"boxes.{spec.name}", "identity", spec.identity, "identity")
+            yield _NamedSource(f"boxes.{spec.name}", "identity", spec.identity, "identity")
     for place, sink in enumerate(config.alerts.sinks):
         for key in ("url_env", "token_env"):
             if getattr(sink, key):
-                yield _Named(f"sinks[{place}]", key, getattr(sink, key), "variable")
+                yield _NamedSource(f"sinks[{place}]", key, getattr(sink, key), "variable")
         if sink.url_file:
-            yield _Named(f"sinks[{place}]", "url_file", sink.url_file, "file")
+            yield _NamedSource(f"sinks[{place}]", "url_file", sink.url_file, "file")
 
 
-def _problem(item: _Named, env: Mapping[str, str]) -> tuple[Status, str] | None:
+def _find_problem(item: _NamedSource, env: Mapping[str, str]) -> tuple[DoctorStatus, str] | None:
     """Return the problem of one of them: it is missing (fail), or others can read it (warn)."""
     who = f"{item.who}: {item.key}"
     if item.what == "variable":
         if env.get(item.value):
             return None
         shown = f"{item.value!r}, which" if usual_name(item.value) else "a variable that"
-        return Status.FAIL, f"{who} names {shown} is not set"
+        return DoctorStatus.FAIL, f"{who} names {shown} is not set"
     found = _key_problem(item.value, env) if item.what == "identity" else _file_problem(item.value)
     if found is None:
         return None
     return (found[0], f"{who} = {item.value!r}: {found[1]}")
 
 
-def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | None:
+def _key_problem(value: str, env: Mapping[str, str]) -> tuple[DoctorStatus, str] | None:
     """Check a key file: a public key suffices if the SSH agent has the private one."""
     try:
         home = surroundings(NO_FILE, env).home
-        found = load(expand(value, {"%": "%", "d": home}, env))
+        found = load_identity(expand_path(value, {"%": "%", "d": home}, env))
     except ValueError as error:
-        return Status.FAIL, str(error)
+        return DoctorStatus.FAIL, str(error)
     if found.missing:
         if found.public is not None:
             return None
-        return (Status.FAIL, found.problem or "there is no such file")
+        return (DoctorStatus.FAIL, found.problem or "there is no such file")
     if found.problem is None:
         return None
-    return (Status.WARN, found.problem)
+    return (DoctorStatus.WARN, found.problem)
 
 
-def _file_problem(value: str) -> tuple[Status, str] | None:
+def _file_problem(value: str) -> tuple[DoctorStatus, str] | None:
     try:
         file = Path(value).expanduser()
         mode = stat.S_IMODE(file.stat().st_mode)
     except (OSError, RuntimeError) as error:
-        return Status.FAIL, getattr(error, "strerror", None) or str(error)
+        return DoctorStatus.FAIL, getattr(error, "strerror", None) or str(error)
     if not os.access(file, os.R_OK):
-        return Status.FAIL, "cannot be read"
+        return DoctorStatus.FAIL, "cannot be read"
     if mode & 0o077:
-        return (Status.WARN, f"others can read it (mode {mode:o})")
+        return (DoctorStatus.WARN, f"others can read it (mode {mode:o})")
     return None

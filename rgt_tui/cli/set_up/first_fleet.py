@@ -10,14 +10,14 @@ from typing import Any
 
 from rgt_tui.cli.set_up.adding import (
     ORDER,
-    NotSsh,
-    anchored,
+    NotSshAddress,
     guess_profile,
     host_tables,
+    make_absolute,
     parse_target,
 )
-from rgt_tui.fleet import Account, Beginnings, FleetSource
-from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, loading, open_place
+from rgt_tui.fleet import Beginnings, FleetSource, PlatformAccount
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, loading, open_place
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import xdg_path
 from rgt_tui.profiles import all_profiles, how_many
@@ -37,7 +37,7 @@ class FirstFleet:
         self._made: Callable[[], FleetSource] | None = None
         self.path = xdg_path(os.environ)
 
-    async def look(self) -> Beginnings:
+    async def find_beginnings(self) -> Beginnings:
         """Search ssh_config for hosts, and the environment for keys of accounts."""
         trouble, hosts = "", tuple[str, ...]()
         try:
@@ -46,46 +46,46 @@ class FirstFleet:
             trouble = str(error)
         profiles = all_profiles()
         accounts = tuple(
-            Account(kind, profiles[kind].name if kind in profiles else kind, variable)
+            PlatformAccount(kind, profiles[kind].name if kind in profiles else kind, variable)
             for kind, variable in USUAL_KEYS.items()
             if os.environ.get(variable)
         )
         return Beginnings(hosts=hosts, accounts=accounts, path=str(self.path), trouble=trouble)
 
-    async def demo(self) -> str:
+    async def choose_demo(self) -> str:
         """Choose the real demo or, if this computer cannot run it, the recording of it."""
         from rgt_tui.demo import RECORDING, DemoError, sandboxes
 
-        def check() -> str:
+        def check_demo() -> str:
             try:
                 sandboxes.check_torch()
-                sandboxes.check()
+                sandboxes.check_sandboxes()
             except DemoError as error:
                 return str(error)
             return ""
 
-        why = await asyncio.to_thread(check)
+        why = await asyncio.to_thread(check_demo)
 
-        def real() -> FleetSource:
+        def make_real_demo() -> FleetSource:
             from rgt_tui.demo.demo_fleet import DemoFleet
 
             return DemoFleet()
 
-        def recorded() -> FleetSource:
+        def make_recording() -> FleetSource:
             from rgt_tui.recordings import ReplayFleet
 
             return ReplayFleet(RECORDING, loop=True)
 
-        self._made = recorded if why else real
+        self._made = make_recording if why else make_real_demo
         if why:
             return f"a recording of the demo: {why.partition(';')[0]}"
         return "the demo's boxes are starting"
 
     async def take_hosts(self) -> str:
         """Write all hosts of ssh_config."""
-        return await self._take(await asyncio.to_thread(host_tables))
+        return await self._write_tables(await asyncio.to_thread(host_tables))
 
-    async def take_account(self, kind: str) -> str:
+    async def import_account(self, kind: str) -> str:
         """Request the account's machines from the platform, and write them."""
         from rgt_tui.cli.renting.account_import import accounts_of, tables_of
         from rgt_tui.fleet import ask_accounts
@@ -101,38 +101,38 @@ class FirstFleet:
         tables = {name: values for name, (_, values) in tables_of(bills, (), ()).items()}
         if not tables:
             raise FleetFileError(f"the account at {kind} has no machine; nothing was written")
-        return await self._take(tables)
+        return await self._write_tables(tables)
 
     async def paste(self, text: str) -> str:
         """Write one box, named after the valid part of its host's name."""
         try:
             values = parse_target(text.strip())
-        except NotSsh as error:
+        except NotSshAddress as error:
             raise FleetFileError(str(error)) from error
         for key in ("identity", "ssh_config"):
             if key in values:
-                values[key] = anchored(values[key])
+                values[key] = make_absolute(values[key])
         if (guess := guess_profile(values["host"])) is not None:
             values["profile"] = guess
-        return await self._take({box_name(values["host"]): values})
+        return await self._write_tables({box_name(values["host"]): values})
 
-    async def _take(self, tables: Mapping[str, Mapping[str, Any]]) -> str:
+    async def _write_tables(self, tables: Mapping[str, Mapping[str, Any]]) -> str:
         ordered = {
             name: {key: table[key] for key in ORDER if key in table}
             for name, table in tables.items()
         }
         if not ordered:
             raise FleetFileError("nothing was selected; nothing was written")
-        config = await asyncio.to_thread(self._write, ordered)
+        config = await asyncio.to_thread(self._write_file, ordered)
         self._made = lambda: self._make_fleet(config)
         return f"{how_many(len(ordered), 'box', 'boxes')} in {self.path}; rgt doctor checks what is missing"
 
-    def _write(self, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
+    def _write_file(self, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         add_boxes(self.path, tables)
-        return open_place(Place(self.path))
+        return open_place(FleetFilePlace(self.path))
 
-    def make(self) -> FleetSource:
+    def make_chosen_fleet(self) -> FleetSource:
         """Make the chosen fleet."""
         assert self._made is not None
         return self._made()

@@ -8,11 +8,11 @@ from rgt_tui.cli.arguments import (
     BoxArguments,
     BoxesArguments,
     FleetArguments,
-    duration,
     flag,
     list_option,
     option,
-    port,
+    parse_duration,
+    parse_port,
     positional,
     provider_kinds,
     text_option,
@@ -37,7 +37,7 @@ class DemoArguments(Arguments):
         "rgt demo --fleet-only --write-fleet demo.toml",
     )
     headless = flag("no screen: progress on stderr")
-    seconds = option("TIME", duration, "stop after this time: 45s, 30m", "--for")
+    seconds = option("TIME", parse_duration, "stop after this time: 45s, 30m", "--for")
     until = text_option(
         None,
         "stop when all three stories have happened; or: one box trains, its results are pulled "
@@ -45,7 +45,7 @@ class DemoArguments(Arguments):
         choices=["story", "teardown", "autostop"],
     )
     json = flag("print one JSON object on the last line")
-    port_base = option("PORT", port, "first SSH port (default: any free)")
+    port_base = option("PORT", parse_port, "first SSH port (default: any free)")
     follow_advice = flag(
         "remove the files that fill the disk once rgt has reported it (default: you do it)"
     )
@@ -63,15 +63,15 @@ class InitArguments(FleetArguments):
     json = flag("print one JSON object: the path")
 
 
-def profiles(**_: object) -> list[str]:
+def complete_profiles(**_: object) -> list[str]:
     """Return the ids of all profiles for shell completion."""
     from rgt_tui.profiles import all_profiles
 
     return list(all_profiles())
 
 
-def _port(text: str) -> int:
-    return port(text, 1, 65535)
+def _parse_port(text: str) -> int:
+    return parse_port(text, 1, 65535)
 
 
 class AddArguments(FleetArguments):
@@ -88,8 +88,10 @@ class AddArguments(FleetArguments):
     )
     name: str = positional("NAME", "name of the box in the fleet file")
     target: str = positional("HOST", "a host, or an ssh command in quotes")
-    profile = text_option("P", "platform (default: recognised by the host name)", complete=profiles)
-    port = option("N", _port, "port", "-p", "--port")
+    profile = text_option(
+        "P", "platform (default: recognised by the host name)", complete=complete_profiles
+    )
+    port = option("N", _parse_port, "port", "-p", "--port")
     user = text_option(None, "user name for the login")
     identity = text_option("FILE", "private key file", "-i", "--identity")
     logs = list_option("GLOB", "a log on the box to follow", "--log")

@@ -10,11 +10,18 @@ from difflib import unified_diff
 from pathlib import Path
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.opening import NONE_FOUND, meant
-from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, says_yes
+from rgt_tui.cli.opening import NONE_FOUND, find_fleet_place
+from rgt_tui.cli.printing import confirm_yes, is_interactive, print_error, print_json, print_lines
 from rgt_tui.cli.set_up.set_up_arguments import TrustArguments
-from rgt_tui.fleet.config import FleetFileError, trusted, whole
-from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
+from rgt_tui.fleet.config import FleetFileError, read_whole_file, trusted
+from rgt_tui.fleet.config.trusted import (
+    SeenFile,
+    TrustedEntry,
+    build_entry,
+    describe_difference,
+    read_book,
+    revoke_trust,
+)
 
 
 def run_trust(arguments: TrustArguments) -> int:
@@ -22,8 +29,8 @@ def run_trust(arguments: TrustArguments) -> int:
     book = trusted.default_path(os.environ)
     try:
         if arguments.list_only:
-            return _list(book, as_json=arguments.json)
-        place = meant(arguments)
+            return _print_trusted(book, as_json=arguments.json)
+        place = find_fleet_place(arguments)
         if arguments.file is None and place is None:
             raise FleetFileError(NONE_FOUND)
         if arguments.file:
@@ -33,74 +40,74 @@ def run_trust(arguments: TrustArguments) -> int:
         else:
             path = Path()
         if arguments.revoke:
-            return _revoke(book, path, as_json=arguments.json)
-        return _trust(book, path, yes=arguments.yes, as_json=arguments.json)
+            return _revoke_trust(book, path, as_json=arguments.json)
+        return _trust_file(book, path, yes=arguments.yes, as_json=arguments.json)
     except FleetFileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
 
 
-def _list(book: Path, *, as_json: bool) -> int:
+def _print_trusted(book: Path, *, as_json: bool) -> int:
     for path, entry in sorted(read_book(book).files.items()):
-        why = _standing(path, entry)
+        why = _find_doubt(path, entry)
         if as_json:
-            _json(path, trusted=why is None, since=entry.at, why=why)
+            _print_entry(path, trusted=why is None, since=entry.at, why=why)
             continue
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
         print_lines(f"{day}  {path}" + (f"  ({why})" if why else ""))
     return OK
 
 
-def _standing(path: str, entry: Entry) -> str | None:
+def _find_doubt(path: str, entry: TrustedEntry) -> str | None:
     """Return why a trusted file is not trusted in its current form; None if it is."""
     try:
-        source, config = whole(Path(path), os.environ)
+        source, config = read_whole_file(Path(path), os.environ)
     except FleetFileError as error:
         return str(error)
-    return differs(entry, look(source, config, os.environ))
+    return describe_difference(entry, build_entry(source, config, os.environ))
 
 
-def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
+def _revoke_trust(book: Path, path: Path, *, as_json: bool) -> int:
     real = Path(os.path.realpath(path))
-    was = revoke(book, real)
+    was = revoke_trust(book, real)
     if as_json:
-        _json(str(real), trusted=False, since=None, why=None if was else "was not trusted")
+        _print_entry(str(real), trusted=False, since=None, why=None if was else "was not trusted")
     elif was:
         print_lines(f"{real} is no longer trusted")
     else:
-        complain(f"{real} was not trusted; rgt trust --list shows trusted files")
+        print_error(f"{real} was not trusted; rgt trust --list shows trusted files")
     if was:
         return OK
     return FAILED
 
 
-def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
-    source, config = whole(path, os.environ)
-    entry = trusted.look(source, config, os.environ)
+def _trust_file(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
+    source, config = read_whole_file(path, os.environ)
+    entry = trusted.build_entry(source, config, os.environ)
     known = trusted.read_book(book).files.get(str(source.real))
-    why = trusted.differs(known, entry)
+    why = trusted.describe_difference(known, entry)
     out = sys.stderr if as_json else sys.stdout
     if why is None:
         print_lines(f"{source.real} is already trusted", out=out)
     else:
-        for line in _shown(str(source.real), known, entry):
+        for line in _review_lines(str(source.real), known, entry):
             out.write(line + "\n")
         out.write("\nTrusted, it\n")
-        for line in trusted.asks(config) or (
+        for line in trusted.list_local_actions(config) or (
             "watches its boxes, and does nothing else on this machine",
         ):
-            out.write(f"  - {visible(line)}\n")
+            out.write(f"  - {escape_invisible(line)}\n")
         out.flush()
-        if not yes and not _agreed(source.real):
-            complain(f"{source.real} is not trusted; nothing was changed")
+        if not yes and not _ask_consent(source.real):
+            print_error(f"{source.real} is not trusted; nothing was changed")
             return FAILED
         # Trust what was shown, not the file's current content.
-        trusted.trust(book, source.real, entry)
+        trusted.trust_file(book, source.real, entry)
         print_lines(
             f"{source.real} is trusted with this content; rgt trust --revoke undoes it", out=out
         )
     if as_json:
-        _json(
+        _print_entry(
             str(source.real),
             trusted=True,
             since=entry.at if known is None or why else known.at,
@@ -109,45 +116,46 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
     return OK
 
 
-def _agreed(path: Path) -> bool:
+def _ask_consent(path: Path) -> bool:
     """Ask for consent; without a terminal, refuse, because no person has read the text."""
-    if not interactive():
-        complain(f"cannot prompt here; once you have read {path}: rgt trust --yes")
+    if not is_interactive():
+        print_error(f"cannot prompt here; once you have read {path}: rgt trust --yes")
         return False
-    return says_yes("Trust it?")
+    return confirm_yes("Trust it?")
 
 
-def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
+def _review_lines(path: str, known: TrustedEntry | None, entry: TrustedEntry) -> Iterator[str]:
     """Yield the text to review: all of it if nothing was trusted before, else the changes."""
     if known is None or known.file.sha256 != entry.file.sha256:
-        yield from _compared(path, known.file if known else None, entry.file)
+        yield from _diff_lines(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():
         before = known.beside.get(name) if known else None
         if before is None or before.sha256 != seen.sha256:
             yield ""
-            yield from _compared(name, before or Seen(""), seen)
+            yield from _diff_lines(name, before or SeenFile(""), seen)
 
 
-def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
-    shown = visible(path)
+def _diff_lines(path: str, before: SeenFile | None, now: SeenFile) -> Iterator[str]:
+    shown = escape_invisible(path)
     if not now.sha256:
         yield f"{shown} is missing or cannot be read"
     elif not now.text:
         yield f"{shown} is not text, or too long to show: sha256 {now.sha256}"
     elif before is None or not before.text:
         yield f"{shown}, whole:"
-        yield from (f"  {visible(line)}" for line in now.text.rstrip("\n").split("\n"))
+        yield from (f"  {escape_invisible(line)}" for line in now.text.rstrip("\n").split("\n"))
     else:
         old, new = before.text.split("\n"), now.text.split("\n")
         lines = list(
             unified_diff(old, new, f"{path} as it was trusted", f"{path} as it is now", lineterm="")
         )
         yield from (
-            visible(line) for line in lines or [f"{path}: only its line endings have changed"]
+            escape_invisible(line)
+            for line in lines or [f"{path}: only its line endings have changed"]
         )
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Return a line with invisible and direction-changing characters escaped."""
     return "".join(
         char
@@ -159,5 +167,5 @@ def visible(text: str) -> str:
     )
 
 
-def _json(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:
+def _print_entry(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:
     print_json({"path": path, "trusted": trusted, "since": since, "why": why})

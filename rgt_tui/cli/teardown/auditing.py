@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import columns, complain, print_json, print_lines
+from rgt_tui.cli.printing import format_row, print_error, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import AuditArguments
 from rgt_tui.gate import (
     JOURNAL,
@@ -20,17 +20,17 @@ from rgt_tui.gate import (
     AuditFailed,
     AuditLine,
     AuditLog,
-    Held,
+    InstanceLocked,
     Journal,
     JournalFailed,
     OpenAction,
     Receipt,
     ReceiptBook,
-    chain_words,
+    describe_chain_check,
+    describe_open_action,
     read_checked,
     receipt_rows,
     receipt_title,
-    words,
 )
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model import moment
@@ -41,37 +41,37 @@ def run_audit(arguments: AuditArguments) -> int:
     log = AuditLog(default_path(os.environ))
     journal = Journal(log.path.parent / JOURNAL)
     if arguments.seen is not None:
-        return _settle(log, journal, arguments.box, arguments.seen)
+        return _settle_actions(log, journal, arguments.box, arguments.seen)
     if arguments.receipt is not None:
-        return _receipt(
+        return _print_newest_receipt(
             ReceiptBook(log.path.parent / RECEIPTS), arguments.receipt, as_json=arguments.json
         )
     try:
         if arguments.verify:
-            return _verify(log, as_json=arguments.json)
-        lines = list(log.lines())
+            return _verify_log(log, as_json=arguments.json)
+        lines = list(log.read_lines())
     except (AuditFailed, JournalFailed) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     open_now, problems = journal.open_actions()
     for line in lines:
         if arguments.box is None or (line.entry is not None and line.entry.box == arguments.box):
-            _print(line, as_json=arguments.json)
+            _print_audit_line(line, as_json=arguments.json)
     for action in open_now:
         if arguments.box in (None, action.first.box):
             _print_open(action, as_json=arguments.json)
     for problem in problems:
-        complain(problem)
+        print_error(problem)
     if problems:
         return USAGE
     return OK
 
 
-def _receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
+def _print_newest_receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
     """Print the newest receipt of a box."""
-    found = book.newest(box)
+    found = book.find_newest(box)
     if found is None:
-        complain(f"no receipt for {box}: rgt has not stopped or destroyed it")
+        print_error(f"no receipt for {box}: rgt has not stopped or destroyed it")
         return FAILED
     print_receipt(found, as_json=as_json)
     return OK
@@ -84,22 +84,22 @@ def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
         return
     print_lines(receipt_title(receipt))
     for label, text in receipt_rows(receipt):
-        sys.stdout.write(columns([(label, 13, "dim")], text))
+        sys.stdout.write(format_row([(label, 13, "dim")], text))
 
 
-def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
+def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
     """Settle a box's open actions with the result that a person saw on the console.
 
     No reading can do this on every platform. Nothing is sent.
     """
     if box is None:
-        complain("--seen needs one box, as in rgt audit --box lab --seen off")
+        print_error("--seen needs one box, as in rgt audit --box lab --seen off")
         return USAGE
     found, problems = journal.open_actions()
     mine = [one for one in found if one.first.box == box and one.first.verb is not None]
     if not mine:
         for problem in problems or (f"{box} has no open action",):
-            complain(problem)
+            print_error(problem)
         if problems:
             return USAGE
         return FAILED
@@ -108,8 +108,8 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
         first = one.first
         text = f"{state}, seen on the console by a person: it is {seen}"
         try:
-            with journal.hold(first.target, first.box, first.verb) as held:
-                line = log.record(
+            with journal.lock_instance(first.target, first.box, first.verb) as held:
+                line = log.record_entry(
                     AuditEntry(
                         at=time.time(),
                         event=AuditEvent.ANSWER,
@@ -120,28 +120,30 @@ def _settle(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
                     )
                 )
                 if held.earlier is not None:
-                    held.settle(state, text, audit=line)
-                    ReceiptBook(log.path.parent / RECEIPTS).finish(
+                    held.settle_earlier(state, text, audit=line)
+                    ReceiptBook(log.path.parent / RECEIPTS).finish_receipt(
                         first.action, state, time.time(), text
                     )
-        except (AuditFailed, JournalFailed, Held) as error:
-            complain(error)
+        except (AuditFailed, JournalFailed, InstanceLocked) as error:
+            print_error(error)
             return FAILED
-        print_lines(f"{words(one)}: {text}")
+        print_lines(f"{describe_open_action(one)}: {text}")
     return OK
 
 
-def _print(line: AuditLine, *, as_json: bool) -> None:
+def _print_audit_line(line: AuditLine, *, as_json: bool) -> None:
     if as_json:
         known = msgspec.to_builtins(line.entry) if line.entry is not None else {}
         print_json({"line": line.number, **known})
         return
     print_lines(
-        _row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read"
+        _format_entry(line.entry)
+        if line.entry is not None
+        else f"line {line.number}: it cannot be read"
     )
 
 
-def _row(entry: AuditEntry) -> str:
+def _format_entry(entry: AuditEntry) -> str:
     what = (entry.who, entry.box, entry.deed_text, entry.instance, entry.event, entry.text)
     return "  ".join((moment(entry.at), *filter(None, what)))
 
@@ -158,11 +160,11 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
         print_json(body)
         return
     print_lines(
-        f"OPEN: {words(action)}; rgt polls the provider while it runs, and sends nothing again"
+        f"OPEN: {describe_open_action(action)}; rgt polls the provider while it runs, and sends nothing again"
     )
 
 
-def _verify(log: AuditLog, *, as_json: bool) -> int:
+def _verify_log(log: AuditLog, *, as_json: bool) -> int:
     _, chain = read_checked(os.environ)
     if as_json:
         body = {
@@ -171,7 +173,7 @@ def _verify(log: AuditLog, *, as_json: bool) -> int:
         }  # fmt: skip
         print_json(body)
     else:
-        print_lines(f"{log.path}: {chain_words(chain)}")
+        print_lines(f"{log.path}: {describe_chain_check(chain)}")
     if chain.broken is None:
         return OK
     return FAILED

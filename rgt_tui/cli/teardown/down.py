@@ -14,30 +14,37 @@ from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import settled_fleet
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import (
-    columns,
-    complain,
-    interactive,
+    confirm_phrase,
+    format_row,
+    is_interactive,
+    print_error,
     print_json,
     print_lines,
-    types,
-    waiting,
+    wait_indicator,
 )
 from rgt_tui.cli.teardown.auditing import print_receipt
 from rgt_tui.cli.teardown.money_arguments import DownArguments
-from rgt_tui.fleet import Fleet, GateClosed, Given
+from rgt_tui.fleet import ActionTerms, Fleet, GateClosed
 from rgt_tui.gate import RESULTS
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     BoxSpec,
     EvidenceItem,
-    Link,
-    Review,
+    LinkState,
     StopPhase,
     StopProgress,
-    Verb,
-    clean,
-    steady,
+    clean_text,
+    steady_time,
 )
-from rgt_tui.profiles import action_for, age, by_hand, lacking, money, size
+from rgt_tui.profiles import (
+    action_for,
+    describe_missing_verb,
+    format_duration,
+    format_money,
+    list_manual_steps,
+    size,
+)
 
 FRESH_SECONDS = 20.0
 """Maximum wait for a new machine that does not answer, before it is destroyed."""
@@ -45,22 +52,24 @@ FRESH_SECONDS = 20.0
 
 def run_down(arguments: DownArguments) -> int:
     """Review, ask, send, follow; return the exit status."""
-    problem = _contradiction(arguments)
+    problem = _find_contradiction(arguments)
     if problem:
-        complain(problem)
+        print_error(problem)
         return USAGE
     spec = open_box(arguments, trusted=True)
     if arguments.done:
-        return running.run_on_box(spec.name, _done(arguments, spec))
+        return running.run_on_box(spec.name, _confirm_done(arguments, spec))
     if arguments.verb is None:
-        complain(
+        print_error(
             f"choose an action for {spec.name}: --park stops it and keeps its disks, --destroy deletes it"
         )
         return USAGE
-    return running.run_on_box(spec.name, _down(arguments, spec, Verb(arguments.verb)))
+    return running.run_on_box(
+        spec.name, _stop_billing(arguments, spec, BillingVerb(arguments.verb))
+    )
 
 
-def _contradiction(arguments: DownArguments) -> str:
+def _find_contradiction(arguments: DownArguments) -> str:
     """Return why the options contradict each other; empty if they do not."""
     if arguments.done:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
@@ -72,7 +81,7 @@ def _contradiction(arguments: DownArguments) -> str:
         return "--confirm and --evidence are used together: --dry-run --json prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
         return "--dry-run sends nothing, so there is nothing to confirm"
-    if arguments.confirm is None and not arguments.dry_run and not interactive():
+    if arguments.confirm is None and not arguments.dry_run and not is_interactive():
         return (
             "cannot prompt here: in a script, run it with --dry-run --json, read the result, and "
             "confirm it with --confirm NAME --evidence DIGEST"
@@ -80,10 +89,10 @@ def _contradiction(arguments: DownArguments) -> str:
     return ""
 
 
-async def _down(arguments: DownArguments, spec: BoxSpec, verb: Verb) -> int:
-    ordered_at = steady()
+async def _stop_billing(arguments: DownArguments, spec: BoxSpec, verb: BillingVerb) -> int:
+    ordered_at = steady_time()
     async with _settled_fleet(arguments, spec, f"asking {spec.name} and its provider …") as fleet:
-        return await _decide(arguments, fleet, spec, verb, ordered_at)
+        return await _review_and_send(arguments, fleet, spec, verb, ordered_at)
 
 
 def _settled_fleet(
@@ -98,15 +107,15 @@ def _settled_fleet(
     )
 
 
-async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
+async def _confirm_done(arguments: DownArguments, spec: BoxSpec) -> int:
     """Settle a stop on the console by the person's confirmation, unless the box still answers."""
     try:
         async with _settled_fleet(
             arguments, spec, f"checking whether {spec.name} still answers …"
         ) as fleet:
-            step = await fleet.done(spec.name)
+            step = await fleet.confirm_done(spec.name)
             if arguments.json:
-                receipt = await fleet.receipt(spec.name)
+                receipt = await fleet.find_receipt(spec.name)
                 print_json(
                     {"ok": True, "exit": OK, "box": spec.name, "steps": [step], "receipt": receipt}
                 )
@@ -118,74 +127,80 @@ async def _done(arguments: DownArguments, spec: BoxSpec) -> int:
         if arguments.json:
             print_json({"ok": False, "exit": FAILED, "box": spec.name, "reasons": closed.reasons})
         for reason in () if arguments.json else closed.reasons:
-            complain(reason)
+            print_error(reason)
         return FAILED
 
 
 async def _print_receipt(fleet: Fleet, box: str) -> None:
-    receipt = await fleet.receipt(box)
+    receipt = await fleet.find_receipt(box)
     if receipt is not None:
         print_lines("")
         print_receipt(receipt, as_json=False)
         print_lines("", f"rgt audit --receipt {box} prints this again")
 
 
-async def _decide(
+async def _review_and_send(
     arguments: DownArguments,
     fleet: Fleet,
     spec: BoxSpec,
-    verb: Verb,
+    verb: BillingVerb,
     ordered_at: float | None = None,
 ) -> int:
-    given = Given(
+    given = ActionTerms(
         forfeits=frozenset(arguments.forfeit),
         ignored=frozenset(arguments.ignore),
         unprotect=arguments.unprotect,
     )
     try:
-        with waiting(f"{spec.name}: listing files that could be lost …"):
-            review = await fleet.review(spec.name, verb, patience=None, **given)
+        with wait_indicator(f"{spec.name}: listing files that could be lost …"):
+            review = await fleet.review_action(spec.name, verb, patience=None, **given)
     except GateClosed as closed:
-        profile, reasons = fleet.profile(spec.name), closed.reasons
+        profile, reasons = fleet.profile_of(spec.name), closed.reasons
         if spec.provider is None:
-            told = tuple(f"{label}: {text}" for label, text in by_hand(action_for(profile, verb)))
-            reasons = (*reasons, *(told or (lacking(profile, verb),)))
-        return _refused(arguments, spec, verb, reasons, None, FAILED)
+            told = tuple(
+                f"{label}: {text}" for label, text in list_manual_steps(action_for(profile, verb))
+            )
+            reasons = (*reasons, *(told or (describe_missing_verb(profile, verb),)))
+        return _print_refusal(arguments, spec, verb, reasons, None, FAILED)
     unknown = sorted(
         key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review)
     )
     # With a digest the key was valid in the dry run, and the gate will report what changed.
     if unknown and arguments.evidence is None:
-        known = ", ".join(item.key for item in review.items if item.blocks or item.forfeited)
-        complain(f"{spec.name}: the evidence has no item {', '.join(unknown)}; there are: {known}")
+        known = ", ".join(item.key for item in review.items if item.is_blocking or item.forfeited)
+        print_error(
+            f"{spec.name}: the evidence has no item {', '.join(unknown)}; there are: {known}"
+        )
         return USAGE
     if review.refusals:
-        away = _away(fleet, spec)
-        return _refused(
+        away = _is_unreachable(fleet, spec)
+        return _print_refusal(
             arguments, spec, verb, review.refusals, review, UNREACHABLE if away else FAILED
         )
     if arguments.dry_run:
         if arguments.json:
-            print_json({**_body(review, True, ()), "exit": OK})
+            print_json({**_build_json_body(review, True, ()), "exit": OK})
         else:
-            _show(review)
+            _print_review(review)
         return OK
     typed = arguments.confirm
     if typed is None:
-        _show(review, sys.stderr if arguments.json else sys.stdout)
-        typed, shown = review.phrase, clean(review.phrase)
+        _print_review(review, sys.stderr if arguments.json else sys.stdout)
+        typed, shown = review.phrase, clean_text(review.phrase)
         does, undone = (
             ("continue to your click", "begun") if review.by_hand else ("send it", "sent")
         )
-        if not types(typed, f'type "{shown}" to {does}, anything else to cancel: '):
-            complain(f"nothing was {undone}")
+        if not confirm_phrase(typed, f'type "{shown}" to {does}, anything else to cancel: '):
+            print_error(f"nothing was {undone}")
             if arguments.json:
-                print_json({**_body(review, False, (f"nothing was {undone}",)), "exit": FAILED})
+                print_json(
+                    {**_build_json_body(review, False, (f"nothing was {undone}",)), "exit": FAILED}
+                )
             return FAILED
-    return await _send(arguments, fleet, review, typed, given, ordered_at)
+    return await _execute_stop(arguments, fleet, review, typed, given, ordered_at)
 
 
-def _is_unknown(key: str, review: Review) -> bool:
+def _is_unknown(key: str, review: ActionReview) -> bool:
     """Return whether no item has this key, although all items that could have it were listed."""
     unlisted = any(item.key == RESULTS and not item.ok for item in review.items)
     if unlisted and key.startswith(f"{RESULTS}:"):
@@ -209,32 +224,32 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
             accept_new_host_keys=accept_new_host_keys,
             readonly=readonly,
         ) as fleet:
-            review = await fleet.review(spec.name, Verb.DESTROY, patience=None)
-            given = [item.key for item in review.items if item.blocks and item.forfeitable]
+            review = await fleet.review_action(spec.name, BillingVerb.DESTROY, patience=None)
+            given = [item.key for item in review.items if item.is_blocking and item.forfeitable]
             arguments = DownArguments(forfeit=given)
-            return await _decide(arguments, fleet, spec, Verb.DESTROY)
+            return await _review_and_send(arguments, fleet, spec, BillingVerb.DESTROY)
     except GateClosed as closed:
         for reason in closed.reasons:
-            complain(reason)
+            print_error(reason)
         return FAILED
 
 
-def _away(fleet: Fleet, spec: BoxSpec) -> bool:
+def _is_unreachable(fleet: Fleet, spec: BoxSpec) -> bool:
     """Return whether the box or its provider could not be asked, so that refusals may be wrong."""
-    box = fleet.state.box(spec.name)
-    return box is None or box.link is not Link.LIVE or box.meter.error is not None
+    box = fleet.state.find_box(spec.name)
+    return box is None or box.link is not LinkState.LIVE or box.meter.error is not None
 
 
-async def _send(
+async def _execute_stop(
     arguments: DownArguments,
     fleet: Fleet,
-    review: Review,
+    review: ActionReview,
     typed: str,
-    given: Given,
+    given: ActionTerms,
     ordered_at: float | None,
 ) -> int:
     steps: list[StopProgress] = []
-    call = fleet.execute(
+    call = fleet.execute_action(
         review.box,
         review.verb,
         typed,
@@ -249,20 +264,25 @@ async def _send(
                 print_lines(f"{step.phase:<12} {step.text}")
                 sys.stdout.flush()
     except GateClosed as closed:
-        return _refused(arguments, None, review.verb, closed.reasons, review, FAILED)
+        return _print_refusal(arguments, None, review.verb, closed.reasons, review, FAILED)
     code = status_of(steps)
     if arguments.json:
-        receipt = await fleet.receipt(review.box)
-        body = {**_body(review, code == OK, ()), "exit": code, "steps": steps, "receipt": receipt}
+        receipt = await fleet.find_receipt(review.box)
+        body = {
+            **_build_json_body(review, code == OK, ()),
+            "exit": code,
+            "steps": steps,
+            "receipt": receipt,
+        }
         print_json(body)
     elif code == OK:
         await _print_receipt(fleet, review.box)
     if StopPhase.YOURS in [step.phase for step in steps]:
-        complain(
+        print_error(
             f"{review.box}: open until you confirm that it is done: rgt down {review.box} --done"
         )
     elif code == UNCONFIRMED:
-        complain(
+        print_error(
             f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state"
         )
     return code
@@ -278,12 +298,12 @@ def status_of(steps: Sequence[StopProgress]) -> int:
     return FAILED
 
 
-def _refused(
+def _print_refusal(
     arguments: DownArguments,
     spec: BoxSpec | None,
-    verb: Verb,
+    verb: BillingVerb,
     reasons: tuple[str, ...],
-    review: Review | None,
+    review: ActionReview | None,
     code: int,
 ) -> int:
     if arguments.json:
@@ -303,23 +323,23 @@ def _refused(
                 "verb": verb,
             }
         else:
-            body = _body(review, False, reasons)
+            body = _build_json_body(review, False, reasons)
         print_json({**body, "exit": code})
         return code
     if review is not None:
-        _show(review)
+        _print_review(review)
     for reason in reasons:
-        complain(reason)
+        print_error(reason)
     if review is not None:
-        for line in _exits(review):
-            complain(line)
-    complain("nothing was sent")
+        for line in _list_remedies(review):
+            print_error(line)
+    print_error("nothing was sent")
     return code
 
 
-def _exits(review: Review) -> list[str]:
+def _list_remedies(review: ActionReview) -> list[str]:
     """Return what a person can do about the blocking items, as lines."""
-    blocking = [item for item in review.items if item.blocks and item.kind != "name"]
+    blocking = [item for item in review.items if item.is_blocking and item.kind != "name"]
     lines = []
     if any(item.forfeitable for item in blocking):
         firm = [item.key for item in blocking if not item.forfeitable]
@@ -330,7 +350,7 @@ def _exits(review: Review) -> list[str]:
     return lines
 
 
-def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, object]:
+def _build_json_body(review: ActionReview, ok: bool, reasons: tuple[str, ...]) -> dict[str, object]:
     """Return the JSON body for scripts; `digest` covers facts but not ages.
 
     So a digest stays valid while nothing changes.
@@ -360,20 +380,20 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
         "how": review.how,
         "dangers": review.dangers,
         "items": [
-            {**msgspec.structs.asdict(item), "age_s": review.age(item, review.at)}
+            {**msgspec.structs.asdict(item), "age_s": review.item_age_s(item, review.at)}
             for item in review.items
         ],
     }
 
 
-def _show(review: Review, out: TextIO | None = None) -> None:
+def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
     """Print the review for a person, a line per item; `out` None = stdout."""
     out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
     says = "seen from here:" if review.by_hand else "from the provider"
     print_lines(f"{name}: {says} {review.status}", "", out=out)
-    now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
-    spent = money(
+    now = f"{format_money(review.per_hour, review.currency, review.at_least)}/h"
+    spent = format_money(
         review.spent, review.currency, review.spent_at_least, estimated=review.spent_estimated
     )
     so_far = f"{spent} so far"
@@ -387,20 +407,20 @@ def _show(review: Review, out: TextIO | None = None) -> None:
         *((("note", (review.note,)),) if review.note else ()),
     ):
         for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
-            out.write(columns([(title, 13, "dim")], text))
+            out.write(format_row([(title, 13, "dim")], text))
             title = ""
     out.write("\n")
-    for item in sorted(review.items, key=lambda item: not item.blocks):
+    for item in sorted(review.items, key=lambda item: not item.is_blocking):
         if item.kind != "name":
-            out.write(_row(review, item))
-    out.write("\n" + columns([("will send", 13, "dim")], review.will_send))
+            out.write(_format_item(review, item))
+    out.write("\n" + format_row([("will send", 13, "dim")], review.will_send))
     title = "or by hand"
     for way in review.how:
-        out.write(columns([(title, 13, "dim")], way))
+        out.write(format_row([(title, 13, "dim")], way))
         title = ""
 
 
-def _row(review: Review, item: EvidenceItem) -> str:
+def _format_item(review: ActionReview, item: EvidenceItem) -> str:
     """Return one line of evidence: its state, age, key and text, and what would be lost."""
     state = "ok"
     if item.ok and item.doubt:
@@ -411,8 +431,8 @@ def _row(review: Review, item: EvidenceItem) -> str:
         state = "blocks"
     lost = f" ({size(item.bytes)})" if item.bytes and not item.ok else ""
     cells = [
-        (state, 8, "bold" if item.blocks else "dim"),
-        (age(review.age(item, review.at)), 8, "dim"),
+        (state, 8, "bold" if item.is_blocking else "dim"),
+        (format_duration(review.item_age_s(item, review.at)), 8, "dim"),
         (item.key, 24, ""),
     ]
-    return columns(cells, item.text + lost)
+    return format_row(cells, item.text + lost)

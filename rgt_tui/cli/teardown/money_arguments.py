@@ -16,16 +16,16 @@ from rgt_tui.cli.arguments import (
     FleetArguments,
     box_names,
     byte_count,
-    choose,
-    count,
-    currency,
-    duration,
     flag,
+    flag_choice,
     gpu_wish,
     list_option,
     option,
+    parse_count,
+    parse_currency,
+    parse_duration,
+    parse_price,
     positional,
-    price,
     provider_kinds,
     text_option,
     timeout_option,
@@ -37,7 +37,7 @@ from rgt_tui.cli.autostop.autostop_arguments import (
     LeaseArguments,
     NotifyArguments,
 )
-from rgt_tui.cli.set_up.set_up_arguments import profiles
+from rgt_tui.cli.set_up.set_up_arguments import complete_profiles
 
 __all__ = [
     "AuditArguments",
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-def day(text: str) -> date:
+def parse_day(text: str) -> date:
     """Parse a date."""
     try:
         return date.fromisoformat(text)
@@ -61,7 +61,7 @@ def day(text: str) -> date:
         raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22") from None
 
 
-def months(text: str) -> int:
+def parse_months(text: str) -> int:
     """Parse a number of months."""
     if not text.isdecimal() or len(text) > 4:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of months")
@@ -98,7 +98,7 @@ class DownArguments(BoxArguments):
         "rgt down lab --done",
     )
     one_of = ("verb done",)
-    verb: str | None = choose(
+    verb: str | None = flag_choice(
         park="stop it so that it can be started again; its disks stay, and may keep billing",
         destroy="delete it with its disks; this cannot be undone",
     )
@@ -146,12 +146,12 @@ class UpArguments(ConnectedArguments):
         gpu_wish,
         "model, memory or both (A100, A100:80GB, 24GB+), and how many (default 1)",
     )
-    max_price = option("P", price, "highest price per hour, compute and disk together")
-    currency = option("C", currency, "currency of --max-price (default USD)", default="USD")
+    max_price = option("P", parse_price, "highest price per hour, compute and disk together")
+    currency = option("C", parse_currency, "currency of --max-price (default USD)", default="USD")
     spot = flag(
         "rent a spot machine: cheaper, but it can be preempted at any time (default: on-demand)"
     )
-    disk = option("GB", count, "disk for data and checkpoints (default 100)", default=100)
+    disk = option("GB", parse_count, "disk for data and checkpoints (default 100)", default=100)
     on = option(
         "PROVIDER[,…]",
         words_list,
@@ -169,7 +169,7 @@ class UpArguments(ConnectedArguments):
     )
     find = option(
         "TIME",
-        duration,
+        parse_duration,
         "when continuing: search for the machine this long (default: until 10 minutes after the "
         "request, at least 30 s)",
     )
@@ -181,7 +181,7 @@ class UpArguments(ConnectedArguments):
     accept_new_host_key = HOST_KEY
     timeout = option(
         "TIME",
-        duration,
+        parse_duration,
         "wait at most this long for the machine's SSH (default 10m)",
         default=600.0,
     )
@@ -198,7 +198,9 @@ class BidArguments(FleetArguments):
     """
     examples = ("rgt bid mill 0.45", "rgt bid mill 0.45 --dry-run --json")
     box: str = positional("BOX", "a box of the fleet file")
-    price: float = positional("PRICE", "the new bid per hour for the whole machine", type=price)
+    price: float = positional(
+        "PRICE", "the new bid per hour for the whole machine", type=parse_price
+    )
     dry_run = flag("show the bid and what it costs; change nothing")
     confirm = text_option("PHRASE", "the phrase that a person types, for a script")
     evidence = text_option("DIGEST", "the digest printed by the dry run")
@@ -286,12 +288,14 @@ class ProfilesArguments(Arguments):
         "list|show|check|clocks|NAME",
         "the action and the platforms",
         nargs="*",
-        complete=lambda **_: ["list", "show", "check", "clocks", *profiles()],
+        complete=lambda **_: ["list", "show", "check", "clocks", *complete_profiles()],
     )
-    as_of = option("DATE", day, "check: count the age of a fact from this day, such as 2026-11-22")
+    as_of = option(
+        "DATE", parse_day, "check: count the age of a fact from this day, such as 2026-11-22"
+    )
     max_age = option(
         "MONTHS",
-        months,
+        parse_months,
         "check: fail for facts that are older or have no date (without it, 6 months warn)",
     )
     json = flag("print one JSON object per platform or clock; with check: one in all")
@@ -338,7 +342,7 @@ class VerifyArguments(Arguments):
     """
     examples = ("rgt verify pulled/lab", "rgt verify pulled/lab --expect 12 --json")
     directory: str = positional("DIR", "the directory")
-    expect = option("N", count, "minimum number of complete checkpoints")
+    expect = option("N", parse_count, "minimum number of complete checkpoints")
     renew = flag("ignore the last verification: you changed or removed files on purpose")
     no_torch = flag("do not load files of torch.save with torch")
     json = flag("print one JSON object: ok, files, bytes, errors (path, reason) and more")

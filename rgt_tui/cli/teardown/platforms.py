@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import complain, print_json, print_lines
+from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import ProfilesArguments
 from rgt_tui.health import BY_ID
 from rgt_tui.model import DangerClock, Profile
@@ -43,36 +43,36 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         action = "list"
     names = words[1:] if words[:1] == [action] else words
     if action != "check" and (arguments.as_of is not None or arguments.max_age is not None):
-        complain("--as-of and --max-age are for rgt profiles check")
+        print_error("--as-of and --max-age are for rgt profiles check")
         return USAGE
     if action == "show" and not names:
-        complain(f"which platform? there are: {', '.join(all_profiles())}")
+        print_error(f"which platform? there are: {', '.join(all_profiles())}")
         return USAGE
     try:
         profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(
             all_profiles().values()
         )
     except ProfileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     return ACTIONS[action](profiles, arguments)
 
 
-def _print(lines: Iterable[str]) -> int:
+def _print_all(lines: Iterable[str]) -> int:
     print_lines(*lines)
     return OK
 
 
-def _rows(rows: Iterable[Any]) -> int:
+def _print_rows(rows: Iterable[Any]) -> int:
     for row in rows:
         print_json(row)
     return OK
 
 
-def _list(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
+def _print_list(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     if arguments.json:
-        return _rows(overview_row(profile) for profile in profiles)
-    return _print(_overview(profile) for profile in profiles)
+        return _print_rows(overview_row(profile) for profile in profiles)
+    return _print_all(_format_overview_row(profile) for profile in profiles)
 
 
 def overview_row(profile: Profile) -> dict[str, Any]:
@@ -90,21 +90,21 @@ def overview_row(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _overview(profile: Profile) -> str:
+def _format_overview_row(profile: Profile) -> str:
     own = " (your own file)" if own_profile(profile.id) is not None else ""
     return f"{profile.id:<19} {profile.name:<26} {profile.top_danger}{own}"
 
 
-def _show(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
+def _print_pages(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     """Print platforms in full, and record that they were read."""
     if arguments.json:
-        return _rows(msgspec.to_builtins(profile) for profile in profiles)
+        return _print_rows(msgspec.to_builtins(profile) for profile in profiles)
     for profile in profiles:
-        _print(page_lines(profile))
+        _print_all(page_lines(profile))
         try:
             mark_seen(profile, time.time())
         except OSError as error:
-            complain(f"could not record that you have read it: {error.strerror or error}")
+            print_error(f"could not record that you have read it: {error.strerror or error}")
     return OK
 
 
@@ -115,7 +115,7 @@ def page_lines(profile: Profile) -> Iterator[str]:
     for section in platform_sections(profile, alert_title):
         yield ""
         yield section.title
-        yield from _told(section.rows)
+        yield from _format_page_rows(section.rows)
 
 
 def alert_title(alert: str) -> str | None:
@@ -126,44 +126,46 @@ def alert_title(alert: str) -> str | None:
     return None
 
 
-def _told(rows: Iterable[PageRow]) -> Iterator[str]:
+def _format_page_rows(rows: Iterable[PageRow]) -> Iterator[str]:
     for row in rows:
         yield f"  {row.label}: {row.text}" if row.label else f"    {row.text}"
 
 
-def _check(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
+def _check_facts(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     """Print facts about money or data with no source or an old one, and old tables of APIs."""
     as_of = arguments.as_of or datetime.now().astimezone().date()
     found = check_sources(profiles, as_of, arguments.max_age)
     try:
         old = tuple(old_tables((profile.id for profile in profiles), as_of))
     except ProfileError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     found = msgspec.structs.replace(found, shortfalls=(*found.shortfalls, *old))
     if arguments.json:
         shortfalls = [msgspec.to_builtins(one) for one in found.shortfalls]
         told = {"as_of": as_of.isoformat(), "profiles": len(profiles), "facts": found.facts}
-        _rows([{**told, "ok": not found.fails, "shortfalls": shortfalls}])
+        _print_rows([{**told, "ok": not found.has_failures, "shortfalls": shortfalls}])
     else:
-        _print(
+        _print_all(
             f"{'FAIL' if one.fails else 'warn'}  {one.profile}: {one.key}: {one.words}"
             for one in found.shortfalls
         )
         failed = sum(one.fails for one in found.shortfalls)
         warned = len(found.shortfalls) - failed
         counted = f"{found.facts} facts about money or data in {len(profiles)} profiles"
-        _print([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} warnings"])
-    if found.fails:
+        _print_all([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} warnings"])
+    if found.has_failures:
         return FAILED
     return OK
 
 
-def _clocks(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
+def _print_clocks(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     if arguments.json:
-        return _rows(clock_row(profile, clock) for profile in profiles for clock in profile.clocks)
+        return _print_rows(
+            clock_row(profile, clock) for profile in profiles for clock in profile.clocks
+        )
     for profile in profiles:
-        _print(_clock_lines(profile))
+        _print_all(_clock_lines(profile))
     return OK
 
 
@@ -177,10 +179,10 @@ def clock_row(profile: Profile, clock: DangerClock) -> dict[str, Any]:
         "runs": clock.runs,
         "watched_by": clock.watched_by,
         "after_s": clock.after_s,
-        "approx": clock.approx,
+        "approx": clock.is_approximate,
         "applies_when": clock.applies_when,
         "consequence": clock.consequence,
-        "dispute": clock.dispute,
+        "dispute": clock.dispute_text,
         "claims": [msgspec.to_builtins(claim) for claim in clock.claims],
     }
 
@@ -193,8 +195,8 @@ def _clock_lines(profile: Profile) -> Iterator[str]:
 
 
 ACTIONS: dict[str, Callable[[Sequence[Profile], ProfilesArguments], int]] = {
-    "list": _list,
-    "show": _show,
-    "check": _check,
-    "clocks": _clocks,
+    "list": _print_list,
+    "show": _print_pages,
+    "check": _check_facts,
+    "clocks": _print_clocks,
 }

@@ -15,14 +15,14 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, print_lines
+from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import PullArguments
-from rgt_tui.fleet import noted
+from rgt_tui.fleet import noted_transfer
 from rgt_tui.fleet.pulls.pull_stream import UNCLAIMED_BYTES, PullFailed, PullRequest
-from rgt_tui.fleet.pulls.pulling import PullReport, pull
-from rgt_tui.model import BoxSpec, clean, pct
-from rgt_tui.profiles import age, how_many, size
-from rgt_tui.transfer.copying import Listing, Plan, PullProgress, Refused
+from rgt_tui.fleet.pulls.pulling import PullReport, pull_box
+from rgt_tui.model import BoxSpec, clean_text, pct
+from rgt_tui.profiles import format_duration, how_many, size
+from rgt_tui.transfer.copying import BoxListing, PullPlan, PullProgress, RefusedFile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,13 +50,15 @@ def run_pull(arguments: PullArguments) -> int:
         accept_new_host_keys=arguments.accept_new_host_key,
     )
     hint = "" if arguments.dry_run else "; what has arrived is kept, and the next rgt pull resumes"
-    return running.run_on_box(spec.name, _work(spec, request, as_json=arguments.json), hint=hint)
+    return running.run_on_box(
+        spec.name, _run_pull(spec, request, as_json=arguments.json), hint=hint
+    )
 
 
-async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
+async def _run_pull(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
-    with Display(spec.name, as_json=as_json) as display:
+    with PullDisplay(spec.name, as_json=as_json) as display:
         working = asyncio.ensure_future(_noted_pull(spec, request, display))
         waiting = asyncio.ensure_future(over.wait())
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,38 +70,38 @@ async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
         try:
             report = working.result()
         except PullFailed as error:
-            complain(f"{spec.name}: {error}")
+            print_error(f"{spec.name}: {error}")
             return FAILED
-    tell(report, as_json=as_json)
-    if report.complete:
+    print_report(report, as_json=as_json)
+    if report.is_complete:
         return OK
     return FAILED
 
 
-async def _noted_pull(spec: BoxSpec, request: PullRequest, display: Display) -> PullReport:
+async def _noted_pull(spec: BoxSpec, request: PullRequest, display: PullDisplay) -> PullReport:
     """Pull, and record progress and result for other rgts; a dry run is not recorded."""
     if request.dry_run:
-        return await pull(spec, request, display.show, display.planned)
-    async with noted(spec.name, "pull", request.paths, str(request.destination)) as page:
+        return await pull_box(spec, request, display.show_progress, display.show_plan)
+    async with noted_transfer(spec.name, "pull", request.paths, str(request.destination)) as page:
 
-        def show(progress: PullProgress) -> None:
-            page.look(progress)
-            display.show(progress)
+        def show_progress(progress: PullProgress) -> None:
+            page.record_progress(progress)
+            display.show_progress(progress)
 
-        def planned(plan: Plan, listing: Listing, traffic: str) -> None:
-            page.plan(
+        def show_plan(plan: PullPlan, listing: BoxListing, traffic: str) -> None:
+            page.record_plan(
                 f"{len(plan.steps):,} of {how_many(len(listing.files), 'file')}, {size(plan.bytes)}"
             )
-            display.planned(plan, listing, traffic)
+            display.show_plan(plan, listing, traffic)
 
-        report = await pull(spec, request, show, planned)
-        page.end(in_short(report), whole=report.complete)
+        report = await pull_box(spec, request, show_progress, show_plan)
+        page.record_result(in_short(report), whole=report.is_complete)
         return report
 
 
 def in_short(report: PullReport) -> str:
     """Return the result, or the reason why it is incomplete, in one line."""
-    if not report.complete:
+    if not report.is_complete:
         reasons = [f"{row.path}: {row.reason}" for row in report.incomplete]
         if report.unconfirmed:
             reasons.append(f"the box did not confirm it: {report.unconfirmed}")
@@ -111,7 +113,7 @@ def in_short(report: PullReport) -> str:
     return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
 
-class Display:
+class PullDisplay:
     """Shows the progress of a pull.
 
     On a terminal as a line that is updated, elsewhere as a line every few seconds, or as JSON.
@@ -128,7 +130,7 @@ class Display:
         self._said_at = -EVERY_S
         self._phase = ""
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> PullDisplay:
         if sys.stderr.isatty() and not self._json:
             from rich.console import Console
             from rich.live import Live
@@ -141,80 +143,84 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def planned(self, plan: Plan, listing: Listing, traffic: str) -> None:
+    def show_plan(self, plan: PullPlan, listing: BoxListing, traffic: str) -> None:
         """Print what will be done, before the first byte."""
         if self._json:
             return
-        said = f"{self._name}: {how_many(len(listing.files), 'file')}, {size(listing.bytes)}"
+        said = f"{self._name}: {how_many(len(listing.files), 'file')}, {size(listing.total_bytes)}"
         said += (
             f"; here already: {len(plan.same):,}; to fetch: {len(plan.steps):,}, {size(plan.bytes)}"
         )
         if plan.present:
             said += f" (of that at most {size(plan.present)} from an earlier pull)"
-        self._say(said)
+        self._print_line(said)
         if plan.steps:
-            self._say(f"{self._name}: traffic: {traffic}")
+            self._print_line(f"{self._name}: traffic: {traffic}")
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         with contextlib.suppress(OSError):
             if self._live is not None:
-                self._live.console.print(clean(text), markup=False, highlight=False)
+                self._live.console.print(clean_text(text), markup=False, highlight=False)
             else:
-                sys.stderr.write(clean(text) + "\n")
+                sys.stderr.write(clean_text(text) + "\n")
                 sys.stderr.flush()
 
-    def show(self, progress: PullProgress) -> None:
+    def show_progress(self, progress: PullProgress) -> None:
         """Show the current progress."""
         if self._live is not None:
-            self._live.update(drawn(self._name, progress), refresh=True)
+            self._live.update(draw_progress(self._name, progress), refresh=True)
             return
         now = time.monotonic()
         if progress.phase == self._phase and now - self._said_at < EVERY_S:
             return
         self._phase, self._said_at = progress.phase, now
         if self._json:
-            row = {**msgspec.structs.asdict(progress), "path": clean(progress.path)}
+            row = {**msgspec.structs.asdict(progress), "path": clean_text(progress.path)}
             print_json({"box": self._name, **row})
             sys.stdout.flush()
         elif progress.phase == "pulling":
-            self._say(f"{self._name}: {in_words(progress)}")
+            self._print_line(f"{self._name}: {describe_progress(progress)}")
 
 
-def in_words(progress: PullProgress) -> str:
+def describe_progress(progress: PullProgress) -> str:
     """Return the progress of a pull as one line."""
     if progress.phase != "pulling":
         return f"{progress.phase} …"
     parts = [
-        f"{pct(100 * progress.share):>5}",
+        f"{pct(100 * progress.done_share):>5}",
         f"{size(progress.bytes_done)} of {size(progress.bytes)}",
         f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
         f"{size(progress.rate)}/s" if progress.rate is not None else "",
-        f"{age(progress.eta)} to go" if progress.eta is not None else "",
+        f"{format_duration(progress.eta)} to go" if progress.eta is not None else "",
         how_many(progress.problems, "problem") if progress.problems else "",
     ]
     return "  ".join(part for part in parts if part)
 
 
-def drawn(name: str, progress: PullProgress) -> RenderableType:
+def draw_progress(name: str, progress: PullProgress) -> RenderableType:
     """Return the progress line for a terminal."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
     row = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=progress.share, width=20)
+    bar = ProgressBar(total=1.0, completed=progress.done_share, width=20)
     cells: list[RenderableType] = [
         Text(f"{name}:"),
         *([bar] if progress.phase == "pulling" else []),
     ]
-    row.add_row(*cells, Text(in_words(progress)))
+    row.add_row(*cells, Text(describe_progress(progress)))
     return row
 
 
-def tell(report: PullReport, *, as_json: bool) -> None:
+def print_report(report: PullReport, *, as_json: bool) -> None:
     """Print what was found and done."""
     if as_json:
-        body = {"end": True, "ok": report.complete, **msgspec.to_builtins(shown(report))}
+        body = {
+            "end": True,
+            "ok": report.is_complete,
+            **msgspec.to_builtins(make_utf8_report(report)),
+        }
         print_json(body)
         return
     name = report.box
@@ -225,13 +231,15 @@ def tell(report: PullReport, *, as_json: bool) -> None:
         f"already{here}"
     )
     if report.carrier:
-        complain(f"{name}: over rgt's built-in SSH client, which is slower: {report.carrier}")
-    _list(
+        print_error(f"{name}: over rgt's built-in SSH client, which is slower: {report.carrier}")
+    _print_problems(
         name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused)
     )
-    _list(name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside))
+    _print_problems(
+        name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside)
+    )
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
-    _list(name, "link", links, len(report.links))
+    _print_problems(name, "link", links, len(report.links))
     for folder in report.folders:
         found = f"complete here, {how_many(folder.files, 'file')}"
         if folder.missing:
@@ -239,9 +247,9 @@ def tell(report: PullReport, *, as_json: bool) -> None:
             first = path.removeprefix(folder.path.rstrip("/") + "/")
             more = f" (and {len(folder.missing) - 1:,} more)" if len(folder.missing) > 1 else ""
             found = f"incomplete: {first}: {reason}{more}"
-        print_lines(f"{name}: {folder.path}: {utf8(found)}")
+        print_lines(f"{name}: {folder.path}: {replace_surrogates(found)}")
     if report.unconfirmed:
-        complain(
+        print_error(
             f"{name}: incomplete: the box could not list its results at the end, so files may be missing here: "
             f"{report.unconfirmed}; run rgt pull again"
         )
@@ -252,12 +260,12 @@ def tell(report: PullReport, *, as_json: bool) -> None:
             f"{name}: not results, by their location: {rules}; `results` in the fleet file adds files"
         )
     if report.unclaimed:
-        _tell_unclaimed(report)
+        _print_unclaimed(report)
     if report.uncounted:
-        complain(f"{name}: and {report.uncounted:,} more")
+        print_error(f"{name}: and {report.uncounted:,} more")
 
 
-def _tell_unclaimed(report: PullReport) -> None:
+def _print_unclaimed(report: PullReport) -> None:
     """Print the unclaimed directories; all of them if they make the copy incomplete."""
     name, groups = report.box, sorted(report.unclaimed, key=lambda group: -group.bytes)
     directories = how_many(len(groups), "directory", "directories")
@@ -267,41 +275,53 @@ def _tell_unclaimed(report: PullReport) -> None:
             f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH"
         )
         return
-    complain(
+    print_error(
         f"{name}: incomplete: {total} claimed by no job, run or `results`; rgt pull {name} PATH brings one, `results` "
         "in the fleet file always brings it, `ignore` never"
     )
     rows = [
         (group.path, f"{how_many(group.files, 'file')}, {size(group.bytes)}") for group in groups
     ]
-    _list(name, "unclaimed", rows, len(rows))
+    _print_problems(name, "unclaimed", rows, len(rows))
 
 
-def shown(report: PullReport) -> PullReport:
+def make_utf8_report(report: PullReport) -> PullReport:
     """Return a report as valid UTF-8: undecodable bytes in names become U+FFFD."""
     return msgspec.structs.replace(
         report,
-        destination=utf8(report.destination),
-        roots=tuple(map(utf8, report.roots)),
-        refused=tuple(Refused(utf8(row.path), utf8(row.reason)) for row in report.refused),
-        beside=tuple(Refused(utf8(row.path), utf8(row.reason)) for row in report.beside),
-        links=tuple((utf8(path), utf8(target)) for path, target in report.links),
+        destination=replace_surrogates(report.destination),
+        roots=tuple(map(replace_surrogates, report.roots)),
+        refused=tuple(
+            RefusedFile(replace_surrogates(row.path), replace_surrogates(row.reason))
+            for row in report.refused
+        ),
+        beside=tuple(
+            RefusedFile(replace_surrogates(row.path), replace_surrogates(row.reason))
+            for row in report.beside
+        ),
+        links=tuple(
+            (replace_surrogates(path), replace_surrogates(target)) for path, target in report.links
+        ),
         folders=tuple(
             msgspec.structs.replace(
-                row, missing=tuple((utf8(path), utf8(reason)) for path, reason in row.missing)
+                row,
+                missing=tuple(
+                    (replace_surrogates(path), replace_surrogates(reason))
+                    for path, reason in row.missing
+                ),
             )
             for row in report.folders
         ),
     )
 
 
-def utf8(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return a text without lone surrogates, which represent undecodable bytes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _list(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
+def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
     for path, reason in list(rows)[:SHOWN]:
-        complain(f"{name}: {what}: {utf8(path)}: {utf8(reason)}")
+        print_error(f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(reason)}")
     if count > SHOWN:
-        complain(f"{name}: {what}: and {count - SHOWN:,} more (rgt pull --json names them)")
+        print_error(f"{name}: {what}: and {count - SHOWN:,} more (rgt pull --json names them)")

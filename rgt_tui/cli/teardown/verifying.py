@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
-from rgt_tui.cli.printing import columns, complain, json_line
+from rgt_tui.cli.printing import format_row, json_line, print_error
 from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
-from rgt_tui.model import clean, pct
+from rgt_tui.model import clean_text, pct
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer import (
-    Copied,
+    CopiedFile,
     FolderRow,
     LedgerError,
     NotVerifiable,
     Verification,
-    copies,
-    verify,
+    iterate_copies,
+    verify_directory,
 )
 
 STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}
@@ -33,20 +33,20 @@ MOST_LINES = 200
 def run_verify(arguments: VerifyArguments) -> int:
     """Verify; return the exit status."""
     try:
-        with _progress() as progress:
-            found = verify(
+        with _progress_status() as progress:
+            found = verify_directory(
                 Path(arguments.directory),
                 arguments.expect,
-                pulled=pulled(),
+                pulled=iterate_pulled(),
                 renew=arguments.renew,
                 with_torch=not arguments.no_torch,
                 progress=progress,
             )
     except (NotVerifiable, LedgerError) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     except KeyboardInterrupt:
-        complain("interrupted; nothing was written")
+        print_error("interrupted; nothing was written")
         os._exit(INTERRUPTED)  # a normal exit would wait for threads that still read a large file
     if arguments.json:
         sys.stdout.buffer.write(json_line(as_json(found)))
@@ -58,14 +58,14 @@ def run_verify(arguments: VerifyArguments) -> int:
     return FAILED
 
 
-def pulled() -> Iterator[Copied | FolderRow]:
+def iterate_pulled() -> Iterator[CopiedFile | FolderRow]:
     """Yield the files pulled to this machine from any box, and their directories on the box.
 
     Raises:
         LedgerError: A ledger cannot be used.
     """
     for path in sorted((state_directory(os.environ) / "pulled").glob("*.jsonl")):
-        yield from copies(path)
+        yield from iterate_copies(path)
 
 
 def as_json(found: Verification) -> dict[str, Any]:
@@ -97,12 +97,14 @@ def as_text(found: Verification) -> str:
     for kind, path, text in rows:
         counts[kind] += 1
         if counts[kind] <= MOST_LINES:
-            shown.append(columns([(kind, 8, STYLES[kind])], f"{path}: {text}"))
+            shown.append(format_row([(kind, 8, STYLES[kind])], f"{path}: {text}"))
     for kind, count in counts.items():
         if count > MOST_LINES:
             shown.append(f"… and {count - MOST_LINES} more of the kind {kind}\n")
     if found.no_torch:
-        shown.append(f"files of torch.save were checked, but not loaded: {clean(found.no_torch)}\n")
+        shown.append(
+            f"files of torch.save were checked, but not loaded: {clean_text(found.no_torch)}\n"
+        )
     if found.only_hashed:
         files = "1 file was" if found.only_hashed == 1 else f"{found.only_hashed:,} files were"
         shown.append(f"{files} only hashed: no record of what they should contain\n")
@@ -118,7 +120,7 @@ def as_text(found: Verification) -> str:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Any]:
+def _progress_status() -> Iterator[Any]:
     """Show the progress on a terminal; silent elsewhere."""
     if not sys.stderr.isatty():
         yield None

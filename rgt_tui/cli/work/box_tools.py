@@ -12,7 +12,14 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box, rgt_with
-from rgt_tui.cli.printing import complain, interactive, print_json, print_lines, prompt, says_yes
+from rgt_tui.cli.printing import (
+    confirm_yes,
+    is_interactive,
+    print_error,
+    print_json,
+    print_lines,
+    prompt_line,
+)
 from rgt_tui.cli.work.work_arguments import (
     GpuHealthArguments,
     GrepArguments,
@@ -23,16 +30,24 @@ from rgt_tui.cli.work.work_arguments import (
     StopArguments,
     ToolArguments,
 )
-from rgt_tui.fleet import reached
-from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, number, rows_of, text, texts
+from rgt_tui.fleet import connected_agent
+from rgt_tui.fleet.work.agent_answers import (
+    AgentAnswer,
+    Row,
+    query_agent,
+    row_count,
+    row_text,
+    row_texts,
+    rows_of,
+)
 from rgt_tui.model import BoxSpec, memory
-from rgt_tui.model.gpu_names import gpus_not_as_asked
-from rgt_tui.profiles import age, size
+from rgt_tui.model.gpu_names import describe_gpu_mismatch
+from rgt_tui.profiles import format_duration, size
 
 CONNECT_S = 60.0
 
 
-class Tool(NamedTuple):
+class AgentTool(NamedTuple):
     """One command of the agent as a command of rgt."""
 
     words: Callable[[Any, BoxSpec], list[str]]
@@ -56,7 +71,7 @@ def _gpu_health(arguments: GpuHealthArguments, spec: BoxSpec) -> list[str]:
     return words + ["--strict"] * arguments.strict
 
 
-def _gpus_as_asked(row: Row, spec: BoxSpec) -> Row:
+def _add_gpu_check(row: Row, spec: BoxSpec) -> Row:
     """Add a check whether each GPU is the rented model, which the agent does not know."""
     asked = spec.asked
     if asked is None or asked.gpu is None:
@@ -66,10 +81,10 @@ def _gpus_as_asked(row: Row, spec: BoxSpec) -> Row:
         checks.append(check)
         if check.get("check") == "visible" and check.get("ok") is True:
             total = check.get("vram_total")
-            other = gpus_not_as_asked(
-                asked.gpu, 1, [(text(check, "text"), total if isinstance(total, int) else None)]
+            other = describe_gpu_mismatch(
+                asked.gpu, 1, [(row_text(check, "text"), total if isinstance(total, int) else None)]
             )
-            said = other or f"{text(check, 'text')}, as asked for"
+            said = other or f"{row_text(check, 'text')}, as asked for"
             checks.append(
                 {"gpu": check.get("gpu"), "check": "model", "ok": other is None, "text": said}
             )
@@ -84,13 +99,13 @@ def _gpu_lines(row: Row) -> Iterator[str]:
     for check in rows_of(row, "checks"):
         ok = check.get("ok")
         verdict = WORDS_OF[ok if isinstance(ok, bool) else None]
-        card = "all" if check.get("gpu") is None else text(check, "gpu")
-        yield f"{verdict:<8} gpu {card:<4} {text(check, 'check'):<12} {text(check, 'text')}"
+        card = "all" if check.get("gpu") is None else row_text(check, "gpu")
+        yield f"{verdict:<8} gpu {card:<4} {row_text(check, 'check'):<12} {row_text(check, 'text')}"
     if row.get("error"):
-        yield f"unknown  {text(row, 'error')}"
+        yield f"unknown  {row_text(row, 'error')}"
 
 
-def _reap(arguments: ReapArguments, spec: BoxSpec) -> list[str]:
+def _reap_words(arguments: ReapArguments, spec: BoxSpec) -> list[str]:
     words = ["reap", *(word for job in spec.jobs for word in ("--job", job))]
     return words + (["--pattern", spec.pattern] if spec.pattern else [])
 
@@ -104,19 +119,19 @@ def _reap_lines(row: Row) -> Iterator[str]:
         orphan = holder.get("orphan")
         kind = "training" if holder.get("training") or holder.get("run") else None
         said = kind or ORPHAN[orphan if isinstance(orphan, bool) else None]
-        who = text(holder, "cmd") or text(holder, "name") or "?"
-        yield f"{said:<9} {text(holder, 'kill'):<20} {memory(number(holder, 'rss')):>9}  {who}"
+        who = row_text(holder, "cmd") or row_text(holder, "name") or "?"
+        yield f"{said:<9} {row_text(holder, 'kill'):<20} {memory(row_count(holder, 'rss')):>9}  {who}"
     if not holders:
         yield "no process holds a GPU"
     if row.get("why"):
-        yield f"unknown which of them are orphans: {text(row, 'why')}"
-    for name in texts(row, "ended"):
+        yield f"unknown which of them are orphans: {row_text(row, 'why')}"
+    for name in row_texts(row, "ended"):
         yield f"ended     {name}"
     for refusal in rows_of(row, "refused"):
-        yield f"not ended {text(refusal, 'kill')}: {text(refusal, 'why')}"
+        yield f"not ended {row_text(refusal, 'kill')}: {row_text(refusal, 'why')}"
 
 
-def _grep(arguments: GrepArguments, spec: BoxSpec) -> list[str]:
+def _grep_words(arguments: GrepArguments, spec: BoxSpec) -> list[str]:
     words = ["grep", *(["--ignore-case"] if arguments.ignore_case else [])]
     words += ["--max", str(arguments.max)] if arguments.max is not None else []
     words += ["--context", str(arguments.context)] if arguments.context is not None else []
@@ -131,160 +146,173 @@ def logs_of(spec: BoxSpec) -> list[str]:
 def _grep_lines(row: Row) -> Iterator[str]:
     if "end" in row:
         if not row.get("complete"):
-            yield f"-- search incomplete: {text(row, 'stopped') or 'see below'}"
+            yield f"-- search incomplete: {row_text(row, 'stopped') or 'see below'}"
         for problem in rows_of(row, "problems"):
-            yield f"-- {text(problem, 'path')}: {text(problem, 'error')}"
+            yield f"-- {row_text(problem, 'path')}: {row_text(problem, 'error')}"
         return
-    path = text(row, "path")
+    path = row_text(row, "path")
     for place, mark in (("before", "-"), ("text", ":"), ("after", "-")):
-        for line in [text(row, place)] if place == "text" else texts(row, place):
+        for line in [row_text(row, place)] if place == "text" else row_texts(row, place):
             yield f"{path}{mark}{line}"
 
 
-def _manifest(arguments: ManifestArguments, spec: BoxSpec) -> list[str]:
+def _manifest_words(arguments: ManifestArguments, spec: BoxSpec) -> list[str]:
     return ["manifest", *(["--no-cache"] if arguments.no_cache else []), "--", arguments.dir]
 
 
 def _manifest_lines(row: Row) -> Iterator[str]:
     if "sha256" in row:
-        yield f"{text(row, 'sha256')}  {text(row, 'path')}"
+        yield f"{row_text(row, 'sha256')}  {row_text(row, 'path')}"
     elif "link" in row:
-        yield f"{'link':<64}  {text(row, 'path')} -> {text(row, 'link')}"
+        yield f"{'link':<64}  {row_text(row, 'path')} -> {row_text(row, 'link')}"
     elif "error" in row:
-        yield f"{'NOT LISTED':<64}  {text(row, 'path')}: {text(row, 'error')}"
+        yield f"{'NOT LISTED':<64}  {row_text(row, 'path')}: {row_text(row, 'error')}"
 
 
-def _mirror(arguments: MirrorArguments, spec: BoxSpec) -> list[str]:
+def _mirror_words(arguments: MirrorArguments, spec: BoxSpec) -> list[str]:
     return ["mirror", "--", arguments.source, arguments.target]
 
 
 def _mirror_lines(row: Row) -> Iterator[str]:
     if "end" in row:
-        counts = f"{number(row, 'verified')} verified ({number(row, 'copied')} copied, {number(row, 'same')} the same)"
-        yield f"{counts}, {number(row, 'failed')} failed, {size(number(row, 'bytes'))}"
+        counts = (
+            f"{row_count(row, 'verified')} verified ({row_count(row, 'copied')} copied, "
+            f"{row_count(row, 'same')} the same)"
+        )
+        yield f"{counts}, {row_count(row, 'failed')} failed, {size(row_count(row, 'bytes'))}"
     elif row.get("status") == "failed":
-        yield f"failed  {text(row, 'path')}: {text(row, 'error')}"
+        yield f"failed  {row_text(row, 'path')}: {row_text(row, 'error')}"
     elif row.get("status") == "copied":
-        yield f"copied  {text(row, 'path')}"
+        yield f"copied  {row_text(row, 'path')}"
 
 
 TOOLS = {
-    "gpu-health": Tool(_gpu_health, _gpu_lines, completed=_gpus_as_asked),
-    "reap": Tool(_reap, _reap_lines),
-    "grep": Tool(_grep, _grep_lines),
-    "manifest": Tool(_manifest, _manifest_lines),
+    "gpu-health": AgentTool(_gpu_health, _gpu_lines, completed=_add_gpu_check),
+    "reap": AgentTool(_reap_words, _reap_lines),
+    "grep": AgentTool(_grep_words, _grep_lines),
+    "manifest": AgentTool(_manifest_words, _manifest_lines),
     # The agent's 3 means that another mirror is running; ours that the box was not reached.
-    "mirror": Tool(_mirror, _mirror_lines, {3: FAILED}),
+    "mirror": AgentTool(_mirror_words, _mirror_lines, {3: FAILED}),
 }
 """By command, which is also the agent's command."""
 
 
-def _run(name: str, arguments: ToolArguments) -> int:
+def _run_tool(name: str, arguments: ToolArguments) -> int:
     spec = open_box(arguments, trusted=True)
     if isinstance(arguments, GrepArguments) and not arguments.paths and not logs_of(spec):
-        complain(
+        print_error(
             f"{spec.name}: the fleet file names no logs and no jobs there: give a path to search"
         )
         return USAGE
     if isinstance(arguments, ReapArguments) and arguments.kill is not None:
-        return running.run_on_box(spec.name, _end(arguments, spec))
-    return running.run_on_box(spec.name, _answer(name, arguments, spec))
+        return running.run_on_box(spec.name, _end_process(arguments, spec))
+    return running.run_on_box(spec.name, _print_answer(name, arguments, spec))
 
 
 def run_gpu_health(arguments: GpuHealthArguments) -> int:
     """Check the GPUs; return the exit status."""
-    return _run("gpu-health", arguments)
+    return _run_tool("gpu-health", arguments)
 
 
 def run_reap(arguments: ReapArguments) -> int:
     """List the processes that hold a GPU, or end one of them; return the exit status."""
-    return _run("reap", arguments)
+    return _run_tool("reap", arguments)
 
 
 def run_grep(arguments: GrepArguments) -> int:
     """Search; return the exit status."""
-    return _run("grep", arguments)
+    return _run_tool("grep", arguments)
 
 
 def run_manifest(arguments: ManifestArguments) -> int:
     """List files; return the exit status."""
-    return _run("manifest", arguments)
+    return _run_tool("manifest", arguments)
 
 
 def run_mirror(arguments: MirrorArguments) -> int:
     """Copy on the box; return the exit status."""
-    return _run("mirror", arguments)
+    return _run_tool("mirror", arguments)
 
 
-async def _answer(name: str, arguments: ToolArguments, spec: BoxSpec) -> int:
+async def _print_answer(name: str, arguments: ToolArguments, spec: BoxSpec) -> int:
     tool = TOOLS[name]
-    answer = await _asked(tool, tool.words(arguments, spec), arguments, spec)
+    answer = await _query_agent(tool, tool.words(arguments, spec), arguments, spec)
     return tool.statuses.get(answer.status, answer.status)
 
 
-async def _asked(tool: Tool, words: list[str], arguments: ToolArguments, spec: BoxSpec) -> Answer:
+async def _query_agent(
+    tool: AgentTool, words: list[str], arguments: ToolArguments, spec: BoxSpec
+) -> AgentAnswer:
     status: list[int] = []
 
-    def show(row: Row) -> None:
+    def print_row(row: Row) -> None:
         if tool.completed is not None:
             row = tool.completed(row, spec)
-            status.append(number(row, "status"))
+            status.append(row_count(row, "status"))
         if arguments.json:
             print_json({"box": spec.name, **row})
         else:
             print_lines(*tool.shown(row))
 
     accept = arguments.accept_new_host_key
-    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
-        answer = await ask(connection, deployed, words, seconds=arguments.timeout, each=show)
+    async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+        answer = await query_agent(
+            connection, deployed, words, seconds=arguments.timeout, each=print_row
+        )
     if answer.words and answer.status:
-        complain(f"{spec.name}: {answer.words}")
+        print_error(f"{spec.name}: {answer.words}")
     if status:
         return msgspec.structs.replace(answer, status=status[-1])
     return answer
 
 
-async def _end(arguments: ReapArguments, spec: BoxSpec) -> int:
+async def _end_process(arguments: ReapArguments, spec: BoxSpec) -> int:
     """Show the named process, ask for the box's name, and end the process."""
     tool = TOOLS["reap"]
     words = tool.words(arguments, spec)
     accept = arguments.accept_new_host_key
-    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
-        found = (await ask(connection, deployed, words, seconds=arguments.timeout)).last
-        named = [one for one in rows_of(found, "holders") if text(one, "kill") == arguments.kill]
+    async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+        found = (await query_agent(connection, deployed, words, seconds=arguments.timeout)).last_row
+        named = [
+            one for one in rows_of(found, "holders") if row_text(one, "kill") == arguments.kill
+        ]
         if not named:
-            complain(
+            print_error(
                 f"{spec.name}: no holder of a GPU is {arguments.kill}: {rgt_with(None)} reap {spec.name}"
             )
             return FAILED
         if not arguments.json:
             print_lines(*tool.shown({"holders": named}))
-        if not typed(arguments, spec.name, "end this process"):
+        if not confirm_box_name(arguments, spec.name, "end this process"):
             return FAILED
         words += ["--kill", arguments.kill or ""] + ["--unverified"] * arguments.unverified
-        answer = await ask(connection, deployed, words, seconds=arguments.timeout)
-    ended = texts(answer.last, "ended")
+        answer = await query_agent(connection, deployed, words, seconds=arguments.timeout)
+    ended = row_texts(answer.last_row, "ended")
     if arguments.json:
-        print_json({"box": spec.name, **answer.last})
+        print_json({"box": spec.name, **answer.last_row})
     else:
         print_lines(*(f"ended     {name}" for name in ended))
-    for refusal in rows_of(answer.last, "refused"):
-        complain(f"{spec.name}: {text(refusal, 'kill')} was not ended: {text(refusal, 'why')}")
+    for refusal in rows_of(answer.last_row, "refused"):
+        print_error(
+            f"{spec.name}: {row_text(refusal, 'kill')} was not ended: {row_text(refusal, 'why')}"
+        )
     if ended:
         return OK
     return answer.status or FAILED
 
 
-def typed(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bool:
+def confirm_box_name(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bool:
     """Ask for the box's name, or use ``--confirm``; print why it is refused."""
     given = arguments.confirm
     if given is None:
-        if not interactive():
-            complain(f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}")
+        if not is_interactive():
+            print_error(
+                f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}"
+            )
             return False
-        given = prompt(f"Type the name of the box to {what}: ").strip()
+        given = prompt_line(f"Type the name of the box to {what}: ").strip()
     if given != name:
-        complain(f"{name}: nothing was done: that is not the name of the box")
+        print_error(f"{name}: nothing was done: that is not the name of the box")
         return False
     return True
 
@@ -295,10 +323,10 @@ def typed(arguments: ReapArguments | QueueArguments, name: str, what: str) -> bo
 def run_stop(arguments: StopArguments) -> int:
     """End a run; return the exit status."""
     spec = open_box(arguments, trusted=True)
-    return running.run_on_box(spec.name, _stop(arguments, spec))
+    return running.run_on_box(spec.name, _stop_run(arguments, spec))
 
 
-async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
+async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
     words = [
         "stop",
         "--run",
@@ -307,23 +335,23 @@ async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
     ]
     accept = arguments.accept_new_host_key
 
-    def show(row: Row) -> None:
+    def print_row(row: Row) -> None:
         if arguments.json:
             print_json({"box": spec.name, **row})
         else:
             print_lines(*(f"{spec.name}: {line}" for line in lines_of(row)))
         sys.stdout.flush()
 
-    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
-        answer = await ask(connection, deployed, words, seconds=CONNECT_S)
+    async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+        answer = await query_agent(connection, deployed, words, seconds=CONNECT_S)
         if answer.status != OK:
-            complain(f"{spec.name}: {answer.words.removeprefix('stop: ')}")
+            print_error(f"{spec.name}: {answer.words.removeprefix('stop: ')}")
             return USAGE
-        found = answer.last
-        show(found)
+        found = answer.last_row
+        print_row(found)
         if not arguments.yes and not _is_confirmed(arguments, spec):
             return FAILED
-        words += ["--end", text(found, "end")]
+        words += ["--end", row_text(found, "end")]
         words += (
             ["--after-checkpoint", "--wait", f"{arguments.wait:g}"]
             if arguments.after_checkpoint
@@ -335,29 +363,31 @@ async def _stop(arguments: StopArguments, spec: BoxSpec) -> int:
             + (arguments.seconds or 600.0)
             + (arguments.wait if arguments.after_checkpoint else 0.0)
         )
-        done = await ask(
+        done = await query_agent(
             connection,
             deployed,
             words,
             seconds=limit,
-            each=lambda row: show(row) if row.get("phase") != "found" else None,
+            each=lambda row: print_row(row) if row.get("phase") != "found" else None,
         )
     if done.words and done.status:
-        complain(f"{spec.name}: {done.words.removeprefix('stop: ')}")
-    if done.status == OK and not arguments.json and texts(found, "waiting"):
-        job = text(found, "job").rpartition("/")[2]
+        print_error(f"{spec.name}: {done.words.removeprefix('stop: ')}")
+    if done.status == OK and not arguments.json and row_texts(found, "waiting"):
+        job = row_text(found, "job").rpartition("/")[2]
         again = f"{rgt_with(arguments.fleet)} queue {spec.name} run --job {job}"
-        print_lines(f"{spec.name}: {', '.join(texts(found, 'waiting'))} wait; to continue: {again}")
+        print_lines(
+            f"{spec.name}: {', '.join(row_texts(found, 'waiting'))} wait; to continue: {again}"
+        )
     return done.status
 
 
 def _is_confirmed(arguments: StopArguments, spec: BoxSpec) -> bool:
-    if not interactive():
-        complain(f"{spec.name}: nothing was stopped: cannot prompt here; in a script: --yes")
+    if not is_interactive():
+        print_error(f"{spec.name}: nothing was stopped: cannot prompt here; in a script: --yes")
         return False
-    if says_yes(f"{spec.name}: stop {arguments.run}?"):
+    if confirm_yes(f"{spec.name}: stop {arguments.run}?"):
         return True
-    complain(f"{spec.name}: nothing was stopped")
+    print_error(f"{spec.name}: nothing was stopped")
     return False
 
 
@@ -365,40 +395,42 @@ def lines_of(row: Row) -> Iterator[str]:
     """Yield a row of the agent's ``stop`` as lines for a person."""
     phase = row.get("phase")
     if phase == "found":
-        whose = f"cell {text(row, 'cell')} of {text(row, 'job')}, " if row.get("cell") else ""
-        yield f"found  {text(row, 'run')}: {whose}pid {number(row, 'pid')}"
+        whose = (
+            f"cell {row_text(row, 'cell')} of {row_text(row, 'job')}, " if row.get("cell") else ""
+        )
+        yield f"found  {row_text(row, 'run')}: {whose}pid {row_count(row, 'pid')}"
         if row.get("command"):
-            yield f"       {text(row, 'command')[:200]}"
-        yield f"saved  {_point(row)}"
+            yield f"       {row_text(row, 'command')[:200]}"
+        yield f"saved  {_describe_checkpoint(row)}"
         if row.get("handles_sigterm") is not True:
             yield "       it does not handle SIGTERM: it ends at once and loses all unsaved progress"
     elif phase == "waits":
-        yield f"waits  for its next checkpoint, at most {age(_seconds(row))}"
+        yield f"waits  for its next checkpoint, at most {format_duration(_read_seconds(row))}"
     elif phase == "asked":
-        yield f"asked  SIGTERM was sent; waiting up to {age(_seconds(row))} for it to end"
+        yield f"asked  SIGTERM was sent; waiting up to {format_duration(_read_seconds(row))} for it to end"
     elif phase == "ended":
-        took = age(row["took"] if isinstance(row.get("took"), (int, float)) else None)
+        took = format_duration(row["took"] if isinstance(row.get("took"), (int, float)) else None)
         if not row.get("ended"):
             yield f"alive  it has not ended after {took}; nothing else was sent"
             return
-        why = f": {text(row, 'reason')}" if row.get("reason") else ""
-        state = f", {text(row, 'state')}{why}" if row.get("state") else ""
+        why = f": {row_text(row, 'reason')}" if row.get("reason") else ""
+        state = f", {row_text(row, 'state')}{why}" if row.get("state") else ""
         yield f"ended  after {took}{state}"
         yield (
-            f"saved  {_point(row)}"
+            f"saved  {_describe_checkpoint(row)}"
             if row.get("saved")
-            else f"lost   everything after {_point(row)}"
+            else f"lost   everything after {_describe_checkpoint(row)}"
         )
 
 
-def _seconds(row: Row) -> float | None:
+def _read_seconds(row: Row) -> float | None:
     value = row.get("seconds")
     if isinstance(value, (int, float)):
         return float(value)
     return None
 
 
-def _point(row: Row) -> str:
+def _describe_checkpoint(row: Row) -> str:
     """Return a checkpoint: its step, path, size, and its age by the box's clock."""
     newest, now = row.get("newest"), row.get("at")
     if not isinstance(newest, dict):
@@ -406,5 +438,9 @@ def _point(row: Row) -> str:
     step = f"step {newest['step']:,}, " if isinstance(newest.get("step"), int) else ""
     at = newest.get("at")
     known = isinstance(at, (int, float)) and isinstance(now, (int, float))
-    old = f", {age(max(0.0, now - at))} ago" if known and now is not None and at is not None else ""
-    return f"{step}{text(newest, 'path')}, {size(number(newest, 'bytes'))}{old}"
+    old = (
+        f", {format_duration(max(0.0, now - at))} ago"
+        if known and now is not None and at is not None
+        else ""
+    )
+    return f"{step}{row_text(newest, 'path')}, {size(row_count(newest, 'bytes'))}{old}"

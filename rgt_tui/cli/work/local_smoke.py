@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.printing import print_json, print_lines, waiting
+from rgt_tui.cli.printing import print_json, print_lines, wait_indicator
 from rgt_tui.cli.work.work_arguments import RunArguments
-from rgt_tui.files import alone, open_regular, publish, state_directory
-from rgt_tui.fleet.work.launching import finding_lines, said, stem
+from rgt_tui.files import locked_file, open_regular, replace_file, state_directory
+from rgt_tui.fleet.work.launching import describe_phase, finding_lines, job_name_of
 from rgt_tui.health import log_finding
 from rgt_tui.model import Secret
 from rgt_tui.transfer import SourceError, SourceTree
@@ -34,7 +34,7 @@ POLL_SECONDS = 0.05
 """Seconds between two checks whether the command has ended, or rgt was asked to."""
 
 
-def passes_here(
+def run_local_smoke(
     arguments: RunArguments,
     tree: SourceTree | None,
     env: Mapping[str, str],
@@ -51,13 +51,15 @@ def passes_here(
             "--smoke-here runs the command of --smoke in a copy of the code of --push: give both"
         )
     digest = hashlib.sha256(
-        msgspec.json.encode([tree.digest, arguments.smoke, arguments.workdir, sorted(env.items())])
+        msgspec.json.encode(
+            [tree.tree_digest, arguments.smoke, arguments.workdir, sorted(env.items())]
+        )
     ).hexdigest()
-    passed = _passed()
+    passed = _load_passed()
     row: dict[str, Any] = {"ok": True, "before": True}
     if digest not in passed:
-        with waiting("running the smoke command here …"):
-            row = _run(
+        with wait_indicator("running the smoke command here …"):
+            row = _run_smoke(
                 arguments,
                 tree,
                 {**env, **{name: value.reveal() for name, value in secrets.items()}},
@@ -73,7 +75,7 @@ def passes_here(
         if not row["ok"]:
             print_json({"box": arguments.box, "smoke_here": row, "finding": finding, "exit": 1})
         return bool(row["ok"])
-    lines = said({**row, "phase": "smoke", "known": True}) + (
+    lines = describe_phase({**row, "phase": "smoke", "known": True}) + (
         finding_lines(finding) if finding else []
     )
     print_lines(*(f"here: {line}" for line in lines))
@@ -81,14 +83,14 @@ def passes_here(
     return bool(row["ok"])
 
 
-def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
+def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
     """Run it; return the agent's smoke row: ``ok``, ``seconds``, ``reason``, ``tail``."""
     began, reason = time.monotonic(), None
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as folder:
         code, out, log = Path(folder, "code"), Path(folder, "out"), Path(folder, "log")
         out.mkdir()
         try:
-            _copy(tree, code)
+            _copy_code(tree, code)
         except OSError as error:
             raise SourceError(
                 f"no copy for --smoke-here: {error.filename}: {error.strerror}"
@@ -101,7 +103,7 @@ def _run(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> d
         own = {
             "RGT_SMOKE": "1",
             "RGT_OUT": str(out),
-            "RGT_CELL": arguments.name or stem(arguments.words),
+            "RGT_CELL": arguments.name or job_name_of(arguments.words),
         }
         shell = shutil.which("bash") or "/bin/sh"
         with log.open("wb") as output, _collected_signals() as asked:
@@ -144,11 +146,11 @@ def _collected_signals() -> Iterator[list[int]]:
     """
     asked: list[int] = []
 
-    def note(number: int, _: object) -> None:
+    def collect_signal(number: int, _: object) -> None:
         asked.append(number)
 
     before = {
-        number: signal.signal(number, note)
+        number: signal.signal(number, collect_signal)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     }
     try:
@@ -158,7 +160,7 @@ def _collected_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _copy(tree: SourceTree, code: Path) -> None:
+def _copy_code(tree: SourceTree, code: Path) -> None:
     """Copy the code as a push would, so that files left out there are missing here, too."""
     code.mkdir()
     for file in tree.files:
@@ -175,7 +177,7 @@ def _copy(tree: SourceTree, code: Path) -> None:
         target.symlink_to(destination)
 
 
-def _passed() -> list[str]:
+def _load_passed() -> list[str]:
     try:
         with open_regular(state_directory(os.environ) / PASSED, follow=False) as file:
             return msgspec.json.decode(file.read(), type=list[str])
@@ -185,5 +187,5 @@ def _passed() -> list[str]:
 
 def _note_passed(digest: str) -> None:
     path = state_directory(os.environ) / PASSED
-    with contextlib.suppress(OSError), alone(path):
-        publish(path, msgspec.json.encode([*_passed(), digest][-MOST_PASSED:]))
+    with contextlib.suppress(OSError), locked_file(path):
+        replace_file(path, msgspec.json.encode([*_load_passed(), digest][-MOST_PASSED:]))

@@ -15,41 +15,48 @@ import msgspec
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, expanded_here, print_json, print_lines
+from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_json, print_lines
 from rgt_tui.cli.status_line import HOLDING
-from rgt_tui.cli.work.box_tools import typed
-from rgt_tui.cli.work.run_job import keep_job, launch, print_outcome
+from rgt_tui.cli.work.box_tools import confirm_box_name
+from rgt_tui.cli.work.run_job import launch_job, print_outcome, save_job
 from rgt_tui.cli.work.sweeps import make_sweep
 from rgt_tui.cli.work.work_arguments import QueueArguments
-from rgt_tui.fleet import provider_word, reached, says
+from rgt_tui.fleet import connected_agent, meter_text, provider_word
 from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.renting.acceptance import checks_path, load_checks
-from rgt_tui.fleet.work.agent_answers import Answer, Row, ask, rows_of, text, texts
+from rgt_tui.fleet.work.agent_answers import (
+    AgentAnswer,
+    Row,
+    query_agent,
+    row_text,
+    row_texts,
+    rows_of,
+)
 from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.fleet.work.queue_split import OK as WHOLE
 from rgt_tui.fleet.work.queue_split import (
     UNDONE,
-    Entry,
-    Handed,
+    CellEntry,
+    HandedCell,
     NoQueue,
-    Part,
     QueueLine,
+    QueuePart,
+    describe_share,
     forget_handed,
     handed_cells,
     ledger_path,
     line_of,
+    list_cells,
     note_handed,
     parse_lines,
-    roster,
     same_job,
     seen_in,
-    share_words,
-    split,
+    split_queue,
 )
-from rgt_tui.model import BoxSpec, Lifecycle, QueueState, cleaned
-from rgt_tui.profiles import ago, how_many, size, wait_text
+from rgt_tui.model import BoxSpec, Lifecycle, QueueState, clean_decoded
+from rgt_tui.profiles import format_time_ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
-from rgt_tui.store import History, HistoryError, history_path
+from rgt_tui.store import FleetHistory, HistoryError, history_path
 
 SECONDS = 60.0
 TASK = "run"
@@ -74,29 +81,29 @@ def run_queue(arguments: QueueArguments) -> int:
     handed = [arguments.hand_over] if arguments.hand_over else []
     config, specs = open_boxes(arguments, [*names, *handed], trusted=True)
     by_name = {spec.name: spec for spec in specs}
-    wrong = _wrong(arguments, names)
+    wrong = _find_argument_fault(arguments, names)
     if wrong is not None:
-        complain(wrong)
+        print_error(wrong)
         return USAGE
     try:
         jobs = {name: jobs_of(by_name[name], arguments) for name in [*names, *handed]}
     except ValueError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     if arguments.action == "new":
         making = make_sweep(arguments, config.path, [by_name[name] for name in names], jobs)
         return running.run_on_box(",".join(names), making)
-    work = Queues(arguments, config, [by_name[name] for name in names], jobs)
+    work = QueueCommand(arguments, config, [by_name[name] for name in names], jobs)
     if arguments.action == "reconcile" and len(names) > 1:
-        return running.run(work.reconcile_fleet())
+        return running.run_coroutine(work.reconcile_fleet())
     if arguments.hand_over:
         return running.run_on_box(arguments.hand_over, work.hand_over(by_name[arguments.hand_over]))
     if arguments.action == "run" and arguments.rest:
         return running.run_on_box(",".join(names), work.split_file())
-    return running.run(work.each())
+    return running.run_coroutine(work.run_on_each())
 
 
-def _wrong(arguments: QueueArguments, names: Sequence[str]) -> str | None:
+def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str | None:
     action, rest = arguments.action, arguments.rest
     if not names:
         return "name a box, or several separated by commas: a,b,c"
@@ -157,7 +164,7 @@ def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
     raise ValueError(f"{spec.name}: which of its jobs? --job one of: {names}")
 
 
-class Queues:
+class QueueCommand:
     """One action on the queues of some boxes.
 
     Args:
@@ -176,85 +183,91 @@ class Queues:
     ) -> None:
         self._arguments, self._config, self._specs, self._jobs = arguments, config, specs, jobs
 
-    async def each(self) -> int:
+    async def run_on_each(self) -> int:
         """Run the action on all boxes concurrently; return the worst exit status."""
         actions: dict[str, Callable[[BoxSpec], Coroutine[None, None, int]]] = {
-            "add": self._add,
-            "take-out": self._take_out,
-            "run": self._run,
-            "status": self._status,
-            "check": self._check,
-            "reconcile": self._reconcile,
+            "add": self._add_cells,
+            "take-out": self._comment_out_cells,
+            "run": self._run_queue,
+            "status": self._print_status,
+            "check": self._check_queue,
+            "reconcile": self._reconcile_queues,
         }
         action = actions[self._arguments.action]
 
-        async def guarded(spec: BoxSpec) -> int:
+        async def run_guarded(spec: BoxSpec) -> int:
             try:
                 return await action(spec)
             except BoxError as error:
-                complain(f"{spec.name}: {error}")
+                print_error(f"{spec.name}: {error}")
                 return running.status_of(error)
 
-        codes = await asyncio.gather(*map(guarded, self._specs))
+        codes = await asyncio.gather(*map(run_guarded, self._specs))
         return max(codes, key=lambda code: (code != OK, code == FAILED, code))
 
-    async def _ask(
+    async def _query_agent(
         self, spec: BoxSpec, words: Sequence[str], data: bytes = b"", seconds: float = SECONDS
-    ) -> Answer:
+    ) -> AgentAnswer:
         accept = self._arguments.accept_new_host_key
-        async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
-            return await ask(connection, deployed, words, data=data, seconds=seconds)
+        async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+            return await query_agent(connection, deployed, words, data=data, seconds=seconds)
 
-    def _job(self, spec: BoxSpec) -> str:
+    def _first_job(self, spec: BoxSpec) -> str:
         return self._jobs[spec.name][0]
 
-    def _print(self, spec: BoxSpec, row: Row, lines: Sequence[str], job: str | None = None) -> None:
+    def _print_row(
+        self, spec: BoxSpec, row: Row, lines: Sequence[str], job: str | None = None
+    ) -> None:
         if self._arguments.json:
-            print_json({"box": spec.name, "job": job or self._job(spec), **row})
+            print_json({"box": spec.name, "job": job or self._first_job(spec), **row})
         else:
             print_lines(*(f"{spec.name}: {line}" for line in lines))
 
-    def _end(self, spec: BoxSpec, answer: Answer) -> int:
+    def _report_exit(self, spec: BoxSpec, answer: AgentAnswer) -> int:
         if answer.words and answer.status:
-            complain(f"{spec.name}: {answer.words}{expanded_here(self._arguments.job)}")
+            print_error(f"{spec.name}: {answer.words}{hint_expanded_tilde(self._arguments.job)}")
         # The agent's 3 means that a runner is alive; ours that the box was not reached.
         if answer.status == UNREACHABLE:
             return FAILED
         return answer.status
 
-    async def _add(self, spec: BoxSpec) -> int:
+    async def _add_cells(self, spec: BoxSpec) -> int:
         data = "\n".join(map(with_task, self._arguments.rest)).encode() + b"\n"
-        answer = await self._ask(spec, ["queue", "add", "--job", self._job(spec)], data)
+        answer = await self._query_agent(
+            spec, ["queue", "add", "--job", self._first_job(spec)], data
+        )
         if answer.status == OK:
-            added, there = texts(answer.last, "added"), texts(answer.last, "there")
+            added, there = row_texts(answer.last_row, "added"), row_texts(answer.last_row, "there")
             lines = [f"added {', '.join(added)}"] if added else []
-            self._print(
-                spec, answer.last, lines + ([f"there already: {', '.join(there)}"] if there else [])
+            self._print_row(
+                spec,
+                answer.last_row,
+                lines + ([f"there already: {', '.join(there)}"] if there else []),
             )
-        return self._end(spec, answer)
+        return self._report_exit(spec, answer)
 
-    async def _take_out(self, spec: BoxSpec) -> int:
-        answer = await self._ask(
-            spec, take_out_words(self._job(spec), self._arguments.rest, "taken out")
+    async def _comment_out_cells(self, spec: BoxSpec) -> int:
+        answer = await self._query_agent(
+            spec, comment_out_words(self._first_job(spec), self._arguments.rest, "taken out")
         )
         if answer.rows:
-            lines = [f"taken out {name}" for name in texts(answer.last, "out")]
-            kept = answer.last.get("kept")
+            lines = [f"taken out {name}" for name in row_texts(answer.last_row, "out")]
+            kept = answer.last_row.get("kept")
             lines += (
                 [f"kept {name}: {why}" for name, why in kept.items()]
                 if isinstance(kept, dict)
                 else []
             )
-            self._print(
+            self._print_row(
                 spec,
-                answer.last,
-                lines + [f"no cell {name}" for name in texts(answer.last, "absent")],
+                answer.last_row,
+                lines + [f"no cell {name}" for name in row_texts(answer.last_row, "absent")],
             )
-        return self._end(spec, answer)
+        return self._report_exit(spec, answer)
 
-    async def _run(self, spec: BoxSpec) -> int:
-        await self._tell_handed(spec)
-        arguments, job = self._arguments, self._job(spec)
+    async def _run_queue(self, spec: BoxSpec) -> int:
+        await self._comment_out_handed(spec)
+        arguments, job = self._arguments, self._first_job(spec)
         if arguments.again:
             words = [
                 "queue",
@@ -263,10 +276,10 @@ class Queues:
                 job,
                 *(word for name in arguments.again for word in ("--cell", name)),
             ]
-            answer = await self._ask(spec, words)
-            if answer.status != OK or texts(answer.last, "absent"):
-                complain(
-                    f"{spec.name}: {answer.words or 'no cell ' + ', '.join(texts(answer.last, 'absent'))}"
+            answer = await self._query_agent(spec, words)
+            if answer.status != OK or row_texts(answer.last_row, "absent"):
+                print_error(
+                    f"{spec.name}: {answer.words or 'no cell ' + ', '.join(row_texts(answer.last_row, 'absent'))}"
                 )
                 return USAGE
         words = ["launch", "--job", job, "--seconds", f"{arguments.probe:g}"]
@@ -274,66 +287,68 @@ class Queues:
             "--no-smoke"
         ] * arguments.no_smoke
         words += ["--from", arguments.start] if arguments.start else []
-        launched = await launch(spec, words, b"", arguments, alone=len(self._specs) == 1)
+        launched = await launch_job(spec, words, b"", arguments, alone=len(self._specs) == 1)
         name = posixpath.basename(job.rstrip("/"))
         if "start" in launched.rows or "begins" in launched.rows:
-            keep_job(arguments, self._config.path, spec, job)
+            save_job(arguments, self._config.path, spec, job)
         return await print_outcome(arguments, spec, launched, name, {"job": job})
 
-    async def _status(self, spec: BoxSpec) -> int:
+    async def _print_status(self, spec: BoxSpec) -> int:
         """Show one job, or all: those of the fleet file, then others that the box knows."""
         named = self._jobs[spec.name]
         accept = self._arguments.accept_new_host_key
-        async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+        async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
             others: list[str] = []
             if self._arguments.job is None:
-                known = await ask(connection, deployed, ["queue", "list"], seconds=SECONDS)
+                known = await query_agent(connection, deployed, ["queue", "list"], seconds=SECONDS)
                 if known.status != OK:
                     raise CommandFailed(f"its other jobs could not be listed: {known.words}")
                 others = [
                     job
-                    for job in texts(known.last, "jobs")
+                    for job in row_texts(known.last_row, "jobs")
                     if not any(same_job(job, one) for one in named)
                 ]
             codes = []
             for job in (*named, *others):
-                answer = await ask(
+                answer = await query_agent(
                     connection, deployed, ["queue", "status", "--job", job], seconds=SECONDS
                 )
                 lines = queue_lines(queue_of(answer), time.time())
                 if len(named) + len(others) > 1:
                     unnamed = "" if job in named else ", which the fleet file does not name"
                     lines = [f"job {job}{unnamed}", *(f"  {line}" for line in lines)]
-                self._print(spec, answer.last, lines, job)
-                codes.append(self._end(spec, answer))
+                self._print_row(spec, answer.last_row, lines, job)
+                codes.append(self._report_exit(spec, answer))
         return max(codes, default=OK)
 
-    async def _check(self, spec: BoxSpec) -> int:
+    async def _check_queue(self, spec: BoxSpec) -> int:
         arguments = self._arguments
-        words = ["queue", "check", "--json", "--job", self._job(spec)] + ["--fix"] * arguments.fix
-        answer = await self._ask(
+        words = ["queue", "check", "--json", "--job", self._first_job(spec)] + [
+            "--fix"
+        ] * arguments.fix
+        answer = await self._query_agent(
             spec, words + (["--from", arguments.start] if arguments.start else [])
         )
-        row = answer.last
-        lines = [f"fixed: {path}" for path in texts(row, "fixed")] + texts(row, "problems")
-        lines += [f"note: {note}" for note in texts(row, "notes")]
+        row = answer.last_row
+        lines = [f"fixed: {path}" for path in row_texts(row, "fixed")] + row_texts(row, "problems")
+        lines += [f"note: {note}" for note in row_texts(row, "notes")]
         if row.get("ok"):
             lines.append(f"{how_many(int(row.get('cells') or 0), 'cell')}, nothing wrong")
-        self._print(spec, row, lines)
-        return self._end(spec, answer)
+        self._print_row(spec, row, lines)
+        return self._report_exit(spec, answer)
 
-    async def _reconcile(self, spec: BoxSpec) -> int:
-        answer = await self._ask(spec, self._reconcile_words(spec), seconds=HASHING_S)
+    async def _reconcile_queues(self, spec: BoxSpec) -> int:
+        answer = await self._query_agent(spec, self._reconcile_words(spec), seconds=HASHING_S)
         if not answer.rows:
-            return self._end(spec, answer)
+            return self._report_exit(spec, answer)
         lines = []
-        for cell in rows_of(answer.last, "cells"):
-            why = f": {text(cell, 'reason')}" if cell.get("reason") else ""
-            lines.append(f"{text(cell, 'status'):<10} {text(cell, 'name')}{why}")
-        lines += texts(answer.last, "problems") + [
-            f"extra      {path}" for path in texts(answer.last, "extra")
+        for cell in rows_of(answer.last_row, "cells"):
+            why = f": {row_text(cell, 'reason')}" if cell.get("reason") else ""
+            lines.append(f"{row_text(cell, 'status'):<10} {row_text(cell, 'name')}{why}")
+        lines += row_texts(answer.last_row, "problems") + [
+            f"extra      {path}" for path in row_texts(answer.last_row, "extra")
         ]
-        self._print(spec, answer.last, lines)
+        self._print_row(spec, answer.last_row, lines)
         return answer.status
 
     def _reconcile_words(self, spec: BoxSpec) -> list[str]:
@@ -348,9 +363,11 @@ class Queues:
         0 = complete, 1 = incomplete, 2 = could not tell, 3 = a box was not reached.
         """
         parts = [
-            part for found in await asyncio.gather(*map(self._part, self._specs)) for part in found
+            part
+            for found in await asyncio.gather(*map(self._reconcile_box, self._specs))
+            for part in found
         ]
-        entries = roster(parts)
+        entries = list_cells(parts)
         lost = [part for part in parts if part.error]
         if self._arguments.json:
             body = {"cells": entries, "unreached": {part.box: part.error for part in lost}}
@@ -358,7 +375,7 @@ class Queues:
         else:
             print_lines(*(line for entry in entries for line in entry_lines(entry)))
         for part in lost:
-            complain(f"{part.box}: {part.error}; shown as last seen, it may still run")
+            print_error(f"{part.box}: {part.error}; shown as last seen, it may still run")
         bad = {entry.status for entry in entries} - {WHOLE}
         if bad - {"unknown", "unproven", "unreadable"}:
             return FAILED
@@ -368,32 +385,32 @@ class Queues:
             return UNKNOWN
         return OK
 
-    async def _part(self, spec: BoxSpec) -> list[Part]:
+    async def _reconcile_box(self, spec: BoxSpec) -> list[QueuePart]:
         try:
-            await self._tell_handed(spec)
+            await self._comment_out_handed(spec)
             accept = self._arguments.accept_new_host_key
-            async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
-                answer = await ask(
+            async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+                answer = await query_agent(
                     connection, deployed, self._reconcile_words(spec), seconds=HASHING_S
                 )
-                rows = rows_of(answer.last, "cells")
+                rows = rows_of(answer.last_row, "cells")
                 found = []
                 for job in self._jobs[spec.name]:
-                    status = await ask(
+                    status = await query_agent(
                         connection, deployed, ["queue", "status", "--job", job], seconds=SECONDS
                     )
                     mine = [
                         row
                         for row in rows
-                        if len(self._jobs[spec.name]) == 1 or same_job(text(row, "job"), job)
+                        if len(self._jobs[spec.name]) == 1 or same_job(row_text(row, "job"), job)
                     ]
                     found.append(
-                        Part(box=spec.name, job=job, queue=queue_of(status), cells=tuple(mine))
+                        QueuePart(box=spec.name, job=job, queue=queue_of(status), cells=tuple(mine))
                     )
                 return found
         except BoxError as error:
-            remembered = (await self._remembered([spec])).get(spec.name, ())
-            given = {(one.box, one.cell) for one in self._handed()}
+            remembered = (await self._load_recorded_queues([spec])).get(spec.name, ())
+            given = {(one.box, one.cell) for one in self._load_handed()}
             found = []
             for job in self._jobs[spec.name]:
                 queue = next((queue for queue in remembered if same_job(queue.path, job)), None)
@@ -402,7 +419,7 @@ class Queues:
                         cell for cell in queue.cells if (spec.name, cell.name) not in given
                     )
                     queue = msgspec.structs.replace(queue, cells=cells)
-                found.append(Part(box=spec.name, job=job, queue=queue, error=str(error)))
+                found.append(QueuePart(box=spec.name, job=job, queue=queue, error=str(error)))
             return found
 
     async def split_file(self) -> int:
@@ -411,10 +428,10 @@ class Queues:
             path = Path(self._arguments.rest[0])
             lines = parse_lines(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            complain(f"cannot read {self._arguments.rest[0]}: {error}")
+            print_error(f"cannot read {self._arguments.rest[0]}: {error}")
             return USAGE
         except NoQueue as error:
-            complain(error)
+            print_error(error)
             return USAGE
         return await self._share_out(lines)
 
@@ -426,7 +443,7 @@ class Queues:
         queues = dict(
             zip(
                 (s.name for s in self._specs),
-                await asyncio.gather(*map(self._queue, self._specs)),
+                await asyncio.gather(*map(self._read_queue, self._specs)),
                 strict=True,
             )
         )
@@ -435,8 +452,8 @@ class Queues:
         for box in dict.fromkeys(there.values()):
             names = [line.name for line in lines if there.get(line.name) == box]
             if names:
-                self._say(f"{box}: there already: {', '.join(names)}")
-        remembered = await self._remembered(self._config.boxes)
+                self._print_words(f"{box}: there already: {', '.join(names)}")
+        remembered = await self._load_recorded_queues(self._config.boxes)
         seen = [one for box, queue in queues.items() for one in seen_in(box, [queue])]
         known = {(one.box, one.name) for one in seen}
         seen += [
@@ -449,15 +466,17 @@ class Queues:
             box: [line_of(cell) for cell in queue.cells if cell.state in UNDONE]
             for box, queue in queues.items()
         }
-        found = split(fresh, list(queues), seen=seen, speeds=speeds_of(os.environ), queued=waiting)
+        found = split_queue(
+            fresh, list(queues), seen=seen, speeds=speeds_of(os.environ), queued=waiting
+        )
         for note in found.notes if fresh else ():
-            self._say(note)
+            self._print_words(note)
         for share in found.shares:
             if share.lines:
-                self._say(f"{share.box}: {share_words(share)}")
-        return await self._start({share.box: share.lines for share in found.shares})
+                self._print_words(f"{share.box}: {describe_share(share)}")
+        return await self._start_shares({share.box: share.lines for share in found.shares})
 
-    async def _start(self, shares: Mapping[str, Sequence[QueueLine]]) -> int:
+    async def _start_shares(self, shares: Mapping[str, Sequence[QueueLine]]) -> int:
         """Add each share to its queue, then launch all.
 
         Repeating the command adds nothing twice.
@@ -467,33 +486,35 @@ class Queues:
             if lines:
                 data = "\n".join(line.text for line in lines).encode() + b"\n"
                 spec = by_name[box]
-                answer = await self._ask(spec, ["queue", "add", "--job", self._job(spec)], data)
+                answer = await self._query_agent(
+                    spec, ["queue", "add", "--job", self._first_job(spec)], data
+                )
                 if answer.status != OK:
-                    return self._end(spec, answer)
+                    return self._report_exit(spec, answer)
         self._arguments.action, self._arguments.rest = "run", []
         self._specs = [spec for spec in self._specs if shares.get(spec.name)] or self._specs
-        return await self.each()
+        return await self.run_on_each()
 
     async def hand_over(self, away: BoxSpec) -> int:
         """Give the unfinished cells of a box to others, but never while it may still run them."""
-        job = self._job(away)
+        job = self._first_job(away)
         try:
-            queue = await self._queue(away)
+            queue = await self._read_queue(away)
         except (Unreachable, CommandFailed) as error:
-            queue = await self._last_known(away, job)
+            queue = await self._last_known_queue(away, job)
             if not await self._is_off(away, error):
                 return FAILED
         else:
             if queue.runner_alive:
-                complain(
+                print_error(
                     f"{away.name}: its runner is active and may run them: nothing was handed over"
                 )
                 return FAILED
         # the receiving boxes have to answer first
-        await asyncio.gather(*map(self._queue, self._specs))
+        await asyncio.gather(*map(self._read_queue, self._specs))
         cells = [cell for cell in queue.cells if cell.state in UNDONE]
         if not cells:
-            self._say(f"{away.name}: it has no cell to hand over")
+            self._print_words(f"{away.name}: it has no cell to hand over")
             return OK
         names = [cell.name for cell in cells]
         path = ledger_path(os.environ)
@@ -501,19 +522,19 @@ class Queues:
             # Recorded before the others get them, so that the box is updated first if it returns.
             await asyncio.to_thread(note_handed, path, away.name, job, {"others": names})
         except OSError as error:
-            complain(f"{path}: {error.strerror or error}; nothing was handed over")
+            print_error(f"{path}: {error.strerror or error}; nothing was handed over")
             return FAILED
         lines = [line_of(cell, f"from {away.name}") for cell in cells]
         try:
-            left = await self._tell_handed(away)
+            left = await self._comment_out_handed(away)
         except BoxError:
             left = ()
         lines = [line for line in lines if line.name not in left]
         try:
             code = await self._share_out(lines)
         except BoxError:
-            complain("to add the cells taken from it to a queue that lacks them:")
-            complain("\n".join(line.text for line in lines))
+            print_error("to add the cells taken from it to a queue that lacks them:")
+            print_error("\n".join(line.text for line in lines))
             raise
         if left and code == OK:
             return FAILED
@@ -527,81 +548,95 @@ class Queues:
             and meter.error is None
             and meter.lifecycle in (Lifecycle.STOPPED, Lifecycle.GONE)
         ):
-            self._say(f"{spec.name}: {says(meter)}")
+            self._print_words(f"{spec.name}: {meter_text(meter)}")
             return True
-        word = f"; {says(meter)}" if meter is not None else "; no provider to ask"
-        complain(
+        word = f"; {meter_text(meter)}" if meter is not None else "; no provider to ask"
+        print_error(
             f"{spec.name}: {error}{word}. Unreachable does not mean stopped: it may still run its cells."
         )
-        return typed(
+        return confirm_box_name(
             self._arguments,
             spec.name,
             "confirm that you have seen it off, and hand its cells over",
         )
 
-    async def _last_known(self, spec: BoxSpec, job: str) -> QueueState:
-        queues = (await self._remembered([spec])).get(spec.name, ())
+    async def _last_known_queue(self, spec: BoxSpec, job: str) -> QueueState:
+        queues = (await self._load_recorded_queues([spec])).get(spec.name, ())
         queue = next((queue for queue in queues if same_job(queue.path, job)), None)
         if queue is None:
             raise Unreachable(
                 f"it is unreachable, and its queue {job} was never seen: its cells are unknown"
             )
-        self._say(f"{spec.name}: its queue as it was seen {ago(queue.at, time.time())}")
+        self._print_words(
+            f"{spec.name}: its queue as it was seen {format_time_ago(queue.at, time.time())}"
+        )
         return queue
 
-    async def _tell_handed(self, spec: BoxSpec) -> tuple[str, ...]:
+    async def _comment_out_handed(self, spec: BoxSpec) -> tuple[str, ...]:
         """Comment out the cells that others run now on a box; return those that it keeps."""
-        job, path = self._job(spec), ledger_path(os.environ)
-        gone = [one for one in self._handed() if one.box == spec.name and same_job(one.job, job)]
+        job, path = self._first_job(spec), ledger_path(os.environ)
+        gone = [
+            one for one in self._load_handed() if one.box == spec.name and same_job(one.job, job)
+        ]
         if not gone:
             return ()
         names = [one.cell for one in gone]
-        answer = await self._ask(spec, take_out_words(job, names, "handed over to another box"))
+        answer = await self._query_agent(
+            spec, comment_out_words(job, names, "handed over to another box")
+        )
         if not answer.rows:
             raise CommandFailed(
                 f"its queue could not be updated with the cells that others run now: {answer.words}"
             )
-        kept = answer.last.get("kept")
+        kept = answer.last_row.get("kept")
         stays = tuple(str(name) for name in kept) if isinstance(kept, dict) else ()
         for name in stays:
-            complain(
+            print_error(
                 f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}"
             )
-        if texts(answer.last, "out"):
-            self._say(f"{spec.name}: no longer run there: {', '.join(texts(answer.last, 'out'))}")
+        if row_texts(answer.last_row, "out"):
+            self._print_words(
+                f"{spec.name}: no longer run there: {', '.join(row_texts(answer.last_row, 'out'))}"
+            )
         try:
             await asyncio.to_thread(forget_handed, path, spec.name, gone[0].job, names)
         except OSError as error:
-            complain(f"{path}: {error.strerror or error}")
+            print_error(f"{path}: {error.strerror or error}")
         return stays
 
-    def _handed(self) -> tuple[Handed, ...]:
+    def _load_handed(self) -> tuple[HandedCell, ...]:
         path = ledger_path(os.environ)
         try:
             return handed_cells(path)
         except OSError as error:
             raise ConfigError(f"{path} {error.strerror}") from error
 
-    async def _queue(self, spec: BoxSpec) -> QueueState:
-        answer = await self._ask(spec, ["queue", "status", "--job", self._job(spec)])
+    async def _read_queue(self, spec: BoxSpec) -> QueueState:
+        answer = await self._query_agent(spec, ["queue", "status", "--job", self._first_job(spec)])
         if answer.status != OK:
-            raise CommandFailed(f"{spec.name}: {answer.words or text(answer.last, 'error')}")
+            raise CommandFailed(
+                f"{spec.name}: {answer.words or row_text(answer.last_row, 'error')}"
+            )
         return queue_of(answer)
 
-    async def _remembered(self, specs: Sequence[BoxSpec]) -> dict[str, tuple[QueueState, ...]]:
+    async def _load_recorded_queues(
+        self, specs: Sequence[BoxSpec]
+    ) -> dict[str, tuple[QueueState, ...]]:
         """Return the queues of boxes as last recorded; empty without a history."""
         path = history_path(os.environ)
         if path is None or not path.exists():
             return {}
-        history = History(path, fleet=str(self._config.path.absolute()))
+        history = FleetHistory(path, fleet=str(self._config.path.absolute()))
         try:
-            return {name: state.queues for name, state in (await history.recall(specs)).items()}
+            return {
+                name: state.queues for name, state in (await history.recall_states(specs)).items()
+            }
         except HistoryError:
             return {}
         finally:
             await history.close()
 
-    def _say(self, words: str) -> None:
+    def _print_words(self, words: str) -> None:
         out = sys.stderr if self._arguments.json else sys.stdout
         print_lines(words, out=out)
         out.flush()
@@ -617,7 +652,7 @@ def with_task(line: str) -> str:
     return line
 
 
-def take_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
+def comment_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
     """Return the agent's command that comments cells out."""
     return [
         "queue",
@@ -630,14 +665,14 @@ def take_out_words(job: str, names: Sequence[str], why: str) -> list[str]:
     ]
 
 
-def queue_of(answer: Answer) -> QueueState:
+def queue_of(answer: AgentAnswer) -> QueueState:
     """Return the queue in the agent's answer.
 
     Raises:
         CommandFailed: The answer has no valid queue.
     """
     try:
-        return cleaned(msgspec.convert(answer.last, QueueState))
+        return clean_decoded(msgspec.convert(answer.last_row, QueueState))
     except msgspec.ValidationError as error:
         raise CommandFailed(
             f"the agent's answer cannot be used: {answer.words or error}"
@@ -648,7 +683,7 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     """Return a queue as lines."""
     lines = []
     for cell in queue.cells:
-        when = f", {ago(cell.ended or cell.started, now)}" if cell.started else ""
+        when = f", {format_time_ago(cell.ended or cell.started, now)}" if cell.started else ""
         why = f": {cell.reason}" if cell.reason else ""
         state = cell.state
         if cell.wait is not None:
@@ -670,7 +705,7 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     return lines + ([f"error: {queue.error}"] if queue.error else [])
 
 
-def entry_lines(entry: Entry) -> list[str]:
+def entry_lines(entry: CellEntry) -> list[str]:
     """Return a cell of the fleet as lines."""
     why = f": {entry.why}" if entry.why else ""
     line = f"{entry.status:<10} {entry.name}  on {', '.join(entry.boxes)}{why}"

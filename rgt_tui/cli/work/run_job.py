@@ -15,39 +15,39 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
+from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, noted_push
 from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.opening import meant, open_boxes, rgt_with
+from rgt_tui.cli.opening import find_fleet_place, open_boxes, rgt_with
 from rgt_tui.cli.printing import (
-    complain,
-    expanded_here,
-    interactive,
+    confirm_yes,
+    hint_expanded_tilde,
+    is_interactive,
+    print_error,
     print_json,
     print_lines,
-    says_yes,
-    waiting,
+    wait_indicator,
 )
-from rgt_tui.cli.set_up.adding import keep_trust
-from rgt_tui.cli.work.local_smoke import passes_here
+from rgt_tui.cli.set_up.adding import trust_written_file
+from rgt_tui.cli.work.local_smoke import run_local_smoke
 from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments
-from rgt_tui.fleet import reached
+from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.pushes import PushChoice, read_source
-from rgt_tui.fleet.work.agent_answers import Row, ask, rows_of, text
+from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, rows_of
 from rgt_tui.fleet.work.launching import (
     CannotRun,
-    Code,
-    Job,
-    Launched,
+    JobRequest,
+    LaunchReport,
+    PushedCode,
+    describe_phase,
     finding_lines,
     job_for,
     phase_of,
-    said,
 )
 from rgt_tui.model import BoxSpec, Secret
-from rgt_tui.profiles import age, load_profile
+from rgt_tui.profiles import format_duration, load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.transfer import SourceError, SourceTree
 
@@ -61,7 +61,7 @@ UNSURE = "unknown whether it was started: run the same command again to see its 
 VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-def environment(given: Sequence[str]) -> dict[str, str]:
+def parse_environment(given: Sequence[str]) -> dict[str, str]:
     """Return ``K=V`` words as an environment.
 
     Raises:
@@ -79,24 +79,24 @@ def environment(given: Sequence[str]) -> dict[str, str]:
 def run_run(arguments: RunArguments) -> int:
     """Launch a command; return the exit status."""
     if not arguments.words:
-        complain("which command? write it after --: rgt run BOX -- python train.py")
+        print_error("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
     try:
-        env = environment(arguments.env)
+        env = parse_environment(arguments.env)
         secrets = read_secrets(arguments.secret)
-        place = meant(arguments)
+        place = find_fleet_place(arguments)
         choice = PushChoice(fleet=None if place is None else place.path)
         tree = read_source(Path(arguments.push or ""), choice) if arguments.push else None
-        if arguments.smoke_here and not passes_here(arguments, tree, env, secrets):
+        if arguments.smoke_here and not run_local_smoke(arguments, tree, env, secrets):
             return FAILED
         config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
-        start = _Start(arguments, config.path, spec, choice, tree, env, secrets)
-        start.job(None)
+        start = _JobStart(arguments, config.path, spec, choice, tree, env, secrets)
+        start.build_job(None)
     except SourceError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     except (CannotRun, ValueError) as error:
-        complain(f"{arguments.box}: {error}")
+        print_error(f"{arguments.box}: {error}")
         return USAGE
     return running.run_on_box(spec.name, start.run())
 
@@ -128,7 +128,7 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
     return found
 
 
-class _Start:
+class _JobStart:
     """One command on its way to a box.
 
     Args:
@@ -155,7 +155,7 @@ class _Start:
         self._choice, self._tree, self._env, self._secrets = choice, tree, env, secrets
         self._again = arguments.again
 
-    def job(self, code: Code | None) -> Job:
+    def build_job(self, code: PushedCode | None) -> JobRequest:
         """Return the job of this command.
 
         Raises:
@@ -182,72 +182,74 @@ class _Start:
         """Push the code unless the job has begun, start the job unless it runs, show its start."""
         arguments, spec, code = self._arguments, self._spec, None
         if self._tree is not None:
-            code = Code(self._tree.digest)
-            known = await self._launch(["launch", "--find"], self.job(code))
+            code = PushedCode(self._tree.tree_digest)
+            known = await self._launch_job(["launch", "--find"], self.build_job(code))
             if known.status != OK or (
-                known.others and not known.begun and not self._wanted_again(known)
+                known.running_jobs and not known.was_begun and not self._confirm_restart(known)
             ):
-                return await self._print_outcome(known, self.job(code))
-            if self._again or not known.begun:
+                return await self._print_outcome(known, self.build_job(code))
+            if self._again or not known.was_begun:
                 try:
-                    code = await _push(arguments, spec, self._choice, self._tree)
+                    code = await _push_code(arguments, spec, self._choice, self._tree)
                 except SourceError as error:
-                    complain(error)
+                    print_error(error)
                     return USAGE
         words = ["launch", "--make", "--seconds", f"{arguments.probe:g}"]
         words += ["--smoke-seconds", f"{arguments.smoke_seconds:g}"] + [
             "--no-smoke"
         ] * arguments.no_smoke
-        for note in self.job(code).notes:
-            complain(f"note: {note}")
-        launched = await self._launch(words, self.job(code))
-        if launched.others and self._wanted_again(launched):
-            launched = await self._launch(words, self.job(code))
-        folder = launched.folder_of(self.job(code))
-        if launched.job.get("same"):
-            keep_job(arguments, self._fleet, spec, folder)
-        status = await self._print_outcome(launched, self.job(code))
+        for note in self.build_job(code).notes:
+            print_error(f"note: {note}")
+        launched = await self._launch_job(words, self.build_job(code))
+        if launched.running_jobs and self._confirm_restart(launched):
+            launched = await self._launch_job(words, self.build_job(code))
+        folder = launched.folder_of(self.build_job(code))
+        if launched.job_row.get("same"):
+            save_job(arguments, self._fleet, spec, folder)
+        status = await self._print_outcome(launched, self.build_job(code))
         if status == OK and arguments.wait and "begins" in launched.rows:
-            return await follow(arguments, spec, folder)
+            return await wait_for_job(arguments, spec, folder)
         return status
 
-    async def _launch(self, words: Sequence[str], job: Job) -> Launched:
+    async def _launch_job(self, words: Sequence[str], job: JobRequest) -> LaunchReport:
         secrets = {name: value.reveal() for name, value in self._secrets.items()}
         data = msgspec.json.encode({**job.asked, "secrets": secrets})
-        return await launch(self._spec, words, data, self._arguments)
+        return await launch_job(self._spec, words, data, self._arguments)
 
-    def _wanted_again(self, launched: Launched) -> bool:
+    def _confirm_restart(self, launched: LaunchReport) -> bool:
         """Return whether to start a command that runs with other code; in a script with --again."""
         if self._again:
             return True
-        names = ", ".join(f"{each.name} (for {age(each.seconds)})" for each in launched.others)
+        names = ", ".join(
+            f"{each.name} (for {format_duration(each.seconds)})" for each in launched.running_jobs
+        )
         runs = f"this command is already running, with other code: {names}"
-        if interactive() and not self._arguments.json:
-            self._again = says_yes(f"{self._spec.name}: {runs}. Start it once more?")
+        if is_interactive() and not self._arguments.json:
+            self._again = confirm_yes(f"{self._spec.name}: {runs}. Start it once more?")
         if not self._again:
-            complain(
+            print_error(
                 f"{self._spec.name}: {runs}; nothing was started. --again starts it once more, next to that"
             )
         return self._again
 
-    async def _print_outcome(self, launched: Launched, job: Job) -> int:
-        more: dict[str, Any] = {"job": text(launched.job, "folder") or None}
+    async def _print_outcome(self, launched: LaunchReport, job: JobRequest) -> int:
+        more: dict[str, Any] = {"job": row_text(launched.job_row, "folder") or None}
         if "is not a directory" in launched.words:
-            hint = expanded_here(self._arguments.workdir)
+            hint = hint_expanded_tilde(self._arguments.workdir)
             launched = msgspec.structs.replace(launched, words=launched.words + hint)
-        if launched.others:
-            more["others"] = [each._asdict() for each in launched.others]
+        if launched.running_jobs:
+            more["others"] = [each._asdict() for each in launched.running_jobs]
             launched = msgspec.structs.replace(launched, status=FAILED)
         name = posixpath.basename(launched.folder_of(job))
         return await print_outcome(self._arguments, self._spec, launched, name, more)
 
 
-async def _push(
+async def _push_code(
     arguments: RunArguments, spec: BoxSpec, choice: PushChoice, tree: SourceTree
-) -> Code:
+) -> PushedCode:
     """Push the code; return the pushed version, which never changes."""
     accept = arguments.accept_new_host_key
-    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+    async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
         line = ProgressLine()
         try:
             arrived = await noted_push(
@@ -260,23 +262,23 @@ async def _push(
                 tree,
             )
         finally:
-            line.end()
-    for doubt in doubts(arrived):
-        complain(f"{spec.name}: {doubt}")
+            line.close_line()
+    for doubt in list_push_warnings(arrived):
+        print_error(f"{spec.name}: {doubt}")
     if not arguments.json:
         print_lines(f"{spec.name}: code   {arrived.path}")
         sys.stdout.flush()
-    return Code(arrived.digest, arrived.path)
+    return PushedCode(arrived.digest, arrived.path)
 
 
-async def launch(
+async def launch_job(
     spec: BoxSpec,
     words: Sequence[str],
     data: bytes,
     arguments: LaunchArguments,
     *,
     alone: bool = True,
-) -> Launched:
+) -> LaunchReport:
     """Launch a job through the agent, and print its rows as they arrive.
 
     `alone` = no other launch runs at the same time.
@@ -286,31 +288,37 @@ async def launch(
     """
     rows: dict[str, Row] = {}
 
-    def take(row: Row) -> None:
+    def collect_row(row: Row) -> None:
         rows[phase_of(row)] = row
         if not arguments.json and "--find" not in words:
-            print_lines(*(f"{spec.name}: {line}" for line in said(row)))
+            print_lines(*(f"{spec.name}: {line}" for line in describe_phase(row)))
             sys.stdout.flush()
 
     seconds = arguments.probe + arguments.smoke_seconds + SLACK_S
     accept = arguments.accept_new_host_key
     asked = False
     try:
-        async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+        async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
             asked = True
-            with waiting(f"launching on {spec.name} …") if alone else contextlib.nullcontext():
-                answer = await ask(
-                    connection, deployed, words, data=data, seconds=seconds, each=take
+            with (
+                wait_indicator(f"launching on {spec.name} …") if alone else contextlib.nullcontext()
+            ):
+                answer = await query_agent(
+                    connection, deployed, words, data=data, seconds=seconds, each=collect_row
                 )
     except Unreachable as error:
         if not asked:
             raise
         raise Unreachable(f"{error}; {UNSURE}") from error
-    return Launched(status=answer.status, words=answer.words, rows=rows)
+    return LaunchReport(status=answer.status, words=answer.words, rows=rows)
 
 
 async def print_outcome(
-    arguments: LaunchArguments, spec: BoxSpec, launched: Launched, name: str, more: dict[str, Any]
+    arguments: LaunchArguments,
+    spec: BoxSpec,
+    launched: LaunchReport,
+    name: str,
+    more: dict[str, Any],
 ) -> int:
     """Print the rest of a launch's result; return its exit status."""
     finding = launched.finding
@@ -322,8 +330,8 @@ async def print_outcome(
     elif finding is not None:
         print_lines(*(f"{spec.name}: {line}" for line in finding_lines(finding)))
     if launched.words and code != OK:
-        complain(f"{spec.name}: {launched.words}")
-    cell = text(launched.rows.get("begins", {}), "cell")
+        print_error(f"{spec.name}: {launched.words}")
+    cell = row_text(launched.rows.get("begins", {}), "cell")
     if code == OK and cell and not arguments.json:
         print_lines(
             f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {cell} --follow"
@@ -331,7 +339,7 @@ async def print_outcome(
     return code
 
 
-def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str) -> None:
+def save_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str) -> None:
     """Add the job to the fleet file, so that every rgt watches its queue."""
     if folder in spec.jobs:
         return
@@ -342,50 +350,52 @@ def keep_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str
             spec.name,
             "jobs",
             folder,
-            lambda before, after: doubts.append(keep_trust(before, after)),
+            lambda before, after: doubts.append(trust_written_file(before, after)),
         )
     except FleetFileError as error:
-        complain(
+        print_error(
             f'it runs, but could not be added to the fleet file: {error}; add it by hand: jobs = ["{folder}"]'
         )
-    place = meant(arguments)
+    place = find_fleet_place(arguments)
     if place is not None and place.lies_there:
         for doubt in filter(None, doubts):
-            complain(doubt)
+            print_error(doubt)
 
 
-async def follow(arguments: RunArguments, spec: BoxSpec, folder: str) -> int:
+async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> int:
     """Wait until the job's runner has ended; reconnect if the connection is lost."""
     lost = False
     while True:
         try:
-            async with reached(spec) as (connection, deployed):
+            async with connected_agent(spec) as (connection, deployed):
                 lost = False
                 while True:
                     words = ["queue", "wait", "--job", folder, "--seconds", f"{WAIT_S:g}"]
-                    frame = (await ask(connection, deployed, words, seconds=WAIT_S + SLACK_S)).last
+                    frame = (
+                        await query_agent(connection, deployed, words, seconds=WAIT_S + SLACK_S)
+                    ).last_row
                     if not (frame.get("runner_alive") or frame.get("queued")):
-                        return _ended(arguments, spec, frame)
+                        return _print_ended(arguments, spec, frame)
         except (AuthFailed, HostKeyRefused, ConfigError):
             raise
         except Unreachable as error:
             if not lost:
-                complain(f"{spec.name}: {error}; the job continues there, and rgt keeps waiting")
+                print_error(f"{spec.name}: {error}; the job continues there, and rgt keeps waiting")
             lost = True
             await asyncio.sleep(AGAIN_S)
 
 
-def _ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
+def _print_ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
     cells = rows_of(frame, "cells")
     bad = [cell for cell in cells if cell.get("state") != "done"]
     if arguments.json:
         print_json({"box": spec.name, "queue": frame})
     else:
         for cell in cells:
-            why = f": {text(cell, 'reason')}" if cell.get("reason") else ""
-            print_lines(f"{spec.name}: {text(cell, 'state'):<6} {text(cell, 'name')}{why}")
+            why = f": {row_text(cell, 'reason')}" if cell.get("reason") else ""
+            print_lines(f"{spec.name}: {row_text(cell, 'state'):<6} {row_text(cell, 'name')}{why}")
     if not cells:
-        complain(f"{spec.name}: {text(frame, 'error') or 'the queue cannot be read'}")
+        print_error(f"{spec.name}: {row_text(frame, 'error') or 'the queue cannot be read'}")
         if not frame:
             return UNREACHABLE
         return FAILED

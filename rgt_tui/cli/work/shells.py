@@ -19,7 +19,7 @@ from rgt_tui import files
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import complain, print_json, print_lines, waiting
+from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
 from rgt_tui.cli.work.work_arguments import (
     CodeArguments,
     ExecArguments,
@@ -27,24 +27,24 @@ from rgt_tui.cli.work.work_arguments import (
     TunnelArguments,
 )
 from rgt_tui.files import state_directory
-from rgt_tui.fleet import connected, elsewhere, provider_word
-from rgt_tui.fleet.work.tunneling import CannotListen, Tunnels
-from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, exact, parse_tunnel
+from rgt_tui.fleet import connected, find_moved_address, provider_word
+from rgt_tui.fleet.work.tunneling import BoxTunnels, CannotListen
+from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, is_exact_path, parse_tunnel
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (
     AuthFailed,
     CommandFailed,
-    Deadline,
-    Host,
     NoCommands,
     NotCarried,
+    PausableDeadline,
+    SshHost,
     Unreachable,
-    by_hand,
     config_blocks,
-    hops,
     pass_through,
     pinned_host_key,
-    run,
+    resolve_hops,
+    run_command,
+    ssh_arguments,
 )
 
 FILE = "ssh_config"
@@ -62,20 +62,20 @@ def shell_line(words: Sequence[str]) -> str:
 def run_exec(arguments: ExecArguments) -> int:
     """Run one command on a box; return its exit status, or ours if it has none."""
     if not arguments.words:
-        complain("which command? write it after --: rgt exec BOX -- nvidia-smi")
+        print_error("which command? write it after --: rgt exec BOX -- nvidia-smi")
         return USAGE
     spec = open_box(arguments, trusted=True)
-    return running.run_on_box(spec.name, _exec(spec, arguments))
+    return running.run_on_box(spec.name, _run_command(spec, arguments))
 
 
-async def _exec(spec: BoxSpec, arguments: ExecArguments) -> int:
+async def _run_command(spec: BoxSpec, arguments: ExecArguments) -> int:
     interrupted = asyncio.Event()
     began = False
     try:
-        async with Deadline(arguments.timeout) as limit:
+        async with PausableDeadline(arguments.timeout) as limit:
             accept = arguments.accept_new_host_key
             async with connected(spec, accept_new_host_keys=accept) as connection:
-                limit.stop()  # the command itself may run without a limit
+                limit.remove_limit()  # the command itself may run without a limit
                 began = True
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
                 passed = await pass_through(connection, shell_line(arguments.words), interrupted)
@@ -90,7 +90,7 @@ async def _exec(spec: BoxSpec, arguments: ExecArguments) -> int:
     if interrupted.is_set():
         return INTERRUPTED
     if passed.status is None:
-        complain(f"{spec.name}: the box did not report the command's exit status")
+        print_error(f"{spec.name}: the box did not report the command's exit status")
         return UNREACHABLE
     return passed.status
 
@@ -100,25 +100,25 @@ def run_ssh(arguments: SshArguments) -> int:
     spec = open_box(arguments, trusted=True)
     program = shutil.which("ssh")
     if program is None:
-        complain(
+        print_error(
             "there is no ssh program on this machine: install OpenSSH's client, or use rgt exec"
         )
         return FAILED
     found: list[str] = []
 
-    async def look() -> int:
-        found.extend(await way_of(spec, arguments))
+    async def find_connection() -> int:
+        found.extend(await build_ssh_arguments(spec, arguments))
         return OK
 
     # Passwords are left to ssh, which would ask for them again.
-    code = running.run_on_box(spec.name, look(), secrets=False)
+    code = running.run_on_box(spec.name, find_connection(), secrets=False)
     if code == OK:
         rest = ["-t", *found, shell_line(arguments.words)] if arguments.words else found
         os.execv(program, ["ssh", *rest])
     return code
 
 
-async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
+async def build_ssh_arguments(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
     """Return the arguments of ``ssh`` for a box, pinned to the host key that was just verified.
 
     Raises:
@@ -126,10 +126,10 @@ async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
     """
     try:
         async with (
-            Deadline(arguments.timeout),
+            PausableDeadline(arguments.timeout),
             connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
         ):
-            words = by_hand(connection)
+            words = ssh_arguments(connection)
             file = state_directory(os.environ) / "verified-hosts" / spec.name
             try:
                 return (*pinned_host_key(connection, file), *words)
@@ -139,7 +139,7 @@ async def way_of(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
         raise Unreachable(f"not reached within {arguments.timeout:g} s") from error
     except AuthFailed:
         user = load_profile(spec.profile).launch.user
-        steps = await asyncio.to_thread(hops, spec, user)
+        steps = await asyncio.to_thread(resolve_hops, spec, user)
         return steps[-1].by_hand
 
 
@@ -152,35 +152,38 @@ def run_tunnel(arguments: TunnelArguments) -> int:
     try:
         tunnels = [parse_tunnel(text) for text in arguments.ports or spec.tunnels]
     except ValueError as error:
-        complain(error)
+        print_error(error)
         return USAGE
     if not tunnels:
-        complain(
+        print_error(
             f'which port? rgt tunnel {spec.name} 6006, or tunnels = ["6006"] in the fleet file'
         )
         return USAGE
-    return running.run_on_box(spec.name, _tunnel(arguments, spec, tunnels))
+    return running.run_on_box(spec.name, _run_tunnel(arguments, spec, tunnels))
 
 
-async def _tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[Tunnel]) -> int:
+async def _run_tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[Tunnel]) -> int:
     over, up = asyncio.Event(), asyncio.Event()
     running.until_signalled(over)
     accept = arguments.accept_new_host_key
-    work = Tunnels(
-        spec, tunnels, lambda words: complain(f"{spec.name}: {words}"), accept_new_host_keys=accept
+    work = BoxTunnels(
+        spec,
+        tunnels,
+        lambda words: print_error(f"{spec.name}: {words}"),
+        accept_new_host_keys=accept,
     )
     try:
         try:
             ports = await work.listen()
         except CannotListen as error:
-            complain(error.strerror)
+            print_error(error.strerror)
             return FAILED
         carrying = asyncio.ensure_future(work.run(up.set))
         stopped, ready = asyncio.ensure_future(over.wait()), asyncio.ensure_future(up.wait())
-        with waiting(f"connecting to {spec.name} …"):
+        with wait_indicator(f"connecting to {spec.name} …"):
             await asyncio.wait({carrying, stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
-            tell_ports(arguments, spec, ports)
+            print_ports(arguments, spec, ports)
         await asyncio.wait({carrying, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for task in (stopped, ready):
             task.cancel()
@@ -193,7 +196,7 @@ async def _tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[Tunne
         await work.close()
 
 
-def tell_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunnel, int]]) -> None:
+def print_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunnel, int]]) -> None:
     """Print the local address of each tunnel."""
     for tunnel, port in ports:
         url = f"http://{LOOPBACK}:{port}/" if tunnel.host else f"socks5://{LOOPBACK}:{port}"
@@ -208,7 +211,7 @@ def tell_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunn
             print_json(body)
         else:
             taken = "" if port == tunnel.local else f"  ({tunnel.local} is taken here)"
-            print_lines(f"{spec.name}: {url}  →  {tunnel.end}{taken}")
+            print_lines(f"{spec.name}: {url}  →  {tunnel.remote_end}{taken}")
     sys.stdout.flush()
 
 
@@ -218,29 +221,29 @@ def tell_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunn
 def run_code(arguments: CodeArguments) -> int:
     """Print it, and write it if requested; return the exit status."""
     spec = open_box(arguments, trusted=True)
-    return running.run_on_box(spec.name, _code(arguments, spec))
+    return running.run_on_box(spec.name, _open_editor(arguments, spec))
 
 
-async def _code(arguments: CodeArguments, spec: BoxSpec) -> int:
+async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
     profile = load_profile(spec.profile)
     place, folder = None, arguments.dir or profile.overrides.data_dir
     try:
-        with waiting(f"connecting to {spec.name} …"):
+        with wait_indicator(f"connecting to {spec.name} …"):
             async with (
-                Deadline(arguments.timeout),
+                PausableDeadline(arguments.timeout),
                 connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
             ):
                 host = connection.get_extra_info("rgt_host")
-                place = (host.host, host.port) if isinstance(host, Host) else None
-                folder = folder or await _home(connection)
+                place = (host.host, host.port) if isinstance(host, SshHost) else None
+                folder = folder or await _find_home(connection)
     except (Unreachable, AuthFailed, TimeoutError) as error:
         said = error if str(error) else f"not reached within {arguments.timeout:g} s"
-        complain(f"{spec.name}: {said}; this is the connection from the fleet file")
-    steps = await asyncio.to_thread(hops, spec, profile.launch.user)
+        print_error(f"{spec.name}: {said}; this is the connection from the fleet file")
+    steps = await asyncio.to_thread(resolve_hops, spec, profile.launch.user)
     if place is not None and place != (steps[-1].host.host, steps[-1].host.port):
         meter = await provider_word(spec)
-        moved = elsewhere(spec, meter) if meter is not None else None
-        steps = await asyncio.to_thread(hops, spec, profile.launch.user, moved)
+        moved = find_moved_address(spec, meter) if meter is not None else None
+        steps = await asyncio.to_thread(resolve_hops, spec, profile.launch.user, moved)
     name = f"rgt-{spec.name}"
     block = config_blocks(name, steps)
     path = files.config_directory(os.environ) / FILE
@@ -250,19 +253,21 @@ async def _code(arguments: CodeArguments, spec: BoxSpec) -> int:
             write_block(path, spec.name, block)
             written = True
         except OSError as error:
-            complain(f"cannot write {path}: {error.strerror}")
+            print_error(f"cannot write {path}: {error.strerror}")
             return FAILED
-    tell_editors(arguments, spec, name, block, folder, path if written else None, steps[-1].host)
+    print_editor_help(
+        arguments, spec, name, block, folder, path if written else None, steps[-1].host
+    )
     return OK
 
 
-async def _home(connection: asyncssh.SSHClientConnection) -> str | None:
+async def _find_home(connection: asyncssh.SSHClientConnection) -> str | None:
     try:
-        done = await run(connection, "pwd", name="pwd")
+        done = await run_command(connection, "pwd", name="pwd")
     except (CommandFailed, NoCommands):
         return None
     lines = done.out.decode("utf-8", "replace").strip().splitlines()
-    if lines and lines[-1].startswith("/") and exact(lines[-1]):
+    if lines and lines[-1].startswith("/") and is_exact_path(lines[-1]):
         return lines[-1]
     return None
 
@@ -274,7 +279,7 @@ def write_block(path: Path, name: str, block: str) -> None:
         OSError: It cannot be read or written; it is unchanged then.
     """
     begin, end = BEGIN.format(name=name), END.format(name=name)
-    with files.alone(path):
+    with files.locked_file(path):
         try:
             before = path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -285,17 +290,17 @@ def write_block(path: Path, name: str, block: str) -> None:
             before,
             flags=re.DOTALL | re.MULTILINE,
         )
-        files.publish(path, f"{kept}{begin}\n{block}{end}\n\n".encode())
+        files.replace_file(path, f"{kept}{begin}\n{block}{end}\n\n".encode())
 
 
-def tell_editors(
+def print_editor_help(
     arguments: CodeArguments,
     spec: BoxSpec,
     name: str,
     block: str,
     folder: str | None,
     written: Path | None,
-    host: Host,
+    host: SshHost,
 ) -> None:
     """Print the block, and how to use it in each editor."""
     uri = f"vscode-remote://ssh-remote+{name}{quote(folder or '/')}"

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.push_to_box import ProgressLine, doubts, noted_push
+from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, noted_push
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
-from rgt_tui.cli.printing import complain, print_json, print_lines
-from rgt_tui.cli.work.run_job import environment, keep_job
+from rgt_tui.cli.printing import print_error, print_json, print_lines
+from rgt_tui.cli.work.run_job import parse_environment, save_job
 from rgt_tui.cli.work.work_arguments import QueueArguments
-from rgt_tui.fleet import reached
+from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.pushes import PushChoice, read_source
-from rgt_tui.fleet.work.agent_answers import Row, ask, text, texts
-from rgt_tui.fleet.work.launching import CannotRun, Code, sweep_for
+from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, row_texts
+from rgt_tui.fleet.work.launching import CannotRun, PushedCode, sweep_for
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
@@ -37,11 +37,11 @@ async def make_sweep(
     """Push one version of the code to every box, and make the job there; return the exit status."""
     choice, tree = PushChoice(fleet=fleet), None
     try:
-        env = environment(arguments.env)
+        env = parse_environment(arguments.env)
         if arguments.push:
             tree = await asyncio.to_thread(read_source, Path(arguments.push), choice)
     except (SourceError, ValueError) as error:
-        complain(error)
+        print_error(error)
         return USAGE
     made: dict[str, str] = {}
     code = OK
@@ -49,25 +49,25 @@ async def make_sweep(
         try:
             row = await _on_box(arguments, spec, choice, tree, env)
         except (CannotRun, SourceError) as error:
-            complain(f"{spec.name}: {error}")
+            print_error(f"{spec.name}: {error}")
             code = USAGE
             continue
         except BoxError as error:
-            complain(f"{spec.name}: {error}")
+            print_error(f"{spec.name}: {error}")
             code = running.status_of(error)
             continue
         if row is None:
             code = USAGE
             continue
-        made[spec.name] = text(row, "digest")
-        keep_job(arguments, fleet, spec, jobs[spec.name][0])
-        _print(arguments, spec, row, jobs[spec.name][0])
+        made[spec.name] = row_text(row, "digest")
+        save_job(arguments, fleet, spec, jobs[spec.name][0])
+        _print_job(arguments, spec, row, jobs[spec.name][0])
     if len(set(made.values())) > 1:
-        complain(f"the boxes have different versions of the code: {', '.join(made)}; push again")
+        print_error(f"the boxes have different versions of the code: {', '.join(made)}; push again")
         return FAILED
     missing = [spec.name for spec in specs if spec.name not in made]
     if missing and made:
-        complain(
+        print_error(
             f"the job is not on {', '.join(missing)}: run the same command again once that is fixed"
         )
     return code
@@ -88,7 +88,7 @@ async def _on_box(
     # Fail before pushing anything if the job cannot be made.
     sweep_for(spec, profile, arguments.words, name=arguments.rest[0], code=None)
     accept = arguments.accept_new_host_key
-    async with reached(spec, accept_new_host_keys=accept) as (connection, deployed):
+    async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
         code = None
         if tree is not None:
             line = ProgressLine()
@@ -103,10 +103,10 @@ async def _on_box(
                     tree,
                 )
             finally:
-                line.end()
-            for doubt in doubts(arrived):
-                complain(f"{spec.name}: {doubt}")
-            code = Code(arrived.digest, arrived.path)
+                line.close_line()
+            for doubt in list_push_warnings(arrived):
+                print_error(f"{spec.name}: {doubt}")
+            code = PushedCode(arrived.digest, arrived.path)
         asked = sweep_for(
             spec,
             profile,
@@ -119,28 +119,28 @@ async def _on_box(
             smoke=arguments.smoke,
             prune=arguments.prune,
         )
-        answer = await ask(
+        answer = await query_agent(
             connection, deployed, ["queue", "new"], data=msgspec.json.encode(asked), seconds=SECONDS
         )
     if answer.status != OK:
-        complain(f"{spec.name}: {answer.words}")
+        print_error(f"{spec.name}: {answer.words}")
         return None
     return {
-        **answer.last,
+        **answer.last_row,
         "code": code.path if code else None,
         "digest": code.digest if code else "",
     }
 
 
-def _print(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> None:
+def _print_job(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> None:
     if arguments.json:
         body: dict[str, Any] = {"box": spec.name, "job": job, **row}
         print_json(body)
         return
     how = "made" if row.get("made") else "already exists, with the same command"
-    lines = [f"code   {text(row, 'code')}"] if row.get("code") else []
-    lines += [f"job    {job} {how}; results go to {text(row, 'out')}"]
-    lines += [f"note   {note}" for note in texts(row, "notes")]
+    lines = [f"code   {row_text(row, 'code')}"] if row.get("code") else []
+    lines += [f"job    {job} {how}; results go to {row_text(row, 'out')}"]
+    lines += [f"note   {note}" for note in row_texts(row, "notes")]
     rgt, name = rgt_with(arguments.fleet), arguments.rest[0]
     lines += [f"next   {rgt} queue {spec.name} add configs/a.yaml 'configs/b.yaml 20' --job {name}"]
     lines += [f"next   {rgt} queue {spec.name} run --job {name}"]

@@ -11,11 +11,11 @@ from rgt_tui.cli.arguments import (
     ConnectedArguments,
     box_names,
     byte_count,
-    count,
-    duration,
     flag,
     list_option,
     option,
+    parse_count,
+    parse_duration,
     positional,
     text_option,
     timeout_option,
@@ -24,9 +24,13 @@ from rgt_tui.cli.arguments import (
 CONNECT_SECONDS = 60.0
 
 
-PROBE = option("TIME", duration, "wait at most this long for a first step (60s)", default=60.0)
+PROBE = option(
+    "TIME", parse_duration, "wait at most this long for a first step (60s)", default=60.0
+)
 NO_SMOKE = flag("start without the smoke command")
-SMOKE_SECONDS = option("TIME", duration, "time limit of the smoke command (10m)", default=600.0)
+SMOKE_SECONDS = option(
+    "TIME", parse_duration, "time limit of the smoke command (10m)", default=600.0
+)
 
 
 class RunArguments(BoxArguments):
@@ -61,7 +65,7 @@ class RunArguments(BoxArguments):
         "a key or token for the command: from this variable here, else typed or from standard input",
     )
     workdir = text_option("DIR", "working directory (default: the home directory)", "--in")
-    retries = option("N", count, "retries after a failure", default=0)
+    retries = option("N", parse_count, "retries after a failure", default=0)
     ckpt_size = option(
         "SIZE",
         byte_count,
@@ -117,7 +121,7 @@ class QueueArguments(ConnectedArguments):
     )
     env = list_option("K=V", "new: environment variable of the cells (repeatable)")
     smoke = text_option("CMD", "new: a shell line that must exit with 0 before a launch")
-    retries = option("N", count, "new: retries of a failed cell", default=0)
+    retries = option("N", parse_count, "new: retries of a failed cell", default=0)
     prune = text_option(
         None,
         "new: delete results of finished cells that have a verified copy when the next cell needs space",
@@ -224,8 +228,8 @@ class StopArguments(BoxArguments):
     )
     run: str = positional("RUN", "job (name or directory), cell, or detected training")
     after_checkpoint = flag("wait for its next checkpoint, then stop it")
-    wait = option("TIME", duration, "time limit for that checkpoint (1h)", default=3600.0)
-    seconds = option("TIME", duration, "time limit for it to end (default: 2m30)")
+    wait = option("TIME", parse_duration, "time limit for that checkpoint (1h)", default=3600.0)
+    seconds = option("TIME", parse_duration, "time limit for it to end (default: 2m30)")
     yes = flag("do not ask")
     fleet = FLEET
     json = flag("print one JSON object per step: found, waits, asked, ended")
@@ -244,7 +248,7 @@ class GpuHealthArguments(BoxArguments):
     json = flag("print one JSON object: checks, source, error, status")
     timeout = timeout_option(60.0)
     accept_new_host_key = HOST_KEY
-    expect = option("N", count, "expected number of GPUs")
+    expect = option("N", parse_count, "expected number of GPUs")
     hot = option("C", float, "temperature that counts as too hot (default 85)")
     strict = flag("unknown results count as failures")
 
@@ -289,8 +293,8 @@ class GrepArguments(BoxArguments):
     accept_new_host_key = HOST_KEY
     pattern: str = positional("PATTERN", "a regular expression")
     paths: list[str] = positional("PATH", "a file, a directory or a glob on the box", nargs="*")
-    max = option("N", count, "stop after N matches (default 100)")
-    context = option("N", count, "lines around each match (at most 50)")
+    max = option("N", parse_count, "stop after N matches (default 100)")
+    context = option("N", parse_count, "lines around each match (at most 50)")
     ignore_case = flag("ignore case")
 
 

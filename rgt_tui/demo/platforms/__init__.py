@@ -1,31 +1,31 @@
 """Local control planes that answer like the platforms, for the demo and the tests."""
 
 from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
-from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod, iso
+from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod, format_iso
 from rgt_tui.demo.platforms.local_server import (
-    Change,
-    Fault,
+    InjectedFault,
+    LocalRequest,
+    LocalResponse,
     LocalServer,
-    Request,
-    Response,
-    problem,
+    MachineChange,
+    build_problem,
 )
-from rgt_tui.demo.platforms.local_vast import Ask, LocalInstance, LocalVast
+from rgt_tui.demo.platforms.local_vast import LocalAsk, LocalInstance, LocalVast
 
 __all__ = [
-    "Ask",
-    "Change",
-    "Fault",
+    "InjectedFault",
+    "LocalAsk",
     "LocalAutodl",
     "LocalContainer",
     "LocalGpu",
     "LocalInstance",
     "LocalPod",
+    "LocalRequest",
+    "LocalResponse",
     "LocalRunPod",
     "LocalServer",
     "LocalVast",
-    "Request",
-    "Response",
-    "iso",
-    "problem",
+    "MachineChange",
+    "build_problem",
+    "format_iso",
 ]

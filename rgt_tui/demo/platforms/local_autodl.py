@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rgt_tui.demo.platforms.local_server import Change, LocalServer, Request, Response
+from rgt_tui.demo.platforms.local_server import (
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    MachineChange,
+)
 
 PRO = "/api/v1/dev/instance/pro"
 PAGE = 50
@@ -33,9 +38,11 @@ class LocalContainer:
     expanded: int = 0
     started: float | None = None
 
-    def json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the instance as the list shows it: without a price."""
-        started = NEVER if self.started is None else {"Time": iso(self.started), "Valid": True}
+        started = (
+            NEVER if self.started is None else {"Time": format_iso(self.started), "Valid": True}
+        )
         return {
             "uuid": self.uuid,
             "name": self.name,
@@ -47,14 +54,14 @@ class LocalContainer:
             "start_mode": "gpu",
             "req_gpu_amount": 1,
             "gpu_spec_uuid": "gpu-fake-4090",
-            "created_at": iso(self.created),
+            "created_at": format_iso(self.created),
             "started_at": started,
             "stopped_at": NEVER,
             "expired_at": NEVER,
             "timed_shutdown_at": NEVER,
         }
 
-    def snapshot(self) -> dict[str, object]:
+    def build_snapshot(self) -> dict[str, object]:
         """Return the snapshot of a running instance."""
         return {
             "region_sign": "west-X",
@@ -72,7 +79,7 @@ class LocalContainer:
         }
 
 
-def iso(at: float) -> str:
+def format_iso(at: float) -> str:
     """Return epoch seconds as the API writes times."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
@@ -103,46 +110,48 @@ class LocalAutodl(LocalServer):
         self.containers[uuid] = made
         return made
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as AutoDL does: with status 200 for its own errors."""
         shown = status if status >= 429 or 300 <= status < 400 else 200
-        return self._said(CODES.get(status, "BadRequest"), text, shown, headers)
+        return self._build_answer(CODES.get(status, "BadRequest"), text, shown, headers)
 
     @staticmethod
-    def _said(
+    def _build_answer(
         code: str, text: str, status: int = 200, headers: dict[str, str] | None = None
-    ) -> Response:
+    ) -> LocalResponse:
         body = {"code": code, "msg": text, "data": None, "request_id": "req-local"}
-        return Response(status, body, headers or {})
+        return LocalResponse(status, body, headers or {})
 
     @staticmethod
-    def _success(data: object) -> Response:
-        return Response(
+    def _build_success(data: object) -> LocalResponse:
+        return LocalResponse(
             200, {"code": "Success", "msg": "", "data": data, "request_id": "req-local"}
         )
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         if (request.method, request.path) == ("POST", f"{PRO}/list"):
-            return self._list(request)
+            return self._list_instances(request)
         if (request.method, request.path) == ("POST", "/api/v1/dev/wallet/balance"):
-            return self._success(
+            return self._build_success(
                 {"assets": self.assets, "accumulate": 123000, "voucher_balance": 0}
             )
         if (request.method, request.path) == ("GET", f"{PRO}/snapshot"):
             found = self.containers.get(request.query.get("instance_uuid", ""))
             if found is None or found.status != "running":
-                return self._said("BadRequest", "实例未运行")
-            return self._success(found.snapshot())
+                return self._build_answer("BadRequest", "实例未运行")
+            return self._build_success(found.build_snapshot())
         verb = request.path.removeprefix(f"{PRO}/")
         if request.method == "POST" and verb in ("power_on", "power_off", "release"):
-            return self._act(verb, request)
-        return self._said("BadRequest", "not found")
+            return self._apply_action(verb, request)
+        return self._build_answer("BadRequest", "not found")
 
-    def _list(self, request: Request) -> Response:
-        body = request.json()
+    def _list_instances(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         page = body.get("page_index", 1) if isinstance(body, dict) else 1
-        rows = [one.json() for one in self.containers.values()]
+        rows = [one.to_json() for one in self.containers.values()]
         data = {
             "page_index": page,
             "page_size": PAGE,
@@ -150,37 +159,37 @@ class LocalAutodl(LocalServer):
             "result_total": len(rows),
             "list": rows[(page - 1) * PAGE : page * PAGE],
         }
-        return self._success(data)
+        return self._build_success(data)
 
-    def _act(self, verb: str, request: Request) -> Response:
-        body = request.json()
+    def _apply_action(self, verb: str, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         found = self.containers.get(
             str(body.get("instance_uuid")) if isinstance(body, dict) else ""
         )
         if found is None:
-            return self._said("BadRequest", "实例不存在")
+            return self._build_answer("BadRequest", "实例不存在")
         if verb == "power_off" and found.status in ("creating", "starting"):
             # Seen live by https://github.com/Minato-Aqukin/AutoDL-cli (2026-08): it continues to
             # boot.
-            return self._success(None)
+            return self._build_success(None)
         fits = {
             "power_off": ("running",),
             "power_on": ("shutdown",),
             "release": ("shutdown", "failed"),
         }
         if found.status not in fits[verb]:
-            return self._said("BadRequest", "实例状态不允许该操作")
+            return self._build_answer("BadRequest", "实例状态不允许该操作")
         found.status = {
             "power_off": "shutting_down",
             "power_on": "starting",
             "release": "releasing",
         }[verb]
-        self.later(lambda: self._take_effect(found, verb))
-        return self._success(None)
+        self.apply_later(lambda: self._take_effect(found, verb))
+        return self._build_success(None)
 
     async def _take_effect(self, found: LocalContainer, verb: str) -> None:
         action = {"power_off": "stop", "power_on": "start", "release": "terminate"}[verb]
-        if not await self.told(Change(found.uuid, found.name, action)):
+        if not await self.notify_owner(MachineChange(found.uuid, found.name, action)):
             found.status = "failed"
         elif verb == "release":
             self.containers.pop(found.uuid, None)

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from rgt_tui.demo.platforms.local_server import Change, LocalServer, Request, Response, problem
+from rgt_tui.demo.platforms.local_server import (
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    MachineChange,
+    build_problem,
+)
 
 ACTIONS = {
     "PROVISIONING": ("stop", "terminate"),
@@ -69,17 +75,17 @@ class LocalPod:
             self.started = self.created
 
     @property
-    def actions(self) -> tuple[str, ...]:
+    def allowed_actions(self) -> tuple[str, ...]:
         """What the pod accepts now; a locked one can be neither stopped nor terminated."""
         barred = ("stop", "terminate") if self.locked else ()
         return tuple(action for action in ACTIONS.get(self.status, ()) if action not in barred)
 
     @property
-    def on(self) -> bool:
+    def is_on(self) -> bool:
         """Whether compute is billed."""
         return self.status in ("PROVISIONING", "STARTING", "RUNNING")
 
-    def book(self, now: float) -> None:
+    def charge_time(self, now: float) -> None:
         """Charge the time since the last booking at the present rates.
 
         Call it before a state change.
@@ -87,13 +93,13 @@ class LocalPod:
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         volume = self.persistent or 0.0
-        if self.on:
+        if self.is_on:
             self.spent_gpu += hours * self.cost
             self.spent_disk += hours * (volume + self.disk) * 0.10 / MONTH_H
         elif self.status != "TERMINATED":
             self.spent_disk += hours * volume * 0.20 / MONTH_H
 
-    def json(self, now: float) -> dict[str, object]:
+    def to_json(self, now: float) -> dict[str, object]:
         """Return the pod as the API shows it."""
         direct = None
         if self.host is not None and self.status == "RUNNING":
@@ -106,7 +112,7 @@ class LocalPod:
             runtime = {"uptime": uptime, "gpus": [], "ports": [port] if direct else []}
         mounts: dict[str, object] = {}
         if self.persistent is not None:
-            mounts["persistent"] = {"size": _whole(self.persistent), "path": self.mount}
+            mounts["persistent"] = {"size": _as_whole_number(self.persistent), "path": self.mount}
         if self.networks:
             mounts["network"] = [
                 {"volumeId": volume, "path": path} for volume, path in self.networks
@@ -115,10 +121,10 @@ class LocalPod:
             "id": self.id,
             "name": self.name,
             "status": self.status,
-            "actions": list(self.actions),
+            "actions": list(self.allowed_actions),
             "image": "rgt/demo",
             "args": "",
-            "disk": _whole(self.disk),
+            "disk": _as_whole_number(self.disk),
             "mounts": mounts,
             "ports": ["22/tcp", "8888/http"],
             "env": {},
@@ -131,20 +137,20 @@ class LocalPod:
             "template": None,
             # 0.0 while stopped although the volume disk bills: the vendor's answer leaves storage
             # out.
-            "cost": self.cost if self.on else 0.0,
+            "cost": self.cost if self.is_on else 0.0,
             "locked": self.locked,
             "runtime": runtime,
-            "createdAt": iso(self.created),
-            "startedAt": iso(self.started) if self.started is not None else None,
+            "createdAt": format_iso(self.created),
+            "startedAt": format_iso(self.started) if self.started is not None else None,
             "globalNetworking": {"enabled": False},
         }
 
-    def billing(self, now: float) -> dict[str, object]:
+    def build_billing(self, now: float) -> dict[str, object]:
         """Return the pod's record in the books up to now."""
-        self.book(now)
+        self.charge_time(now)
         return {
-            "startTime": iso(self.created),
-            "endTime": iso(now),
+            "startTime": format_iso(self.created),
+            "endTime": format_iso(now),
             "podId": self.id,
             "totalAmount": round(self.spent_gpu + self.spent_disk, 6),
             "gpuAmount": round(self.spent_gpu, 6),
@@ -153,18 +159,18 @@ class LocalPod:
         }
 
 
-def _whole(size: float) -> float:
+def _as_whole_number(size: float) -> float:
     """Return a size as the API writes it: GB are integers there."""
     if size == int(size):
         return int(size)
     return size
 
 
-def _version(text: str) -> tuple[int, ...]:
+def _parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def iso(at: float) -> str:
+def format_iso(at: float) -> str:
     """Return epoch seconds as the API writes times."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -186,15 +192,15 @@ class LocalGpu:
     cuda: str = "12.8"
     """The newest that any host of this type knows."""
 
-    def price(self, cloud: str) -> float:
+    def find_price(self, cloud: str) -> float:
         """Return what one costs an hour."""
         if cloud == "COMMUNITY":
             return self.community
         return self.secure
 
-    def json(self, cloud: str, count: int, least_cuda: str) -> dict[str, object]:
+    def to_json(self, cloud: str, count: int, least_cuda: str) -> dict[str, object]:
         """Return its entry, with the stock for so many in one of the clouds."""
-        usable = count <= self.most and _version(least_cuda) <= _version(self.cuda)
+        usable = count <= self.most and _parse_version(least_cuda) <= _parse_version(self.cuda)
         places = [
             {"id": place, "name": place, "availability": level}
             for (of, place), level in self.stock.items()
@@ -302,68 +308,72 @@ class LocalRunPod(LocalServer):
         """Set the account's balance; None if no API reports it."""
         self.balance = amount
 
-    def _answer(self, request: Request) -> Response:
+    def _check_and_answer(self, request: LocalRequest) -> LocalResponse:
         # Cloudflare, in front of RunPod, bans programs without a name of their own; the API does
         # not see the request.
         if not request.headers.get("user-agent", "").strip() or _LIBRARY.match(
             request.headers["user-agent"]
         ):
-            return Response(403, headers={"Content-Type": "text/plain"}, raw=b"error code: 1010")
-        return super()._answer(request)
+            return LocalResponse(
+                403, headers={"Content-Type": "text/plain"}, raw=b"error code: 1010"
+            )
+        return super()._check_and_answer(request)
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         now = self.clock()
         fixed = {
-            "/v2/pods": self._list,
-            "/v2/billing/pods": self._billing,
-            "/v2/network-volumes": self._volumes,
+            "/v2/pods": self._list_pods,
+            "/v2/billing/pods": self._list_billing,
+            "/v2/network-volumes": self._list_volumes,
             "/v2/serverless": self._endpoints,
-            "/v2/clusters": self._clusters,
+            "/v2/clusters": self._list_clusters,
             "/v2/catalog/gpus": self._catalogue,
         }.get(request.path)
         if request.path == "/v2/pods" and request.method == "POST":
-            return self._create(request, now)
+            return self._create_pod(request, now)
         if fixed is not None:
             if request.method == "GET":
                 return fixed(request, now)
-            return problem(405, "only GET is taken here")
+            return build_problem(405, "only GET is taken here")
         if request.path == "/graphql" and b"gpuTypes" in request.body:
-            return self._bids()
+            return self._list_bids()
         if request.path == "/graphql" and b"podRentInterruptable" in request.body:
             return self._rent_spot(request)
         if request.path == "/graphql" and self.balance is not None:
-            return self._myself(request, now)
+            return self._answer_myself(request, now)
         if workers := _WORKERS.fullmatch(request.path):
-            return self._workers(workers[1])
+            return self._list_workers(workers[1])
         match = _POD.fullmatch(request.path)
         pod = self.pods.get(match[1]) if match else None
         if match is None or pod is None or pod.status == "TERMINATED":
-            return problem(404, "not found")
+            return build_problem(404, "not found")
         if match[2]:
             if request.method == "POST":
-                return self._action(pod, request)
-            return problem(405, "only POST is taken")
+                return self._act_on_pod(pod, request)
+            return build_problem(405, "only POST is taken")
         if request.method == "GET":
-            return Response(200, pod.json(now))
+            return LocalResponse(200, pod.to_json(now))
         if request.method == "DELETE":
-            refused = self._begin(pod, "terminate")
-            return refused or Response(204)
-        return problem(405, "only GET and DELETE are taken here")
+            refused = self._begin_action(pod, "terminate")
+            return refused or LocalResponse(204)
+        return build_problem(405, "only GET and DELETE are taken here")
 
-    def _list(self, request: Request, now: float) -> Response:
-        pods = [p.json(now) for p in self.pods.values() if p.status != "TERMINATED"]
-        return self._page(request, "pods", pods)
+    def _list_pods(self, request: LocalRequest, now: float) -> LocalResponse:
+        pods = [p.to_json(now) for p in self.pods.values() if p.status != "TERMINATED"]
+        return self._build_page(request, "pods", pods)
 
-    def _page(self, request: Request, key: str, items: list[dict[str, object]]) -> Response:
+    def _build_page(
+        self, request: LocalRequest, key: str, items: list[dict[str, object]]
+    ) -> LocalResponse:
         """Return a page of a list; a cursor is the index of its first item, as escaped letters."""
         first = int(request.query.get("cursor", "at=0+").strip("at=+ "))
         most = min(int(request.query.get("limit", "1000")), self.page_size or 1000)
         more = first + most < len(items)
         pagination = {"nextCursor": f"at={first + most}+" if more else None, "hasNextPage": more}
-        return Response(200, {key: items[first : first + most], "pagination": pagination})
+        return LocalResponse(200, {key: items[first : first + most], "pagination": pagination})
 
-    def _endpoints(self, request: Request, now: float) -> Response:
+    def _endpoints(self, request: LocalRequest, now: float) -> LocalResponse:
         items: list[dict[str, object]] = [
             {
                 "id": endpoint,
@@ -375,23 +385,23 @@ class LocalRunPod(LocalServer):
                 "networkVolumes": [],
                 "timeout": 600,
                 "flashboot": "OFF",
-                "createdAt": iso(now),
+                "createdAt": format_iso(now),
             }
             for endpoint, (least, _) in self.endpoints.items()
         ]
-        return self._page(request, "endpoints", items)
+        return self._build_page(request, "endpoints", items)
 
-    def _workers(self, endpoint: str) -> Response:
+    def _list_workers(self, endpoint: str) -> LocalResponse:
         if endpoint not in self.endpoints:
-            return problem(404, "not found")
+            return build_problem(404, "not found")
         states = ("running", "idle", "initializing", "throttled", "unhealthy")
         running = self.endpoints[endpoint][1]
         summary: dict[str, int] = dict.fromkeys(states, 0) | {"running": running, "total": running}
         worker = {"status": "RUNNING", "isStale": False, "gpuCount": 1}
         workers = [{"id": f"w{number}", **worker} for number in range(running)]
-        return Response(200, {"workers": workers, "summary": summary})
+        return LocalResponse(200, {"workers": workers, "summary": summary})
 
-    def _clusters(self, request: Request, now: float) -> Response:
+    def _list_clusters(self, request: LocalRequest, now: float) -> LocalResponse:
         items: list[dict[str, object]] = [
             {
                 "id": cluster,
@@ -403,54 +413,57 @@ class LocalRunPod(LocalServer):
                     "podCount": count,
                 },
                 "pods": {"total": count, "byStatus": {"RUNNING": count}},
-                "createdAt": iso(now),
+                "createdAt": format_iso(now),
             }
             for cluster, count in self.clusters.items()
         ]
-        return self._page(request, "clusters", items)
+        return self._build_page(request, "clusters", items)
 
-    def _catalogue(self, request: Request, now: float) -> Response:
+    def _catalogue(self, request: LocalRequest, now: float) -> LocalResponse:
         """Answer with prices, and with the stock for pods, which has to be asked for by name."""
         query = request.query
         if query.get("include") != "AVAILABILITY" or query.get("product") != "POD":
-            return problem(
+            return build_problem(
                 400, "include=AVAILABILITY needs product, and the other filters need both"
             )
         cloud, count = query.get("cloud", "SECURE"), int(query.get("count", "1"))
         gpus = [
-            gpu.json(cloud, count, query.get("minCudaVersion", "0.0")) for gpu in self.gpus.values()
+            gpu.to_json(cloud, count, query.get("minCudaVersion", "0.0"))
+            for gpu in self.gpus.values()
         ]
-        return Response(200, {"gpus": gpus})
+        return LocalResponse(200, {"gpus": gpus})
 
-    def _create(self, request: Request, now: float) -> Response:
-        body = request.json()
+    def _create_pod(self, request: LocalRequest, now: float) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict) or not isinstance(body.get("name"), str) or not body["name"]:
-            return problem(422, "$: a name is required")
+            return build_problem(422, "$: a name is required")
         if unknown := sorted(set(body) - CREATION_KEYS):
-            return problem(422, f"$: additional properties {', '.join(unknown)} not allowed")
+            return build_problem(422, f"$: additional properties {', '.join(unknown)} not allowed")
         wanted, mounts = body.get("gpu") or {}, body.get("mounts") or {}
         if (
             not isinstance(body.get("image"), str)
             or not isinstance(wanted, dict)
             or "id" not in wanted
         ):
-            return problem(422, "$: image and gpu are required")
+            return build_problem(422, "$: image and gpu are required")
         if not isinstance(mounts, dict):
-            return problem(422, "$.mounts: must be an object")
+            return build_problem(422, "$.mounts: must be an object")
         volume = mounts.get("persistent")
         if volume is not None and volume.get("size", 0) < 10:
-            return problem(422, "$.mounts.persistent.size: must be at least 10")
+            return build_problem(422, "$.mounts.persistent.size: must be at least 10")
         if "persistent" in mounts and "network" in mounts:
-            return problem(400, "mounts.persistent and mounts.network are mutually exclusive")
+            return build_problem(400, "mounts.persistent and mounts.network are mutually exclusive")
         gpu, count = self.gpus.get(wanted["id"]), wanted.get("count", 1)
         cloud, places = body.get("cloud", "SECURE"), body.get("dataCenterIds") or []
-        stocked = {} if gpu is None else gpu.json(cloud, count, wanted.get("minCudaVersion", "0.0"))
-        place = self._place(stocked, places)
+        stocked = (
+            {} if gpu is None else gpu.to_json(cloud, count, wanted.get("minCudaVersion", "0.0"))
+        )
+        place = self._choose_data_center(stocked, places)
         if gpu is None or place is None:
-            return problem(400, NO_CAPACITY)
-        cost = gpu.price(cloud) * count
+            return build_problem(400, NO_CAPACITY)
+        cost = gpu.find_price(cloud) * count
         if self.balance is not None and self.balance < cost:
-            return problem(402, "insufficient balance: deploying needs credit for an hour")
+            return build_problem(402, "insufficient balance: deploying needs credit for an hour")
         pod = self.add_pod(
             f"made{len(self.pods):04d}{secrets.token_hex(3)}",
             body["name"],
@@ -465,23 +478,23 @@ class LocalRunPod(LocalServer):
             status="PROVISIONING",
             changing="create",
         )
-        self.later(lambda: self._take_effect(pod, "create"))
-        return Response(201, pod.json(now))
+        self.apply_later(lambda: self._take_effect(pod, "create"))
+        return LocalResponse(201, pod.to_json(now))
 
     @staticmethod
-    def _place(stocked: Mapping[str, Any], wanted: list[str]) -> str | None:
+    def _choose_data_center(stocked: Mapping[str, Any], wanted: list[str]) -> str | None:
         """Return the data center of a new pod; None without capacity in the wanted ones."""
         places = [place["id"] for place in stocked.get("dataCenters", ())]
         return next((place for place in places if not wanted or place in wanted), None)
 
-    def _billing(self, request: Request, now: float) -> Response:
+    def _list_billing(self, request: LocalRequest, now: float) -> LocalResponse:
         wanted = request.query.get("podId")
-        records = [pod.billing(now) for pod in self.pods.values() if wanted in (None, pod.id)]
+        records = [pod.build_billing(now) for pod in self.pods.values() if wanted in (None, pod.id)]
         amounts = ("totalAmount", "gpuAmount", "cpuAmount", "diskAmount")
         totals = {key: round(sum(float(str(r[key])) for r in records), 6) for key in amounts}
         query = {
-            "startTime": iso(now - 86400.0),
-            "endTime": iso(now),
+            "startTime": format_iso(now - 86400.0),
+            "endTime": format_iso(now),
             "bucketSize": "day",
             **request.query,
         }
@@ -491,19 +504,19 @@ class LocalRunPod(LocalServer):
             "totals": totals,
             "uniquePodCount": len(records),
         }
-        return Response(200, {"records": records, "metadata": metadata})
+        return LocalResponse(200, {"records": records, "metadata": metadata})
 
-    def _myself(self, request: Request, now: float) -> Response:
+    def _answer_myself(self, request: LocalRequest, now: float) -> LocalResponse:
         """Answer as GraphQL does: errors in a query have status 200."""
         if request.method != "POST" or b"clientBalance" not in request.body:
-            return Response(200, {"errors": [{"message": "the query is not understood"}]})
-        costs = [pod.json(now)["cost"] for pod in self.pods.values()]
+            return LocalResponse(200, {"errors": [{"message": "the query is not understood"}]})
+        costs = [pod.to_json(now)["cost"] for pod in self.pods.values()]
         burn = sum(cost for cost in costs if isinstance(cost, float))
-        return Response(
+        return LocalResponse(
             200, {"data": {"myself": {"clientBalance": self.balance, "currentSpendPerHr": burn}}}
         )
 
-    def _bids(self) -> Response:
+    def _list_bids(self) -> LocalResponse:
         """Return the least bids, as GraphQL does for the aliases that rgt chooses."""
         rows = [
             {
@@ -522,14 +535,14 @@ class LocalRunPod(LocalServer):
             }
             for gpu in self.gpus.values()
         ]
-        return Response(200, {"data": {"gpuTypes": rows}})
+        return LocalResponse(200, {"data": {"gpuTypes": rows}})
 
-    def _rent_spot(self, request: Request) -> Response:
+    def _rent_spot(self, request: LocalRequest) -> LocalResponse:
         """Rent a pod by a bid; errors have status 200."""
-        wanted = request.json()["variables"]["input"]
+        wanted = request.parse_json()["variables"]["input"]
         gpu = self.gpus.get(wanted["gpuTypeId"])
         if gpu is None or gpu.bid is None or wanted["bidPerGpu"] < gpu.bid:
-            return Response(
+            return LocalResponse(
                 200, {"errors": [{"message": NO_CAPACITY}], "data": {"podRentInterruptable": None}}
             )
         pod = self.add_pod(
@@ -546,60 +559,60 @@ class LocalRunPod(LocalServer):
             status="PROVISIONING",
             changing="create",
         )
-        self.later(lambda: self._take_effect(pod, "create"))
-        return Response(200, {"data": {"podRentInterruptable": {"id": pod.id}}})
+        self.apply_later(lambda: self._take_effect(pod, "create"))
+        return LocalResponse(200, {"data": {"podRentInterruptable": {"id": pod.id}}})
 
-    def _volumes(self, request: Request, now: float) -> Response:
+    def _list_volumes(self, request: LocalRequest, now: float) -> LocalResponse:
         items: list[dict[str, object]] = [
             {
                 "id": v.id,
                 "name": v.id,
-                "size": _whole(v.size),
+                "size": _as_whole_number(v.size),
                 "dataCenter": "LOCAL-1",
                 "type": v.kind,
             }
             for v in self.volumes.values()
         ]
-        return self._page(request, "networkVolumes", items)
+        return self._build_page(request, "networkVolumes", items)
 
-    def _action(self, pod: LocalPod, request: Request) -> Response:
+    def _act_on_pod(self, pod: LocalPod, request: LocalRequest) -> LocalResponse:
         try:
             body = json.loads(request.body or b"{}")
         except (ValueError, RecursionError):
-            return problem(422, "the body is not JSON")
+            return build_problem(422, "the body is not JSON")
         action = body.get("action") if isinstance(body, dict) else None
         if action not in VERBS:
-            return problem(422, f"action must be one of {', '.join(VERBS)}")
-        refused = self._begin(pod, action)
+            return build_problem(422, f"action must be one of {', '.join(VERBS)}")
+        refused = self._begin_action(pod, action)
         if refused is not None:
             return refused
         if action == "terminate":
-            return Response(204)
-        return Response(200, pod.json(self.clock()))
+            return LocalResponse(204)
+        return LocalResponse(200, pod.to_json(self.clock()))
 
-    def _begin(self, pod: LocalPod, action: str) -> Response | None:
+    def _begin_action(self, pod: LocalPod, action: str) -> LocalResponse | None:
         """Accept an action, or return an error; it takes effect later (*requested*, not *done*)."""
-        if action not in pod.actions:
+        if action not in pod.allowed_actions:
             why = "the pod is locked" if pod.locked else f"pod is {pod.status}"
-            return problem(409, f"action '{action}' is not available while {why}")
+            return build_problem(409, f"action '{action}' is not available while {why}")
         if action == "start" and pod.machine_full:
-            return Response(400, {"error": "not enough free GPUs on the host machine"})
+            return LocalResponse(400, {"error": "not enough free GPUs on the host machine"})
         if pod.changing not in (None, "create") and action != "terminate":
-            return problem(
+            return build_problem(
                 409, f"action '{action}' is not available while '{pod.changing}' is under way"
             )
         pod.changing = action
-        self.later(lambda: self._take_effect(pod, action))
+        self.apply_later(lambda: self._take_effect(pod, action))
         return None
 
     async def _take_effect(self, pod: LocalPod, action: str) -> None:
         if pod.changing != action or pod.status == "TERMINATED":
             return  # A terminate was requested after it.
         status = {"stop": "EXITED", "terminate": "TERMINATED"}.get(action, "RUNNING")
-        if not await self.told(Change(pod.id, pod.name, action)):
+        if not await self.notify_owner(MachineChange(pod.id, pod.name, action)):
             status = "ERROR"
         now = self.clock()
-        pod.book(now)
+        pod.charge_time(now)
         pod.status = status
         if pod.changing == action:
             pod.changing = None

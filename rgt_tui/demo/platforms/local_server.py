@@ -30,7 +30,7 @@ IDLE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Request:
+class LocalRequest:
     """One request."""
 
     method: str
@@ -42,7 +42,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in small letters."""
 
-    def json(self) -> Any:
+    def parse_json(self) -> Any:
         """Return the body's JSON, or None."""
         try:
             return json.loads(self.body or b"null")
@@ -51,7 +51,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Response:
+class LocalResponse:
     """One answer; `data` None means an empty body."""
 
     status: int
@@ -70,14 +70,14 @@ class Response:
         return json.dumps(self.data).encode()
 
 
-def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+def build_problem(status: int, detail: str, headers: dict[str, str] | None = None) -> LocalResponse:
     """Return an error as RFC 9457 problem details."""
     data = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "errors": []}
-    return Response(status=status, data=data, headers=headers or {})
+    return LocalResponse(status=status, data=data, headers=headers or {})
 
 
 @dataclass(frozen=True)
-class Change:
+class MachineChange:
     """An action that takes effect on a machine."""
 
     machine: str
@@ -88,7 +88,7 @@ class Change:
 
 
 @dataclass
-class Fault:
+class InjectedFault:
     """The fault of the next matching requests; one fault per request, the oldest first.
 
     Example:
@@ -123,7 +123,7 @@ class Fault:
     times: int = 1
     """How many requests; a negative number = all."""
 
-    def matches(self, what: str, body: bytes = b"") -> bool:
+    def consume_match(self, what: str, body: bytes = b"") -> bool:
         """Return whether this fault applies to ``METHOD /path`` and a body.
 
         A match uses up one of `times`.
@@ -138,7 +138,9 @@ class Fault:
         """Whether the request is carried out at all."""
         return self.act or (self.status is None and not self.hang and not self.drop)
 
-    def distort(self, answer: Response, refusal: Callable[..., Response] = problem) -> Response:
+    def distort_answer(
+        self, answer: LocalResponse, refusal: Callable[..., LocalResponse] = build_problem
+    ) -> LocalResponse:
         """Return what is sent instead of the true answer.
 
         Args:
@@ -147,18 +149,18 @@ class Fault:
         """
         headers = {**answer.headers, **self.headers}
         if self.status is not None and self.raw is not None:
-            return Response(self.status, headers=headers, raw=self.raw)
+            return LocalResponse(self.status, headers=headers, raw=self.raw)
         if self.status is not None:
             return refusal(self.status, "injected fault", headers)
         data = answer.data if self.change is None else self.change(answer.data)
-        return Response(status=answer.status, data=data, headers=headers, raw=self.raw)
+        return LocalResponse(status=answer.status, data=data, headers=headers, raw=self.raw)
 
 
 class LocalServer:
     """Shared base of the local control planes: socket, key, rate limit, faults, delayed effects.
 
     Args:
-        key: What `Request.key` must hold after `scheme`; None = a random one.
+        key: What `LocalRequest.key` must hold after `scheme`; None = a random one.
         settle_s: Seconds between the answer to an action and the moment it takes effect and shows.
         per_minute: Requests allowed in a minute; beyond it there is a 429.
         clock: Epoch seconds.
@@ -180,7 +182,7 @@ class LocalServer:
         per_minute: int = 600,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        on_change: Callable[[Change], Awaitable[None] | None] | None = None,
+        on_change: Callable[[MachineChange], Awaitable[None] | None] | None = None,
     ) -> None:
         self.key = key or secrets.token_urlsafe(24)
         self.requests: list[str] = []
@@ -203,31 +205,33 @@ class LocalServer:
         self._changes: set[asyncio.Task[None]] = set()
         self._per_minute = per_minute
         self._window: tuple[float, int] = (clock(), 0)
-        self._faults: list[Fault] = []
-        self._server: _Server | None = None
+        self._faults: list[InjectedFault] = []
+        self._server: _PlaneServer | None = None
         self._loop: asyncio.AbstractEventLoop
         self._address = ("127.0.0.1", 0)
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked, as the platform does."""
         raise NotImplementedError
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error in the platform's own shape."""
-        return problem(status, text, headers)
+        return build_problem(status, text, headers)
 
-    def later(self, effect: Callable[[], Awaitable[None]]) -> None:
+    def apply_later(self, effect: Callable[[], Awaitable[None]]) -> None:
         """Apply an accepted action after `settle_s`: until then it is *requested*, not *done*."""
 
-        async def wait() -> None:
+        async def wait_and_apply() -> None:
             await self.sleep(self.settle_s)
             await effect()
 
-        task = asyncio.ensure_future(wait())
+        task = asyncio.ensure_future(wait_and_apply())
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
 
-    async def told(self, change: Change) -> bool:
+    async def notify_owner(self, change: MachineChange) -> bool:
         """Notify the owner that an action takes effect.
 
         False if that failed, and the state must not change.
@@ -248,11 +252,11 @@ class LocalServer:
         host, port = self._address
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
-    def inject(self, *faults: Fault) -> None:
+    def inject_faults(self, *faults: InjectedFault) -> None:
         """Make the next matching requests fail."""
         self._faults.extend(faults)
 
-    async def settle(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until every pending action has taken effect."""
         await asyncio.gather(*self._changes)
 
@@ -268,7 +272,7 @@ class LocalServer:
         """
         self._loop = asyncio.get_running_loop()
         try:
-            self._server = _Server((host, port), self)
+            self._server = _PlaneServer((host, port), self)
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(
@@ -284,47 +288,53 @@ class LocalServer:
         """Close the socket and every connection; pending actions are dropped."""
         server, self._server = self._server, None
         if server is not None:
-            await asyncio.to_thread(server.end)
+            await asyncio.to_thread(server.close_all)
         for task in self._changes:
             task.cancel()
         await asyncio.gather(*self._changes, return_exceptions=True)
 
-    def answer(self, request: Request) -> tuple[Response, Fault | None]:
+    def answer_with_fault(
+        self, request: LocalRequest
+    ) -> tuple[LocalResponse, InjectedFault | None]:
         """Return a request's answer and its fault, if any; called by the connection's thread."""
 
-        async def in_the_loop() -> tuple[Response, Fault | None]:
+        async def in_the_loop() -> tuple[LocalResponse, InjectedFault | None]:
             what = f"{request.method} {request.path}"
             self.requests = [*self.requests[-999:], what]
             self.bodies = [*self.bodies[-999:], request.body]
             fault = next(
-                (fault for fault in self._faults if fault.matches(what, request.body)), None
+                (fault for fault in self._faults if fault.consume_match(what, request.body)), None
             )
-            self.askers = [*self.askers[-999:], self._asker(request)]
+            self.askers = [*self.askers[-999:], self._identify_caller(request)]
             answer = (
-                Response(status=200) if fault and not fault.needs_answer else self._answer(request)
+                LocalResponse(status=200)
+                if fault and not fault.needs_answer
+                else self._check_and_answer(request)
             )
-            return answer if fault is None else fault.distort(answer, self.refusal), fault
+            return answer if fault is None else fault.distort_answer(
+                answer, self.build_refusal
+            ), fault
 
         return asyncio.run_coroutine_threadsafe(in_the_loop(), self._loop).result()
 
-    def _asker(self, request: Request) -> str:
+    def _identify_caller(self, request: LocalRequest) -> str:
         given = request.key.encode("latin-1")
         if hmac.compare_digest(given, f"{self.scheme}{self.key}".encode()):
             return "account"
         return self.machine_keys.get(request.key.removeprefix(self.scheme), "")
 
-    def _answer(self, request: Request) -> Response:
+    def _check_and_answer(self, request: LocalRequest) -> LocalResponse:
         asker = self.askers[-1]
         if not asker:
-            return self.refusal(401, "invalid or missing API key")
+            return self.build_refusal(401, "invalid or missing API key")
         if asker != "account" and (
             asker not in request.path.split("/") or request.method == "DELETE"
         ):
-            return self.refusal(
+            return self.build_refusal(
                 403, "the key of a machine is good for that machine alone, and ends none"
             )
         if asker != "account" and self.machine_keys_read_only and request.method != "GET":
-            return self.refusal(
+            return self.build_refusal(
                 403, "Forbidden: the API key lacks the permission for this operation"
             )
         now = self.clock()
@@ -338,12 +348,14 @@ class LocalServer:
             "RateLimit": f'"minute";r={max(0, left)};t={seconds}',
         }
         if left < 0:
-            return self.refusal(429, "rate limit exceeded", {**limits, "Retry-After": str(seconds)})
-        answer = self.handle(request)
-        return Response(answer.status, answer.data, {**answer.headers, **limits}, answer.raw)
+            return self.build_refusal(
+                429, "rate limit exceeded", {**limits, "Retry-After": str(seconds)}
+            )
+        answer = self.handle_request(request)
+        return LocalResponse(answer.status, answer.data, {**answer.headers, **limits}, answer.raw)
 
 
-class _Server(ThreadingHTTPServer):
+class _PlaneServer(ThreadingHTTPServer):
     """The socket, a thread per connection, and the way to end them all."""
 
     block_on_close = False
@@ -353,7 +365,7 @@ class _Server(ThreadingHTTPServer):
         self.ending = threading.Event()
         self._connections: set[socket.socket] = set()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _Handler)
+        super().__init__(address, _RequestHandler)
 
     def server_bind(self) -> None:
         # The base class would look up the name of the address, which may take half a minute.
@@ -369,7 +381,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
         """Ignore errors of closed connections."""
 
-    def end(self) -> None:
+    def close_all(self) -> None:
         """Stop listening, and cut every connection."""
         self.ending.set()
         with contextlib.suppress(OSError):
@@ -381,13 +393,13 @@ class _Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.1"
     timeout = IDLE_S
     disable_nagle_algorithm = True
     """Otherwise a body waits for the client's ACK of the headers: 40 ms for each answer."""
-    server: _Server
+    server: _PlaneServer
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         """Return the server's own date, as every answer has it."""
@@ -396,11 +408,11 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def do_GET(self) -> None:
-        request = self._request()
-        if isinstance(request, Response):
-            self._write(request, close=True)
+        request = self._read_request()
+        if isinstance(request, LocalResponse):
+            self._send_answer(request, close=True)
             return
-        answer, fault = self.server.plane.answer(request)
+        answer, fault = self.server.plane.answer_with_fault(request)
         if fault is not None and fault.hang:
             self.server.ending.wait()
             self.close_connection = True
@@ -408,7 +420,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.drop:
             self.close_connection = True
             return
-        self._write(answer, None if fault is None else fault.cut)
+        self._send_answer(answer, None if fault is None else fault.cut)
 
     def do_POST(self) -> None:
         self.do_GET()
@@ -422,29 +434,29 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self.do_GET()
 
-    def _request(self) -> Request | Response:
+    def _read_request(self) -> LocalRequest | LocalResponse:
         """Return the request, or an error response."""
         lengths = self.headers.get_all("Content-Length", ["0"])
         keys = self.headers.get_all(self.server.plane.key_header, [""])
         if self.headers.defects:
-            return problem(400, "a header line without a name")
+            return build_problem(400, "a header line without a name")
         if len(lengths) > 1 or len(keys) > 1:
-            return problem(400, "Content-Length or the key is there twice")
+            return build_problem(400, "Content-Length or the key is there twice")
         if "Transfer-Encoding" in self.headers:
-            return problem(411, "send a Content-Length; chunked bodies are not taken")
+            return build_problem(411, "send a Content-Length; chunked bodies are not taken")
         if not (lengths[0].isascii() and lengths[0].isdecimal()):
-            return problem(400, "Content-Length is not a number")
+            return build_problem(400, "Content-Length is not a number")
         if int(lengths[0]) > MAX_BODY:
-            return problem(413, f"more than {MAX_BODY} bytes of body")
+            return build_problem(413, f"more than {MAX_BODY} bytes of body")
         body = self.rfile.read(int(lengths[0]))
         if len(body) < int(lengths[0]):
-            return problem(400, "the body ended too early")
+            return build_problem(400, "the body ended too early")
         try:
             target = urlsplit(self.path)
             query = {name: values[-1] for name, values in parse_qs(target.query).items()}
         except ValueError:
-            return problem(400, "not a request target")
-        return Request(
+            return build_problem(400, "not a request target")
+        return LocalRequest(
             self.command,
             target.path,
             query,
@@ -453,7 +465,9 @@ class _Handler(BaseHTTPRequestHandler):
             {name.lower(): value for name, value in self.headers.items()},
         )
 
-    def _write(self, answer: Response, cut: int | None = None, *, close: bool = False) -> None:
+    def _send_answer(
+        self, answer: LocalResponse, cut: int | None = None, *, close: bool = False
+    ) -> None:
         """Send an answer; `cut`: only so many bytes of its body, and then nothing more."""
         self.close_connection = self.close_connection or close or cut is not None
         self.send_response(answer.status)
@@ -471,7 +485,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Return a request error in the API's format."""
-        self._write(problem(code, message or ""), close=True)
+        self._send_answer(build_problem(code, message or ""), close=True)
 
     def log_message(self, *_: object) -> None:
         """Log nothing: `LocalServer.requests` has the requests."""

@@ -12,7 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.demo.platforms.local_server import Change, LocalServer, Request, Response
+from rgt_tui.demo.platforms.local_server import (
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    MachineChange,
+)
 from rgt_tui.demo.platforms.vast_fields import ENDPOINT, INSTANCE, OFFER, VOLUME
 
 PAGE = 25
@@ -56,11 +61,11 @@ class LocalInstance:
         return self.disk * self.storage_cost / MONTH_H
 
     @property
-    def on(self) -> bool:
+    def is_on(self) -> bool:
         """Whether compute is billed."""
         return self.actual in ("running", "frozen", "rebooting")
 
-    def book(self, now: float) -> None:
+    def charge_time(self, now: float) -> None:
         """Charge the time since the last booking at the present rates.
 
         Call it before a state change.
@@ -68,16 +73,16 @@ class LocalInstance:
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         self.spent_disk += hours * self.disk_hour
-        if self.on:
+        if self.is_on:
             self.spent_gpu += hours * self.dph_base
 
-    def json(self, *, listed: bool) -> dict[str, object]:
+    def to_json(self, *, listed: bool) -> dict[str, object]:
         """Return the instance as the API shows it, alone or in the list (with its volumes)."""
         resting = "stopped" if self.actual in ("exited", "stopped") else "running"
-        compute = self.dph_base if self.on else 0.0
+        compute = self.dph_base if self.is_on else 0.0
         total = round(self.disk_hour + compute, 6)
         ends = self.created + RENTAL_S if self.ends is None else self.ends
-        direct = self.host is not None and self.on
+        direct = self.host is not None and self.is_on
         costs = {
             "gpuCostPerHour": compute,
             "diskHour": round(self.disk_hour, 6),
@@ -118,7 +123,7 @@ class LocalInstance:
 
 
 @dataclass(frozen=True)
-class Ask:
+class LocalAsk:
     """An offer of a host. Money in $ per hour."""
 
     id: int
@@ -130,7 +135,7 @@ class Ask:
     storage_cost: float = 0.15
     disk: float = 500.0
 
-    def json(self, disk: float) -> dict[str, object]:
+    def to_json(self, disk: float) -> dict[str, object]:
         """Return the offer as the API shows it, priced with so much disk."""
         return {
             **OFFER,
@@ -160,23 +165,23 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 """Of a filter: https://docs.vast.ai/api-reference/search/search-offers (2026-08)."""
 
 
-def _fits(value: object, filters: dict[str, Any]) -> bool:
+def _passes_filter(value: object, filters: dict[str, Any]) -> bool:
     """Return whether a value passes a filter such as ``{"gte": 24576}``.
 
     Raises TypeError or KeyError for an invalid filter.
     """
 
-    def like(wanted: Any) -> Any:
+    def convert_wanted(wanted: Any) -> Any:
         # The vendor's own client sends some numbers as text.
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and isinstance(wanted, str):
             return float(wanted)
         return wanted
 
-    return all(OPERATORS[name](value, like(wanted)) for name, wanted in filters.items())
+    return all(OPERATORS[name](value, convert_wanted(wanted)) for name, wanted in filters.items())
 
 
-def _searched(row: dict[str, object], key: str) -> object:
+def _find_filtered_value(row: dict[str, object], key: str) -> object:
     """Return what a filter compares: ``verified`` is one, and no field of an offer."""
     if key == "verified":
         return row["verification"] == "verified"
@@ -197,7 +202,7 @@ class LocalVast(LocalServer):
         super().__init__(**given)
         self.instances: dict[int, LocalInstance] = {}
         """Existing instances, without destroyed ones."""
-        self.asks: dict[int, Ask] = {}
+        self.asks: dict[int, LocalAsk] = {}
         self.volumes: dict[int, float] = {}
         """Id of a volume → its size."""
         self.network_volumes: set[int] = set()
@@ -220,80 +225,86 @@ class LocalVast(LocalServer):
         self.instances[instance] = made
         return made
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as vast.ai does."""
         if status == 401:  # as the specification has it, a key that no user has is not found
-            return Response(
+            return LocalResponse(
                 404,
                 {"success": False, "error": "auth_error", "msg": "Invalid user key"},
                 headers or {},
             )
         if status == 429:
             words = {"detail": "API requests too frequent endpoint threshold=1.0"}
-            return Response(status, words, headers or {})
+            return LocalResponse(status, words, headers or {})
         data = {"success": False, "error": text.replace(" ", "_"), "msg": text}
-        return Response(status, data, headers or {})
+        return LocalResponse(status, data, headers or {})
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         path = request.path.rstrip("/")  # the vendor's own client sends both forms
         fixed = {
-            ("GET", "/api/v1/instances"): self._list,
+            ("GET", "/api/v1/instances"): self._list_instances,
             ("GET", "/api/v0/instances"): self._deprecated,
-            ("GET", "/api/v0/users/current"): self._user,
-            ("GET", "/api/v0/charges"): self._charges,
-            ("GET", "/api/v0/volumes"): self._volumes,
+            ("GET", "/api/v0/users/current"): self._describe_user,
+            ("GET", "/api/v0/charges"): self._list_charges,
+            ("GET", "/api/v0/volumes"): self._list_volumes,
             ("GET", "/api/v0/endptjobs"): self._endpoints,
-            ("POST", "/api/v0/bundles"): self._search,
+            ("POST", "/api/v0/bundles"): self._search_offers,
         }.get((request.method, path))
         if fixed is not None:
             return fixed(request)
         if match := _ASK.fullmatch(path):
-            return self._take(int(match[1]), request)
+            return self._rent_ask(int(match[1]), request)
         if match := _INSTANCE.fullmatch(path):
-            return self._instance(int(match[2]), match[1], request)
-        return self.refusal(404, "not found")
+            return self._answer_instance(int(match[2]), match[1], request)
+        return self.build_refusal(404, "not found")
 
-    def _instance(self, instance: int, verb: str | None, request: Request) -> Response:
+    def _answer_instance(
+        self, instance: int, verb: str | None, request: LocalRequest
+    ) -> LocalResponse:
         found = self.instances.get(instance)
         if request.method == "GET" and verb is None:
-            return Response(200, {"instances": None if found is None else found.json(listed=False)})
+            return LocalResponse(
+                200, {"instances": None if found is None else found.to_json(listed=False)}
+            )
         if found is None:
             words = {
                 "success": False,
                 "error": "no_such_instance",
                 "msg": f"Instance {instance} not found.",
             }
-            return Response(404, words)
-        body = request.json()
+            return LocalResponse(404, words)
+        body = request.parse_json()
         if request.method == "PUT" and verb == "bid_price":
-            return self._bid(found, body)
+            return self._accept_bid(found, body)
         if request.method == "PUT" and verb == "reboot":
             found.actual = "rebooting"
-            self.later(lambda: self._take_effect(found, "restart"))
-            return Response(200, {"success": True})
+            self.apply_later(lambda: self._take_effect(found, "restart"))
+            return LocalResponse(200, {"success": True})
         if verb is not None:
-            return self.refusal(404, "not found")
+            return self.build_refusal(404, "not found")
         if request.method == "DELETE":
-            self.later(lambda: self._take_effect(found, "terminate"))
-            return Response(200, {"success": True})
+            self.apply_later(lambda: self._take_effect(found, "terminate"))
+            return LocalResponse(200, {"success": True})
         if (
             request.method == "PUT"
             and isinstance(body, dict)
             and isinstance(body.get("label"), str)
         ):
             found.label = body["label"]
-            return Response(200, {"success": True})
+            return LocalResponse(200, {"success": True})
         state = body.get("state") if isinstance(body, dict) else None
         if request.method != "PUT" or state not in ("stopped", "running"):
-            return self.refusal(400, "invalid_args")
+            return self.build_refusal(400, "invalid_args")
         action = "stop" if state == "stopped" else "start"
         if (found.actual in ("exited", "stopped")) != (action == "stop"):
             found.intended = state
-            self.later(lambda: self._take_effect(found, action))
-        return Response(200, {"success": True})
+            self.apply_later(lambda: self._take_effect(found, action))
+        return LocalResponse(200, {"success": True})
 
-    def _bid(self, found: LocalInstance, body: Any) -> Response:
+    def _accept_bid(self, found: LocalInstance, body: Any) -> LocalResponse:
         """Accept a bid: one below the minimum pauses the instance, one above it resumes it."""
         price = body.get("price") if isinstance(body, dict) else None
         if (
@@ -306,29 +317,29 @@ class LocalVast(LocalServer):
                 "error": "invalid_args",
                 "msg": "Please set a bid price >= 0.001.",
             }
-            return Response(400, words)
+            return LocalResponse(400, words)
         if not found.is_bid:
             words = {"success": False, "error": "invalid_args", "msg": "Instance is not a bid."}
-            return Response(400, words)
-        found.book(self.clock())
+            return LocalResponse(400, words)
+        found.charge_time(self.clock())
         found.dph_base = float(price)
         low = price < found.min_bid
-        if low and found.on:
-            self.outbid(found)
+        if low and found.is_on:
+            self.simulate_outbid(found)
         elif not low and found.actual == "stopped" and found.intended == "running":
-            self.later(lambda: self._take_effect(found, "start"))
-        return Response(200, {"success": True})
+            self.apply_later(lambda: self._take_effect(found, "start"))
+        return LocalResponse(200, {"success": True})
 
-    def outbid(self, found: LocalInstance) -> None:
+    def simulate_outbid(self, found: LocalInstance) -> None:
         """Simulate another user's higher bid: the instance pauses, and is still meant to run."""
-        found.book(self.clock())
+        found.charge_time(self.clock())
         found.actual = "stopped"
 
     async def _take_effect(self, found: LocalInstance, action: str) -> None:
         if found.id not in self.instances or (action == "stop" and found.intended != "stopped"):
             return
-        fine = await self.told(Change(str(found.id), found.label, action))
-        found.book(self.clock())
+        fine = await self.notify_owner(MachineChange(str(found.id), found.label, action))
+        found.charge_time(self.clock())
         if not fine:
             found.actual = "offline"
         elif action == "terminate":
@@ -336,13 +347,13 @@ class LocalVast(LocalServer):
         else:
             found.actual = "exited" if action == "stop" else "running"
 
-    def _list(self, request: Request) -> Response:
+    def _list_instances(self, request: LocalRequest) -> LocalResponse:
         try:
             filters = json.loads(request.query.get("select_filters", "{}"))
             after = int(request.query.get("after_token", "0"))
             limit = min(PAGE, int(request.query.get("limit", str(PAGE))))
         except ValueError:
-            return self.refusal(400, "invalid_request")
+            return self.build_refusal(400, "invalid_request")
         label = filters.get("label", {}).get("eq")
         fitting = [one for key, one in sorted(self.instances.items()) if label in (None, one.label)]
         page = [one for one in fitting if one.id > after][:limit]
@@ -353,15 +364,15 @@ class LocalVast(LocalServer):
             "total_instances": len(fitting),
             "label_counts": {},
             "next_token": str(page[-1].id) if more else None,
-            "instances": [one.json(listed=True) for one in page],
+            "instances": [one.to_json(listed=True) for one in page],
         }
-        return Response(200, data)
+        return LocalResponse(200, data)
 
-    def _deprecated(self, request: Request) -> Response:
+    def _deprecated(self, request: LocalRequest) -> LocalResponse:
         words = {"success": False, "error": "deprecated_endpoint", "msg": "use /api/v1/instances/"}
-        return Response(200, words)
+        return LocalResponse(200, words)
 
-    def _user(self, request: Request) -> Response:
+    def _describe_user(self, request: LocalRequest) -> LocalResponse:
         user = {
             "id": 1001,
             "email": "a@example.org",
@@ -369,24 +380,24 @@ class LocalVast(LocalServer):
             "balance": 0,
             "credit": self.credit,
         }
-        return Response(200, {**user, "ssh_key": "", "sid": "x", "key_id": 1})
+        return LocalResponse(200, {**user, "ssh_key": "", "sid": "x", "key_id": 1})
 
-    def _charges(self, request: Request) -> Response:
+    def _list_charges(self, request: LocalRequest) -> LocalResponse:
         now = self.clock()
         for one in self.instances.values():
-            one.book(now)
-        rows = [self._charge(one, int(now)) for one in self.instances.values()]
+            one.charge_time(now)
+        rows = [self._build_charge(one, int(now)) for one in self.instances.values()]
         try:
             limit = min(self.most_charges, int(request.query.get("limit", "100")))
             after = int(request.query.get("after_token", "0"))
         except ValueError:
-            return self.refusal(400, "invalid_args")
-        if not {"gte", "lte"} <= set(self._filters(request).get("day", ())):
+            return self.build_refusal(400, "invalid_args")
+        if not {"gte", "lte"} <= set(self._parse_filters(request).get("day", ())):
             words = "Must provide both 'day' gte and lte filters for instance charges"
-            return Response(400, {"success": False, "msg": words})
+            return LocalResponse(400, {"success": False, "msg": words})
         page = rows[after : after + limit]
         token = str(after + limit) if after + limit < len(rows) else None
-        return Response(
+        return LocalResponse(
             200,
             {
                 "success": True,
@@ -398,11 +409,11 @@ class LocalVast(LocalServer):
         )
 
     @staticmethod
-    def _charge(one: LocalInstance, now: int) -> dict[str, object]:
+    def _build_charge(one: LocalInstance, now: int) -> dict[str, object]:
         """Return the cost of an instance, in total and by kind."""
         days = {"start": int(one.created), "end": now, "metadata": {}}
 
-        def item(kind: str, amount: float, words: str) -> dict[str, object]:
+        def build_item(kind: str, amount: float, words: str) -> dict[str, object]:
             sums = {"type": kind, "amount": round(amount, 6), "description": words}
             return {**days, **sums, "source": None, "items": []}
 
@@ -412,11 +423,14 @@ class LocalVast(LocalServer):
             "source": f"instance-{one.id}",
             "description": f"Instance {one.id} Charges",
             "amount": round(one.spent_gpu + one.spent_disk, 6),
-            "items": [item("gpu", one.spent_gpu, "GPU"), item("disk", one.spent_disk, "Storage")],
+            "items": [
+                build_item("gpu", one.spent_gpu, "GPU"),
+                build_item("disk", one.spent_disk, "Storage"),
+            ],
         }
 
     @staticmethod
-    def _filters(request: Request) -> dict[str, Any]:
+    def _parse_filters(request: LocalRequest) -> dict[str, Any]:
         """Return the JSON of ``select_filters``, or {}."""
         try:
             found = json.loads(request.query.get("select_filters", "{}"))
@@ -426,7 +440,7 @@ class LocalVast(LocalServer):
             return found
         return {}
 
-    def _volumes(self, request: Request) -> Response:
+    def _list_volumes(self, request: LocalRequest) -> LocalResponse:
         wanted = request.query.get("type", "local_volume")
         rows = [
             {
@@ -443,56 +457,59 @@ class LocalVast(LocalServer):
             if wanted == "all_volume"
             or (wanted == "network_volume") is (volume in self.network_volumes)
         ]
-        return Response(200, {"volumes": rows})
+        return LocalResponse(200, {"volumes": rows})
 
-    def _endpoints(self, request: Request) -> Response:
+    def _endpoints(self, request: LocalRequest) -> LocalResponse:
         if not self.endpoints:
             words = {
                 "success": False,
                 "error": "invalid_args",
                 "msg": "No endpoints for user found",
             }
-            return Response(400, words)
+            return LocalResponse(400, words)
         rows = [
             {**ENDPOINT, "id": key, "endpoint_name": name} for key, name in self.endpoints.items()
         ]
-        return Response(200, {"success": True, "results": rows})
+        return LocalResponse(200, {"success": True, "results": rows})
 
-    def _search(self, request: Request) -> Response:
-        body = request.json()
+    def _search_offers(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict):
-            return self.refusal(400, "invalid_args")
+            return self.build_refusal(400, "invalid_args")
         disk = float(body.get("allocated_storage", 8))
-        rows = [ask.json(disk) for ask in self.asks.values()]
+        rows = [ask.to_json(disk) for ask in self.asks.values()]
         filters = {key: ops for key, ops in body.items() if isinstance(ops, dict)}
         try:
             found = [
                 row
                 for row in rows
-                if all(_fits(_searched(row, key), ops) for key, ops in filters.items())
+                if all(
+                    _passes_filter(_find_filtered_value(row, key), ops)
+                    for key, ops in filters.items()
+                )
             ]
         except (KeyError, TypeError, ValueError):
-            return self.refusal(400, "invalid_args")
+            return self.build_refusal(400, "invalid_args")
         # By default the vendor sorts by a score of its own; the price will do here.
         found.sort(key=lambda row: float(str(row["dph_total"])))
-        return Response(200, {"offers": found[: int(body.get("limit", 64))]})
+        return LocalResponse(200, {"offers": found[: int(body.get("limit", 64))]})
 
-    def _take(self, ask: int, request: Request) -> Response:
+    def _rent_ask(self, ask: int, request: LocalRequest) -> LocalResponse:
         """Rent an ask; a ``price`` makes it a bid.
 
         A bid that is too low leaves a stopped instance, and an error.
         """
-        body, offer = request.json(), self.asks.get(ask)
+        body, offer = request.parse_json(), self.asks.get(ask)
         if request.method != "PUT" or not isinstance(body, dict) or "image" not in body:
-            return self.refusal(400, "invalid_args")
+            return self.build_refusal(400, "invalid_args")
         if offer is None:
-            return Response(
+            return LocalResponse(
                 410,
                 {"success": False, "error": "no_such_ask", "msg": f"Ask {ask} is not available."},
             )
         price = body.get("price")
         if price is not None and not 0.001 <= price <= 128:
-            return self.refusal(400, "invalid_price")
+            return self.build_refusal(400, "invalid_price")
         self.created.append(body)
         low = price is not None and price < offer.min_bid
         made = self.add_instance(
@@ -514,7 +531,7 @@ class LocalVast(LocalServer):
                 "msg": "The bid is too low.",
                 "new_contract": made.id,
             }
-            return Response(400, words)
+            return LocalResponse(400, words)
         del self.asks[ask]
-        self.later(lambda: self._take_effect(made, "start"))
-        return Response(200, {"success": True, "new_contract": made.id})
+        self.apply_later(lambda: self._take_effect(made, "start"))
+        return LocalResponse(200, {"success": True, "new_contract": made.id})

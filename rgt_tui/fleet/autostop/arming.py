@@ -12,28 +12,33 @@ from dataclasses import dataclass
 import msgspec
 
 from rgt_tui.fleet.autostop import autostop_verbs
-from rgt_tui.fleet.autostop.autostop_verbs import ArmedBook, Keeping
-from rgt_tui.fleet.autostop.self_stops import erased, known_objections, promises, wrong_machine
+from rgt_tui.fleet.autostop.autostop_verbs import ArmedBook, SelfStopControl
+from rgt_tui.fleet.autostop.self_stops import (
+    describe_promises,
+    known_objections,
+    list_erased_results,
+    wrong_machine,
+)
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import AuditEvent, AuditLog
-from rgt_tui.gate.audit import who
+from rgt_tui.gate.audit import find_user_and_host
 from rgt_tui.model import (
+    ActionReview,
     ArmAnswer,
-    Armed,
+    ArmedRecord,
     ArmRequest,
+    AutostopMode,
     AutostopStatus,
+    BillingVerb,
     BoxSpec,
-    EndsBy,
+    EndAction,
     HolderId,
-    Mode,
     Profile,
-    Review,
-    StopWay,
-    Verb,
+    StopMethod,
     short_command,
 )
-from rgt_tui.profiles import age
+from rgt_tui.profiles import format_duration
 from rgt_tui.providers import own_stop
 
 NO_INSTANCE = "-"
@@ -42,15 +47,15 @@ WARN_S = 600.0
 """A box warns this many seconds before the end, or after two thirds of a short limit."""
 
 
-class NotNamed(Exception):
+class UnknownProcess(Exception):
     """An accepted pid does not exist; the message lists the existing ones."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ArmingChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The person's request."""
 
-    mode: Mode
-    action: EndsBy
+    mode: AutostopMode
+    action: EndAction
     limit_s: float
     inspect_s: float = 0.0
     accept: tuple[str, ...] = ()
@@ -62,12 +67,12 @@ class Rehearsal:
     """The expected result of arming, as just checked."""
 
     spec: BoxSpec
-    wish: Wish
+    wish: ArmingChoice
     request: ArmRequest | None
     """None = it could not be built."""
     answer: ArmAnswer | None
     """The box's answer; None = the box was not queried."""
-    review: Review | None
+    review: ActionReview | None
     """What a park would keep, lose and leave billing."""
     reasons: tuple[str, ...]
     """Reasons why it cannot be armed, all at once."""
@@ -77,19 +82,19 @@ class Rehearsal:
     """How the box proves that it is allowed to stop itself with that."""
 
     @property
-    def promises(self) -> tuple[str, ...]:
+    def promise_lines(self) -> tuple[str, ...]:
         """Statements that are true of every armed box."""
-        return promises(self.wish.mode, self.wish.action)
+        return describe_promises(self.wish.mode, self.wish.action)
 
     @property
-    def erased(self) -> tuple[str, ...]:
+    def erased_results(self) -> tuple[str, ...]:
         """Results whose only copy a park would delete, as known now."""
         if self.review is not None:
-            return erased(self.review)
+            return list_erased_results(self.review)
         return ()
 
 
-class Arming:
+class BoxArming:
     """Arms the boxes of a started fleet.
 
     Args:
@@ -107,41 +112,41 @@ class Arming:
         self._book = book
         self._readonly = readonly
 
-    async def rehearse(self, spec: BoxSpec, wish: Wish) -> Rehearsal:
+    async def rehearse_arming(self, spec: BoxSpec, wish: ArmingChoice) -> Rehearsal:
         """Query platform, provider, gate and box for objections. Nothing is changed.
 
         Raises:
             BoxError: the box was not reached, or gave no answer.
             NotNamed: an accepted pid does not belong to an idle process.
         """
-        profile = self._fleet.profile(spec.name)
-        review: Review | None = None
+        profile = self._fleet.profile_of(spec.name)
+        review: ActionReview | None = None
         if spec.provider is not None and not spec.untrusted:
             with contextlib.suppress(GateClosed):
-                review = await self._fleet.review(spec.name, Verb.PARK)
+                review = await self._fleet.review_action(spec.name, BillingVerb.PARK)
         reasons = list(known_objections(spec, profile, wish.action, readonly=self._readonly))
-        if wish.action is EndsBy.PARK:
+        if wish.action is EndAction.PARK:
             reasons += wrong_machine(review)
         found = own_stop(spec.provider)
         words, proof = "", ""
-        if found is not None and wish.action is EndsBy.PARK:
+        if found is not None and wish.action is EndAction.PARK:
             words, proof = found.what, found.proof
-        way = self._fleet.agent(spec.name)
-        request = await self._request(spec, wish, found.way if found is not None else None)
-        if request.stop is None and wish.action is EndsBy.PARK:
+        way = self._fleet.agent_of(spec.name)
+        request = await self._build_request(spec, wish, found.way if found is not None else None)
+        if request.stop is None and wish.action is EndAction.PARK:
             return Rehearsal(spec, wish, request, None, review, tuple(reasons), words, proof)
-        answer = await autostop_verbs.rehearse(way, request)
-        if wish.accept and wish.mode is Mode.IDLE:
+        answer = await autostop_verbs.request_rehearsal(way, request)
+        if wish.accept and wish.mode is AutostopMode.IDLE:
             request = msgspec.structs.replace(
-                request, accept_holders=accepted(answer.status, wish.accept)
+                request, accept_holders=holders_by_pid(answer.status, wish.accept)
             )
-            answer = await autostop_verbs.rehearse(way, request)
+            answer = await autostop_verbs.request_rehearsal(way, request)
         reasons += answer.reasons
         return Rehearsal(
             spec, wish, request, answer, review, tuple(dict.fromkeys(reasons)), words, proof
         )
 
-    async def arm(self, rehearsed: Rehearsal, typed: str) -> ArmAnswer:
+    async def arm_box(self, rehearsed: Rehearsal, typed: str) -> ArmAnswer:
         """Arm the box, if there are no objections and its name was typed.
 
         Raises:
@@ -154,16 +159,18 @@ class Arming:
             raise GateClosed(rehearsed.reasons or ("nothing was rehearsed",))
         if typed != spec.name:
             raise GateClosed((f"the typed text is not {spec.name!r}: nothing was armed",))
-        written = Keeping(spec, self._audit, self._book, clock=self._fleet.now)
-        written.note(AuditEvent.REQUESTED, request.boot, f"arm: {words_of(request)}", typed)
-        answer = await autostop_verbs.arm(self._fleet.agent(spec.name), request)
+        written = SelfStopControl(spec, self._audit, self._book, clock=self._fleet.now)
+        written.write_audit(
+            AuditEvent.REQUESTED, request.boot, f"arm: {describe_request(request)}", typed
+        )
+        answer = await autostop_verbs.request_arming(self._fleet.agent_of(spec.name), request)
         if not answer.ok:
-            written.note(AuditEvent.REFUSED, request.boot, "; ".join(answer.reasons))
+            written.write_audit(AuditEvent.REFUSED, request.boot, "; ".join(answer.reasons))
             raise GateClosed(answer.reasons or ("the box refuses without a reason",))
-        meter = self._fleet.state.box(spec.name)
+        meter = self._fleet.state.find_box(spec.name)
         costs = meter.meter if meter is not None else None
         ref = spec.provider
-        armed = Armed(
+        armed = ArmedRecord(
             box=spec.name,
             kind=ref.kind if ref is not None else "",
             account=ref.account if ref is not None else "",
@@ -173,26 +180,28 @@ class Arming:
             action=request.action,
             limit_s=request.limit_s,
             at=self._fleet.now(),
-            who=who(),
+            who=find_user_and_host(),
             per_hour=costs.compute_per_hour if costs is not None else None,
             currency=costs.currency if costs is not None else "USD",
             durable=request.durable,
         )
         # It is armed, even if the local disk fails.
         with contextlib.suppress(OSError, TimeoutError):
-            self._book.arm(spec, armed)
-        written.note(AuditEvent.ARMED, request.boot, f"armed: {words_of(request)}")
+            self._book.record_arming(spec, armed)
+        written.write_audit(AuditEvent.ARMED, request.boot, f"armed: {describe_request(request)}")
         return answer
 
-    async def _request(self, spec: BoxSpec, wish: Wish, way: StopWay | None) -> ArmRequest:
-        state = self._fleet.state.box(spec.name)
+    async def _build_request(
+        self, spec: BoxSpec, wish: ArmingChoice, way: StopMethod | None
+    ) -> ArmRequest:
+        state = self._fleet.state.find_box(spec.name)
         hello = state.hello if state is not None else None
         sample = state.sample if state is not None else None
-        park = wish.action is EndsBy.PARK
+        park = wish.action is EndAction.PARK
         stays: tuple[str, ...] = ()
         with contextlib.suppress(GateClosed):
-            stays = await self._fleet.keepers(spec.name, Verb.PARK)
-        idle, lease = (wish.limit_s, 0.0) if wish.mode is Mode.IDLE else (0.0, wish.limit_s)
+            stays = await self._fleet.surviving_mounts(spec.name, BillingVerb.PARK)
+        idle, lease = (wish.limit_s, 0.0) if wish.mode is AutostopMode.IDLE else (0.0, wish.limit_s)
         return ArmRequest(
             mode=wish.mode,
             action=wish.action,
@@ -212,13 +221,16 @@ class Arming:
             else (),
             pattern=spec.pattern,
             durable=tuple(
-                sorted(stays, key=lambda mount: rank(mount, spec, self._fleet.profile(spec.name)))
+                sorted(
+                    stays,
+                    key=lambda mount: mount_rank(mount, spec, self._fleet.profile_of(spec.name)),
+                )
             ),
-            accept_unsaving=wish.accept if wish.mode is Mode.LEASE else (),
+            accept_unsaving=wish.accept if wish.mode is AutostopMode.LEASE else (),
         )
 
 
-def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
+def mount_rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
     """Return the sort key of a mount that survives a park.
 
     Copies go to the first mount; ``/`` comes last.
@@ -231,7 +243,7 @@ def rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
     return (9 if mount == "/" else 5), mount
 
 
-def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ...]:
+def holders_by_pid(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ...]:
     """Return the idle processes that a person accepts by pid.
 
     The ids identify these processes, so a later process with the same pid is not accepted.
@@ -246,16 +258,16 @@ def accepted(status: AutostopStatus, words: Sequence[str]) -> tuple[HolderId, ..
             ", ".join(f"{one.pid} ({short_command(one.cmd)[:60]})" for one in status.holders)
             or "there is none"
         )
-        raise NotNamed(
+        raise UnknownProcess(
             f"no idle process with memory in use has the pid {', '.join(unknown)}; {known}"
         )
     return tuple(holders[word].id for word in dict.fromkeys(words))
 
 
-def words_of(request: ArmRequest) -> str:
+def describe_request(request: ArmRequest) -> str:
     """Describe what a request arms a box with, for the audit log."""
-    does = "parks itself" if request.action is EndsBy.PARK else "calls for a person"
-    when = "when idle for" if request.mode is Mode.IDLE else "at the end of a lease of"
+    does = "parks itself" if request.action is EndAction.PARK else "calls for a person"
+    when = "when idle for" if request.mode is AutostopMode.IDLE else "at the end of a lease of"
     accepts = [f"pid {one.pid}" for one in request.accept_holders] + list(request.accept_unsaving)
     more = f", accepting {', '.join(accepts)}" if accepts else ""
-    return f"{does} {when} {age(request.limit_s)}{more}, for boot {request.boot}"
+    return f"{does} {when} {format_duration(request.limit_s)}{more}, for boot {request.boot}"

@@ -1,4 +1,4 @@
-"""Calls of the agent's ``autostop`` and ``sink`` verbs, and the record of boxes armed from here.
+"""Calls of the agent's ``autostop`` and ``run_sink_verb`` verbs, and the record of boxes armed from here.
 
 A missing, incomplete or invalid answer is an error: silence means neither "armed" nor "not armed".
 """
@@ -18,22 +18,29 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.fleet.fleet_source import GateClosed
-from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog, Target
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog, InstanceTarget
 from rgt_tui.model import (
     ArmAnswer,
-    Armed,
+    ArmedRecord,
     ArmRequest,
     AutostopStatus,
+    BillingVerb,
     BoxSpec,
     Secret,
-    SelfStop,
+    SelfStopState,
     StopEvent,
-    Verb,
 )
-from rgt_tui.profiles import age
-from rgt_tui.ssh import CommandFailed, Deployed, Done, decoded, record, run
+from rgt_tui.profiles import format_duration
+from rgt_tui.ssh import (
+    CommandFailed,
+    DeployedAgent,
+    RemoteCommandResult,
+    decode_answer,
+    extract_record,
+    run_command,
+)
 
-Way = tuple[asyncssh.SSHClientConnection, Deployed]
+Way = tuple[asyncssh.SSHClientConnection, DeployedAgent]
 """The open connection and its agent."""
 SECONDS = 60.0
 """Limit for a call: arming lists results and queries the platform once."""
@@ -51,22 +58,22 @@ Stamp = tuple[int, int]
 """Modification time in nanoseconds, and inode."""
 
 
-async def rehearse(way: Way, request: ArmRequest) -> ArmAnswer:
+async def request_rehearsal(way: Way, request: ArmRequest) -> ArmAnswer:
     """Return the expected result of arming. Nothing changes on the box.
 
     Raises:
         BoxError: no answer, or an unusable one.
     """
-    return await _armed(way, "--rehearse", request)
+    return await _send_arm_request(way, "--rehearse", request)
 
 
-async def arm(way: Way, request: ArmRequest) -> ArmAnswer:
+async def request_arming(way: Way, request: ArmRequest) -> ArmAnswer:
     """Arm the box.
 
     Raises:
         BoxError: it is unknown whether it is armed now: query its status.
     """
-    return await _armed(way, "--arm", request)
+    return await _send_arm_request(way, "--arm", request)
 
 
 async def ask_status(way: Way) -> AutostopStatus:
@@ -75,25 +82,27 @@ async def ask_status(way: Way) -> AutostopStatus:
     Raises:
         BoxError: no answer, or an unusable one.
     """
-    return _status(await _ask(way, ("autostop", "--status"), AutostopStatus))
+    return _checked_status(await _query_agent(way, ("autostop", "--status"), AutostopStatus))
 
 
-async def disarm(way: Way) -> AutostopStatus:
+async def request_disarming(way: Way) -> AutostopStatus:
     """Disarm the box.
 
     Raises:
         BoxError: it is unknown whether it is still armed: query its status.
     """
-    return _status(await _ask(way, ("autostop", "--disarm"), AutostopStatus))
+    return _checked_status(await _query_agent(way, ("autostop", "--disarm"), AutostopStatus))
 
 
-async def keep(way: Way, seconds: float) -> AutostopStatus:
+async def request_postponement(way: Way, seconds: float) -> AutostopStatus:
     """Postpone the self-stop for this many seconds from now.
 
     Raises:
         BoxError: it is unknown whether it was postponed: query its status.
     """
-    return _status(await _ask(way, ("autostop", "--keep", f"{seconds:.0f}"), AutostopStatus))
+    return _checked_status(
+        await _query_agent(way, ("autostop", "--keep", f"{seconds:.0f}"), AutostopStatus)
+    )
 
 
 async def ask_story(
@@ -112,21 +121,21 @@ async def ask_story(
     Raises:
         BoxError: no answer.
     """
-    done = await _run(way, ("autostop", "--story", "--lines", str(lines)))
+    done = await _run_verb(way, ("autostop", "--story", "--lines", str(lines)))
     if done.status != OK:
         raise CommandFailed(f"rgt-box autostop --story: {done.words or f'exit {done.status}'}")
     out = [done.out]
     for folder in copies:
         path = shlex.quote(f"{folder.rstrip('/')}/{COPY}")
         words = f"test -f {path} && tail -n {lines} {path}"
-        copied = await run(
+        copied = await run_command(
             way[0], words, seconds=SECONDS, most_bytes=MOST_BYTES, name="reading a story"
         )
         out.append(copied.out if copied.status == OK else b"")
     found: dict[tuple[float, str, str], StopEvent] = {}
     for raw in b"\n".join(out).splitlines():
         try:
-            event = decoded(record(raw), StopEvent, "the line")
+            event = decode_answer(extract_record(raw), StopEvent, "the line")
         except CommandFailed:
             continue
         if math.isfinite(event.at):
@@ -134,10 +143,10 @@ async def ask_story(
     return tuple(sorted(found.values(), key=lambda event: event.at))[-lines:]
 
 
-async def sink(
+async def run_sink_verb(
     way: Way, words: Sequence[str], address: Secret | None = None, token: Secret | None = None
-) -> Done:
-    """Run the agent's verb ``sink``.
+) -> RemoteCommandResult:
+    """Run the agent's verb ``run_sink_verb``.
 
     Address and token are sent over standard input, never on a command line.
 
@@ -145,19 +154,21 @@ async def sink(
         BoxError: the result is unknown.
     """
     lines = [one.reveal() for one in (address, token) if one is not None]
-    return await _run(way, ("sink", *words), "".join(f"{line}\n" for line in lines).encode())
+    return await _run_verb(way, ("sink", *words), "".join(f"{line}\n" for line in lines).encode())
 
 
-async def _armed(way: Way, word: str, request: ArmRequest) -> ArmAnswer:
-    found = await _ask(way, ("autostop", word), ArmAnswer, msgspec.json.encode(request) + b"\n")
-    return ArmAnswer(ok=found.ok, reasons=found.reasons, status=_status(found.status))
+async def _send_arm_request(way: Way, word: str, request: ArmRequest) -> ArmAnswer:
+    found = await _query_agent(
+        way, ("autostop", word), ArmAnswer, msgspec.json.encode(request) + b"\n"
+    )
+    return ArmAnswer(ok=found.ok, reasons=found.reasons, status=_checked_status(found.status))
 
 
-async def _run(way: Way, words: Sequence[str], data: bytes = b"") -> Done:
+async def _run_verb(way: Way, words: Sequence[str], data: bytes = b"") -> RemoteCommandResult:
     connection, deployed = way
-    return await run(
+    return await run_command(
         connection,
-        deployed.command(*words),
+        deployed.build_command(*words),
         data=data,
         seconds=SECONDS,
         most_bytes=MOST_BYTES,
@@ -165,15 +176,15 @@ async def _run(way: Way, words: Sequence[str], data: bytes = b"") -> Done:
     )
 
 
-async def _ask(way: Way, words: Sequence[str], kind: type[T], data: bytes = b"") -> T:
-    done = await _run(way, words, data)
-    lines = [line for raw in done.out.splitlines() if (line := record(raw))]
+async def _query_agent(way: Way, words: Sequence[str], kind: type[T], data: bytes = b"") -> T:
+    done = await _run_verb(way, words, data)
+    lines = [line for raw in done.out.splitlines() if (line := extract_record(raw))]
     if done.status not in (OK, REFUSED) or not lines:
         raise CommandFailed(f"rgt-box {' '.join(words[:2])}: {done.words or f'exit {done.status}'}")
-    return decoded(lines[-1], kind, f"rgt-box {' '.join(words[:2])}: the answer")
+    return decode_answer(lines[-1], kind, f"rgt-box {' '.join(words[:2])}: the answer")
 
 
-def _status(found: AutostopStatus) -> AutostopStatus:
+def _checked_status(found: AutostopStatus) -> AutostopStatus:
     """Return the status if all its numbers are finite."""
     numbers = (
         found.since,
@@ -186,11 +197,11 @@ def _status(found: AutostopStatus) -> AutostopStatus:
     if any(number is not None and not math.isfinite(number) for number in numbers):
         raise CommandFailed("rgt-box autostop: invalid answer: its numbers are out of range")
     if found.lease is not None:
-        _status(found.lease)
+        _checked_status(found.lease)
     return found
 
 
-class Keeping:
+class SelfStopControl:
     """Postpones and disarms self-stops, and records that.
 
     Args:
@@ -208,7 +219,7 @@ class Keeping:
         self._book = book
         self._clock = clock
 
-    async def keep(self, way: Way, seconds: float) -> AutostopStatus:
+    async def postpone(self, way: Way, seconds: float) -> AutostopStatus:
         """Postpone the box's self-stop.
 
         Raises:
@@ -220,12 +231,14 @@ class Keeping:
         if not is_armed(before):
             raise GateClosed((f"{self._spec.name} is not armed: nothing to postpone",))
         boot = boot_of(before)
-        self.note(AuditEvent.REQUESTED, boot, f"keep for {age(seconds)}: postpones its stop")
-        after = await keep(way, seconds)
-        self.note(AuditEvent.KEPT, boot, f"kept for {age(seconds)}")
+        self.write_audit(
+            AuditEvent.REQUESTED, boot, f"keep for {format_duration(seconds)}: postpones its stop"
+        )
+        after = await request_postponement(way, seconds)
+        self.write_audit(AuditEvent.KEPT, boot, f"kept for {format_duration(seconds)}")
         return after
 
-    async def disarm(self, way: Way) -> AutostopStatus:
+    async def disarm_box(self, way: Way) -> AutostopStatus:
         """Disarm a box. Also sent to a box that is not armed: it deletes its state.
 
         Raises:
@@ -233,27 +246,27 @@ class Keeping:
             AuditFailed: it cannot be recorded; nothing was sent.
         """
         boot = boot_of(await ask_status(way))
-        self.note(AuditEvent.REQUESTED, boot, "disarm")
-        after = await disarm(way)
+        self.write_audit(AuditEvent.REQUESTED, boot, "disarm")
+        after = await request_disarming(way)
         # It is disarmed, even if the local disk fails.
         with contextlib.suppress(OSError, TimeoutError):
-            self._book.forget(self._spec)
-        self.note(AuditEvent.DISARMED, boot, "disarmed")
+            self._book.delete_record(self._spec)
+        self.write_audit(AuditEvent.DISARMED, boot, "disarmed")
         return after
 
-    def note(self, event: AuditEvent, boot: str, text: str, typed: str = "") -> None:
+    def write_audit(self, event: AuditEvent, boot: str, text: str, typed: str = "") -> None:
         """Write one line of the audit log.
 
         Raises:
             AuditFailed: it could not be written.
         """
         ref = self._spec.provider
-        self._audit.record(
+        self._audit.record_entry(
             AuditEntry(
                 at=self._clock(),
                 event=event,
                 box=self._spec.name,
-                verb=Verb.PARK,
+                verb=BillingVerb.PARK,
                 instance=ref.instance if ref is not None else "",
                 typed=typed,
                 text=text,
@@ -284,18 +297,18 @@ class ArmedBook:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def find(self, spec: BoxSpec) -> SelfStop | None:
+    def find_record(self, spec: BoxSpec) -> SelfStopState | None:
         """Return the record of a box's instance; None = not armed from here, or disarmed.
 
         An unreadable file counts as None: the box itself reports its armed state.
         """
         try:
-            with files.open_regular(self._path(spec), follow=False) as file:
-                return msgspec.json.decode(file.read(MOST_BYTES), type=SelfStop)
+            with files.open_regular(self._record_path(spec), follow=False) as file:
+                return msgspec.json.decode(file.read(MOST_BYTES), type=SelfStopState)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
-    def stamps(self, specs: Iterable[BoxSpec]) -> dict[str, Stamp]:
+    def list_stamps(self, specs: Iterable[BoxSpec]) -> dict[str, Stamp]:
         """Return the stamps of the recorded boxes among these.
 
         One directory listing covers all of them, because few boxes of a fleet are armed.
@@ -306,41 +319,41 @@ class ArmedBook:
             return {}
         found = {}
         for spec in specs if names else ():
-            path = self._path(spec)
-            if path.name in names and (stamp := self.stamp(spec)) is not None:
+            path = self._record_path(spec)
+            if path.name in names and (stamp := self.read_stamp(spec)) is not None:
                 found[spec.name] = stamp
         return found
 
-    def stamp(self, spec: BoxSpec) -> Stamp | None:
+    def read_stamp(self, spec: BoxSpec) -> Stamp | None:
         """Return a stamp that changes with the file, or None without a file.
 
         The file is read only when its stamp has changed.
         """
         with contextlib.suppress(OSError):
-            status = self._path(spec).stat()
+            status = self._record_path(spec).stat()
             return status.st_mtime_ns, status.st_ino
         return None
 
-    def change(
-        self, spec: BoxSpec, change: Callable[[SelfStop | None], SelfStop | None]
-    ) -> SelfStop | None:
+    def change_record(
+        self, spec: BoxSpec, change: Callable[[SelfStopState | None], SelfStopState | None]
+    ) -> SelfStopState | None:
         """Replace a record by the result of `change`, and return that; None deletes it.
 
         Raises:
             OSError: it cannot be written and is unchanged.
             TimeoutError: another rgt holds the lock.
         """
-        path = self._path(spec)
-        with files.alone(path):
-            before = self.find(spec)
+        path = self._record_path(spec)
+        with files.locked_file(path):
+            before = self.find_record(spec)
             after = change(before)
             if after is None:
                 path.unlink(missing_ok=True)
             elif after != before:
-                files.publish(path, msgspec.json.encode(after))
+                files.replace_file(path, msgspec.json.encode(after))
         return after
 
-    def arm(self, spec: BoxSpec, armed: Armed) -> SelfStop:
+    def record_arming(self, spec: BoxSpec, armed: ArmedRecord) -> SelfStopState:
         """Record that a box was armed. An earlier arming in the same mode is replaced.
 
         Raises:
@@ -348,32 +361,34 @@ class ArmedBook:
             TimeoutError: another rgt holds the lock.
         """
 
-        def change(before: SelfStop | None) -> SelfStop:
+        def add_arming(before: SelfStopState | None) -> SelfStopState:
             same_life = before is not None and before.told_at is None and before.off_at is None
             others = (
                 [one for one in before.armed if one.mode != armed.mode]
                 if before and same_life
                 else []
             )
-            return SelfStop(armed=(*(one for one in others if one.boot == armed.boot), armed))
+            return SelfStopState(armed=(*(one for one in others if one.boot == armed.boot), armed))
 
-        found = self.change(spec, change)
+        found = self.change_record(spec, add_arming)
         assert found is not None
         return found
 
-    def forget(self, spec: BoxSpec) -> None:
+    def delete_record(self, spec: BoxSpec) -> None:
         """Delete the record, because a person disarmed the box.
 
         Raises:
             OSError: it cannot be deleted.
             TimeoutError: another rgt holds the lock.
         """
-        self.change(spec, lambda _: None)
+        self.change_record(spec, lambda _: None)
 
-    def _path(self, spec: BoxSpec) -> Path:
+    def _record_path(self, spec: BoxSpec) -> Path:
         ref = spec.provider
         if ref is not None:
-            name = Target(kind=ref.kind, account=ref.account, instance=ref.instance).file_name
+            name = InstanceTarget(
+                kind=ref.kind, account=ref.account, instance=ref.instance
+            ).file_name
         else:
             name = hashlib.sha256(f"box\0{spec.name}".encode(errors="surrogatepass")).hexdigest()[
                 :32

@@ -15,20 +15,20 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.health.facts import provider_word
 from rgt_tui.model import (
-    Armed,
+    ActionReview,
+    ArmedRecord,
+    AutostopMode,
+    BillingVerb,
     BoxSpec,
     BoxState,
-    EndsBy,
+    EndAction,
     Lifecycle,
-    Link,
-    Mode,
+    LinkState,
     Profile,
-    Review,
-    SelfStop,
+    SelfStopState,
     StopEvent,
-    Verb,
 )
-from rgt_tui.profiles import action_for, lacking, survives
+from rgt_tui.profiles import action_for, describe_missing_verb, tier_survives
 from rgt_tui.providers import own_stop
 from rgt_tui.ssh import BoxError
 
@@ -79,19 +79,19 @@ class SelfStops:
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
-            await self.look()
+            await self.check_boxes()
             armed = any(session.state.self_stop is not None for session in self._sessions.values())
             await asyncio.sleep(EVERY_SECONDS if armed else UNARMED_SECONDS)
 
-    async def look(self) -> None:
+    async def check_boxes(self) -> None:
         """Check every box once; a one-off command awaits this."""
         async with self._one_look:
-            await self._look()
+            await self._check_all()
 
-    async def _look(self) -> None:
+    async def _check_all(self) -> None:
         sessions = list(self._sessions.items())  # boxes may be added or removed meanwhile
         stamps = await asyncio.to_thread(
-            self._book.stamps, (session.state.spec for _, session in sessions)
+            self._book.list_stamps, (session.state.spec for _, session in sessions)
         )
         for name, session in sessions:
             stamp = stamps.get(name)
@@ -102,42 +102,46 @@ class SelfStops:
                 if stamp is None:
                     found = None
                 else:
-                    found = await asyncio.to_thread(self._book.find, session.state.spec)
+                    found = await asyncio.to_thread(self._book.find_record, session.state.spec)
                 session.set_self_stop(found)
             if session.state.self_stop is not None:
-                await self._one(session, session.state.self_stop)
+                await self._check_box(session, session.state.self_stop)
 
-    async def _one(self, session: BoxSession, known: SelfStop) -> None:
+    async def _check_box(self, session: BoxSession, known: SelfStopState) -> None:
         box, now = session.state, self._clock()
-        after = seen(known, box, now)
+        after = update_from_state(known, box, now)
         if is_back(after, box) and now >= self._due.get(box.spec.name, 0.0):
-            after = await self._told(session, after, now)
+            after = await self._read_story(session, after, now)
         if after is not known:
-            await self._keep(session, known, after)
+            await self._store_record(session, known, after)
 
-    async def _told(self, session: BoxSession, known: SelfStop, now: float) -> SelfStop:
+    async def _read_story(
+        self, session: BoxSession, known: SelfStopState, now: float
+    ) -> SelfStopState:
         try:
             kept = tuple(dict.fromkeys(path for one in known.armed for path in one.durable))
             story = await self._ask(session.agent, kept)
         except BoxError:
             self._due[session.state.spec.name] = now + ASK_AGAIN_SECONDS
             return known
-        return told(known, session.state, story, now)
+        return add_story(known, session.state, story, now)
 
-    async def _keep(self, session: BoxSession, before: SelfStop, after: SelfStop) -> None:
+    async def _store_record(
+        self, session: BoxSession, before: SelfStopState, after: SelfStopState
+    ) -> None:
         """Store the record, unless another rgt changed it: then its record is used."""
         spec = session.state.spec
         try:
             kept = await asyncio.to_thread(
-                self._book.change, spec, lambda found: after if found == before else found
+                self._book.change_record, spec, lambda found: after if found == before else found
             )
-            self._stamps[spec.name] = self._book.stamp(spec)
+            self._stamps[spec.name] = self._book.read_stamp(spec)
         except (OSError, TimeoutError):
             kept = after  # keep it in memory: only the next rgt lacks it
         session.set_self_stop(kept)
 
 
-def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
+def update_from_state(known: SelfStopState, box: BoxState, now: float) -> SelfStopState:
     """Return the record updated by the newest state.
 
     The box may have announced its stop, or its provider may report it as stopped.
@@ -165,19 +169,21 @@ def seen(known: SelfStop, box: BoxState, now: float) -> SelfStop:
     return known
 
 
-def is_back(known: SelfStop, box: BoxState) -> bool:
+def is_back(known: SelfStopState, box: BoxState) -> bool:
     """Return whether a box is live after the armed boot and has not sent its story yet."""
     if (
         known.told_at is not None
         or not known.armed
-        or box.link is not Link.LIVE
+        or box.link is not LinkState.LIVE
         or box.hello is None
     ):
         return False
     return box.remembered_at is None and all(one.boot != box.hello.boot for one in known.armed)
 
 
-def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: float) -> SelfStop:
+def add_story(
+    known: SelfStopState, box: BoxState, story: tuple[StopEvent, ...], now: float
+) -> SelfStopState:
     """Return the record with the story of a box that is back.
 
     Args:
@@ -195,11 +201,17 @@ def told(known: SelfStop, box: BoxState, story: tuple[StopEvent, ...], now: floa
     if off is None and asked:
         off = asked[-1]
     return replace(
-        known, story=on_client, told_at=now, off_at=off, saved=saved(known.armed, off, box, now)
+        known,
+        story=on_client,
+        told_at=now,
+        off_at=off,
+        saved=saved_cost(known.armed, off, box, now),
     )
 
 
-def saved(armed: tuple[Armed, ...], off: float | None, box: BoxState, now: float) -> float | None:
+def saved_cost(
+    armed: tuple[ArmedRecord, ...], off: float | None, box: BoxState, now: float
+) -> float | None:
     """Return the compute costs saved from the stop until the machine was started again.
 
     A lower bound: without the stop it would have billed until a person noticed, at an unknown time.
@@ -226,16 +238,19 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
     The park must certainly end the GPU's charge, keep every storage tier meant for results, and be
     possible with a key or a command of the box's own.
     """
-    action = action_for(profile, Verb.PARK)
+    action = action_for(profile, BillingVerb.PARK)
     traps = [one for one in profile.billing if one.trap]
     if action is None or action.trap:
-        why = lacking(profile, Verb.PARK) or f"{profile.name} has no stop that ends the charges"
+        why = (
+            describe_missing_verb(profile, BillingVerb.PARK)
+            or f"{profile.name} has no stop that ends the charges"
+        )
     elif action.stops_gpu_meter is not True:
         why = f"by the profile, {action.native_label} is not certain to end the GPU's charge"
     elif lost := [
         tier.name
         for tier in profile.tiers
-        if tier.role in RESULT_ROLES and survives(tier, Verb.PARK, action) is not True
+        if tier.role in RESULT_ROLES and tier_survives(tier, BillingVerb.PARK, action) is not True
     ]:
         why = f"by the profile, {action.native_label} is not certain to keep {', '.join(lost)}"
     elif own_stop(spec.provider) is None:
@@ -248,7 +263,7 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
 
 
 def known_objections(
-    spec: BoxSpec, profile: Profile, action: EndsBy, *, readonly: bool = False
+    spec: BoxSpec, profile: Profile, action: EndAction, *, readonly: bool = False
 ) -> Iterator[str]:
     """Return every objection to arming a box that is known without a query.
 
@@ -262,7 +277,7 @@ def known_objections(
         yield "rgt was started with --readonly: it arms nothing and sends no billing action"
     if spec.untrusted:
         yield "the fleet file is not trusted: rgt trust"
-    if action is EndsBy.ASK:
+    if action is EndAction.ASK:
         return
     platform = against_platform(profile, spec)
     if platform is not None:
@@ -273,7 +288,7 @@ def known_objections(
         yield "the fleet file names no provider and instance, so it is unproven which machine this is"
 
 
-def wrong_machine(review: Review | None) -> Iterator[str]:
+def wrong_machine(review: ActionReview | None) -> Iterator[str]:
     """Return why it is unproved that the connected machine is the one that would be stopped."""
     if review is None:
         yield "which machine this is could not be asked"
@@ -283,20 +298,20 @@ def wrong_machine(review: Review | None) -> Iterator[str]:
             yield item.text
 
 
-def erased(review: Review) -> tuple[str, ...]:
+def list_erased_results(review: ActionReview) -> tuple[str, ...]:
     """Return the results whose only copy a park would delete, as known now."""
-    return tuple(item.text for item in review.items if item.kind == "results" and item.blocks)
+    return tuple(item.text for item in review.items if item.kind == "results" and item.is_blocking)
 
 
-def promises(mode: Mode, action: EndsBy) -> tuple[str, ...]:
+def describe_promises(mode: AutostopMode, action: EndAction) -> tuple[str, ...]:
     """Return statements that are true of every armed box."""
-    if action is EndsBy.PARK:
+    if action is EndAction.PARK:
         stops = "the box itself, with its own key, and only a park: it never destroys"
     else:
         stops = "you alone: the box notifies you, and is still billed"
-    if mode is Mode.IDLE:
+    if mode is AutostopMode.IDLE:
         during = "a box that is working is never stopped"
-    elif action is EndsBy.PARK:
+    elif action is EndAction.PARK:
         during = "it also stops what runs then: warning, SIGTERM, mirror, park"
     else:
         during = "what runs then continues: no SIGTERM, copy or park"

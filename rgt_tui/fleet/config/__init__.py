@@ -12,8 +12,8 @@ from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.fleet.config.loading import (
     FleetConfig,
     FleetFileError,
-    Place,
-    Source,
+    FleetFilePlace,
+    FleetFileSource,
     find_fleet_file,
     find_place,
     parse_fleet,
@@ -26,14 +26,14 @@ from rgt_tui.model import BoxSpec
 __all__ = [
     "FleetConfig",
     "FleetFileError",
-    "Place",
+    "FleetFilePlace",
     "dump_fleet",
     "find_fleet_file",
     "find_place",
     "load_fleet",
     "open_place",
     "read_fleet",
-    "whole",
+    "read_whole_file",
     "working_directory",
 ]
 
@@ -47,7 +47,7 @@ def load_fleet(path: Path) -> tuple[BoxSpec, ...]:
     return read_fleet(path).boxes
 
 
-def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfig:
+def open_place(place: FleetFilePlace, env: Mapping[str, str] | None = None) -> FleetConfig:
     """Read a fleet file in order to act on it.
 
     Of an untrusted file found in the working tree, only the harmless settings apply.
@@ -57,13 +57,13 @@ def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfi
             wrong key.
     """
     env = os.environ if env is None else env
-    source, config = whole(place.path, env)
+    source, config = read_whole_file(place.path, env)
     if place.lies_there:
-        return trusted.judged(source, config, env)
+        return trusted.apply_trust(source, config, env)
     return config
 
 
-def whole(path: Path, env: Mapping[str, str]) -> tuple[Source, FleetConfig]:
+def read_whole_file(path: Path, env: Mapping[str, str]) -> tuple[FleetFileSource, FleetConfig]:
     """Read the complete content of a fleet file, trusted or not, and its bytes.
 
     Raises:

@@ -18,8 +18,8 @@ from rgt_tui.fleet.config.loading import (
     NAME,
     FleetConfig,
     FleetFileError,
+    FleetFileSource,
     Positions,
-    Source,
     parse_fleet,
     read_source,
 )
@@ -42,12 +42,12 @@ def dump_fleet(specs: Sequence[BoxSpec]) -> str:
                 table[inner] = {
                     key: value for key, value in table[inner].items() if value is not None
                 }
-    return _toml({"boxes": tables})
+    return _format_toml({"boxes": tables})
 
 
 def box_table(name: str, values: Mapping[str, Any]) -> str:
     """Return the table of one box, with only the given keys."""
-    return _toml({"boxes": {name: dict(values)}}).lstrip("\n")
+    return _format_toml({"boxes": {name: dict(values)}}).lstrip("\n")
 
 
 def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -67,7 +67,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
         raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
     present = before.get("boxes", {})
     if not isinstance(present, dict):
-        line = Positions(text).line(("boxes",))
+        line = Positions(text).line_number_of(("boxes",))
         raise FleetFileError(f"{path}:{line}: boxes must be tables; write each box as [boxes.NAME]")
     for name in tables:
         if not NAME.fullmatch(name):
@@ -75,7 +75,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
                 f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
             )
         if name in present:
-            line = Positions(text).line(("boxes", name))
+            line = Positions(text).line_number_of(("boxes", name))
             raise FleetFileError(
                 f"{path}:{line}: boxes.{name} already exists; choose another name, or edit it"
             )
@@ -88,7 +88,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     try:
         after = tomllib.loads(result)
     except tomllib.TOMLDecodeError as error:
-        line = Positions(text).line(("boxes",))
+        line = Positions(text).line_number_of(("boxes",))
         raise FleetFileError(
             f"{path}:{line}: a table cannot be added here ({error}); write each box as [boxes.NAME]"
         ) from error
@@ -109,7 +109,7 @@ def without_box(path: Path, text: str, name: str) -> str:
         raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
     if name not in before.get("boxes", {}):
         raise FleetFileError(f"{path} has no box {name!r}")
-    line = Positions(text).line(("boxes", name))
+    line = Positions(text).line_number_of(("boxes", name))
     quoted = "|".join(re.escape(form) for form in (name, f'"{name}"', f"'{name}'"))
     own = re.compile(rf"[ \t]*\[[ \t]*boxes[ \t]*\.[ \t]*(?:{quoted})[ \t]*[\].]")
     kept: list[str] = []
@@ -146,7 +146,7 @@ def without_box(path: Path, text: str, name: str) -> str:
 def add_boxes(
     path: Path,
     tables: Mapping[str, Mapping[str, Any]],
-    written: Callable[[Source | None, Source], None] = lambda before, after: None,
+    written: Callable[[FleetFileSource | None, FleetFileSource], None] = lambda before, after: None,
 ) -> FleetConfig:
     """Add boxes to the fleet file at `path`, which need not exist: all of them or none.
 
@@ -162,13 +162,15 @@ def add_boxes(
         FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then
             unchanged.
     """
-    return parse_fleet(path, rewrite(path, lambda text: with_boxes(path, text, tables), written))
+    return parse_fleet(
+        path, rewrite_file(path, lambda text: with_boxes(path, text, tables), written)
+    )
 
 
 def remove_box(
     path: Path,
     name: str,
-    written: Callable[[Source | None, Source], None] = lambda before, after: None,
+    written: Callable[[FleetFileSource | None, FleetFileSource], None] = lambda before, after: None,
 ) -> None:
     """Remove a box from the fleet file at `path`; everything else stays byte for byte.
 
@@ -181,11 +183,13 @@ def remove_box(
         FleetFileError: as `without_box`, or the file cannot be read or written; it is then
             unchanged.
     """
-    rewrite(path, lambda text: without_box(path, text, name), written)
+    rewrite_file(path, lambda text: without_box(path, text, name), written)
 
 
-def rewrite(
-    path: Path, change: Callable[[str], str], written: Callable[[Source | None, Source], None]
+def rewrite_file(
+    path: Path,
+    change: Callable[[str], str],
+    written: Callable[[FleetFileSource | None, FleetFileSource], None],
 ) -> str:
     """Change the text of the file at `path`; return the new one.
 
@@ -202,14 +206,14 @@ def rewrite(
         FleetFileError: the file cannot be read or written; it is then unchanged.
     """
     try:
-        with _alone(path):
+        with _locked_folder(path):
             before = read_source(path) if path.exists() else None
             text = "" if before is None else before.data.decode("utf-8")
             # Some editors write a BOM; TOML has none.
             mark = "\ufeff" if text.startswith("\ufeff") else ""
             result = change(text.removeprefix(mark))
             write_atomically(path, mark + result)
-            written(before, Source(path, path.resolve(), (mark + result).encode()))
+            written(before, FleetFileSource(path, path.resolve(), (mark + result).encode()))
     except OSError as error:
         raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -218,7 +222,7 @@ def rewrite(
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _locked_folder(path: Path) -> Iterator[None]:
     """Lock out every other rgt that would write in the directory of `path`.
 
     The lock is on the directory itself and leaves no file.
@@ -228,7 +232,7 @@ def _alone(path: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            files.take(handle, files.SECONDS)
+            files.lock_file(handle, files.SECONDS)
         except TimeoutError:
             raise
         except OSError:
@@ -272,32 +276,34 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _toml(value: Mapping[str, Any], prefix: str = "") -> str:
+def _format_toml(value: Mapping[str, Any], prefix: str = "") -> str:
     lines = [
-        f"{_key(key)} = {_value(item)}" for key, item in value.items() if not isinstance(item, dict)
+        f"{_format_key(key)} = {_format_value(item)}"
+        for key, item in value.items()
+        if not isinstance(item, dict)
     ]
     text = "\n".join(lines) + ("\n" if lines else "")
     for key, item in value.items():
         if isinstance(item, dict):
-            path = f"{prefix}{_key(key)}"
-            inner = _toml(item, path + ".")
+            path = f"{prefix}{_format_key(key)}"
+            inner = _format_toml(item, path + ".")
             text += (
                 f"\n[{path}]\n" if any(not isinstance(v, dict) for v in item.values()) else ""
             ) + inner
     return text
 
 
-def _key(key: str) -> str:
+def _format_key(key: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_-]+", key):
         return key
     return msgspec.json.encode(key).decode()
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     # JSON's strings, numbers, booleans and arrays of strings are valid TOML, except the character
     # DEL.
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(item) for item in value)}]"
+        return f"[{', '.join(_format_value(item) for item in value)}]"
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
@@ -330,7 +336,11 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
     wanted: dict[str, Any] = {**table, key: [entry, *present]}
     rows = text.splitlines(keepends=True)
     places = Positions(text)
-    line = places.line(("boxes", name, key)) if key in table else places.line(("boxes", name))
+    line = (
+        places.line_number_of(("boxes", name, key))
+        if key in table
+        else places.line_number_of(("boxes", name))
+    )
     if key in table:
         opening = re.compile(rf"([ \t]*\"?{re.escape(key)}\"?[ \t]*=[ \t]*\[)")
         rows[line - 1] = opening.sub(lambda match: f"{match[1]}{word}, ", rows[line - 1], count=1)
@@ -357,7 +367,7 @@ def add_entry(
     name: str,
     key: str,
     entry: str,
-    written: Callable[[Source | None, Source], None] = lambda before, after: None,
+    written: Callable[[FleetFileSource | None, FleetFileSource], None] = lambda before, after: None,
 ) -> bool:
     """Add an entry to a list of a box in the fleet file at `path`, under the same lock.
 
@@ -377,10 +387,10 @@ def add_entry(
     """
     changed: list[bool] = []
 
-    def change(text: str) -> str:
+    def insert_entry(text: str) -> str:
         result = with_entry(path, text, name, key, entry)
         changed.append(result != text)
         return result
 
-    rewrite(path, change, written)
+    rewrite_file(path, insert_entry, written)
     return changed[-1]

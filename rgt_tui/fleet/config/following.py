@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from rgt_tui.fleet.config import open_place
-from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, Place
+from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, FleetFilePlace
 from rgt_tui.fleet.config.trusted import default_path
 from rgt_tui.model import BoxSpec
 
@@ -20,7 +20,7 @@ Stamp = tuple[int, int, int] | None
 """Time of the last change, size and inode; None = the file does not exist."""
 
 
-class Following:
+class FleetFileFollower:
     """Watches a fleet file.
 
     Args:
@@ -33,7 +33,7 @@ class Following:
 
     def __init__(
         self,
-        place: Place,
+        place: FleetFilePlace,
         config: FleetConfig,
         *,
         names: Sequence[str] = (),
@@ -43,13 +43,13 @@ class Following:
         self._place, self._config, self._names = place, config, frozenset(names)
         self._env = os.environ if env is None else env
         self._sleep = sleep
-        self._stamps = self._stamped()
+        self._stamps = self._read_stamps()
         self._said = ""
         self._settled = True
         """The present content was checked twice: an error in a half-written file is reported only
         if it persists."""
 
-    async def changed(self, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...]:
+    async def wait_for_change(self, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...]:
         """Wait until the file has a change that applies; return its boxes.
 
         Args:
@@ -60,13 +60,13 @@ class Following:
         sleep = self._sleep or asyncio.sleep
         while True:
             await sleep(EVERY_SECONDS)
-            found = await asyncio.to_thread(self.look, say)
+            found = await asyncio.to_thread(self.check_file, say)
             if found is not None:
                 return found
 
-    def look(self, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...] | None:
+    def check_file(self, say: Callable[[str, str], None]) -> tuple[BoxSpec, ...] | None:
         """Check once; None = no new change that applies."""
-        stamps = self._stamped()
+        stamps = self._read_stamps()
         if stamps == self._stamps and self._settled:
             return None
         fresh, self._stamps = stamps != self._stamps, stamps
@@ -76,19 +76,21 @@ class Following:
             # Report the error only if it is the same at two checks.
             self._settled = not fresh
             if not fresh:
-                self._tell(say, f"{error}; the boxes are unchanged", "error")
+                self._say_once(say, f"{error}; the boxes are unchanged", "error")
             return None
         self._settled = True
-        return self._taken(config, say)
+        return self._apply_config(config, say)
 
-    def _taken(
+    def _apply_config(
         self, config: FleetConfig, say: Callable[[str, str], None]
     ) -> tuple[BoxSpec, ...] | None:
         if config.doubt is not None:
-            self._tell(say, f"{config.doubt}; the boxes are unchanged", "warn")
+            self._say_once(say, f"{config.doubt}; the boxes are unchanged", "warn")
             return None
         if self._config.doubt is not None:
-            self._tell(say, f"{config.path} is trusted now: restart rgt to apply all of it", "warn")
+            self._say_once(
+                say, f"{config.path} is trusted now: restart rgt to apply all of it", "warn"
+            )
             return None
         self._said = ""
         if config.alerts != self._config.alerts:
@@ -101,19 +103,19 @@ class Following:
             return None
         return tuple(spec for spec in config.boxes if not self._names or spec.name in self._names)
 
-    def _tell(self, say: Callable[[str, str], None], text: str, level: str) -> None:
+    def _say_once(self, say: Callable[[str, str], None], text: str, level: str) -> None:
         if text != self._said:
             self._said = text
             say(text, level)
 
-    def _stamped(self) -> tuple[Stamp, Stamp]:
+    def _read_stamps(self) -> tuple[Stamp, Stamp]:
         """Return stamps that change with the file, or with the list of trusted files."""
-        return _stamp(self._place.path), _stamp(
+        return _file_stamp(self._place.path), _file_stamp(
             default_path(self._env)
         ) if self._place.lies_there else None
 
 
-def _stamp(path: Path) -> Stamp:
+def _file_stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
     except OSError:

@@ -18,10 +18,17 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.model import IGNORED_RULE, Agreed, AlertSettings, BoxSpec, ProviderRef, parse_tunnel
+from rgt_tui.model import (
+    IGNORED_RULE,
+    AlertSettings,
+    BoxSpec,
+    ProviderRef,
+    RentalTerms,
+    parse_tunnel,
+)
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import IN_BOX, OVER
-from rgt_tui.ssh import check_host, check_user, percent
+from rgt_tui.ssh import check_host, check_user, replace_tokens
 
 
 class FleetFileError(Exception):
@@ -53,22 +60,22 @@ class Positions:
         self._at = 0
         self._lines: dict[KeyPath, int] = {}
         self._arrays: dict[KeyPath, int] = {}
-        self._document()
+        self._parse_document()
 
     @property
-    def paths(self) -> frozenset[KeyPath]:
+    def key_paths(self) -> frozenset[KeyPath]:
         """Every key, table and array element that was found."""
         return frozenset(self._lines)
 
-    def line(self, path: KeyPath) -> int:
+    def line_number_of(self, path: KeyPath) -> int:
         """Return the line (from 1) of a key, or of its nearest enclosing table."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
 
-    def _document(self) -> None:
+    def _parse_document(self) -> None:
         prefix: KeyPath = ()
-        self._skip(_BLANK)
+        self._skip_pattern(_BLANK)
         while self._at < len(self._text):
             if self._text.startswith("[[", self._at):
                 self._at += 2
@@ -76,16 +83,16 @@ class Positions:
                 self._at += 2
             elif self._text[self._at] == "[":
                 self._at += 1
-                prefix = self._keys(())
+                prefix = self._parse_dotted_key(())
                 self._at += 1
             else:
-                self._pair(prefix)
-            self._skip(_BLANK)
+                self._parse_pair(prefix)
+            self._skip_pattern(_BLANK)
 
     def _array_table(self) -> KeyPath:
-        line = self._line()
-        path = self._keys(())
-        # `_keys` steps into the newest element of every array in the path, including the last one.
+        line = self._current_line()
+        path = self._parse_dotted_key(())
+        # `_parse_dotted_key` steps into the newest element of every array in the path, including the last one.
         if path and isinstance(path[-1], int):
             path = path[:-1]
         count = self._arrays.get(path, 0)
@@ -93,83 +100,83 @@ class Positions:
         self._lines[*path, count] = line
         return (*path, count)
 
-    def _pair(self, prefix: KeyPath) -> None:
-        path = self._keys(prefix)
+    def _parse_pair(self, prefix: KeyPath) -> None:
+        path = self._parse_dotted_key(prefix)
         self._at += 1  # the equals sign
-        self._value(path)
+        self._parse_value(path)
 
-    def _keys(self, prefix: KeyPath) -> KeyPath:
+    def _parse_dotted_key(self, prefix: KeyPath) -> KeyPath:
         """Read a dotted key; return its path and record each step's line."""
         path = prefix
         while True:
-            self._skip(_SPACE)
-            line = self._line()
-            path = (*path, self._key())
+            self._skip_pattern(_SPACE)
+            line = self._current_line()
+            path = (*path, self._parse_key())
             self._lines.setdefault(path, line)
             if not prefix and path in self._arrays:
                 path = (*path, self._arrays[path] - 1)
-            self._skip(_SPACE)
+            self._skip_pattern(_SPACE)
             if self._text[self._at] != ".":
                 return path
             self._at += 1
 
-    def _key(self) -> str:
+    def _parse_key(self) -> str:
         if self._text[self._at] in "\"'":
             import tomllib
 
             start = self._at
-            self._skip(_STRING)
+            self._skip_pattern(_STRING)
             value: str = tomllib.loads(f"k = {self._text[start : self._at]}")["k"]
             return value
         match = _BARE_KEY.match(self._text, self._at)
         if match is None:
-            raise ValueError(f"no key on line {self._line()}: this is not TOML")
+            raise ValueError(f"no key on line {self._current_line()}: this is not TOML")
         self._at = match.end()
         return match.group()
 
-    def _value(self, path: KeyPath) -> None:
-        self._skip(_BLANK)
+    def _parse_value(self, path: KeyPath) -> None:
+        self._skip_pattern(_BLANK)
         first = self._text[self._at : self._at + 1]
         if first == "[":
-            self._array(path)
+            self._parse_array(path)
         elif first == "{":
             self._inline_table(path)
         elif first and first in "\"'":
-            self._skip(_STRING)
+            self._skip_pattern(_STRING)
         else:
-            self._skip(_BARE_VALUE)
+            self._skip_pattern(_BARE_VALUE)
 
-    def _array(self, path: KeyPath) -> None:
+    def _parse_array(self, path: KeyPath) -> None:
         self._at += 1
         index = 0
-        self._skip(_BLANK)
+        self._skip_pattern(_BLANK)
         while self._text[self._at] != "]":
-            self._lines[*path, index] = self._line()
-            self._value((*path, index))
+            self._lines[*path, index] = self._current_line()
+            self._parse_value((*path, index))
             index += 1
-            self._skip(_BLANK)
+            self._skip_pattern(_BLANK)
             if self._text[self._at] == ",":
                 self._at += 1
-            self._skip(_BLANK)
+            self._skip_pattern(_BLANK)
         self._at += 1
 
     def _inline_table(self, path: KeyPath) -> None:
         self._at += 1
-        self._skip(_BLANK)
+        self._skip_pattern(_BLANK)
         while self._text[self._at] != "}":
-            self._pair(path)
-            self._skip(_BLANK)
+            self._parse_pair(path)
+            self._skip_pattern(_BLANK)
             if self._text[self._at] == ",":
                 self._at += 1
-            self._skip(_BLANK)
+            self._skip_pattern(_BLANK)
         self._at += 1
 
-    def _skip(self, pattern: re.Pattern[str]) -> None:
+    def _skip_pattern(self, pattern: re.Pattern[str]) -> None:
         match = pattern.match(self._text, self._at)
         if match is not None:
             self._at = match.end()
 
-    def _line(self) -> int:
+    def _current_line(self) -> int:
         return bisect_right(self._starts, self._at)
 
 
@@ -182,7 +189,7 @@ def xdg_path(env: Mapping[str, str]) -> Path:
     return files.config_directory(env) / "fleet.toml"
 
 
-def upwards(start: Path, home: Path) -> Iterator[Path]:
+def iterate_upwards(start: Path, home: Path) -> Iterator[Path]:
     """Yield the directories of a project, from `start` up to its git root, otherwise up to `home`.
 
     Outside both, only `start` itself is yielded: a stranger's file in ``/tmp`` must not be found.
@@ -201,7 +208,7 @@ def working_directory() -> Path | None:
         return None
 
 
-class Place(NamedTuple):
+class FleetFilePlace(NamedTuple):
     """Path of the fleet file, and whether it was merely found in the working tree."""
 
     path: Path
@@ -218,7 +225,9 @@ def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | Non
     return place.path
 
 
-def find_place(named: str | None, env: Mapping[str, str], start: Path | None) -> Place | None:
+def find_place(
+    named: str | None, env: Mapping[str, str], start: Path | None
+) -> FleetFilePlace | None:
     """Return the fleet file to use, or None.
 
     Args:
@@ -230,14 +239,14 @@ def find_place(named: str | None, env: Mapping[str, str], start: Path | None) ->
         A named file may not exist (reading it reports that); any other file exists.
     """
     if named or env.get(VARIABLE):
-        return Place(Path(named or env[VARIABLE]).expanduser())
+        return FleetFilePlace(Path(named or env[VARIABLE]).expanduser())
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    for folder in () if start is None else upwards(start, home):
+    for folder in () if start is None else iterate_upwards(start, home):
         if (folder / FILE_NAME).is_file():
-            return Place(folder / FILE_NAME, lies_there=True)
+            return FleetFilePlace(folder / FILE_NAME, lies_there=True)
     own = xdg_path(env)
     if own.is_file():
-        return Place(own)
+        return FleetFilePlace(own)
     return None
 
 
@@ -259,17 +268,17 @@ _HIDDEN = re.compile(r"_env$|^url_file$|^base_url$")
 _LONGEST_NAME, _LONG, _SCRAMBLED = 64, 16, 20
 
 
-def named_like_one(key: str) -> bool:
+def named_like_secret(key: str) -> bool:
     """Return whether a key's name asks for a secret, such as ``password`` or ``api_key``."""
     return _NAMES.search(key) is not None
 
 
-def looks_like_one(value: object) -> bool:
+def looks_like_secret(value: object) -> bool:
     """Return whether a value is a secret itself: a private key, or a token of a known format."""
     return isinstance(value, str) and _VALUES.search(value) is not None
 
 
-def hidden(key: str) -> bool:
+def is_hidden_key(key: str) -> bool:
     """Return whether a key is related to a secret, so that one may be pasted into it.
 
     Its value is never printed.
@@ -293,14 +302,14 @@ def no_variable(name: str) -> bool:
     )
 
 
-def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+def iterate_leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
     """Yield every value below tables and lists, with its path."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from leaves(item, (*path, key))
+            yield from iterate_leaves(item, (*path, key))
     elif isinstance(value, list):
         for place, item in enumerate(value):
-            yield from leaves(item, (*path, place))
+            yield from iterate_leaves(item, (*path, place))
     else:
         yield path, value
 
@@ -313,7 +322,7 @@ Check = Callable[[Any], str | None]
 """Returns an error message for a value, or None."""
 
 
-def _host(value: str) -> str | None:
+def _find_host_problem(value: str) -> str | None:
     if "@" in value:
         return "put the part before the @ into `user`"
     try:
@@ -325,7 +334,7 @@ def _host(value: str) -> str | None:
     return None
 
 
-def _user(value: str | None) -> str | None:
+def _find_user_problem(value: str | None) -> str | None:
     try:
         if value is not None:
             check_user(value)
@@ -337,51 +346,51 @@ def _user(value: str | None) -> str | None:
 def _path_here(value: str | None) -> str | None:
     """Check a local path; `~` and ``${NAME}`` are expanded only when connecting to the box."""
     try:
-        percent(value or "", {"%": "%", "d": ""})
+        replace_tokens(value or "", {"%": "%", "d": ""})
     except ValueError as error:
         return f"cannot be expanded: {error}"
     return None
 
 
-def _port(value: int | None) -> str | None:
+def _find_port_problem(value: int | None) -> str | None:
     if value is None or 1 <= value <= 65535:
         return None
     return "is not a port between 1 and 65535"
 
 
-def _interval(value: float) -> str | None:
+def _find_interval_problem(value: float) -> str | None:
     if FASTEST_S <= value <= SLOWEST_S:
         return None
     return f"is not between {FASTEST_S:g} and {SLOWEST_S:g} seconds"
 
 
-def _price(value: float | None) -> str | None:
+def _find_price_problem(value: float | None) -> str | None:
     if value is None or (math.isfinite(value) and value >= 0):
         return None
     return "is not a price per hour"
 
 
-def _currency(value: str) -> str | None:
+def _find_currency_problem(value: str) -> str | None:
     if re.fullmatch(r"[A-Z]{3}", value):
         return None
     return 'is not a currency such as "USD" or "CNY"'
 
 
-def _globs(value: Sequence[str]) -> str | None:
+def _find_globs_problem(value: Sequence[str]) -> str | None:
     for glob in value:
         if not glob.startswith("/") or ".." in glob.split("/"):
             return f"holds {glob!r}, which is not an absolute path on the box (nor a glob that begins with '/')"
     return None
 
 
-def _ignored(value: Sequence[str]) -> str | None:
+def _find_ignored_problem(value: Sequence[str]) -> str | None:
     whole = next((glob for glob in value if not glob.strip("/*?[]!")), None)
     if whole is not None:
         return f"has {whole!r}, which would ignore every result"
-    return _globs([glob for glob in value if not glob.startswith(IGNORED_RULE)])
+    return _find_globs_problem([glob for glob in value if not glob.startswith(IGNORED_RULE)])
 
 
-def _tunnels(value: Sequence[str]) -> str | None:
+def _find_tunnels_problem(value: Sequence[str]) -> str | None:
     for text in value:
         try:
             parse_tunnel(text)
@@ -390,7 +399,7 @@ def _tunnels(value: Sequence[str]) -> str | None:
     return None
 
 
-def _pattern(value: str | None) -> str | None:
+def _find_pattern_problem(value: str | None) -> str | None:
     try:
         re.compile(value or "")
     except re.error as error:
@@ -398,7 +407,7 @@ def _pattern(value: str | None) -> str | None:
     return None
 
 
-def _variable(value: str | None) -> str | None:
+def _find_variable_problem(value: str | None) -> str | None:
     if value is None:
         return None
     if VARIABLE_NAME.fullmatch(value) and not no_variable(value):
@@ -406,47 +415,55 @@ def _variable(value: str | None) -> str | None:
     return f"must be the name of an environment variable; {ADVICE}"
 
 
-def _address(value: str | None) -> str | None:
+def _find_address_problem(value: str | None) -> str | None:
     if value is None or re.match(r"https?://[^/@\s]+(?:/|$)", value):
         return None
     return "must be an http(s) address without user and password"
 
 
-def _file(value: str | None) -> str | None:
+def _find_file_problem(value: str | None) -> str | None:
     if value is None or "://" not in value:
         return None
     return f"must be a file that contains the address, not the address itself; {ADVICE}"
 
 
 BOX: dict[str, Check] = {
-    "host": _host,
-    "port": _port,
-    "user": _user,
+    "host": _find_host_problem,
+    "port": _find_port_problem,
+    "user": _find_user_problem,
     "identity": _path_here,
     "known_hosts": _path_here,
     "ssh_config": _path_here,
-    "interval": _interval,
-    "per_hour": _price,
-    "currency": _currency,
-    "pattern": _pattern,
-    "results": _globs,
-    "ignore": _ignored,
-    "tunnels": _tunnels,
+    "interval": _find_interval_problem,
+    "per_hour": _find_price_problem,
+    "currency": _find_currency_problem,
+    "pattern": _find_pattern_problem,
+    "results": _find_globs_problem,
+    "ignore": _find_ignored_problem,
+    "tunnels": _find_tunnels_problem,
 }
 
 
-SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
+SINK: dict[str, Check] = {
+    "url_env": _find_variable_problem,
+    "url_file": _find_file_problem,
+    "token_env": _find_variable_problem,
+}
 """A sink's keys about secrets; `rgt_tui.health.delivery` checks the others."""
 
 
-def _via(value: str | None) -> str | None:
+def _find_via_problem(value: str | None) -> str | None:
     if value is None or re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:/@+-]{0,252}", value):
         return None
     return "must be a host of ssh_config (Slurm) or a context of kubeconfig (Kubernetes)"
 
 
-PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address, "via": _via}
-AGREED: dict[str, Check] = {"max_per_hour": _price, "currency": _currency}
+PROVIDER: dict[str, Check] = {
+    "key_env": _find_variable_problem,
+    "base_url": _find_address_problem,
+    "via": _find_via_problem,
+}
+AGREED: dict[str, Check] = {"max_per_hour": _find_price_problem, "currency": _find_currency_problem}
 
 
 T = TypeVar("T")
@@ -481,7 +498,7 @@ def read_fleet(path: Path) -> FleetConfig:
     return parse_fleet(path, read_source(path).text)
 
 
-class Source(msgspec.Struct, frozen=True):
+class FleetFileSource(msgspec.Struct, frozen=True):
     """The content of a fleet file.
 
     It is read once, so that the same bytes are checked, shown and used.
@@ -506,7 +523,7 @@ class Source(msgspec.Struct, frozen=True):
             raise FleetFileError(f"{self.path} is not UTF-8 text (byte {error.start})") from error
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> FleetFileSource:
     """Read a fleet file that only this user and root may write.
 
     Raises:
@@ -515,7 +532,7 @@ def read_source(path: Path) -> Source:
     try:
         real = path.resolve()
         with files.open_named(path) as file:
-            wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
+            wrong = files.find_fault(path, os.fstat(file.fileno()), file.fileno())
             if wrong is not None:
                 raise FleetFileError(
                     f"{wrong.words}, and a fleet file controls which programs run and where keys are sent: {wrong.cure}"
@@ -527,7 +544,7 @@ def read_source(path: Path) -> Source:
         raise FleetFileError(f"cannot read {path}: its links form a loop") from error
     if len(data) > MAX_BYTES:
         raise FleetFileError(f"{path} is not a fleet file: it is larger than {MAX_BYTES >> 20} MiB")
-    return Source(path, real, data)
+    return FleetFileSource(path, real, data)
 
 
 def parse_fleet(path: Path, text: str) -> FleetConfig:
@@ -540,7 +557,7 @@ def parse_fleet(path: Path, text: str) -> FleetConfig:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FleetFileError(_not_toml(path, str(error))) from error
-    return _Reader(path, text).fleet(data)
+    return _FleetFileReader(path, text).convert_fleet(data)
 
 
 def _not_toml(path: Path, words: str) -> str:
@@ -550,40 +567,40 @@ def _not_toml(path: Path, words: str) -> str:
     return f"{path}:{found.group(1)}: not valid TOML: {words[: found.start()]} (column {found.group(2)})"
 
 
-class _Reader:
+class _FleetFileReader:
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
         self._text = text
         self._lines: Positions | None = None
 
-    def fleet(self, data: dict[str, Any]) -> FleetConfig:
-        for place, value in leaves(data):
-            if looks_like_one(value):
-                self._fail(place, ADVICE)
-        self._known((), data, TOP)
+    def convert_fleet(self, data: dict[str, Any]) -> FleetConfig:
+        for place, value in iterate_leaves(data):
+            if looks_like_secret(value):
+                self._raise_error(place, ADVICE)
+        self._refuse_unknown_keys((), data, TOP)
         boxes = data.get("boxes", {})
         if isinstance(boxes, list):
             name = next(
                 (box["name"] for box in boxes if isinstance(box, dict) and "name" in box), "NAME"
             )
-            self._fail(
+            self._raise_error(
                 ("boxes",), f"is a list: write a table for each box, [boxes.{name}], not [[boxes]]"
             )
         if not isinstance(boxes, dict) or not boxes:
             raise FleetFileError(
                 f'{self._path} names no box; add a table such as [boxes.lab] with host = "lab-a100"'
             )
-        defaults = self._defaults(data.get("defaults", {}))
-        specs = tuple(self._box(name, table, defaults) for name, table in boxes.items())
+        defaults = self._read_defaults(data.get("defaults", {}))
+        specs = tuple(self._read_box(name, table, defaults) for name, table in boxes.items())
         self._one_machine_each(specs)
         return FleetConfig(
             path=self._path,
             boxes=specs,
-            alerts=self._alerts(data, [spec.name for spec in specs]),
-            warnings=tuple(self._twins(specs)),
+            alerts=self._read_alerts(data, [spec.name for spec in specs]),
+            warnings=tuple(self._find_duplicates(specs)),
         )
 
-    def _alerts(self, data: dict[str, Any], boxes: Sequence[str]) -> AlertSettings:
+    def _read_alerts(self, data: dict[str, Any], boxes: Sequence[str]) -> AlertSettings:
         kinds, sinks = data.get("alerts", {}), data.get("sinks", [])
         if kinds == {} and sinks == []:
             return AlertSettings()
@@ -595,7 +612,7 @@ class _Reader:
         try:
             found = parse_alerts(kinds, sinks)
         except SettingsError as error:
-            self._fail(error.where, _plain(error.words))
+            self._raise_error(error.where, _translate_types(error.words))
         for place, sink in enumerate(found.sinks):
             for at, name in enumerate(sink.boxes):
                 if name not in boxes:
@@ -605,7 +622,9 @@ class _Reader:
                         if near
                         else f"; there are: {', '.join(boxes)}"
                     )
-                    self._fail(("sinks", place, "boxes", at), f"there is no box {name!r}{hint}")
+                    self._raise_error(
+                        ("sinks", place, "boxes", at), f"there is no box {name!r}{hint}"
+                    )
         return found
 
     def _secrets_of(self, where: KeyPath, table: Any) -> None:
@@ -614,83 +633,89 @@ class _Reader:
         This runs before any other check could quote the secret in its message.
         """
         for key, value in table.items() if isinstance(table, dict) else ():
-            if named_like_one(key):
-                self._fail((*where, key), ADVICE)
+            if named_like_secret(key):
+                self._raise_error((*where, key), ADVICE)
             wrong = SINK[key](value) if key in SINK and isinstance(value, str) else None
             if wrong is not None:
-                self._fail((*where, key), wrong)
+                self._raise_error((*where, key), wrong)
 
-    def _table(self, where: KeyPath, table: Any, kind: type[T], values: Mapping[str, Check]) -> T:
+    def _read_table(
+        self, where: KeyPath, table: Any, kind: type[T], values: Mapping[str, Check]
+    ) -> T:
         if not isinstance(table, dict):
-            self._fail(where, "must be a table")
-        self._known(where, table, kind.__struct_fields__)  # type: ignore[attr-defined]
-        return self._checked(where, table, table, kind, values)
+            self._raise_error(where, "must be a table")
+        self._refuse_unknown_keys(where, table, kind.__struct_fields__)  # type: ignore[attr-defined]
+        return self._convert_checked(where, table, table, kind, values)
 
-    def _defaults(self, table: Any) -> dict[str, Any]:
+    def _read_defaults(self, table: Any) -> dict[str, Any]:
         where: KeyPath = ("defaults",)
         if not isinstance(table, dict):
-            self._fail(where, "must be a table")
-        self._known(where, table, DEFAULT_KEYS)
-        self._checked(where, table, {"name": "x", "host": "x", **table}, BoxSpec, BOX)
+            self._raise_error(where, "must be a table")
+        self._refuse_unknown_keys(where, table, DEFAULT_KEYS)
+        self._convert_checked(where, table, {"name": "x", "host": "x", **table}, BoxSpec, BOX)
         return table
 
-    def _box(self, name: str, table: Any, defaults: dict[str, Any]) -> BoxSpec:
+    def _read_box(self, name: str, table: Any, defaults: dict[str, Any]) -> BoxSpec:
         where: KeyPath = ("boxes", name)
         if not NAME.fullmatch(name):
-            self._fail(
+            self._raise_error(
                 ("boxes", name),
                 f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
                 named=False,
             )
         if not isinstance(table, dict):
-            self._fail(where, "must be a table")
-        self._known(where, table, BOX_KEYS)
+            self._raise_error(where, "must be a table")
+        self._refuse_unknown_keys(where, table, BOX_KEYS)
         provider = table.get("provider")
         if isinstance(provider, dict):
-            self._table((*where, "provider"), provider, ProviderRef, PROVIDER)
+            self._read_table((*where, "provider"), provider, ProviderRef, PROVIDER)
         if isinstance(table.get("asked"), dict):
-            self._table((*where, "asked"), table["asked"], Agreed, AGREED)
+            self._read_table((*where, "asked"), table["asked"], RentalTerms, AGREED)
         if "host" not in table:
-            self._fail(
+            self._raise_error(
                 where,
                 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"',
             )
-        spec = self._checked(where, table, {**defaults, **table, "name": name}, BoxSpec, BOX)
+        spec = self._convert_checked(
+            where, table, {**defaults, **table, "name": name}, BoxSpec, BOX
+        )
         try:
             prefilled = load_profile(spec.profile).overrides
         except ProfileError as error:
             owner: KeyPath = where if "profile" in table else ("defaults",)
-            self._fail((*owner, "profile"), str(error))
+            self._raise_error((*owner, "profile"), str(error))
         return msgspec.structs.replace(spec, durable=spec.durable or prefilled.durable_dir)
 
-    def _checked(
+    def _convert_checked(
         self, where: KeyPath, said: dict[str, Any], whole: dict[str, Any], kind: type[T],
         values: Mapping[str, Check],
     ) -> T:  # fmt: skip
         try:
             made = msgspec.convert(whole, kind)
         except msgspec.ValidationError as error:
-            below, words = _explain(str(error))
-            self._fail((*where, *below), words)
+            below, words = _split_message(str(error))
+            self._raise_error((*where, *below), words)
         for key, check in values.items():
             wrong = check(getattr(made, key)) if key in said else None
             if wrong is not None:
-                shown = "" if hidden(key) else f"{said[key]!r} "
-                self._fail((*where, key), f"{shown}{wrong}")
+                shown = "" if is_hidden_key(key) else f"{said[key]!r} "
+                self._raise_error((*where, key), f"{shown}{wrong}")
         return made
 
-    def _known(self, where: KeyPath, table: dict[str, Any], known: Sequence[str]) -> None:
+    def _refuse_unknown_keys(
+        self, where: KeyPath, table: dict[str, Any], known: Sequence[str]
+    ) -> None:
         for key in table:
             place = (*where, key)
             if key not in known:
-                if named_like_one(key):
-                    self._fail(place, f"unknown key {key!r}: {ADVICE}", named=False)
+                if named_like_secret(key):
+                    self._raise_error(place, f"unknown key {key!r}: {ADVICE}", named=False)
                 near = difflib.get_close_matches(key, known, 1)
                 hint = (
                     f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
                 )
-                inside = _spelled(where) or "the file"
-                self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
+                inside = _spell_path(where) or "the file"
+                self._raise_error(place, f"unknown key {key!r} in {inside}{hint}", named=False)
 
     def _one_machine_each(self, specs: Sequence[BoxSpec]) -> None:
         """Refuse two boxes with the same machine: a call for one would hit the other."""
@@ -701,54 +726,54 @@ class _Reader:
                 continue
             platform = IN_BOX.get(ref.kind, ref.kind)
             if platform != spec.profile and ref.kind not in OVER:
-                self._fail(
+                self._raise_error(
                     ("boxes", spec.name, "provider", "kind"),
                     f"is {ref.kind!r}, but the box's profile is {spec.profile!r}: what survives and its price would "
                     f'be wrong; set profile = "{platform}", or remove the provider',
                 )
             first = seen.setdefault((ref.kind, ref.account, ref.instance), spec.name)
             if first != spec.name:
-                self._fail(
+                self._raise_error(
                     ("boxes", spec.name, "provider", "instance"),
                     f"{ref.instance!r} is also that of boxes.{first}, so the wrong machine could "
                     "be stopped; correct one of them",
                 )
 
-    def _twins(self, specs: Sequence[BoxSpec]) -> list[str]:
+    def _find_duplicates(self, specs: Sequence[BoxSpec]) -> list[str]:
         seen: dict[tuple[str, int | None, str | None], str] = {}
         found = []
         for spec in specs:
             key = (spec.host, spec.port, spec.user)
             first = seen.setdefault(key, spec.name)
             if first != spec.name:
-                line = self._line(("boxes", spec.name, "host"))
+                line = self._line_of(("boxes", spec.name, "host"))
                 found.append(
                     f"{self._path}:{line}: boxes.{spec.name} is the same host, port and user as boxes.{first}"
                 )
         return found
 
-    def _line(self, where: KeyPath) -> int:
+    def _line_of(self, where: KeyPath) -> int:
         if self._lines is None:
             self._lines = Positions(self._text)
-        return self._lines.line(where)
+        return self._lines.line_number_of(where)
 
-    def _fail(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
-        name = f"{_spelled(where)}: " if named else ""
-        raise FleetFileError(f"{self._path}:{self._line(where)}: {name}{words}")
+    def _raise_error(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
+        name = f"{_spell_path(where)}: " if named else ""
+        raise FleetFileError(f"{self._path}:{self._line_of(where)}: {name}{words}")
 
 
-def _spelled(where: KeyPath) -> str:
+def _spell_path(where: KeyPath) -> str:
     text = ""
     for key in where:
         text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
     return text
 
 
-def _explain(message: str) -> tuple[KeyPath, str]:
+def _split_message(message: str) -> tuple[KeyPath, str]:
     """Split msgspec's message into the path below the table and the error there."""
     found = re.search(r" - at `(?:key in )?\$(.*)`$", message)
     if found is None:
-        return (), _plain(message)
+        return (), _translate_types(message)
     parts = re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", found.group(1))
     path: list[str | int] = []
     for key, index in parts:
@@ -756,7 +781,7 @@ def _explain(message: str) -> tuple[KeyPath, str]:
             path.append(key)
         elif index.isdecimal():
             path.append(int(index))
-    return tuple(path), _plain(message[: found.start()])
+    return tuple(path), _translate_types(message[: found.start()])
 
 
 _KINDS = {
@@ -765,7 +790,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _plain(words: str) -> str:
+def _translate_types(words: str) -> str:
     """Translate msgspec's type names to TOML's."""
     found = re.fullmatch(r"Expected `([^`]*)`, got `([^`]*)`", words)
     if found is None:

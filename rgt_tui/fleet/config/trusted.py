@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import alone, fault, open_regular, publish, state_directory
-from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, Source, parse_fleet
+from rgt_tui.files import find_fault, locked_file, open_regular, replace_file, state_directory
+from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, FleetFileSource, parse_fleet
 from rgt_tui.model import AlertSettings, BoxSpec, SinkSettings
-from rgt_tui.ssh import NO_FILE, expand
+from rgt_tui.ssh import NO_FILE, expand_path
 
 replace = msgspec.structs.replace
 
@@ -37,7 +37,7 @@ MAX_BESIDE = 1 << 20
 """A larger file is compared only by hash; its text is not stored."""
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenFile(msgspec.Struct, frozen=True):
     """The content of one file when it was read."""
 
     sha256: str
@@ -46,22 +46,22 @@ class Seen(msgspec.Struct, frozen=True):
     """Stored for the next comparison; empty if it is not text."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TrustedEntry(msgspec.Struct, frozen=True):
     """A trusted fleet file."""
 
-    file: Seen
+    file: SeenFile
     at: float
     """Client clock when it was trusted."""
-    beside: dict[str, Seen] = {}
+    beside: dict[str, SeenFile] = {}
     """Absolute path → content of the files in the same tree that the fleet file names. They
     also decide which programs run."""
 
 
-class Book(msgspec.Struct, frozen=True):
+class TrustBook(msgspec.Struct, frozen=True):
     """All trusted files."""
 
     version: int = VERSION
-    files: dict[str, Entry] = {}
+    files: dict[str, TrustedEntry] = {}
     """Absolute path → entry."""
 
 
@@ -70,7 +70,7 @@ def default_path(env: Mapping[str, str]) -> Path:
     return state_directory(env) / "trust.json"
 
 
-def read_book(path: Path) -> Book:
+def read_book(path: Path) -> TrustBook:
     """Read the list of trusted files.
 
     Raises:
@@ -80,20 +80,20 @@ def read_book(path: Path) -> Book:
     try:
         book_file = open_regular(path, follow=False)
     except FileNotFoundError:
-        return Book()
+        return TrustBook()
     except OSError as error:
         raise FleetFileError(
             f"cannot read {path}, the list of trusted files: {error.strerror}"
         ) from error
     with book_file as file:
-        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(
+        wrong = find_fault(path, os.fstat(file.fileno()), file.fileno()) or find_fault(
             path.parent, path.parent.stat()
         )
         if wrong is not None:
             raise FleetFileError(f"{wrong.words}, so no file is trusted: {wrong.cure}")
         data = file.read(MAX_BYTES)
     try:
-        book = msgspec.json.decode(data, type=Book)
+        book = msgspec.json.decode(data, type=TrustBook)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FleetFileError(
             f"{path} is damaged ({error}), so no file is trusted: remove it"
@@ -103,15 +103,17 @@ def read_book(path: Path) -> Book:
     return book
 
 
-def look(
-    source: Source, config: FleetConfig, env: Mapping[str, str], now: float | None = None
-) -> Entry:
+def build_entry(
+    source: FleetFileSource, config: FleetConfig, env: Mapping[str, str], now: float | None = None
+) -> TrustedEntry:
     """Return an entry with the fleet file as read and the current files that it refers to."""
-    beside = {str(path): _seen(path) for path in _named(source, config, env)}
-    return Entry(Seen(_hash(source.data), source.text), time.time() if now is None else now, beside)
+    beside = {str(path): _read_seen(path) for path in _list_named_files(source, config, env)}
+    return TrustedEntry(
+        SeenFile(_hash_data(source.data), source.text), time.time() if now is None else now, beside
+    )
 
 
-def differs(known: Entry | None, now: Entry) -> str | None:
+def describe_difference(known: TrustedEntry | None, now: TrustedEntry) -> str | None:
     """Return how a file differs from its trusted version, as text; None = it does not."""
     if known is None:
         return "is not trusted"
@@ -122,7 +124,7 @@ def differs(known: Entry | None, now: Entry) -> str | None:
         if acting:
             return f"has changed since it was trusted ({', '.join(acting[:4])}{', …' * (len(acting) > 4)})"
     for path, seen in now.beside.items():
-        if known.beside.get(path, Seen("?")).sha256 != seen.sha256:
+        if known.beside.get(path, SeenFile("?")).sha256 != seen.sha256:
             return f"names {path}, which has changed since it was trusted"
     return None
 
@@ -151,16 +153,16 @@ def _acting_changes(before: str, now: str) -> list[str] | None:
     return changes
 
 
-def trust(path: Path, real: Path, entry: Entry) -> None:
+def trust_file(path: Path, real: Path, entry: TrustedEntry) -> None:
     """Trust a file with the content in `entry`. `path` is the list, see `default_path`.
 
     Raises:
         FleetFileError: the list cannot be used or written.
     """
-    _update(path, lambda files: {**files, str(real): entry})
+    _update_book(path, lambda files: {**files, str(real): entry})
 
 
-def revoke(path: Path, real: Path) -> bool:
+def revoke_trust(path: Path, real: Path) -> bool:
     """Stop trusting a file; return whether it was trusted.
 
     Raises:
@@ -168,27 +170,32 @@ def revoke(path: Path, real: Path) -> bool:
     """
     was = str(real) in read_book(path).files
     if was:
-        _update(
+        _update_book(
             path, lambda files: {name: entry for name, entry in files.items() if name != str(real)}
         )
     return was
 
 
-def _update(path: Path, change: Callable[[dict[str, Entry]], dict[str, Entry]]) -> None:
+def _update_book(
+    path: Path, change: Callable[[dict[str, TrustedEntry]], dict[str, TrustedEntry]]
+) -> None:
     try:
-        with alone(path):
+        with locked_file(path):
             book = read_book(path)
-            publish(path, msgspec.json.encode(replace(book, files=change(book.files))))
+            replace_file(path, msgspec.json.encode(replace(book, files=change(book.files))))
     except OSError as error:
         raise FleetFileError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> FleetConfig:
+def apply_trust(
+    source: FleetFileSource, config: FleetConfig, env: Mapping[str, str]
+) -> FleetConfig:
     """Return what applies of a fleet file in the working tree: all if trusted, otherwise little."""
     advice = f"review and trust it: rgt trust {shlex.quote(str(source.path))}"
     try:
-        why = differs(
-            read_book(default_path(env)).files.get(str(source.real)), look(source, config, env)
+        why = describe_difference(
+            read_book(default_path(env)).files.get(str(source.real)),
+            build_entry(source, config, env),
         )
     except FleetFileError as error:
         return restricted(config, str(error))
@@ -219,18 +226,19 @@ def with_absolute_paths(config: FleetConfig, folder: Path, env: Mapping[str, str
     boxes = tuple(
         replace(
             spec,
-            identity=_anchored(spec.identity, folder),
-            known_hosts=_anchored(spec.known_hosts, folder),
-            ssh_config=_anchored(spec.ssh_config, folder),
+            identity=_anchor_path(spec.identity, folder),
+            known_hosts=_anchor_path(spec.known_hosts, folder),
+            ssh_config=_anchor_path(spec.ssh_config, folder),
         )
         for spec in config.boxes
     )
     sinks = tuple(
         replace(
             sink,
-            url_file=_anchored(sink.url_file, folder),
+            url_file=_anchor_path(sink.url_file, folder),
             argv=tuple(
-                _program(word, folder, first=not place) for place, word in enumerate(sink.argv)
+                _resolve_program(word, folder, first=not place)
+                for place, word in enumerate(sink.argv)
             ),
         )
         for sink in config.alerts.sinks
@@ -238,13 +246,13 @@ def with_absolute_paths(config: FleetConfig, folder: Path, env: Mapping[str, str
     return replace(config, boxes=boxes, alerts=replace(config.alerts, sinks=sinks))
 
 
-def _anchored(path: str | None, folder: Path) -> str | None:
+def _anchor_path(path: str | None, folder: Path) -> str | None:
     if path is None or path == NO_FILE or path.startswith(("/", "~", "%d", "${")):
         return path
     return str(folder / path)
 
 
-def _program(word: str, folder: Path, *, first: bool) -> str:
+def _resolve_program(word: str, folder: Path, *, first: bool) -> str:
     """Resolve a program with a slash, or an argument that is a file next to the fleet file."""
     if word.startswith(("/", "-", "~")) or not word:
         return word
@@ -260,19 +268,19 @@ def _program(word: str, folder: Path, *, first: bool) -> str:
         return word
 
 
-def asks(config: FleetConfig) -> tuple[str, ...]:
+def list_local_actions(config: FleetConfig) -> tuple[str, ...]:
     """Return what a fleet file makes rgt do locally besides watching boxes, a line each."""
     found: dict[str, list[str]] = {}
     for spec in config.boxes:
-        for line in _box_asks(spec):
+        for line in _iterate_box_actions(spec):
             found.setdefault(line, []).append(spec.name)
     lines = [f"{line} ({', '.join(names)})" for line, names in found.items()]
     if config.alerts.kinds:
         lines.append(f"sets the limits of these alerts: {', '.join(config.alerts.kinds)}")
-    return (*lines, *(_sink_asks(sink) for sink in config.alerts.sinks))
+    return (*lines, *(_describe_sink_action(sink) for sink in config.alerts.sinks))
 
 
-def _box_asks(spec: BoxSpec) -> Iterator[str]:
+def _iterate_box_actions(spec: BoxSpec) -> Iterator[str]:
     if spec.ssh_config not in (None, NO_FILE):
         yield f"uses the ssh_config {spec.ssh_config}, which may run programs"
     if spec.identity is not None:
@@ -287,7 +295,7 @@ def _box_asks(spec: BoxSpec) -> Iterator[str]:
         yield f"sends {key} to {ref.base_url or ref.kind}, and can stop the instance {ref.instance}"
 
 
-def _sink_asks(sink: SinkSettings) -> str:
+def _describe_sink_action(sink: SinkSettings) -> str:
     if sink.kind == "command":
         return f"runs {shlex.join(sink.argv)} at an alert"
     if sink.url_env is None and sink.url_file is None:
@@ -297,7 +305,9 @@ def _sink_asks(sink: SinkSettings) -> str:
     return f"sends alerts to the address in {where}{token}"
 
 
-def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[Path]:
+def _list_named_files(
+    source: FleetFileSource, config: FleetConfig, env: Mapping[str, str]
+) -> list[Path]:
     """Return the files in the fleet file's own tree that it names.
 
     Anyone who can change the tree can change them.
@@ -312,7 +322,7 @@ def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[
     found: dict[Path, None] = {}
     for path in said:
         try:
-            full = Path(expand(path or "", {"%": "%", "d": str(home)}, env))
+            full = Path(expand_path(path or "", {"%": "%", "d": str(home)}, env))
             # Compare both the path as named and its target: a link in the tree can be pointed to
             # another file.
             inside = full.is_absolute() and (
@@ -325,7 +335,7 @@ def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[
     return list(found)
 
 
-def _seen(path: Path) -> Seen:
+def _read_seen(path: Path) -> SeenFile:
     """Read a file next to the fleet file; a pipe or a device is treated as missing."""
     try:
         with open_regular(path) as file:
@@ -334,19 +344,21 @@ def _seen(path: Path) -> Seen:
             while part := file.read(MAX_BESIDE):
                 digest.update(part)
     except OSError:
-        return Seen("")
+        return SeenFile("")
     try:
         text = head.decode("utf-8") if len(head) <= MAX_BESIDE and b"\0" not in head else ""
     except UnicodeDecodeError:
         text = ""
-    return Seen(digest.hexdigest(), text)
+    return SeenFile(digest.hexdigest(), text)
 
 
-def _hash(data: bytes) -> str:
+def _hash_data(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def renew(path: Path, before: Source | None, after: Source, env: Mapping[str, str]) -> bool:
+def renew_trust(
+    path: Path, before: FleetFileSource | None, after: FleetFileSource, env: Mapping[str, str]
+) -> bool:
     """Keep the trust in a file that rgt has just written: if it was trusted, or did not exist.
 
     Args:
@@ -364,16 +376,16 @@ def renew(path: Path, before: Source | None, after: Source, env: Mapping[str, st
     known = read_book(path).files.get(str(after.real))
     if before is not None:
         # Whether the files that it names have changed is checked when it is used.
-        written = Entry(Seen(_hash(before.data), before.text), 0.0)
-        if differs(known, written) is not None:
+        written = TrustedEntry(SeenFile(_hash_data(before.data), before.text), 0.0)
+        if describe_difference(known, written) is not None:
             return False
     try:
         config = with_absolute_paths(parse_fleet(after.path, after.text), after.real.parent, env)
-        entry = look(after, config, env)
+        entry = build_entry(after, config, env)
     except FleetFileError:  # it has no box yet
-        entry = Entry(Seen(_hash(after.data), after.text), time.time())
+        entry = TrustedEntry(SeenFile(_hash_data(after.data), after.text), time.time())
     if before is not None and known is not None:
         # A trusted file next to it may have changed since: keep the content that was trusted.
         entry = replace(entry, beside={**entry.beside, **known.beside})
-    trust(path, after.real, entry)
+    trust_file(path, after.real, entry)
     return True

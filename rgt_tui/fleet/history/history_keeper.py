@@ -11,12 +11,22 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from rgt_tui.fleet.event_loop import Faults, guarded
+from rgt_tui.fleet.event_loop import FaultReporter, run_guarded
 from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.past import unwatched
-from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Past, Spend
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetSpend, FleetState, ReducedHistory
 from rgt_tui.profiles import how_many
-from rgt_tui.store import FLEET, OWN, Batch, History, HistoryError, Mean, Means, Metering, Told
+from rgt_tui.store import (
+    FLEET,
+    OWN,
+    Batch,
+    BoxWrites,
+    CostMetering,
+    FleetHistory,
+    HistoryError,
+    MinuteMeans,
+    SlotMean,
+)
 
 BATCH_SECONDS = 4.0
 """Seconds between two batches. Each batch also adopts boxes whose previous writer has ended."""
@@ -29,7 +39,7 @@ STATE_SECONDS = 60.0
 """Seconds between two saves of a box's curves; after a crash the box resends the missing part."""
 
 
-class Memory:
+class HistoryRecorder:
     """A `Keeper`, and the `Remember` of a `Fleet`.
 
     Args:
@@ -40,7 +50,7 @@ class Memory:
 
     def __init__(
         self,
-        history: History,
+        history: FleetHistory,
         *,
         clock: Callable[[], float] = time.time,
         seconds: float = BATCH_SECONDS,
@@ -48,8 +58,8 @@ class Memory:
         self._history = history
         self._clock = clock
         self._seconds = seconds
-        self._means = Means()
-        self._metering = Metering()
+        self._means = MinuteMeans()
+        self._metering = CostMetering()
         self._newest: dict[str, BoxState] = {}
         self._changed: dict[str, float] = {}
         """Box → client clock of its oldest unsaved change."""
@@ -61,20 +71,20 @@ class Memory:
         """The newest state in `_moments`."""
         self._minute: int | None = None
         self._extra = MOST_EXTRA
-        self._recorded: dict[str, list[Past]] = {}
-        self._fault = Faults(self._say).tell
+        self._recorded: dict[str, list[ReducedHistory]] = {}
+        self._fault = FaultReporter(self._add_event).report_fault
         self._timer: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def remember(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
+    async def recall_states(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
         """Return the saved states of `specs`; empty if the history cannot be read."""
         try:
-            return await self._history.recall(specs)
+            return await self._history.recall_states(specs)
         except HistoryError:
             return {}
 
     @property
-    def spend(self) -> Spend | None:
+    def spend(self) -> FleetSpend | None:
         """The fleet's costs since local midnight; None = not known yet."""
         return self._history.spend
 
@@ -83,15 +93,15 @@ class Memory:
         """The recorded history of the fleet."""
         return self._history
 
-    def news(self) -> tuple[FleetEvent, ...]:
+    def take_events(self) -> tuple[FleetEvent, ...]:
         """Return events about the history itself, each once."""
         news, self._news = self._news, []
-        return (*self._history.news(), *news)
+        return (*self._history.take_events(), *news)
 
-    def _say(self, text: str, level: str) -> None:
+    def _add_event(self, text: str, level: str) -> None:
         self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN))
 
-    def _note(self, text: str) -> None:
+    def _record_event(self, text: str) -> None:
         """Record an event without showing it to anyone."""
         self._events.append(FleetEvent(at=self._clock(), box="", text=text))
 
@@ -103,11 +113,11 @@ class Memory:
         for box in state.boxes:
             self._newest[box.spec.name] = box
         if self._timer is None:
-            self._history.adopt([box.spec for box in state.boxes])
-            self._note(
+            self._history.adopt_boxes([box.spec for box in state.boxes])
+            self._record_event(
                 f"rgt began to watch {how_many(len(state.boxes), 'box', 'boxes')}, process {os.getpid()}"
             )
-            keeping = guarded("keeping the history", self._run, self._say)
+            keeping = run_guarded("keeping the history", self._run_saving, self._add_event)
             self._timer = asyncio.get_running_loop().create_task(keeping, name="history")
         for old, new in changed:
             self._changed.setdefault(new.spec.name, state.at)
@@ -117,17 +127,17 @@ class Memory:
                     self._recorded.setdefault(new.spec.name, []).append(told)
             if new.sample is not old.sample:
                 try:
-                    self._means.take(new)
+                    self._means.add_sample(new)
                 except Exception as error:  # one faulty box must not stop the history of others
                     self._fault(f"adding up what {new.spec.name} reads", error)
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         """Receive events. Events of the history itself are not stored in it."""
         mine = [event for event in events if event.about != OWN]
         self._events += mine
         if mine and self._state is not None and self._extra > 0:
             self._extra -= 1
-            self._take(self._state)
+            self._add_moment(self._state)
 
     async def close(self) -> None:
         """Save everything and close the history; further calls do nothing."""
@@ -139,40 +149,40 @@ class Memory:
             timer.cancel()
             await asyncio.gather(timer, return_exceptions=True)
         if timer is not None:
-            self._note(f"rgt stopped watching, process {os.getpid()}")
+            self._record_event(f"rgt stopped watching, process {os.getpid()}")
         try:
-            self._look(self._clock())
-            self._history.put(self._batch(None))
+            self._meter_boxes(self._clock())
+            self._history.put_batch(self._build_batch(None))
         finally:
             await self._history.close()
 
-    async def _run(self) -> None:
+    async def _run_saving(self) -> None:
         while True:
             now = self._clock()
-            self._look(now)
-            self._history.put(self._batch(now))
+            self._meter_boxes(now)
+            self._history.put_batch(self._build_batch(now))
             await asyncio.sleep(self._seconds)
 
-    def _look(self, now: float) -> None:
-        for name, error in self._metering.look(tuple(self._newest.values()), now):
+    def _meter_boxes(self, now: float) -> None:
+        for name, error in self._metering.meter_boxes(tuple(self._newest.values()), now):
             self._fault(f"counting what {name} costs", error)
 
-    def _taken_moments(self, *, last: bool) -> tuple[FleetState, ...]:
+    def _take_moments(self, *, last: bool) -> tuple[FleetState, ...]:
         """Return the moments to store, each once."""
         state = self._state
         if state is not None and (last or int(state.at // MINUTE) != self._minute):
             self._minute = int(state.at // MINUTE)
             self._extra = min(MOST_EXTRA, self._extra + 1)
-            self._take(state)
+            self._add_moment(state)
         found, self._moments = tuple(self._moments), []
         return found
 
-    def _take(self, state: FleetState) -> None:
+    def _add_moment(self, state: FleetState) -> None:
         if state is not self._taken:
             self._taken = state
             self._moments.append(state)
 
-    def _batch(self, now: float | None) -> Batch:
+    def _build_batch(self, now: float | None) -> Batch:
         """Return the data that is due at `now`; None = everything."""
         due = [
             name
@@ -182,15 +192,15 @@ class Memory:
         for name in due:
             del self._changed[name]
         runs = {name: self._newest[name] for name in (self._newest if now is None else due)}
-        means: dict[str, list[Mean]] = {}
-        for mean in self._means.closed(now):
+        means: dict[str, list[SlotMean]] = {}
+        for mean in self._means.take_finished(now):
             means.setdefault(mean.box, []).append(mean)
         events, self._events = tuple(self._events), []
-        costs, sums = self._metering.taken()
+        costs, sums = self._metering.take_new_costs()
         recorded, self._recorded = self._recorded, {}
-        kept = self._taken_moments(last=now is None)
+        kept = self._take_moments(last=now is None)
         batch = {
-            name: Told(
+            name: BoxWrites(
                 runs=runs.get(name),
                 means=tuple(means.get(name, ())),
                 costs=costs.get(name, ()),
@@ -200,7 +210,7 @@ class Memory:
             for name in {*runs, *means, *costs, *sums, *recorded}
         }
         if kept or events:
-            return {**batch, FLEET: Told(moments=kept, events=events)}
+            return {**batch, FLEET: BoxWrites(moments=kept, events=events)}
         return batch
 
 

@@ -11,24 +11,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.alerting import FleetAlerting
 from rgt_tui.fleet.engine import BaseFleet
-from rgt_tui.fleet.fleet_source import Chronicle, FleetSource, Observer, ReadOnlyFleet
-from rgt_tui.fleet.history.past import merged
+from rgt_tui.fleet.fleet_source import Chronicle, FleetObserver, FleetSource, ReadOnlyFleet
+from rgt_tui.fleet.history.past import merge_history
 from rgt_tui.fleet.history.spoken_times import night_or_day
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
+    EventFilter,
+    FleetMoment,
     Happening,
-    Link,
-    Moment,
-    Past,
+    LinkState,
     Profile,
+    ReducedHistory,
     Timeline,
-    Wanted,
     pct,
 )
-from rgt_tui.profiles import ProfileError, age, is_of_card, load_profile
+from rgt_tui.profiles import ProfileError, format_duration, is_of_card, load_profile
 from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
 
 MINUTE = 60.0
@@ -41,7 +41,7 @@ ALL_FULL = 8
 FIGURES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
 
 
-class Place(NamedTuple):
+class MomentPosition(NamedTuple):
     """A position in the history."""
 
     tick: int
@@ -50,7 +50,7 @@ class Place(NamedTuple):
     """Client clock; later than that moment if rgt was not watching."""
 
 
-def place_of(line: Timeline, at: float) -> Place | None:
+def place_of(line: Timeline, at: float) -> MomentPosition | None:
     """Return the position of a time; None = nothing was recorded by then.
 
     If the clock was set back, so that a time occurred twice, the later occurrence is returned,
@@ -64,25 +64,25 @@ def place_of(line: Timeline, at: float) -> Place | None:
     ]
     watched = [index for index in found if at - ats[index] <= NEAR_SECONDS]
     if found:
-        return _settled(line, (watched or found)[-1], at)
+        return _nearest_position(line, (watched or found)[-1], at)
     return None
 
 
-def place_of_event(line: Timeline, at: float) -> Place | None:
+def place_of_event(line: Timeline, at: float) -> MomentPosition | None:
     """Return the position of an event: the moment recorded with it, or the next one soon after."""
     soon = [index for index, then in enumerate(line.ats) if 0.0 <= then - at <= SOON]
     if not soon:
         return place_of(line, at)
     index = min(soon, key=line.ats.__getitem__)
-    return Place(index, line.ats[index])
+    return MomentPosition(index, line.ats[index])
 
 
-def _settled(line: Timeline, index: int, at: float) -> Place:
+def _nearest_position(line: Timeline, index: int, at: float) -> MomentPosition:
     """Return the time of the moment itself if it is near `at`, otherwise `at`."""
-    return Place(index, line.ats[index] if at - line.ats[index] <= NEAR_SECONDS else at)
+    return MomentPosition(index, line.ats[index] if at - line.ats[index] <= NEAR_SECONDS else at)
 
 
-def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
+def minute_from(line: Timeline, here: MomentPosition, direction: int) -> MomentPosition | None:
     """Return the position a minute later or earlier, in recording order; None = at the end."""
     ats, index, at = line.ats, here.tick, here.at
     if direction > 0:
@@ -92,20 +92,20 @@ def minute_from(line: Timeline, here: Place, direction: int) -> Place | None:
         if after >= len(ats):
             return None
         if ats[after] - at > NEAR_SECONDS:
-            return Place(after - 1, at + MINUTE)  # rgt was not watching
-        return Place(after, ats[after])
+            return MomentPosition(after - 1, at + MINUTE)  # rgt was not watching
+        return MomentPosition(after, ats[after])
     if at - MINUTE > ats[index] + NEAR_SECONDS:
-        return Place(index, at - MINUTE)
+        return MomentPosition(index, at - MINUTE)
     if at > ats[index]:
-        return Place(index, ats[index])
+        return MomentPosition(index, ats[index])
     before = index - 1
     while before >= 0 and at - STEP < ats[before] <= at:
         before -= 1
     if before < 0:
         return None
     if at - ats[before] > NEAR_SECONDS:
-        return Place(before, at - MINUTE)
-    return Place(before, ats[before])
+        return MomentPosition(before, at - MINUTE)
+    return MomentPosition(before, ats[before])
 
 
 def event_from(rows: Sequence[Happening], at: float, direction: int) -> Happening | None:
@@ -136,12 +136,12 @@ class RecordedFleet(ReadOnlyFleet, BaseFleet):
         observers: Notified of every state that is played; closed by `stop`.
     """
 
-    def __init__(self, clock: Callable[[], float], observers: Sequence[Observer] = ()) -> None:
-        super().__init__({}, clock, Alerting(clock=clock), observers)
+    def __init__(self, clock: Callable[[], float], observers: Sequence[FleetObserver] = ()) -> None:
+        super().__init__({}, clock, FleetAlerting(clock=clock), observers)
 
-    def profile(self, box: str) -> Profile:
+    def profile_of(self, box: str) -> Profile:
         """Return the profile of a box, including boxes that have left the fleet."""
-        found = self.state.box(box)
+        found = self.state.find_box(box)
         if found is None:
             return load_profile(GENERIC)
         return profile_of(found.spec)
@@ -165,7 +165,7 @@ class MomentFleet(RecordedFleet):
         self.line = Timeline()
         self.events: tuple[Happening, ...] = ()
         """All recorded events."""
-        self.place: Place | None = None
+        self.place: MomentPosition | None = None
         self.moment = live.now()
         super().__init__(lambda: self.moment)
         self._past = chronicle
@@ -176,45 +176,47 @@ class MomentFleet(RecordedFleet):
 
     # Navigation.
 
-    async def open(self) -> None:
+    async def load_history(self) -> None:
         """Read the timeline and the events.
 
         Raises:
             Exception: the history cannot be read; the message says why.
         """
-        self.line = await self._past.timeline()
-        self.events = (await self._past.happened(Wanted(), None, MOST_EVENTS)).rows
+        self.line = await self._past.read_timeline()
+        self.events = (await self._past.read_event_page(EventFilter(), None, MOST_EVENTS)).rows
 
-    async def go(self, place: Place) -> None:
+    async def show_position(self, place: MomentPosition) -> None:
         """Display a position.
 
         Raises:
             Exception: the history cannot be read; the message says why.
         """
-        found = await self._past.moment(self.line.ns[place.tick], place.at, self._full())
+        found = await self._past.read_moment(
+            self.line.ns[place.tick], place.at, self._names_read_fully()
+        )
         self.place, self.moment = place, place.at
-        self._show(found)
+        self._show_moment(found)
 
-    def _full(self) -> frozenset[str]:
+    def _names_read_fully(self) -> frozenset[str]:
         names = [box.spec.name for box in self._live.state.boxes]
         focus = () if self._focus is None else (self._focus,)
         if len(names) <= ALL_FULL:
             return frozenset((*names, *focus))
         return frozenset(focus)
 
-    def _show(self, found: Moment) -> None:
+    def _show_moment(self, found: FleetMoment) -> None:
         boxes = tuple(
             _explained(box, found.recorded.get(box.spec.name), found.at) for box in found.boxes
         )
         self._publisher.state = msgspec.structs.replace(found, boxes=boxes)
-        self._publisher.show()
+        self._publisher.notify_subscribers()
 
     @property
     def moment_text(self) -> str:
         """The moment as text: ``02:31:07 last night, 4h39 ago``."""
         now = self._live.now()
         clock = time.strftime("%H:%M:%S", time.localtime(self.moment))
-        return f"{clock} {night_or_day(self.moment, now)}, {age(now - self.moment)} ago"
+        return f"{clock} {night_or_day(self.moment, now)}, {format_duration(now - self.moment)} ago"
 
     @property
     def audit_file(self) -> Path | None:
@@ -228,22 +230,22 @@ class MomentFleet(RecordedFleet):
         """The recorded history of the fleet."""
         return self._past
 
-    def focus(self, box: str | None) -> None:
+    def focus_box(self, box: str | None) -> None:
         """Set the focused box; in a large fleet, also read its curves and logs."""
         self._focus = box
         if box is not None and self.place is not None and len(self._live.state.boxes) > ALL_FULL:
-            self._loading = asyncio.get_running_loop().create_task(self._again())
+            self._loading = asyncio.get_running_loop().create_task(self._reload_position())
 
-    async def _again(self) -> None:
+    async def _reload_position(self) -> None:
         if self.place is not None:
-            await self.go(self.place)
+            await self.show_position(self.place)
 
     @property
     def why_nothing(self) -> str:
         """Why nothing can be changed here, and what to do instead."""
         return f"this is {self.moment_text}: the past is read-only; esc goes back to now"
 
-    def refuse(self) -> None:
+    def notify_refusal(self) -> None:
         """Report why nothing can be changed."""
         self._refused(self.why_nothing)
 
@@ -251,23 +253,23 @@ class MomentFleet(RecordedFleet):
         """Do nothing: there is no box to connect to."""
 
 
-def _explained(box: BoxState, recorded: Past | None, at: float) -> BoxState:
+def _explained(box: BoxState, recorded: ReducedHistory | None, at: float) -> BoxState:
     """Add to a box the values that its own recorder reported later for unwatched time.
 
     They are marked as the recorder's.
     """
     if recorded is None:
         return box
-    box = msgspec.structs.replace(box, past=merged(box.past, recorded.until(at)))
-    if box.link is not Link.NOT_KEPT:
+    box = msgspec.structs.replace(box, past=merge_history(box.past, recorded.until(at)))
+    if box.link is not LinkState.NOT_KEPT:
         return box
-    told = recorder_words(recorded, at)
+    told = describe_recorded(recorded, at)
     if not told:
         return box
     return msgspec.structs.replace(box, reason=f"{box.reason}; its own recorder: {told}")
 
 
-def recorder_words(past: Past, at: float) -> str:
+def describe_recorded(past: ReducedHistory, at: float) -> str:
     """Return the recorder's means for the time slot that contains `at` as text; empty = none."""
     for end, values in zip(past.at, past.values, strict=True):
         if end - past.width < at <= end:
@@ -277,6 +279,6 @@ def recorder_words(past: Past, at: float) -> str:
                 if value is not None and math.isfinite(value) and not is_of_card(name)
             ]
             if found:
-                return f"{', '.join(found)} (mean of {age(past.width)})"
+                return f"{', '.join(found)} (mean of {format_duration(past.width)})"
             return ""
     return ""

@@ -13,8 +13,8 @@ import msgspec
 
 from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.health import ClockReading
-from rgt_tui.model import Amount, BoxState, Happening, Night, Tally
-from rgt_tui.profiles import age, how_many, prices
+from rgt_tui.model import BoxState, CostTally, Happening, MoneyAmount, NightFacts
+from rgt_tui.profiles import format_duration, how_many, prices
 
 LOSSES = ("gone",)
 """Kinds of alert that report a permanent loss."""
@@ -32,7 +32,7 @@ class NextClock(NamedTuple):
     reading: ClockReading
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class NightReport(msgspec.Struct, frozen=True, kw_only=True):
     """A night in figures."""
 
     since: float
@@ -40,13 +40,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     ended: int
     """How many of the `errors` were over by the end."""
-    spent: tuple[Amount, ...] = ()
+    spent: tuple[MoneyAmount, ...] = ()
     """Empty = unknown."""
-    idle: tuple[Amount, ...] = ()
+    idle: tuple[MoneyAmount, ...] = ()
     """The part spent while no run was alive; empty = unknown."""
     money_since: float | None = None
     """When counting of money began, if that differs from `since`."""
-    saved: tuple[Amount, ...] = ()
+    saved: tuple[MoneyAmount, ...] = ()
     """Costs saved by boxes that stopped themselves: an estimate, price × time."""
     stopped: tuple[str, ...] = ()
     """Boxes that stopped themselves."""
@@ -57,7 +57,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The next danger clock as text; empty = no running clock is known."""
 
 
-def morning_report(night: Night, boxes: Sequence[BoxState], clocks: Iterable[NextClock]) -> Report:
+def morning_report(
+    night: NightFacts, boxes: Sequence[BoxState], clocks: Iterable[NextClock]
+) -> NightReport:
     """Return the report of a night.
 
     Args:
@@ -65,12 +67,12 @@ def morning_report(night: Night, boxes: Sequence[BoxState], clocks: Iterable[Nex
         boxes: As they are now; self-stops that they report count.
         clocks: The soonest danger clock of each box that has one.
     """
-    errors, ended = _errors(night.happened)
+    errors, ended = _count_errors(night.happened)
     unwatched = sum(rest.stop - rest.start for rest in night.rests)
     counted_from = night.counted_from
     late = counted_from is not None and counted_from > night.since + LATE_SECONDS
     at_least = night.at_least or unwatched > 0 or late
-    spent, idle = _spent(night.before, night.after, at_least)
+    spent, idle = _sum_spent(night.before, night.after, at_least)
     if counted_from is None:
         spent = idle = ()
     moved = counted_from is not None and abs(counted_from - night.since) > LATE_SECONDS
@@ -91,7 +93,7 @@ def morning_report(night: Night, boxes: Sequence[BoxState], clocks: Iterable[Nex
         key=lambda each: each.reading.seconds_left or 0.0,
         default=None,
     )
-    return Report(
+    return NightReport(
         since=night.since,
         until=night.until,
         errors=errors,
@@ -99,15 +101,17 @@ def morning_report(night: Night, boxes: Sequence[BoxState], clocks: Iterable[Nex
         spent=spent,
         idle=idle,
         money_since=counted_from if moved and spent else None,
-        saved=_saved(stopped, night.until),
+        saved=_sum_saved(stopped, night.until),
         stopped=tuple(box.spec.name for box in stopped),
         lost=tuple(lost),
         unwatched=unwatched,
-        clock="" if soonest is None else f"{soonest.box} {age(soonest.reading.seconds_left)}",
+        clock=""
+        if soonest is None
+        else f"{soonest.box} {format_duration(soonest.reading.seconds_left)}",
     )
 
 
-def _errors(rows: Iterable[Happening]) -> tuple[int, int]:
+def _count_errors(rows: Iterable[Happening]) -> tuple[int, int]:
     """Return how many errors began, and how many of them were over by the end.
 
     An error is over with a later event of level info about the same subject.
@@ -127,14 +131,14 @@ def _errors(rows: Iterable[Happening]) -> tuple[int, int]:
     return errors, ended
 
 
-def _spent(
-    before: Iterable[Tally], after: Iterable[Tally], at_least: bool
-) -> tuple[tuple[Amount, ...], tuple[Amount, ...]]:
+def _sum_spent(
+    before: Iterable[CostTally], after: Iterable[CostTally], at_least: bool
+) -> tuple[tuple[MoneyAmount, ...], tuple[MoneyAmount, ...]]:
     old = {each.currency: each for each in before}
-    spent: list[Amount] = []
-    idle: list[Amount] = []
+    spent: list[MoneyAmount] = []
+    idle: list[MoneyAmount] = []
     for now in after:
-        then = old.get(now.currency, Tally(now.currency, 0.0, 0.0))
+        then = old.get(now.currency, CostTally(now.currency, 0.0, 0.0))
         estimated = now.estimated - then.estimated >= CENT
         for into, value, is_estimate in (
             (spent, now.billed - then.billed, estimated),
@@ -142,12 +146,12 @@ def _spent(
         ):
             # "At least 0" carries no information, so the amount is unknown.
             if value >= CENT or not at_least:
-                into.append(Amount(max(0.0, value), now.currency, at_least, is_estimate))
+                into.append(MoneyAmount(max(0.0, value), now.currency, at_least, is_estimate))
     return tuple(spent), tuple(idle)
 
 
-def _saved(stopped: Iterable[BoxState], until: float) -> tuple[Amount, ...]:
-    found: list[Amount | None] = []
+def _sum_saved(stopped: Iterable[BoxState], until: float) -> tuple[MoneyAmount, ...]:
+    found: list[MoneyAmount | None] = []
     for box in stopped:
         stop = box.self_stop
         if stop is None or stop.off_at is None:
@@ -159,12 +163,12 @@ def _saved(stopped: Iterable[BoxState], until: float) -> tuple[Amount, ...]:
         found.append(
             None
             if value is None or price is None
-            else Amount(value, price.currency, estimated=True)
+            else MoneyAmount(value, price.currency, estimated=True)
         )
-    return prices.total(found)
+    return prices.sum_amounts(found)
 
 
-class Word(NamedTuple):
+class ReportEntry(NamedTuple):
     """One entry of the report as displayed."""
 
     label: str
@@ -173,7 +177,7 @@ class Word(NamedTuple):
     """Level as of an event: warnings and errors are highlighted."""
 
 
-def _how_many_over(report: Report) -> str:
+def _how_many_over(report: NightReport) -> str:
     """Return how many of the errors are over, as text.
 
     The events do not record whether a person or the box ended them.
@@ -191,39 +195,39 @@ def _how_many_over(report: Report) -> str:
     return f", {report.ended} over since"
 
 
-def report_words(report: Report, now: float) -> tuple[Word, ...]:
+def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
     """Return the report as entries, the most important first."""
     span_s = report.until - report.since
     span = f"{day_and_clock(report.since, now)} to {day_and_clock(report.until, now)}"
     found = [
-        Word("night" if span_s <= NIGHT_SECONDS else "", span),
-        Word(
+        ReportEntry("night" if span_s <= NIGHT_SECONDS else "", span),
+        ReportEntry(
             "",
             f"{how_many(report.errors, 'error')}{_how_many_over(report)}",
             "error" if report.errors > report.ended else "warn" if report.errors else "info",
         ),
-        Word("spent", _sum(report.spent)),
-        Word(
+        ReportEntry("spent", _format_amounts(report.spent)),
+        ReportEntry(
             "wasted",
-            _sum(report.idle),
+            _format_amounts(report.idle),
             "warn" if any(each.value > CENT for each in report.idle) else "info",
         ),
     ]
     if report.money_since is not None:
-        found.append(Word("money counted since", day_and_clock(report.money_since, now)))
+        found.append(ReportEntry("money counted since", day_and_clock(report.money_since, now)))
     if report.stopped:
-        found.append(Word("saved by autostop", _sum(report.saved)))
+        found.append(ReportEntry("saved by autostop", _format_amounts(report.saved)))
     if report.lost:
-        found.append(Word("lost", "; ".join(report.lost), "error"))
+        found.append(ReportEntry("lost", "; ".join(report.lost), "error"))
     else:
-        found.append(Word("", "nothing known to be lost"))
+        found.append(ReportEntry("", "nothing known to be lost"))
     if report.unwatched > 0:
-        found.append(Word("not watched for", age(report.unwatched), "warn"))
-    found.append(Word("next clock", report.clock or "none known"))
+        found.append(ReportEntry("not watched for", format_duration(report.unwatched), "warn"))
+    found.append(ReportEntry("next clock", report.clock or "none known"))
     return tuple(found)
 
 
-def _sum(amounts: tuple[Amount, ...]) -> str:
+def _format_amounts(amounts: tuple[MoneyAmount, ...]) -> str:
     if amounts:
-        return prices.written(amounts)
+        return prices.format_sums(amounts)
     return "unknown"

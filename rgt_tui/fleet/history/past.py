@@ -18,7 +18,7 @@ from operator import add
 
 import msgspec
 
-from rgt_tui.model import History, HistoryRequest, Past, Sample
+from rgt_tui.model import HistoryRequest, RecordedHistory, ReducedHistory, Sample
 from rgt_tui.profiles import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
@@ -45,7 +45,7 @@ HALF = 0.5
 Values = dict[str, float | None]
 
 
-def figures(sample: Sample, *, cards: bool = True) -> Values:
+def kept_percentages(sample: Sample, *, cards: bool = True) -> Values:
     """Return the percentages of a sample that are kept, by the names of the ``history`` frame.
 
     Args:
@@ -53,20 +53,20 @@ def figures(sample: Sample, *, cards: bool = True) -> Values:
         cards: Also those of each card.
 
     Returns:
-        ``util``, ``vram`` and ``cgroup`` always, None if unknown; known values of cards and mounts.
+        ``util``, ``used_vram_percent`` and ``cgroup`` always, None if unknown; known values of cards and mounts.
     """
     found: Values = {
         "util": utilisation(sample),
-        "vram": vram(sample),
+        "vram": used_vram_percent(sample),
         "cgroup": memory_pct(sample.mem),
     }
     if cards:
         found |= card_figures(sample.gpus)
     for disk in sample.disks:
         space, inodes = _disk_names(disk.mount)
-        if (used := share(disk.bytes_used, disk.bytes_total)) is not None:
+        if (used := percent_of(disk.bytes_used, disk.bytes_total)) is not None:
             found[space] = used
-        if (used := share(disk.inodes_used, disk.inodes_total)) is not None:
+        if (used := percent_of(disk.inodes_used, disk.inodes_total)) is not None:
             found[inodes] = used
     return found
 
@@ -84,23 +84,23 @@ def utilisation(sample: Sample) -> float | None:
     return None
 
 
-def vram(sample: Sample) -> float | None:
+def used_vram_percent(sample: Sample) -> float | None:
     """Return the used share of the memory of all GPUs together, in percent."""
     used = total = 0
     for gpu in sample.gpus:
         used += gpu.vram_used or 0
         total += gpu.vram_total or 0
-    return share(used, total)
+    return percent_of(used, total)
 
 
-def share(part: float | None, whole: float | None) -> float | None:
+def percent_of(part: float | None, whole: float | None) -> float | None:
     """Return the percentage, or None if it is unknown."""
     if whole and part is not None:
         return 100.0 * part / whole
     return None
 
 
-def tenths(value: float | None) -> float | None:
+def round_to_tenth(value: float | None) -> float | None:
     """Return a percentage to one decimal.
 
     Equal values are the same object, to save memory: hundreds of boxes keep many.
@@ -113,7 +113,7 @@ def tenths(value: float | None) -> float | None:
 _TENTHS = tuple(round(number / 10, 1) for number in range(1001))
 
 
-class Stretch:
+class SlotAccumulator:
     """Adds up the samples of the current slot.
 
     Nearly always a sample has the same figures as the previous one; then the sums are a list by
@@ -125,71 +125,71 @@ class Stretch:
     def __init__(self) -> None:
         self._place: int | None = None
         self._width = WIDTHS[0]
-        self._begin({})
+        self._begin_sums({})
 
-    def _begin(self, sums: dict[str, tuple[float, int]], names: tuple[str, ...] = ()) -> None:
+    def _begin_sums(self, sums: dict[str, tuple[float, int]], names: tuple[str, ...] = ()) -> None:
         """Continue from the sums so far with samples that have these figures."""
         self._sums, self._names, self._rounds = sums, names, 0
         before = [sums.get(name, _NONE) for name in names]
         self._totals = [total for total, _ in before]
         self._counts = [count for _, count in before]
 
-    def _summed(self) -> dict[str, tuple[float, int]]:
+    def _sum_figures(self) -> dict[str, tuple[float, int]]:
         """Return sum and number of the values of each figure."""
         column = zip(self._names, self._totals, self._counts, strict=True)
         return self._sums | {name: (total, count + self._rounds) for name, total, count in column}
 
-    def add(self, at: float, found: Values, width: float) -> Past | None:
+    def add_sample(self, at: float, found: Values, width: float) -> ReducedHistory | None:
         """Add a sample.
 
         Args:
             at: Client clock of the sample.
-            found: Its `figures`.
+            found: Its `kept_percentages`.
             width: Width of a slot in seconds.
 
         Returns:
             The finished slot, if `at` is in another one.
         """
-        done = self.begin(at, width)
+        done = self.begin_slot(at, width)
         values: Collection[float | None] = found.values()
         if None in values:
             found = {name: value for name, value in found.items() if value is not None}
             values = found.values()
         names = tuple(found)
         if names != self._names:
-            self._begin(self._summed(), names)
+            self._begin_sums(self._sum_figures(), names)
         self._totals = list(map(add, self._totals, values))
         self._rounds += 1
         return done
 
-    def begin(self, at: float, width: float) -> Past | None:
+    def begin_slot(self, at: float, width: float) -> ReducedHistory | None:
         """Make the slot of `at` the current one; return the finished slot if it changed."""
-        if self.covers(at, width):
+        if self.is_in_slot(at, width):
             return None
-        done = self._done()
+        done = self._finish_slot()
         self._place, self._width = math.floor(at / width), width
-        self._begin({})
+        self._begin_sums({})
         return done
 
-    def covers(self, at: float, width: float) -> bool:
+    def is_in_slot(self, at: float, width: float) -> bool:
         """Return whether a time is in the current slot."""
         return math.floor(at / width) == self._place and width == self._width
 
-    def add_all(self, other: Stretch) -> None:
+    def add_all(self, other: SlotAccumulator) -> None:
         """Add the sums of `other`, a slot within this one."""
-        sums = self._summed()
-        for name, (total, count) in other._summed().items():
+        sums = self._sum_figures()
+        for name, (total, count) in other._sum_figures().items():
             before, counted = sums.get(name, _NONE)
             sums[name] = before + total, counted + count
-        self._begin(sums)
+        self._begin_sums(sums)
 
-    def _done(self) -> Past | None:
-        sums = dict(islice(self._summed().items(), MOST_NAMES))
+    def _finish_slot(self) -> ReducedHistory | None:
+        sums = dict(islice(self._sum_figures().items(), MOST_NAMES))
         if self._place is None or not sums:
             return None
-        means = tuple(tenths(total / count) for total, count in sums.values())
+        means = tuple(round_to_tenth(total / count) for total, count in sums.values())
         at = (self._place + 1) * self._width
-        return Past(names=tuple(sums), at=(at,), values=(means,), width=self._width)
+        return ReducedHistory(names=tuple(sums), at=(at,), values=(means,), width=self._width)
 
 
 _NONE = (0.0, 0)
@@ -204,27 +204,31 @@ class Stretches:
     __slots__ = ("_narrow", "_wide")
 
     def __init__(self) -> None:
-        self._narrow, self._wide = Stretch(), Stretch()
+        self._narrow, self._wide = SlotAccumulator(), SlotAccumulator()
 
-    def add(self, at: float, found: Values, width: float) -> tuple[Past | None, Past | None]:
+    def add_sample(
+        self, at: float, found: Values, width: float
+    ) -> tuple[ReducedHistory | None, ReducedHistory | None]:
         """Add a sample.
 
         Args:
             at: Client clock of the sample.
-            found: Its `figures`.
+            found: Its `kept_percentages`.
             width: Width of a wide slot in seconds, one of `WIDTHS`.
 
         Returns:
             The narrow and the wide slot that are finished now.
         """
-        if self._narrow.covers(at, RECENT_SECONDS):
-            self._narrow.add(at, found, RECENT_SECONDS)
+        if self._narrow.is_in_slot(at, RECENT_SECONDS):
+            self._narrow.add_sample(at, found, RECENT_SECONDS)
             return None, None
         self._wide.add_all(self._narrow)
-        return self._narrow.add(at, found, RECENT_SECONDS), self._wide.begin(at, width)
+        return self._narrow.add_sample(at, found, RECENT_SECONDS), self._wide.begin_slot(at, width)
 
 
-def wanted(last: float | None, now: float, stretches: int = STRETCHES) -> HistoryRequest | None:
+def build_history_request(
+    last: float | None, now: float, stretches: int = STRETCHES
+) -> HistoryRequest | None:
     """Return the request to the recorder on connecting.
 
     Args:
@@ -239,12 +243,12 @@ def wanted(last: float | None, now: float, stretches: int = STRETCHES) -> Histor
     if gap <= LONG_GAP_SECONDS:
         return None
     gap = min(gap, LONGEST_SECONDS)
-    width = _width(gap, stretches)
+    width = _choose_width(gap, stretches)
     points = max(2, math.ceil(gap / width))
     return HistoryRequest(seconds=points * width, points=points)
 
 
-def from_history(frame: History, skew: float) -> Past:
+def from_history(frame: RecordedHistory, skew: float) -> ReducedHistory:
     """Return the recorder's history on the client's clock.
 
     The recorder cuts its rows by a monotonic clock of the box, but stamps them with a clock that
@@ -259,19 +263,20 @@ def from_history(frame: History, skew: float) -> Past:
         (place for place in range(len(frame.rows) - 1, -1, -1) if frame.rows[place].count), None
     )
     if newest is None or not NARROWEST <= frame.width <= WIDEST:
-        return Past()
+        return ReducedHistory()
     kept = []
     first = max(0, len(frame.rows) - 1 - math.ceil(LONGEST_SECONDS / frame.width))
     for place, row in enumerate(frame.rows[first:], first):
         by_place = frame.rows[newest].at + (place - newest) * frame.width
         at = row.at if abs(row.at - by_place) <= 1.5 * frame.width else by_place
         means = tuple(
-            tenths(value[1]) if value is not None else None for value in row.values[:MOST_NAMES]
+            round_to_tenth(value[1]) if value is not None else None
+            for value in row.values[:MOST_NAMES]
         )
         fits = len(row.values) == len(frame.names) and EARLIEST < at - skew < LATEST
         if row.count and fits:
             kept.append((at - skew, means))
-    return Past(
+    return ReducedHistory(
         names=frame.names[:MOST_NAMES],
         at=tuple(at for at, _ in kept),
         values=tuple(means for _, means in kept),
@@ -279,7 +284,7 @@ def from_history(frame: History, skew: float) -> Past:
     )
 
 
-def without_cards(frame: History) -> History:
+def without_cards(frame: RecordedHistory) -> RecordedHistory:
     """Return the frame without its figures of single cards.
 
     They take half a megabyte for a box with eight cards.
@@ -301,7 +306,9 @@ def without_cards(frame: History) -> History:
     )
 
 
-def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
+def merge_history(
+    old: ReducedHistory, new: ReducedHistory, stretches: int = STRETCHES
+) -> ReducedHistory:
     """Return `old` with its gaps filled from `new`.
 
     Args:
@@ -311,8 +318,8 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     """
     if not new.at:
         return old
-    if len(new.at) == 1 and _follows(old, new) and len(old.at) < stretches:
-        return Past(
+    if len(new.at) == 1 and _continues_grid(old, new) and len(old.at) < stretches:
+        return ReducedHistory(
             names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width
         )
     end = max(old.at[-1:] + new.at[-1:])
@@ -320,13 +327,13 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     # The width never shrinks again: the lost resolution cannot be recovered.
     least = min(old.width, WIDTHS[-1]) if old.at else WIDTHS[0]
     for width in (width for width in WIDTHS if width >= least):
-        known = _filled(old, new, width)
+        known = _fill_grid(old, new, width)
         first = math.ceil((end - LONGEST_SECONDS) / width)
         places = sorted(place for place in known if place >= first)
         if len(places) <= stretches:
             break
     places = places[-stretches:]
-    return Past(
+    return ReducedHistory(
         names=names,
         at=tuple((place + 1) * width for place in places),
         values=tuple(tuple(known[place].get(name) for name in names) for place in places),
@@ -334,7 +341,7 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     )
 
 
-def appended(old: Past, new: Past, most: int) -> Past:
+def append_slot(old: ReducedHistory, new: ReducedHistory, most: int) -> ReducedHistory:
     """Return `old` with the one slot of `new` appended, cut to the newest `most`.
 
     If the clock was set back, slots at or after the new one are dropped.
@@ -347,7 +354,7 @@ def appended(old: Past, new: Past, most: int) -> Past:
         names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
     found = dict(zip(new.names, new.values[-1], strict=False))
     keep = [place for place, at in enumerate(old.at) if at < new.at[-1]][-(most - 1) :]
-    return Past(
+    return ReducedHistory(
         names=names,
         at=(*(old.at[place] for place in keep), new.at[-1]),
         values=(*(old.values[place] for place in keep), tuple(found.get(name) for name in names)),
@@ -355,7 +362,7 @@ def appended(old: Past, new: Past, most: int) -> Past:
     )
 
 
-def unwatched(old: Past, new: Past, now: float) -> Past:
+def unwatched(old: ReducedHistory, new: ReducedHistory, now: float) -> ReducedHistory:
     """Return the slots of `new` recorded only by the box's recorder: missing in `old`, not recent.
 
     Args:
@@ -375,7 +382,7 @@ def unwatched(old: Past, new: Past, now: float) -> Past:
     return new.only(kept)
 
 
-def _filled(old: Past, new: Past, width: float) -> dict[int, Values]:
+def _fill_grid(old: ReducedHistory, new: ReducedHistory, width: float) -> dict[int, Values]:
     known = dict(_on_grid(new, width))
     for place, values in _on_grid(old, width):
         known[place] = known.get(place, {}) | {
@@ -384,22 +391,22 @@ def _filled(old: Past, new: Past, width: float) -> dict[int, Values]:
     return known
 
 
-def _follows(old: Past, new: Past) -> bool:
+def _continues_grid(old: ReducedHistory, new: ReducedHistory) -> bool:
     if not old.at or old.width != new.width or old.names != new.names:
         return False
     return old.at[-1] < new.at[0] <= old.at[0] - old.width + LONGEST_SECONDS
 
 
-def _width(seconds: float, stretches: int) -> float:
+def _choose_width(seconds: float, stretches: int) -> float:
     return next((width for width in WIDTHS if seconds <= width * stretches), WIDTHS[-1])
 
 
-def _on_grid(past: Past, width: float) -> Iterator[tuple[int, Values]]:
+def _on_grid(past: ReducedHistory, width: float) -> Iterator[tuple[int, Values]]:
     """Yield for each slot of the grid the means of overlapping slots, weighted by the overlap."""
     covered: dict[int, float] = {}
     sums: dict[int, dict[str, tuple[float, float]]] = {}
     for at, values in zip(past.at, past.values, strict=False):
-        for place, seconds in _overlaps(at - past.width, at, width):
+        for place, seconds in _iterate_overlaps(at - past.width, at, width):
             covered[place] = covered.get(place, 0.0) + seconds
             into = sums.setdefault(place, {})
             for name, value in zip(past.names, values, strict=False):
@@ -410,11 +417,14 @@ def _on_grid(past: Past, width: float) -> Iterator[tuple[int, Values]]:
         if seconds >= HALF * width - 1e-6:
             yield (
                 place,
-                {name: tenths(total / weight) for name, (total, weight) in sums[place].items()},
+                {
+                    name: round_to_tenth(total / weight)
+                    for name, (total, weight) in sums[place].items()
+                },
             )
 
 
-def _overlaps(begin: float, end: float, width: float) -> Iterable[tuple[int, float]]:
+def _iterate_overlaps(begin: float, end: float, width: float) -> Iterable[tuple[int, float]]:
     place = math.floor(begin / width)
     while place * width < end - 1e-6:
         seconds = min(end, (place + 1) * width) - max(begin, place * width)

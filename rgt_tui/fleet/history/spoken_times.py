@@ -19,7 +19,7 @@ _BACK = re.compile(
 )
 
 
-def said_time(text: str, now: float) -> float:
+def parse_past_time(text: str, now: float) -> float:
     """Parse a past time by the local clock; return epoch seconds.
 
     A time of day alone is its last occurrence: ``02:30`` at 01:00 is yesterday's.
@@ -36,9 +36,9 @@ def said_time(text: str, now: float) -> float:
     if back is not None and any(back.groups()):
         days, hours, minutes = (int(part or 0) for part in back.groups())
         return now - (86400.0 * days + 3600.0 * hours + 60.0 * minutes)
-    here = _local(now)
+    here = _local_time(now)
     try:
-        return _dated(words, here).timestamp()
+        return _parse_dated(words, here).timestamp()
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a time; give one such as {FORMS}") from None
 
@@ -54,7 +54,7 @@ def coming_time(text: str, now: float) -> float:
     Raises:
         ValueError: it has none of the forms, or is past; the message lists them.
     """
-    words, here = text.strip().casefold(), _local(now)
+    words, here = text.strip().casefold(), _local_time(now)
     span = _BACK.fullmatch(words)
     if span is not None and any(span.groups()) and words[0].isdigit() and not words.endswith("ago"):
         days, hours, minutes = (int(part or 0) for part in span.groups())
@@ -62,12 +62,12 @@ def coming_time(text: str, now: float) -> float:
     first, _, rest = words.partition(" ")
     try:
         if first == "tomorrow":
-            found = _at(here + timedelta(days=1), rest.strip() or "00:00")
+            found = _at_clock_time(here + timedelta(days=1), rest.strip() or "00:00")
         elif _CLOCK.fullmatch(words):
-            found = _at(here, words)
-            found = found if found > here else _at(here + timedelta(days=1), words)
+            found = _at_clock_time(here, words)
+            found = found if found > here else _at_clock_time(here + timedelta(days=1), words)
         else:
-            found = _dated(words, here)
+            found = _parse_dated(words, here)
         at = found.timestamp()
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is not a time; give one such as {COMING}") from None
@@ -78,29 +78,31 @@ def coming_time(text: str, now: float) -> float:
     return at
 
 
-def _dated(words: str, here: datetime) -> datetime:
+def _parse_dated(words: str, here: datetime) -> datetime:
     first, _, rest = (
         words.replace("t", " ", 1).partition(" ") if _DATE.match(words) else words.partition(" ")
     )
     date = _DATE.fullmatch(first)
     if date is not None:
         year, month, number = (int(part) for part in date.groups())
-        return _at(here.replace(year=year, month=month, day=number), rest.strip() or "00:00")
+        return _at_clock_time(
+            here.replace(year=year, month=month, day=number), rest.strip() or "00:00"
+        )
     if first in ("yesterday", "today"):
         day = here - timedelta(days=first == "yesterday")
-        return _at(day, rest.strip() or "00:00")
-    found = _at(here, words)
+        return _at_clock_time(day, rest.strip() or "00:00")
+    found = _at_clock_time(here, words)
     if found <= here:
         return found
-    return _at(here - timedelta(days=1), words)
+    return _at_clock_time(here - timedelta(days=1), words)
 
 
-def _local(at: float) -> datetime:
+def _local_time(at: float) -> datetime:
     """Return a local time without its zone, because another day may have another UTC offset."""
     return datetime.fromtimestamp(at).astimezone().replace(tzinfo=None)
 
 
-def _at(day: datetime, words: str) -> datetime:
+def _at_clock_time(day: datetime, words: str) -> datetime:
     clock = _CLOCK.fullmatch(words)
     if clock is None:
         raise ValueError(words)
@@ -117,7 +119,7 @@ def night_began(now: float, looked: float | None = None) -> float:
         now: Client clock.
         looked: When a person last looked; None = unknown.
     """
-    here = _local(now)
+    here = _local_time(now)
     evening = here.replace(hour=NIGHT_HOUR, minute=0, second=0, microsecond=0)
     if evening > here:
         evening -= timedelta(days=1)
@@ -129,7 +131,7 @@ def night_began(now: float, looked: float | None = None) -> float:
 
 def day_and_clock(at: float, now: float) -> str:
     """Format a past time: ``02:31`` within the last day, otherwise with its date."""
-    then = _local(at)
+    then = _local_time(at)
     near = abs(now - at) < 86400.0
     return then.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
 
@@ -139,7 +141,7 @@ def night_or_day(at: float, now: float) -> str:
 
     That is ``today``, ``last night``, ``yesterday``, ``on Friday`` or ``on 2026-11-21``.
     """
-    then, here = _local(at), _local(now)
+    then, here = _local_time(at), _local_time(now)
     days = (here.date() - then.date()).days
     if days == 0:
         if then.hour < 6 <= here.hour:

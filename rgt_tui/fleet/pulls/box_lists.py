@@ -11,17 +11,22 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from rgt_tui.fleet.box_evidence import RESULTS_SECONDS, Wanted, results_of, results_words
+from rgt_tui.fleet.box_evidence import (
+    RESULTS_SECONDS,
+    ResultsRequest,
+    decode_results,
+    results_arguments,
+)
 from rgt_tui.fleet.pulls.box_pipe import SILENCE_S, BoxConnection, silence_error
-from rgt_tui.model import BoxSpec, ResultGroup, Results
-from rgt_tui.ssh import BulkChannel, CommandFailed, record
-from rgt_tui.transfer import FileRow, FolderRow, Ledger, fingerprint, home
+from rgt_tui.model import BoxResults, BoxSpec, ResultGroup
+from rgt_tui.ssh import BulkChannel, CommandFailed, extract_record
+from rgt_tui.transfer import FileRow, FolderRow, Ledger, deepest_folder, fingerprint
 from rgt_tui.transfer.copying import (
     LONGEST_LINE,
-    Listing,
+    BoxListing,
     ListingError,
     ListingReader,
-    Refused,
+    RefusedFile,
     RemoteFile,
 )
 
@@ -37,13 +42,13 @@ UNREADABLE = "changed while it was pulled, or not all of it was pulled: pull it 
 class ResultFiles(msgspec.Struct, frozen=True):
     """A box's list of results, and the files of some of its directories."""
 
-    results: Results
-    listing: Listing
+    results: BoxResults
+    listing: BoxListing
 
 
 async def list_tree(
     connection: BoxConnection, spec: BoxSpec, paths: tuple[str, ...], *, folds: bool
-) -> Listing:
+) -> BoxListing:
     """Return every file below some paths of a box, except those of rgt itself.
 
     Args:
@@ -61,13 +66,13 @@ async def list_tree(
     reader = await _read_lines(
         connection, "manifest", words, ListingReader(), LONGEST_LINE, SILENCE_S
     )
-    return reader.listing(folds=folds)
+    return reader.build_listing(folds=folds)
 
 
 async def list_results(
     connection: BoxConnection,
     spec: BoxSpec,
-    wanted: Wanted,
+    wanted: ResultsRequest,
     folders: tuple[str, ...] | None,
     *,
     folds: bool,
@@ -90,27 +95,27 @@ async def list_results(
         if folders is None
         else [word for path in folders for word in ("--list", path)]
     )
-    words = (*results_words(spec, wanted), *chosen)
+    words = (*results_arguments(spec, wanted), *chosen)
     reader = await _read_lines(
         connection, "results", words, _ResultsReader(), MOST_RESULTS, RESULTS_SECONDS
     )
     if reader.results is None:
         raise CommandFailed("rgt-box results: it answered nothing")
-    return ResultFiles(reader.results, reader.files.listing(folds=folds))
+    return ResultFiles(reader.results, reader.files.build_listing(folds=folds))
 
 
 class _ResultsReader:
     """Parses the object printed by ``results``, then the lines of its ``--list``."""
 
     def __init__(self) -> None:
-        self.results: Results | None = None
+        self.results: BoxResults | None = None
         self.files = ListingReader()
 
     @property
     def ended(self) -> bool:
         return self.files.ended
 
-    def feed(self, line: bytes) -> None:
+    def accept_line(self, line: bytes) -> None:
         """Parse a line.
 
         Raises:
@@ -118,18 +123,18 @@ class _ResultsReader:
             ListingError: a line does not have the format of a list.
         """
         if self.results is None:
-            self.results = results_of(line)
+            self.results = decode_results(line)
         else:
-            self.files.feed(line)
+            self.files.accept_line(line)
 
 
-class _Reader(Protocol):
+class _LineReader(Protocol):
     @property
     def ended(self) -> bool: ...
-    def feed(self, line: bytes, /) -> None: ...
+    def accept_line(self, line: bytes, /) -> None: ...
 
 
-R = TypeVar("R", bound=_Reader)
+R = TypeVar("R", bound=_LineReader)
 
 
 async def _read_lines(
@@ -150,22 +155,24 @@ async def _read_lines(
         longest: Maximum bytes of a line.
         silence: Seconds without a byte after which the box is given up.
     """
-    lines = Lines(reader.feed, longest)
+    lines = OutputLines(reader.accept_line, longest)
     is_long = sum(map(len, words)) > LONGEST_COMMAND
-    channel = await connection.open(verb, lines.feed, *((WORDS_FROM_STDIN,) if is_long else words))
+    channel = await connection.open(
+        verb, lines.feed_data, *((WORDS_FROM_STDIN,) if is_long else words)
+    )
     if is_long:
         channel.write(json.dumps(words).encode() + b"\n")
-        channel.finish()
+        channel.close_input()
     try:
         await _until_silent(channel, lambda: lines.count, silence)
     finally:
         channel.close()
-    if not reader.ended and channel.words:
-        raise ListingError(f"the box could not list its files: {channel.words}")
+    if not reader.ended and channel.last_error_line:
+        raise ListingError(f"the box could not list its files: {channel.last_error_line}")
     return reader
 
 
-class Lines:
+class OutputLines:
     """Splits the output of a command into lines, dropping the login shell's output before it.
 
     Args:
@@ -179,7 +186,7 @@ class Lines:
         self._rest = b""
         self._spoken = False
 
-    def feed(self, data: bytes) -> None:
+    def feed_data(self, data: bytes) -> None:
         """Process received data.
 
         Raises:
@@ -192,7 +199,7 @@ class Lines:
         for line in lines:
             if self._spoken:
                 self._take(line)
-            elif found := record(line):
+            elif found := extract_record(line):
                 self._spoken = True
                 self._take(found)
 
@@ -220,27 +227,27 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
 # Compares the copies of a pull with the box's list of results at the end.
 
 
-class Pull(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedPull(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about a finished pull that the comparison needs."""
 
-    listing: Listing
+    listing: BoxListing
     exact: bool
-    """`Listing.roots` are directories of the list of results, and the listing has exactly their
+    """`BoxListing.roots` are directories of the list of results, and the listing has exactly their
     files."""
-    refused: Sequence[Refused]
+    refused: Sequence[RefusedFile]
     destination: Path
     instance: str
 
-    def covers(self, path: str) -> bool:
+    def covers_folder(self, path: str) -> bool:
         """Return whether a directory of the list of results was pulled."""
         tops = dict.fromkeys(self.listing.roots)
-        return path in tops or (not self.exact and home(path, tops) is not None)
+        return path in tops or (not self.exact and deepest_folder(path, tops) is not None)
 
 
 async def check_copies(
-    pull: Pull,
+    pull: FinishedPull,
     ledger: Ledger,
-    looking: Awaitable[Results],
+    looking: Awaitable[BoxResults],
     list_again: Callable[[tuple[str, ...]], Awaitable[ResultFiles]],
 ) -> tuple[tuple[FolderRow, ...], tuple[ResultGroup, ...]]:
     """Compare the copies with the box's final list; record which directories are complete.
@@ -264,10 +271,10 @@ async def check_copies(
         ListingError: its list is unusable.
     """
     found = await looking
-    members = _members(ledger, found, pull)
+    members = _copies_by_folder(ledger, found, pull)
     differ = tuple(
         path
-        for path, group in _pulled(found, pull).items()
+        for path, group in _pulled_groups(found, pull).items()
         if not group.problem
         and "\ufffd" not in path
         and fingerprint(members[path]) != group.fingerprint
@@ -279,72 +286,76 @@ async def check_copies(
         there = {path: [] for path in differ}
         groups = {group.path: group for group in found.groups}
         for file in again.listing.files:
-            owner = home(file.path, groups)
+            owner = deepest_folder(file.path, groups)
             if owner in there:
                 there[owner].append(file)
-        await asyncio.to_thread(ledger.add, tuple(_marked(ledger, groups, there)))
-        members = _members(ledger, found, pull)
+        await asyncio.to_thread(ledger.append_rows, tuple(_corrected_rows(ledger, groups, there)))
+        members = _copies_by_folder(ledger, found, pull)
     refused: dict[str | None, list[tuple[str, str]]] = {}
     for bad in pull.refused:
-        refused.setdefault(home(bad.path, members), []).append((bad.path, bad.reason))
+        refused.setdefault(deepest_folder(bad.path, members), []).append((bad.path, bad.reason))
     folders = []
-    for path, group in _pulled(found, pull).items():
+    for path, group in _pulled_groups(found, pull).items():
         missing: dict[str, str] = {}
         if group.problem or fingerprint(members[path]) != group.fingerprint:
             missing = {
                 file.path: CHANGED
                 for file in there.get(path, ())
-                if not _is_here(file, ledger, pull)
+                if not _has_local_copy(file, ledger, pull)
             }
             missing.update(refused.get(path, ()))
             missing = missing or {path: group.problem or UNREADABLE}
         folders.append(_folder_row(group, members[path], missing, pull))
-    await asyncio.to_thread(ledger.add, folders)
+    await asyncio.to_thread(ledger.append_rows, folders)
     return tuple(folders), unclaimed_groups(pull, ledger, found)
 
 
-def unclaimed_groups(pull: Pull, ledger: Ledger, found: Results) -> tuple[ResultGroup, ...]:
+def unclaimed_groups(
+    pull: FinishedPull, ledger: Ledger, found: BoxResults
+) -> tuple[ResultGroup, ...]:
     """Return the directories without an owner that were never pulled completely."""
-    members = _members(ledger, found, pull)
+    members = _copies_by_folder(ledger, found, pull)
     return tuple(
         group
         for group in found.groups
         if not group.owner
-        and not pull.covers(group.path)
+        and not pull.covers_folder(group.path)
         and (group.problem or fingerprint(members[group.path]) != group.fingerprint)
     )
 
 
-def _pulled(found: Results, pull: Pull) -> dict[str, ResultGroup]:
-    return {group.path: group for group in found.groups if pull.covers(group.path)}
+def _pulled_groups(found: BoxResults, pull: FinishedPull) -> dict[str, ResultGroup]:
+    return {group.path: group for group in found.groups if pull.covers_folder(group.path)}
 
 
-def _members(ledger: Ledger, found: Results, pull: Pull) -> dict[str, list[FileRow]]:
+def _copies_by_folder(
+    ledger: Ledger, found: BoxResults, pull: FinishedPull
+) -> dict[str, list[FileRow]]:
     """Return for each directory of the box's list the copies of its files from this machine."""
     members: dict[str, list[FileRow]] = {group.path: [] for group in found.groups}
     homes: dict[str, str | None] = {}
-    for row in ledger.files():
+    for row in ledger.file_rows():
         folder = row.path.rpartition("/")[0]
         if folder not in homes:
-            homes[folder] = home(row.path, members)
+            homes[folder] = deepest_folder(row.path, members)
         owner = homes[folder]
         if owner is not None and row.instance == pull.instance and not row.uncounted:
             members[owner].append(row)
     return members
 
 
-def _marked(
+def _corrected_rows(
     ledger: Ledger, groups: Mapping[str, object], there: Mapping[str, Sequence[RemoteFile]]
 ) -> Iterator[FileRow]:
     """Yield rows with `FileRow.uncounted` corrected to match the box's list."""
     counted = {file.path for files in there.values() for file in files}
-    for row in tuple(ledger.files()):
-        if home(row.path, groups) in there and row.uncounted != (row.path not in counted):
+    for row in tuple(ledger.file_rows()):
+        if deepest_folder(row.path, groups) in there and row.uncounted != (row.path not in counted):
             yield msgspec.structs.replace(row, uncounted=not row.uncounted)
 
 
 def _folder_row(
-    group: ResultGroup, rows: Sequence[FileRow], missing: Mapping[str, str], pull: Pull
+    group: ResultGroup, rows: Sequence[FileRow], missing: Mapping[str, str], pull: FinishedPull
 ) -> FolderRow:
     return FolderRow(
         path=group.path,
@@ -358,12 +369,14 @@ def _folder_row(
     )
 
 
-def _is_here(file: RemoteFile, ledger: Ledger, pull: Pull) -> bool:
-    row = ledger.file(file.path)
+def _has_local_copy(file: RemoteFile, ledger: Ledger, pull: FinishedPull) -> bool:
+    row = ledger.find_file(file.path)
     return row is not None and row.there == file.there and row.instance == pull.instance
 
 
-def gone(ledger: Ledger, listing: Listing, *, exact: Results | None = None) -> tuple[str, ...]:
+def find_gone_files(
+    ledger: Ledger, listing: BoxListing, *, exact: BoxResults | None = None
+) -> tuple[str, ...]:
     """Return the pulled files that no longer exist on the box.
 
     Args:
@@ -373,11 +386,13 @@ def gone(ledger: Ledger, listing: Listing, *, exact: Results | None = None) -> t
             everything below its roots.
     """
     there = {file.path for file in listing.files} | {file.path for file in listing.refused}
-    missing = [row for row in tuple(ledger.files()) if row.path not in there]
+    missing = [row for row in tuple(ledger.file_rows()) if row.path not in there]
     if exact is not None:
         folders, roots = {group.path: None for group in exact.groups}, set(listing.roots)
         return tuple(
-            row.path for row in missing if not row.uncounted and home(row.path, folders) in roots
+            row.path
+            for row in missing
+            if not row.uncounted and deepest_folder(row.path, folders) in roots
         )
     tops = tuple(root.rstrip("/") + "/" for root in listing.roots)
     return tuple(

@@ -22,13 +22,13 @@ from typing import Protocol
 
 import asyncssh
 
-from rgt_tui.fleet.errands import reached
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.fleet.errands import connected_agent
+from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.ssh import (
     BoxError,
     BulkChannel,
     BulkClient,
-    Deployed,
+    DeployedAgent,
     HostKeyRefused,
     NotCarried,
     Unreachable,
@@ -60,16 +60,16 @@ class BoxPipe(Protocol):
     """A running ``send`` of the agent."""
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it is running."""
 
     def write(self, data: bytes) -> None:
         """Send requests.
 
         Raises:
-            NotCarried: as `ended`.
-            HostKeyRefused: as `ended`.
-            Unreachable: as `ended`.
+            NotCarried: as `ending_error`.
+            HostKeyRefused: as `ending_error`.
+            Unreachable: as `ending_error`.
         """
 
     def has_output(self) -> bool:
@@ -78,7 +78,7 @@ class BoxPipe(Protocol):
     def read(self, buffer: bytearray | memoryview) -> int:
         """Read available output into `buffer`; return the byte count, 0 at the end."""
 
-    def ended(self) -> Exception:
+    def ending_error(self) -> Exception:
         """Return the error that describes why it ended."""
 
     def kill(self) -> None:
@@ -103,7 +103,7 @@ class SshPipe:
             self._poll.register(fd, select.POLLIN)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it is running."""
         return self.process.poll() is None
 
@@ -114,7 +114,7 @@ class SshPipe:
             while view:
                 view = view[os.write(self._requests, view) :]
         except BrokenPipeError:
-            raise self.ended() from None
+            raise self.ending_error() from None
 
     def has_output(self) -> bool:
         """Wait for output."""
@@ -135,7 +135,7 @@ class SshPipe:
         self._error_text = (self._error_text + data)[-STDERR_BYTES:]
         return bool(data)
 
-    def ended(self) -> Exception:
+    def ending_error(self) -> Exception:
         """Return why it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDING_S)
@@ -144,7 +144,7 @@ class SshPipe:
             while self._read_errors():
                 pass
         text = self._error_text.decode("utf-8", "replace").strip()
-        last = clean(text.rpartition("\n")[2])[:300]
+        last = clean_text(text.rpartition("\n")[2])[:300]
         if refuses_host(text):
             return HostKeyRefused(
                 "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
@@ -226,7 +226,7 @@ class ChannelPipe:
             self._channel.resume()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it is running."""
         return self._end is not None and not self._end.done()
 
@@ -239,11 +239,11 @@ class ChannelPipe:
         """Wait for output."""
         if not self._chunks:
             self._news.clear()
-            if not self._chunks and self.alive:
+            if not self._chunks and self.is_alive:
                 if self._paused:
                     self._loop.call_soon_threadsafe(self._resume)
                 self._news.wait(CHECK_S)
-        return bool(self._chunks) or not self.alive
+        return bool(self._chunks) or not self.is_alive
 
     def read(self, buffer: bytearray | memoryview) -> int:
         """Read available output."""
@@ -261,14 +261,14 @@ class ChannelPipe:
             self._loop.call_soon_threadsafe(self._resume)
         return count
 
-    def ended(self) -> Exception:
+    def ending_error(self) -> Exception:
         """Return why it ended."""
         error = None
         if self._end is not None and self._end.done() and not self._end.cancelled():
             error = self._end.exception()
         if isinstance(error, BoxError):
             return error
-        text = self._channel.words if self._channel is not None else ""
+        text = self._channel.last_error_line if self._channel is not None else ""
         return Unreachable(f"the agent ended: {text}" if text else "the agent ended")
 
     def kill(self) -> None:
@@ -304,7 +304,7 @@ class BoxConnection:
     def __init__(self, spec: BoxSpec, *, accept_new_host_keys: bool = False) -> None:
         self._spec, self._accept = spec, accept_new_host_keys
         self._stack = contextlib.AsyncExitStack()
-        self._open: tuple[asyncssh.SSHClientConnection, Deployed] | None = None
+        self._open: tuple[asyncssh.SSHClientConnection, DeployedAgent] | None = None
         self._client: BulkClient | None = None
         self._pipes: list[SshPipe] = []
         self.no_ssh = ""
@@ -318,9 +318,9 @@ class BoxConnection:
             BoxError: there is no connection.
         """
         connection, deployed = await self.reach()
-        return await open_bulk(connection, deployed.command(verb, *words), on_data)
+        return await open_bulk(connection, deployed.build_command(verb, *words), on_data)
 
-    async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+    async def reach(self) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
         """Return the connection and the deployed agent, connecting if needed.
 
         Raises:
@@ -328,7 +328,7 @@ class BoxConnection:
         """
         if self._open is None or self._open[0].is_closed():
             await self._disconnect()
-            there = reached(self._spec, accept_new_host_keys=self._accept)
+            there = connected_agent(self._spec, accept_new_host_keys=self._accept)
             self._open = await self._stack.enter_async_context(there)
         return self._open
 
@@ -345,12 +345,12 @@ class BoxConnection:
             NotCarried: `ssh` cannot be started.
         """
         connection, deployed = await self.reach()
-        command = deployed.command("send")
+        command = deployed.build_command("send")
         round_trip = round_trip_s(connection)
         is_short = round_trip is not None and round_trip < long_s
         if is_large and is_short and await self._has_client(connection):
             assert self._client is not None
-            process = await asyncio.to_thread(self._client.start, command)
+            process = await asyncio.to_thread(self._client.start_command, command)
             self._pipes.append(SshPipe(process))
             return self._pipes[-1]
         pipe = ChannelPipe()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet.box_evidence import Wanted
+from rgt_tui.fleet.box_evidence import ResultsRequest
 from rgt_tui.fleet.pulls.box_pipe import CHECK_S, SILENCE_S, BoxConnection, BoxPipe, silence_error
 from rgt_tui.ssh import (
     AuthFailed,
@@ -25,7 +25,7 @@ from rgt_tui.ssh import (
     NotCarried,
 )
 from rgt_tui.transfer import Ledger
-from rgt_tui.transfer.copying import Fetcher, Plan, PullProgress, Stream, StreamError
+from rgt_tui.transfer.copying import PullFetcher, PullPlan, PullProgress, RequestStream, StreamError
 
 HIGH_BYTES, LOW_BYTES = 16 << 20, 4 << 20
 """Bytes waiting to be written at which reading pauses and resumes."""
@@ -54,7 +54,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     paths: tuple[str, ...] = ()
     """On the box; empty = its results."""
-    wanted: Wanted | None = None
+    wanted: ResultsRequest | None = None
     """If set, `paths` are directories of the list of results made with it, and exactly the files
     counted in them are fetched; None = everything below them."""
     destination: Path
@@ -95,12 +95,12 @@ class Throttle:
 async def fetch(
     connection: BoxConnection,
     request: PullRequest,
-    todo: Plan,
+    todo: PullPlan,
     ledger: Ledger,
     instance: str,
     on_progress: OnProgress,
     progress_s: float = 0.2,
-) -> Fetcher:
+) -> PullFetcher:
     """Fetch the planned files. After an error the files received so far are kept.
 
     Raises:
@@ -109,17 +109,17 @@ async def fetch(
         LandingFailed: this machine cannot write it.
     """
     bell = threading.Event()
-    fetcher = Fetcher(todo, ledger, request.destination, instance, bell.set)
+    fetcher = PullFetcher(todo, ledger, request.destination, instance, bell.set)
     is_large = todo.bytes >= request.ssh_from
     task = asyncio.ensure_future(_keep_receiving(connection, request, fetcher, bell, is_large))
     try:
-        while not (fetcher.finished or task.done()):
+        while not (fetcher.is_finished or task.done()):
             await asyncio.wait({task}, timeout=progress_s)
-            on_progress(fetcher.progress())
+            on_progress(fetcher.read_progress())
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        if fetcher.failure is not None or not fetcher.finished:
+        if fetcher.failure is not None or not fetcher.is_finished:
             await asyncio.to_thread(fetcher.close)
     if fetcher.failure is not None:
         raise fetcher.failure
@@ -129,15 +129,15 @@ async def fetch(
 async def _keep_receiving(
     connection: BoxConnection,
     request: PullRequest,
-    fetcher: Fetcher,
+    fetcher: PullFetcher,
     bell: threading.Event,
     is_large: bool,
 ) -> None:
     """Run the stream, reconnecting when needed, until nothing is left to fetch."""
     throttle = Throttle(request.limit)
     wait, lost_at, invalid = FIRST_WAIT_S, 0.0, 0
-    while not fetcher.finished:
-        before = fetcher.came_bytes
+    while not fetcher.is_finished:
+        before = fetcher.received_bytes
         try:
             pipe = await connection.open_pipe(is_large=is_large)
             await _receive(pipe, fetcher, throttle, bell)
@@ -152,17 +152,17 @@ async def _keep_receiving(
                 fetcher.fail(PullFailed(f"the box sent what its agent does not send: {error}"))
         except BoxError as error:
             now = time.monotonic()
-            if fetcher.came_bytes > before or not lost_at:
+            if fetcher.received_bytes > before or not lost_at:
                 wait, lost_at = FIRST_WAIT_S, now
             if now - lost_at > request.patience:
                 fetcher.fail(error)
-        if not fetcher.finished:
+        if not fetcher.is_finished:
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT_S, 2 * wait)
 
 
 async def _receive(
-    pipe: BoxPipe, fetcher: Fetcher, throttle: Throttle, bell: threading.Event
+    pipe: BoxPipe, fetcher: PullFetcher, throttle: Throttle, bell: threading.Event
 ) -> None:
     stream = PullStream(pipe, fetcher, throttle, bell)
     running = asyncio.ensure_future(asyncio.to_thread(stream.run))
@@ -172,7 +172,7 @@ async def _receive(
         stream.stop()
         await asyncio.gather(running, return_exceptions=True)
         pipe.close()
-        await asyncio.to_thread(stream.stream.lost)
+        await asyncio.to_thread(stream.stream.give_back_tasks)
 
 
 class PullStream:
@@ -189,9 +189,9 @@ class PullStream:
     """
 
     def __init__(
-        self, pipe: BoxPipe, fetcher: Fetcher, throttle: Throttle, bell: threading.Event
+        self, pipe: BoxPipe, fetcher: PullFetcher, throttle: Throttle, bell: threading.Event
     ) -> None:
-        self.stream = Stream(fetcher, LOW_BYTES, bell.set)
+        self.stream = RequestStream(fetcher, LOW_BYTES, bell.set)
         self._pipe, self._fetcher, self._throttle, self._bell = pipe, fetcher, throttle, bell
         self._stopped = threading.Event()
         self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
@@ -205,7 +205,7 @@ class PullStream:
         """
         self._stopped.set()
         self._bell.set()
-        if not self.stream.idle:
+        if not self.stream.is_idle:
             self._pipe.kill()
 
     def run(self) -> None:
@@ -217,18 +217,18 @@ class PullStream:
             Unreachable: the connection was lost, or no output for too long.
             StreamError: the output is not the agent's format.
         """
-        while not (self._stopped.is_set() or self._fetcher.finished):
+        while not (self._stopped.is_set() or self._fetcher.is_finished):
             if self.stream.held > HIGH_BYTES:
                 self._wait_for_bell()
                 continue
-            self._pipe.write(self.stream.requests())
-            if not self.stream.idle:
+            self._pipe.write(self.stream.next_requests())
+            if not self.stream.is_idle:
                 if self._wait_for_output():
                     self._receive_buffer()
                 continue
             self._wait_for_bell()
-            if not self._pipe.alive:
-                raise self._pipe.ended()
+            if not self._pipe.is_alive:
+                raise self._pipe.ending_error()
 
     def _wait_for_bell(self) -> None:
         self._bell.wait(CHECK_S)
@@ -254,9 +254,9 @@ class PullStream:
             return
         count = self._pipe.read(buffer)
         if not count:
-            raise self._pipe.ended()
+            raise self._pipe.ending_error()
         view = memoryview(buffer)
-        enough = min(self.stream.left, BUFFER_BYTES // 2)
+        enough = min(self.stream.bytes_left, BUFFER_BYTES // 2)
         while count < enough:
             time.sleep(pause_s)
             if not self._wait_for_output():
@@ -265,8 +265,8 @@ class PullStream:
             if not more:
                 break  # process this data first; the next read sees the end
             count += more
-        self.stream.feed(buffer, count)
-        self._fetcher.hashed(partial(self._free.put, buffer))
+        self.stream.feed_data(buffer, count)
+        self._fetcher.after_hashing(partial(self._free.put, buffer))
         pause = self._throttle.count_bytes(count)
         if pause > 0:
             self._stopped.wait(pause)

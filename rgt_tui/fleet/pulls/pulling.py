@@ -18,54 +18,61 @@ import msgspec
 from rgt_tui.files import note_written, sync_folder
 from rgt_tui.fleet.box_evidence import (
     RESULTS_SECONDS,
-    Wanted,
-    ask_results,
+    ResultsRequest,
+    request_results,
 )
-from rgt_tui.fleet.fleet_source import Pulled
+from rgt_tui.fleet.fleet_source import PullResult
 from rgt_tui.fleet.pulls.box_lists import (
-    Pull,
+    FinishedPull,
     ResultFiles,
     check_copies,
-    gone,
+    find_gone_files,
     list_results,
     list_tree,
     unclaimed_groups,
 )
 from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.fleet.pulls.pull_stream import OnProgress, PullFailed, PullRequest, fetch
-from rgt_tui.fleet.transfer_diary import noted
-from rgt_tui.model import BoxSpec, Meter, ResultGroup, Results, Skipped
-from rgt_tui.profiles import Toll, how_many, load_profile, quoted, size, toll
+from rgt_tui.fleet.transfer_diary import noted_transfer
+from rgt_tui.model import BoxResults, BoxSpec, Meter, ResultGroup, SkippedFiles
+from rgt_tui.profiles import (
+    TransferCost,
+    estimate_transfer_cost,
+    how_many,
+    load_profile,
+    quote_name,
+    size,
+)
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer import (
-    Copied,
+    CopiedFile,
     FileRow,
     FolderRow,
     GoneRow,
     Ledger,
     LedgerError,
     Verification,
-    copies,
+    iterate_copies,
     ledger_path,
-    verify,
+    verify_directory,
 )
 from rgt_tui.transfer.copying import (
-    Fetcher,
+    BoxListing,
     LandingFailed,
-    Listing,
     ListingError,
-    Plan,
+    PullFetcher,
+    PullPlan,
     PullProgress,
-    Refused,
-    beneath,
+    RefusedFile,
+    destination_path,
     empty_but_listed,
     folds_case,
     parts_folder,
-    plan,
+    plan_pull,
     remove_left_parts,
 )
 
-Agree = Callable[[Toll], Awaitable[bool]]
+Agree = Callable[[TransferCost], Awaitable[bool]]
 """Called before the first byte that may cost money; False = fetch nothing."""
 PULLED = "pulled"
 """Default directory of the copies; it has a subdirectory for each box."""
@@ -73,7 +80,7 @@ SHOWN = 3
 """Number of errors shown; `rgt verify` prints all."""
 
 
-async def at_any_price(_: Toll) -> bool:
+async def at_any_price(_: TransferCost) -> bool:
     """Agree to any price: the caller shows it to the person, who can stop the pull."""
     return True
 
@@ -93,9 +100,9 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     landed: int
     """Number of files fetched and verified in this run; with `dry_run`, to be fetched."""
     landed_bytes: int
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedFile, ...] = ()
     """Files that were not copied, each with the reason."""
-    beside: tuple[Refused, ...] = ()
+    beside: tuple[RefusedFile, ...] = ()
     """Files that were stored under another name, each with that name."""
     links: tuple[tuple[str, str], ...] = ()
     uncounted: int = 0
@@ -108,7 +115,7 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     too_much_unclaimed: bool = False
     """They are larger than `PullRequest.unclaimed_bytes`, and all results of the box were
     requested."""
-    left_out: tuple[Skipped, ...] = ()
+    left_out: tuple[SkippedFiles, ...] = ()
     """If all results were requested: files that a rule excludes from the results by their path
     alone."""
     traffic: str = ""
@@ -120,13 +127,15 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
     @property
-    def incomplete(self) -> tuple[Refused, ...]:
+    def incomplete(self) -> tuple[RefusedFile, ...]:
         """Reasons why this copy lacks files that the box has below the roots, by path."""
-        missing = (Refused(path, why) for folder in self.folders for path, why in folder.missing)
+        missing = (
+            RefusedFile(path, why) for folder in self.folders for path, why in folder.missing
+        )
         return tuple(dict.fromkeys((*self.refused, *missing)))
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the box confirmed that the copy is complete.
 
         Everything requested is here and verified, and unclaimed files on the box are few.
@@ -136,11 +145,11 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def pull(
+async def pull_box(
     spec: BoxSpec,
     request: PullRequest,
     on_progress: OnProgress = lambda progress: None,
-    on_plan: Callable[[Plan, Listing, str], None] = lambda plan, listing, traffic: None,
+    on_plan: Callable[[PullPlan, BoxListing, str], None] = lambda plan, listing, traffic: None,
     env: Mapping[str, str] = os.environ,
     *,
     agree: Agree = at_any_price,
@@ -168,10 +177,10 @@ async def pull(
     path = ledger_path(spec.name, env)
     connection = BoxConnection(spec, accept_new_host_keys=request.accept_new_host_keys)
     try:
-        with _alone(spec.name, path):
+        with _locked_box(spec.name, path):
             ledger = await asyncio.to_thread(Ledger, path)
             try:
-                found = await _pull(
+                found = await _run_pull(
                     spec, request, connection, ledger, on_progress, on_plan, agree, meter, env
                 )
             finally:
@@ -185,7 +194,7 @@ async def pull(
 
 
 @contextlib.contextmanager
-def _alone(box: str, path: Path) -> Iterator[None]:
+def _locked_box(box: str, path: Path) -> Iterator[None]:
     """Lock out other pulls from the same box: they would write the same files."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -200,13 +209,13 @@ def _alone(box: str, path: Path) -> Iterator[None]:
         yield
 
 
-async def _pull(
+async def _run_pull(
     spec: BoxSpec,
     request: PullRequest,
     connection: BoxConnection,
     ledger: Ledger,
     on_progress: OnProgress,
-    on_plan: Callable[[Plan, Listing, str], None],
+    on_plan: Callable[[PullPlan, BoxListing, str], None],
     agree: Agree,
     meter: Meter | None,
     env: Mapping[str, str],
@@ -214,9 +223,9 @@ async def _pull(
     destination = request.destination
     instance = spec.provider.instance if spec.provider is not None else ""
     on_progress(PullProgress(phase="listing"))
-    folds = False if request.dry_run else await asyncio.to_thread(_prepare, destination)
-    wanted = request.wanted or Wanted(results=spec.results, ignore=spec.ignore)
-    exact: Results | None = None
+    folds = False if request.dry_run else await asyncio.to_thread(_prepare_destination, destination)
+    wanted = request.wanted or ResultsRequest(results=spec.results, ignore=spec.ignore)
+    exact: BoxResults | None = None
     if request.paths and request.wanted is None:
         listing = await list_tree(connection, spec, request.paths, folds=folds)
     else:
@@ -226,8 +235,10 @@ async def _pull(
             raise PullFailed(_no_results(spec.name, exact))
     on_progress(PullProgress(phase="comparing"))
     touched: list[FileRow] = []
-    todo = await asyncio.to_thread(plan, listing, ledger, destination, instance, touched.append)
-    traffic = toll(load_profile(spec.profile), todo.bytes, meter)
+    todo = await asyncio.to_thread(
+        plan_pull, listing, ledger, destination, instance, touched.append
+    )
+    traffic = estimate_transfer_cost(load_profile(spec.profile), todo.bytes, meter)
     on_plan(todo, listing, traffic.words)
     report = PullReport(
         box=spec.name,
@@ -235,7 +246,7 @@ async def _pull(
         dry_run=request.dry_run,
         roots=listing.roots,
         files=len(listing.files),
-        bytes=listing.bytes,
+        bytes=listing.total_bytes,
         same=len(todo.same),
         landed=len(todo.steps),
         landed_bytes=todo.bytes,
@@ -247,29 +258,29 @@ async def _pull(
     if request.dry_run:
         if exact is None:
             return report
-        pulled = Pull(
+        pulled = FinishedPull(
             listing=listing, exact=True, refused=(), destination=destination, instance=instance
         )
         return _with_unclaimed(report, request, unclaimed_groups(pulled, ledger, exact), exact)
-    await asyncio.to_thread(ledger.add, touched)
-    _foresee(destination, todo)
+    await asyncio.to_thread(ledger.append_rows, touched)
+    _check_free_space(destination, todo)
     if todo.steps and not traffic.free and not await agree(traffic):
-        raise PullFailed(f"nothing was fetched: you did not agree to {traffic.short}")
+        raise PullFailed(f"nothing was fetched: you did not agree to {traffic.size_and_price}")
     try:
         fetched = await fetch(connection, request, todo, ledger, instance, on_progress)
     finally:
-        folders_here = [Path(beneath(destination, root)) for root in listing.roots]
+        folders_here = [Path(destination_path(destination, root)) for root in listing.roots]
         await asyncio.to_thread(note_written, folders_here, env)
-    on_progress(fetched.progress("closing"))
+    on_progress(fetched.read_progress("closing"))
     # All bytes are here: the box lists its results while this side closes its files.
     final_results = asyncio.ensure_future(_final_results(spec, connection, wanted))
     folders: tuple[FolderRow, ...] = ()
     unclaimed: tuple[ResultGroup, ...] = ()
     unconfirmed = ""
     try:
-        await asyncio.to_thread(_close, fetched, ledger, listing, exact)
+        await asyncio.to_thread(_finish_pull, fetched, ledger, listing, exact)
         refused = (*todo.refused, *fetched.problems)
-        pulled = Pull(
+        pulled = FinishedPull(
             listing=listing,
             exact=exact is not None,
             refused=refused,
@@ -303,7 +314,7 @@ def _with_unclaimed(
     report: PullReport,
     request: PullRequest,
     unclaimed: tuple[ResultGroup, ...],
-    exact: Results | None,
+    exact: BoxResults | None,
 ) -> PullReport:
     """Add unclaimed files, and files left out by rules, to a report."""
     everything = exact is not None and not request.paths
@@ -317,14 +328,16 @@ def _with_unclaimed(
     )
 
 
-async def _final_results(spec: BoxSpec, connection: BoxConnection, wanted: Wanted) -> Results:
+async def _final_results(
+    spec: BoxSpec, connection: BoxConnection, wanted: ResultsRequest
+) -> BoxResults:
     """Return the box's current results."""
     opened, deployed = await connection.reach()
     async with asyncio.timeout(RESULTS_SECONDS):
-        return await ask_results(opened, deployed, spec, wanted)
+        return await request_results(opened, deployed, spec, wanted)
 
 
-def _no_results(box: str, found: Results) -> str:
+def _no_results(box: str, found: BoxResults) -> str:
     count, total = len(found.groups), sum(group.bytes for group in found.groups)
     held = ""
     if count:
@@ -332,7 +345,7 @@ def _no_results(box: str, found: Results) -> str:
     return f"no cell, run or `results` of the fleet file says what the results of {box} are{held}: name paths"
 
 
-def _prepare(destination: Path) -> bool:
+def _prepare_destination(destination: Path) -> bool:
     """Create the destination; return whether its file system is case-insensitive."""
     try:
         parts_folder(destination).mkdir(parents=True, exist_ok=True)
@@ -342,22 +355,27 @@ def _prepare(destination: Path) -> bool:
         raise PullFailed(f"cannot write to {destination}: {error.strerror or error}") from error
 
 
-def _foresee(destination: Path, todo: Plan) -> None:
+def _check_free_space(destination: Path, todo: PullPlan) -> None:
     """Fail before the first byte if the files will not fit."""
     free = shutil.disk_usage(destination).free
-    if todo.needed > free:
+    if todo.needed_bytes > free:
         raise PullFailed(
-            f"no room under {destination}: {todo.needed:,} bytes are needed, {free:,} are free; nothing was fetched. "
+            f"no room under {destination}: {todo.needed_bytes:,} bytes are needed, {free:,} are "
+            "free; nothing was fetched. "
             "Make room, name another --dest, or pull it in parts, by naming paths"
         )
 
 
-def _close(fetched: Fetcher, ledger: Ledger, listing: Listing, exact: Results | None) -> None:
+def _finish_pull(
+    fetched: PullFetcher, ledger: Ledger, listing: BoxListing, exact: BoxResults | None
+) -> None:
     fetched.close()
     for folder in fetched.folders:
         sync_folder(folder)
     fetched.problems.extend(empty_but_listed(fetched.landed))
-    ledger.add(GoneRow(path=path, at=time.time()) for path in gone(ledger, listing, exact=exact))
+    ledger.append_rows(
+        GoneRow(path=path, at=time.time()) for path in find_gone_files(ledger, listing, exact=exact)
+    )
     with contextlib.suppress(OSError):
         parts_folder(fetched.destination).rmdir()  # fails unless it is empty
 
@@ -365,7 +383,7 @@ def _close(fetched: Fetcher, ledger: Ledger, listing: Listing, exact: Results | 
 # Pull results, then check whether every checkpoint in the copy loads, which the gate relies on.
 
 
-class _Stopped(Exception):
+class _VerificationStopped(Exception):
     """The verification was cancelled."""
 
 
@@ -377,9 +395,9 @@ async def pull_and_verify(
     on_plan: Callable[[str], None],
     agree: Agree,
     meter: Meter,
-    wanted: Wanted | None,
+    wanted: ResultsRequest | None,
     env: Mapping[str, str] = os.environ,
-) -> Pulled:
+) -> PullResult:
     """Pull directories of a box and verify the copy. Cancelling keeps the files copied so far.
 
     Args:
@@ -389,7 +407,7 @@ async def pull_and_verify(
         on_progress: Called several times a second.
         on_plan: Called before the first byte with a description of the download and its traffic
             costs.
-        agree: Called then, if that may cost money; see `pull`.
+        agree: Called then, if that may cost money; see `pull_box`.
         meter: The provider's data about the machine.
         wanted: If set, `paths` are directories of the list of results made with it: see
             `PullRequest.wanted`.
@@ -402,28 +420,30 @@ async def pull_and_verify(
         rgt_tui.transfer.LedgerError: the ledger cannot be read.
         rgt_tui.transfer.NotVerifiable: the copy cannot be read.
     """
-    async with noted(spec.name, "pull", paths, str(destination.absolute()), env) as page:
+    async with noted_transfer(spec.name, "pull", paths, str(destination.absolute()), env) as page:
 
-        def planned(todo: Plan, listing: Listing, traffic: str) -> None:
+        def show_plan(todo: PullPlan, listing: BoxListing, traffic: str) -> None:
             what = (
                 f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}"
             )
-            page.plan(what)
+            page.record_plan(what)
             on_plan(f"{what}, to {destination}{f'; traffic: {traffic}' if traffic else ''}")
 
-        def progress(look: PullProgress) -> None:
-            page.look(look)
+        def show_progress(look: PullProgress) -> None:
+            page.record_progress(look)
             on_progress(look)
 
         request = PullRequest(paths=paths, wanted=wanted, destination=destination.absolute())
-        report = await pull(spec, request, progress, planned, env, agree=agree, meter=meter)
-        found = await _verified(spec.name, destination.absolute(), progress, env)
-        end = ended(report, found, destination)
-        page.end(end.text, whole=end.whole)
+        report = await pull_box(
+            spec, request, show_progress, show_plan, env, agree=agree, meter=meter
+        )
+        found = await _verify_copy(spec.name, destination.absolute(), show_progress, env)
+        end = build_pull_result(report, found, destination)
+        page.record_result(end.text, whole=end.whole)
         return end
 
 
-def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
+def build_pull_result(report: PullReport, found: Verification, destination: Path) -> PullResult:
     """Return the result of a pull and its verification.
 
     Args:
@@ -431,43 +451,47 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
         found: Of the verification.
         destination: As the person wrote it.
     """
-    wrong = [f"{quoted(row.path)}: {quoted(row.reason)}" for row in report.incomplete]
+    wrong = [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in report.incomplete]
     if report.unconfirmed:
-        wrong.append(f"the box could not list its results at the end: {quoted(report.unconfirmed)}")
+        wrong.append(
+            f"the box could not list its results at the end: {quote_name(report.unconfirmed)}"
+        )
     if report.too_much_unclaimed:
         wrong += [
-            f"{quoted(group.path)}: claimed by no job, run or `results`"
+            f"{quote_name(group.path)}: claimed by no job, run or `results`"
             for group in report.unclaimed
         ]
-    wrong += [f"{quoted(row.path)}: {quoted(row.reason)}" for row in found.errors]
+    wrong += [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in found.errors]
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted
     if count:
         more = f"; and {count - SHOWN} more" if count > SHOWN else ""
         text = f"incomplete in {destination}, {how_many(count, 'reason')}: {'; '.join(wrong[:SHOWN])}{more}"
-        return Pulled(whole=False, text=text)
+        return PullResult(whole=False, text=text)
     came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
     same = f", {report.same:,} already here" if report.same else ""
     count = len(found.checkpoints)
     loads = f", {how_many(count, 'checkpoint')} complete" if count else ""
-    return Pulled(whole=True, text=f"{came} verified in {destination}{same}{loads}")
+    return PullResult(whole=True, text=f"{came} verified in {destination}{same}{loads}")
 
 
-async def _verified(
+async def _verify_copy(
     box: str, destination: Path, on_progress: OnProgress, env: Mapping[str, str]
 ) -> Verification:
     """Verify the copy in a thread; when cancelled, the thread ends at the next file."""
     loop, stop = asyncio.get_running_loop(), threading.Event()
 
-    def progress(done: int, total: int, path: str) -> None:
+    def report_progress(done: int, total: int, path: str) -> None:
         if stop.is_set():
-            raise _Stopped
+            raise _VerificationStopped
         look = PullProgress(phase="verifying", bytes=total, bytes_done=done, path=path)
         loop.call_soon_threadsafe(on_progress, look)
 
     on_progress(PullProgress(phase="verifying"))
     try:
-        rows = (row for row in copies(ledger_path(box, env)) if isinstance(row, Copied))
-        return await asyncio.to_thread(partial(verify, destination, pulled=rows, progress=progress))
+        rows = (row for row in iterate_copies(ledger_path(box, env)) if isinstance(row, CopiedFile))
+        return await asyncio.to_thread(
+            partial(verify_directory, destination, pulled=rows, progress=report_progress)
+        )
     finally:
         stop.set()

@@ -1,10 +1,10 @@
 """Pushing code and data to a box."""
 
 from rgt_tui.fleet.pushes.pushing import (
-    Arrived,
     PushChoice,
+    PushedVersions,
     PushRefused,
-    Versions,
+    PushResult,
     code_place,
     prune_code,
     push_tree,
@@ -13,10 +13,10 @@ from rgt_tui.fleet.pushes.pushing import (
 )
 
 __all__ = [
-    "Arrived",
     "PushChoice",
     "PushRefused",
-    "Versions",
+    "PushResult",
+    "PushedVersions",
     "code_place",
     "prune_code",
     "push_tree",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import asyncssh
 
-from rgt_tui.ssh import CommandFailed, Deployed, feed
+from rgt_tui.ssh import CommandFailed, DeployedAgent, feed_command
 from rgt_tui.transfer import SourceFile
 
 CHUNK = 1 << 20
@@ -22,7 +22,7 @@ Wanted = Sequence[tuple[SourceFile, int]]
 """The files to send, and the byte offset to start at."""
 
 
-class NotTaken(CommandFailed):
+class PushAgentFailed(CommandFailed):
     """The agent ended with an error.
 
     One cause is another push of the same code that has already published it.
@@ -31,7 +31,7 @@ class NotTaken(CommandFailed):
 
 async def send_files(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     staging: str,
     wanted: Wanted,
     tell: Tell,
@@ -51,19 +51,19 @@ async def send_files(
     """
     if not wanted:
         return
-    command = deployed.command("push", "take", "--staging", staging)
-    done = await feed(connection, command, _pieces(wanted, tell), name="pushing")
+    command = deployed.build_command("push", "take", "--staging", staging)
+    done = await feed_command(connection, command, _iterate_pieces(wanted, tell), name="pushing")
     if done.status != 0:
-        raise NotTaken(f"the box refused it: {done.words or f'exit {done.status}'}")
+        raise PushAgentFailed(f"the box refused it: {done.words or f'exit {done.status}'}")
 
 
-async def _pieces(wanted: Wanted, tell: Tell) -> AsyncIterator[bytes]:
+async def _iterate_pieces(wanted: Wanted, tell: Tell) -> AsyncIterator[bytes]:
     sent = 0
     for file, have in wanted:
         yield f"{file.sha256} {have} {file.size - have}\n".encode()
         at = have
         while at < file.size:
-            data = await asyncio.to_thread(_read, file, at, min(CHUNK, file.size - at))
+            data = await asyncio.to_thread(_read_piece, file, at, min(CHUNK, file.size - at))
             if not data:
                 # The file has shrunk: the hash check will fail, and the next plan reports it.
                 return
@@ -73,7 +73,7 @@ async def _pieces(wanted: Wanted, tell: Tell) -> AsyncIterator[bytes]:
             tell(sent)
 
 
-def _read(file: SourceFile, at: int, count: int) -> bytes:
+def _read_piece(file: SourceFile, at: int, count: int) -> bytes:
     if file.mended is not None:
         return file.mended[at : at + count]
     try:

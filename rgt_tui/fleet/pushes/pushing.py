@@ -15,14 +15,14 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.pushes.push_transport import NotTaken, send_files
-from rgt_tui.model import BoxSpec, Exact, Profile, exact
+from rgt_tui.fleet.pushes.push_transport import PushAgentFailed, send_files
+from rgt_tui.model import BoxSpec, Exact, Profile, is_exact_path
 from rgt_tui.profiles import size
-from rgt_tui.ssh import CommandFailed, Deployed, decoded, record, run
+from rgt_tui.ssh import CommandFailed, DeployedAgent, decode_answer, extract_record, run_command
 from rgt_tui.transfer import (
     ALWAYS_LEFT_OUT,
+    ExcludedPath,
     IgnoreRules,
-    LeftOut,
     OwnFiles,
     SourceFile,
     SourceTree,
@@ -65,7 +65,7 @@ class PushChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet file in use: never pushed, under any name."""
 
 
-class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+class PushResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a push, or of a dry run."""
 
     kind: str
@@ -84,7 +84,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     """Number of files that the box already had."""
     refused: tuple[tuple[str, str], ...] = ()
     """(path, reason) of files that were not put in place."""
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[ExcludedPath, ...] = ()
     windows: tuple[str, ...] = ()
     """Scripts and queue files with Windows line endings."""
     mended: bool = False
@@ -92,7 +92,7 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Room(msgspec.Struct, frozen=True):
+class PushRoom(msgspec.Struct, frozen=True):
     """Space and inodes needed and free on the box."""
 
     needed_bytes: int
@@ -103,14 +103,14 @@ class Room(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _PushPlan(msgspec.Struct, frozen=True):
     staging: Exact
     place: str
     wanted: tuple[tuple[str, int], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
     blocked: str | None = None
-    room: Room | None = None
+    room: PushRoom | None = None
 
 
 class _Published(msgspec.Struct, frozen=True):
@@ -156,14 +156,14 @@ def read_source(path: Path, choice: PushChoice) -> SourceTree:
 
 async def push_tree(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     profile: Profile,
     path: Path,
     choice: PushChoice,
     *,
     tree: SourceTree | None = None,
     progress: Progress | None = None,
-) -> Arrived:
+) -> PushResult:
     """Push code and switch its link to it, or push data.
 
     Args:
@@ -188,29 +188,31 @@ async def push_tree(
     for tries_left in reversed(range(TRIES)):
         if tree is None:
             tree = await asyncio.to_thread(read_source, path, choice)
-        plan = await _plan(
+        plan = await _request_plan(
             connection,
             deployed,
-            _manifest(tree, choice, place, as_folder=code or path.is_dir()),
-            tree.bytes,
+            _build_manifest(tree, choice, place, as_folder=code or path.is_dir()),
+            tree.total_bytes,
         )
-        wanted = _checked(plan, tree)
-        _refuse(plan, tree)
+        wanted = _files_to_send(plan, tree)
+        _raise_if_refused(plan, tree)
         total = sum(file.size - have for file, have in wanted)
         if choice.dry_run:
             published = _Published(refused=plan.refused, same=plan.same)
-            return _arrived(tree, choice, plan, published, total)
+            return _build_result(tree, choice, plan, published, total)
         try:
-            await send_files(connection, deployed, plan.staging, wanted, _telling(progress, total))
+            await send_files(
+                connection, deployed, plan.staging, wanted, _progress_reporter(progress, total)
+            )
             sent += total
-            published = await _publish(connection, deployed, plan, tree)
-        except NotTaken:
+            published = await _request_publish(connection, deployed, plan, tree)
+        except PushAgentFailed:
             if tries_left:
                 continue
             raise
         damaged = published.damaged
         if not damaged:
-            return _arrived(tree, choice, plan, published, sent)
+            return _build_result(tree, choice, plan, published, sent)
         named = tree
         tree = None  # read it again: it may have changed locally
     names = {file.sha256: file.path for file in named.files} if damaged else {}
@@ -220,15 +222,15 @@ async def push_tree(
     )
 
 
-def _telling(progress: Progress | None, total: int) -> Callable[[int], None]:
-    def tell(done: int) -> None:
+def _progress_reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
+    def report_sent(done: int) -> None:
         if progress is not None:
             progress(min(done, total), total)
 
-    return tell
+    return report_sent
 
 
-def _manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bool) -> bytes:
+def _build_manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bool) -> bytes:
     """Return the agent's input. Paths of data begin with the directory's name."""
     above = f"{tree.name}/" if choice.kind == "data" and as_folder else ""
     return msgspec.json.encode(
@@ -236,7 +238,7 @@ def _manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bo
             "kind": choice.kind,
             "place": place,
             "name": tree.name,
-            "digest": tree.digest,
+            "digest": tree.tree_digest,
             "replace": choice.replace_newer,
             "dry_run": choice.dry_run,
             "files": [
@@ -248,42 +250,45 @@ def _manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bo
     )
 
 
-async def _plan(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, manifest: bytes, total: int
-) -> _Plan:
-    done = await run(
-        connection, deployed.command("push", "plan"),
+async def _request_plan(
+    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, manifest: bytes, total: int
+) -> _PushPlan:
+    done = await run_command(
+        connection, deployed.build_command("push", "plan"),
         data=manifest, seconds=max(PLAN_S, total / SLOWEST), most_bytes=MOST_ANSWER, name="planning the push",
     )  # fmt: skip
-    return _answer(done.out, done.status, done.words, _Plan)
+    return _decode_answer(done.out, done.status, done.words, _PushPlan)
 
 
-async def _publish(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, plan: _Plan, tree: SourceTree
+async def _request_publish(
+    connection: asyncssh.SSHClientConnection,
+    deployed: DeployedAgent,
+    plan: _PushPlan,
+    tree: SourceTree,
 ) -> _Published:
-    seconds = max(PUBLISH_S, tree.bytes / SLOWEST)
-    command = deployed.command("push", "publish", "--staging", plan.staging)
-    done = await run(
+    seconds = max(PUBLISH_S, tree.total_bytes / SLOWEST)
+    command = deployed.build_command("push", "publish", "--staging", plan.staging)
+    done = await run_command(
         connection, command, seconds=seconds, most_bytes=MOST_ANSWER, name="publishing the push"
     )
-    found = _answer(done.out, done.status, done.words, _Published)
-    if not found.damaged and not _usable(found.path):
+    found = _decode_answer(done.out, done.status, done.words, _Published)
+    if not found.damaged and not _is_usable_path(found.path):
         raise CommandFailed("invalid answer from the agent: it has no path")
     return found
 
 
-def _usable(path: str) -> bool:
-    return path.startswith("/") and exact(path)
+def _is_usable_path(path: str) -> bool:
+    return path.startswith("/") and is_exact_path(path)
 
 
-def _answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
-    lines = [line for raw in out.splitlines() if (line := record(raw))]
+def _decode_answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
+    lines = [line for raw in out.splitlines() if (line := extract_record(raw))]
     if status != 0 or not lines:
-        raise NotTaken(f"the box refused it: {words or f'exit {status}'}")
-    return decoded(lines[-1], kind, "the agent's answer")
+        raise PushAgentFailed(f"the box refused it: {words or f'exit {status}'}")
+    return decode_answer(lines[-1], kind, "the agent's answer")
 
 
-def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
+def _files_to_send(plan: _PushPlan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
     """Return the files to send according to the agent; reject any that is not in this tree."""
     known = {file.sha256: file for file in tree.files}
     found = []
@@ -294,12 +299,12 @@ def _checked(plan: _Plan, tree: SourceTree) -> list[tuple[SourceFile, int]]:
                 "invalid answer from the agent: it requests files that are not pushed"
             )
         found.append((file, have))
-    if not _usable(plan.staging):
+    if not _is_usable_path(plan.staging):
         raise CommandFailed("invalid answer from the agent: it has no path")
     return found
 
 
-def _refuse(plan: _Plan, tree: SourceTree) -> None:
+def _raise_if_refused(plan: _PushPlan, tree: SourceTree) -> None:
     """Raise the reason why the push is impossible, if there is one.
 
     Raises:
@@ -316,7 +321,7 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
     if room.needed_bytes > room.free_bytes:
         raise PushRefused(
             f"no space on {mount}: {size(room.needed_bytes)} needed, {size(room.free_bytes)} free; "
-            f"{_what_would_fit(tree, room.needed_bytes - room.free_bytes)}"
+            f"{_suggest_exclusions(tree, room.needed_bytes - room.free_bytes)}"
         )
     if room.free_inodes is not None and room.needed_inodes > room.free_inodes:
         raise PushRefused(
@@ -325,7 +330,7 @@ def _refuse(plan: _Plan, tree: SourceTree) -> None:
         )
 
 
-def _what_would_fit(tree: SourceTree, over: int) -> str:
+def _suggest_exclusions(tree: SourceTree, over: int) -> str:
     """Return advice which parts to leave out so that the rest fits, the largest first."""
     parts: dict[str, int] = {}
     for file in tree.files:
@@ -342,23 +347,23 @@ def _what_would_fit(tree: SourceTree, over: int) -> str:
     return f"it would fit without {', '.join(named)} (--exclude), or on another disk (--to DIR)"
 
 
-def _arrived(
+def _build_result(
     tree: SourceTree,
     choice: PushChoice,
-    plan: _Plan,
+    plan: _PushPlan,
     published: _Published,
     sent: int,
-) -> Arrived:
+) -> PushResult:
     path = published.path or plan.place
     if choice.kind == "data" and published.path:
         path = f"{published.path}/{tree.name}"
-    return Arrived(
+    return PushResult(
         kind=choice.kind,
         name=tree.name,
         path=path,
-        digest=tree.digest,
+        digest=tree.tree_digest,
         files=len(tree.files),
-        bytes=tree.bytes,
+        bytes=tree.total_bytes,
         link=published.link,
         sent=sent,
         same=published.same,
@@ -393,7 +398,7 @@ class Unfinished(msgspec.Struct, frozen=True):
     removed: bool = False
 
 
-class Versions(msgspec.Struct, frozen=True):
+class PushedVersions(msgspec.Struct, frozen=True):
     """The pushed code in a directory."""
 
     place: str
@@ -402,45 +407,45 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 async def versions_of(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, spec: BoxSpec, place: str
-) -> Versions:
+    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, spec: BoxSpec, place: str
+) -> PushedVersions:
     """Return the versions of code in a directory on a box, and what uses each.
 
     Raises:
         BoxError: the box did not answer.
     """
-    return await _versions(connection, deployed, spec, place, "list")
+    return await _query_versions(connection, deployed, spec, place, "list")
 
 
 async def prune_code(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     spec: BoxSpec,
     place: str,
     *,
     dry_run: bool,
     shared_too: bool = False,
-) -> Versions:
+) -> PushedVersions:
     """Remove the versions without a known use.
 
     Raises:
         BoxError: the box did not answer.
     """
     words = ["--dry-run"] * dry_run + ["--shared"] * shared_too
-    return await _versions(connection, deployed, spec, place, "prune", *words)
+    return await _query_versions(connection, deployed, spec, place, "prune", *words)
 
 
-async def _versions(
+async def _query_versions(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     spec: BoxSpec,
     place: str,
     verb: str,
     *words: str,
-) -> Versions:
+) -> PushedVersions:
     jobs = [word for job in spec.jobs for word in ("--job", job)]
-    command = deployed.command("push", verb, "--place", place, *jobs, *words)
-    done = await run(
+    command = deployed.build_command("push", verb, "--place", place, *jobs, *words)
+    done = await run_command(
         connection, command, seconds=PLAN_S, most_bytes=MOST_ANSWER, name="listing what was pushed"
     )
-    return _answer(done.out, done.status, done.words, Versions)
+    return _decode_answer(done.out, done.status, done.words, PushedVersions)

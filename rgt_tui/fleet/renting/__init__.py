@@ -1,30 +1,30 @@
 """Rent a machine: find offers, create it with one journaled call, wait until it answers."""
 
-from rgt_tui.fleet.renting.arrival import Arrival, agreement, differences, wait_for_ssh
+from rgt_tui.fleet.renting.arrival import MachineArrival, agreement, differences, wait_for_ssh
 from rgt_tui.fleet.renting.rental import (
     FIND_SECONDS,
     Candidate,
-    Outcome,
-    Rental,
-    Search,
-    Taken,
+    CreationOutcome,
+    CreationResult,
+    MachineRental,
+    OfferSearch,
     new_token,
     open_creations,
-    search,
+    search_offers,
 )
 
 __all__ = [
     "FIND_SECONDS",
-    "Arrival",
     "Candidate",
-    "Outcome",
-    "Rental",
-    "Search",
-    "Taken",
+    "CreationOutcome",
+    "CreationResult",
+    "MachineArrival",
+    "MachineRental",
+    "OfferSearch",
     "agreement",
     "differences",
     "new_token",
     "open_creations",
-    "search",
+    "search_offers",
     "wait_for_ssh",
 ]

@@ -16,12 +16,20 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.fleet.box_settings import platform_settings
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT
 from rgt_tui.model import BoxSpec, Profile
-from rgt_tui.model.gpu_names import gpus_not_as_asked
+from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import load_profile, pct, size
-from rgt_tui.ssh import CommandFailed, Deadline, Unreachable, decoded, find_torch, record, run
+from rgt_tui.ssh import (
+    CommandFailed,
+    PausableDeadline,
+    Unreachable,
+    decode_answer,
+    extract_record,
+    find_torch,
+    run_command,
+)
 
 SECONDS = 90.0
 """Default limit for all measurements."""
@@ -41,7 +49,7 @@ KEPT = 400
 """Number of earlier checks kept, the newest."""
 
 
-class Verdict(enum.StrEnum):
+class RowVerdict(enum.StrEnum):
     """The verdict of a row."""
 
     OK = "ok"
@@ -49,11 +57,11 @@ class Verdict(enum.StrEnum):
     REFUSE = "refuse"
 
 
-class Row(msgspec.Struct, frozen=True):
+class CheckRow(msgspec.Struct, frozen=True):
     """One result of the check."""
 
     id: str
-    verdict: Verdict
+    verdict: RowVerdict
     text: str
     """The measured value and its reference."""
     advice: str = ""
@@ -68,7 +76,7 @@ class NamedGpu(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Device(msgspec.Struct, frozen=True):
+class TrialDevice(msgspec.Struct, frozen=True):
     """A GPU on which torch has computed, or failed to."""
 
     device: int = 0
@@ -81,7 +89,7 @@ class Device(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Torch(msgspec.Struct, frozen=True):
+class TorchTrial(msgspec.Struct, frozen=True):
     """Results of one Python's torch."""
 
     torch: str | None = None
@@ -89,7 +97,7 @@ class Torch(msgspec.Struct, frozen=True):
     built_for: str | None = None
     """Version of CUDA or ROCm; None = built for CPU only."""
     count: int | None = None
-    devices: tuple[Device, ...] = ()
+    devices: tuple[TrialDevice, ...] = ()
     seconds: float | None = None
 
 
@@ -119,13 +127,13 @@ class NetTrial(msgspec.Struct, frozen=True):
     """The proxy used, without user name and password; None = direct."""
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """The box's measurements; the fields of ``rgt_box``'s ``measure``."""
+class BoxMeasurements(msgspec.Struct, frozen=True):
+    """The box's measurements; the fields of ``rgt_box``'s ``measure_box``."""
 
     at: float
     gpus: tuple[NamedGpu, ...] = ()
     gpu_error: str | None = None
-    torch: Torch | None = None
+    torch: TorchTrial | None = None
     """None = no Python with torch was found."""
     disk: DiskTrial = DiskTrial()
     net: tuple[NetTrial, ...] = ()
@@ -133,7 +141,7 @@ class Measured(msgspec.Struct, frozen=True):
     """Why the proxy of jobs could not be set up; the addresses were then measured without it."""
 
 
-class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
+class EarlierCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """Measurements of an earlier check, of this or another box."""
 
     at: float
@@ -146,19 +154,19 @@ class Earlier(msgspec.Struct, frozen=True, omit_defaults=True):
     read_mbs: float | None = None
 
 
-class Expected(msgspec.Struct, frozen=True):
+class ExpectedGpus(msgspec.Struct, frozen=True):
     """The requested GPUs; None = not specified."""
 
     gpu: str | None = None
     count: int | None = None
 
 
-def expected_of(spec: BoxSpec) -> Expected:
+def expected_of(spec: BoxSpec) -> ExpectedGpus:
     """Return the GPUs with which the box was rented, according to the fleet file."""
     asked = spec.asked
     if asked is None:
-        return Expected()
-    return Expected(asked.gpu, asked.gpu_count if asked.gpu else None)
+        return ExpectedGpus()
+    return ExpectedGpus(asked.gpu, asked.gpu_count if asked.gpu else None)
 
 
 def addresses(profile: Profile) -> tuple[str, ...]:
@@ -187,13 +195,13 @@ def data_folder(spec: BoxSpec, profile: Profile) -> str | None:
     return next(iter((*scratch, *mounts)), None)
 
 
-async def measure(
+async def measure_box(
     spec: BoxSpec,
     *,
     seconds: float = SECONDS,
     quick: bool = False,
     accept_new_host_keys: bool = False,
-) -> Measured:
+) -> BoxMeasurements:
     """Connect to a box and measure it.
 
     Args:
@@ -225,14 +233,17 @@ async def measure(
     platform = msgspec.json.encode(platform_settings(profile))
     try:
         async with (
-            Deadline(seconds + LOGIN_SECONDS),
-            reached(spec, accept_new_host_keys=accept_new_host_keys) as (connection, deployed),
+            PausableDeadline(seconds + LOGIN_SECONDS),
+            connected_agent(spec, accept_new_host_keys=accept_new_host_keys) as (
+                connection,
+                deployed,
+            ),
         ):
             python, torch = await find_torch(connection, pythons, deployed.python)
             words += ["--python", python] if torch is not None else []
             words += [] if quick else ["--index", python]
-            command = deployed.command(*words)
-            done = await run(
+            command = deployed.build_command(*words)
+            done = await run_command(
                 connection,
                 command,
                 data=platform,
@@ -243,9 +254,9 @@ async def measure(
     except TimeoutError as error:
         raise Unreachable(f"not done within {seconds + LOGIN_SECONDS:g} s") from error
     for line in reversed(done.out.splitlines()):
-        if told := record(line):
+        if told := extract_record(line):
             try:
-                return decoded(told, Measured, "the measurement")
+                return decode_answer(told, BoxMeasurements, "the measurement")
             except CommandFailed:
                 break
     raise CommandFailed(
@@ -253,9 +264,9 @@ async def measure(
     )
 
 
-def judge(
-    found: Measured, expected: Expected, earlier: Sequence[Earlier], platform: str
-) -> tuple[Row, ...]:
+def judge_measurements(
+    found: BoxMeasurements, expected: ExpectedGpus, earlier: Sequence[EarlierCheck], platform: str
+) -> tuple[CheckRow, ...]:
     """Return a row for each result of a check. Pure function.
 
     Args:
@@ -264,16 +275,20 @@ def judge(
         earlier: Checks before this one, of all boxes.
         platform: Profile of the box.
     """
-    rows = [_gpus(found, expected), _cuda(found, expected), *_speeds(found, earlier)]
+    rows = [
+        _judge_gpus(found, expected),
+        _judge_cuda(found, expected),
+        *_judge_speeds(found, earlier),
+    ]
     rows += [
-        *_disk(found.disk, [one for one in earlier if one.platform == platform]),
-        *map(_net, found.net),
+        *_judge_disk(found.disk, [one for one in earlier if one.platform == platform]),
+        *map(_judge_net, found.net),
     ]
     if found.route_error is not None:
         rows.append(
-            Row(
+            CheckRow(
                 "network route",
-                Verdict.DOUBTFUL,
+                RowVerdict.DOUBTFUL,
                 found.route_error,
                 "rgt mirrors shows what jobs start with",
             )
@@ -281,7 +296,7 @@ def judge(
     return tuple(rows)
 
 
-def _gpus(found: Measured, expected: Expected) -> Row:
+def _judge_gpus(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
     names = [gpu.name or "unnamed" for gpu in found.gpus]
     text = f"{len(names)} × {', '.join(dict.fromkeys(names))}" if names else "no GPU"
     text += f" ({found.gpu_error})" if found.gpu_error else ""
@@ -289,63 +304,70 @@ def _gpus(found: Measured, expected: Expected) -> Row:
     broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
     end = "not as requested: destroy it, and rent another"
     if broken:
-        return Row(
-            "gpu", Verdict.REFUSE, f"{text}; {'; '.join(broken)}", "destroy it, and rent another"
+        return CheckRow(
+            "gpu", RowVerdict.REFUSE, f"{text}; {'; '.join(broken)}", "destroy it, and rent another"
         )
-    if gpus_not_as_asked(
+    if describe_gpu_mismatch(
         expected.gpu, expected.count, [(gpu.name or "unnamed", gpu.total) for gpu in found.gpus]
     ):
-        return Row("gpu", Verdict.REFUSE, f"{text}{wanted}", end)
+        return CheckRow("gpu", RowVerdict.REFUSE, f"{text}{wanted}", end)
     if not names:
-        return Row("gpu", Verdict.OK, f"{text}; none was requested", "")
-    return Row("gpu", Verdict.OK, f"{text}{wanted}")
+        return CheckRow("gpu", RowVerdict.OK, f"{text}; none was requested", "")
+    return CheckRow("gpu", RowVerdict.OK, f"{text}{wanted}")
 
 
-def _cuda(found: Measured, expected: Expected) -> Row:
+def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
     torch, cards = found.torch, len(found.gpus)
     wanted = bool(cards) or expected.gpu is not None
     host = "the driver lists the GPU, but CUDA does not work: destroy it, and rent another"
     if torch is None:
         if not wanted:
-            return Row("cuda", Verdict.OK, "no GPU, and no Python with torch", "")
+            return CheckRow("cuda", RowVerdict.OK, "no GPU, and no Python with torch", "")
         text = "no Python with torch was found, so it is unproven that the GPUs compute"
-        return Row(
-            "cuda", Verdict.DOUBTFUL, text, "install torch, and check again before you pay for long"
+        return CheckRow(
+            "cuda",
+            RowVerdict.DOUBTFUL,
+            text,
+            "install torch, and check again before you pay for long",
         )
     if torch.torch is None:
-        verdict = Verdict.DOUBTFUL if wanted else Verdict.OK
-        return Row(
+        verdict = RowVerdict.DOUBTFUL if wanted else RowVerdict.OK
+        return CheckRow(
             "cuda",
             verdict,
             f"torch cannot be imported: {torch.error}",
             "fix its installation, and check again",
         )
     if not wanted:
-        return Row("cuda", Verdict.OK, f"torch {torch.torch}; there is no GPU to compute on", "")
+        return CheckRow(
+            "cuda", RowVerdict.OK, f"torch {torch.torch}; there is no GPU to compute on", ""
+        )
     if torch.built_for is None:
         advice = "install a torch that was built for CUDA, and check again"
-        return Row(
-            "cuda", Verdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice
+        return CheckRow(
+            "cuda", RowVerdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice
         )
     broken = [f"GPU {one.device}: {one.error}" for one in torch.devices if one.error]
     if torch.count is None and torch.error and not torch.error.startswith("not done"):
-        return Row("cuda", Verdict.REFUSE, f"torch {torch.torch}: {torch.error}", host)
+        return CheckRow("cuda", RowVerdict.REFUSE, f"torch {torch.torch}: {torch.error}", host)
     if broken:
-        return Row("cuda", Verdict.REFUSE, f"torch {torch.torch}: {'; '.join(broken)}", host)
+        return CheckRow(
+            "cuda", RowVerdict.REFUSE, f"torch {torch.torch}: {'; '.join(broken)}", host
+        )
     if torch.count is not None and torch.count < max(cards, expected.count or 0):
         text = f"torch {torch.torch} sees {torch.count} of {max(cards, expected.count or 0)} GPUs"
-        return Row("cuda", Verdict.REFUSE, text, host)
+        return CheckRow("cuda", RowVerdict.REFUSE, text, host)
     if torch.error or torch.count is None or len(torch.devices) < torch.count:
         text = f"torch {torch.torch}: {torch.error or 'not every GPU was tested'}"
-        return Row(
+        return CheckRow(
             "cuda",
-            Verdict.DOUBTFUL,
+            RowVerdict.DOUBTFUL,
             text,
             "check again; if it hangs again, destroy it, and rent another",
         )
-    return Row(
+    return CheckRow(
         "cuda",
-        Verdict.OK,
+        RowVerdict.OK,
         f"torch {torch.torch} computes on {torch.count} GPU{'s' * (torch.count != 1)}",
     )
 
@@ -358,67 +380,73 @@ DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "re
 """Row id, text, unit and field of a measurement; the earlier checks have the same fields."""
 
 
-def _speeds(found: Measured, earlier: Sequence[Earlier]) -> Iterator[Row]:
+def _judge_speeds(found: BoxMeasurements, earlier: Sequence[EarlierCheck]) -> Iterator[CheckRow]:
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
     for id_, what, unit, field in SPEEDS:
         known = [
-            (value, one) for one in devices if (value := _finite(getattr(one, field))) is not None
+            (value, one)
+            for one in devices
+            if (value := _finite_or_none(getattr(one, field))) is not None
         ]
         if not known:
             continue
         slowest, card = min(known, key=lambda pair: pair[0])
         fastest = max(value for value, _ in known)
-        verdict, against = _against(slowest, _peers(earlier, field, card.name or ""), unit)
+        verdict, against = _compare_with_peers(
+            slowest, _peer_values(earlier, field, card.name or ""), unit
+        )
         text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
-        if verdict is Verdict.OK and slowest < UNEVEN * fastest:
-            verdict, text = Verdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
+        if verdict is RowVerdict.OK and slowest < UNEVEN * fastest:
+            verdict, text = RowVerdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
         advice = "heat, a power cap, or a shared GPU: rgt shows them while it watches; otherwise rent another"
-        yield Row(id_, verdict, text, "" if verdict is Verdict.OK else advice)
+        yield CheckRow(id_, verdict, text, "" if verdict is RowVerdict.OK else advice)
 
 
-def _peers(earlier: Sequence[Earlier], field: str, gpu: str | None = None) -> list[float]:
+def _peer_values(
+    earlier: Sequence[EarlierCheck], field: str, gpu: str | None = None
+) -> list[float]:
     alike = [one for one in earlier if gpu is None or one.gpu == gpu]
-    return [value for one in alike if (value := _finite(getattr(one, field))) is not None]
+    return [value for one in alike if (value := _finite_or_none(getattr(one, field))) is not None]
 
 
-def _against(value: float, peers: Sequence[float], unit: str) -> tuple[Verdict, str]:
+def _compare_with_peers(value: float, peers: Sequence[float], unit: str) -> tuple[RowVerdict, str]:
     """Compare a speed with the median of earlier checks."""
     if not peers:
-        return Verdict.OK, "; the first of its kind that was checked"
+        return RowVerdict.OK, "; the first of its kind that was checked"
     median = statistics.median(peers)
     share = value / median if median > 0 else math.inf
     if share < REFUSED:
-        verdict = Verdict.REFUSE
+        verdict = RowVerdict.REFUSE
     elif share < DOUBTFUL:
-        verdict = Verdict.DOUBTFUL
+        verdict = RowVerdict.DOUBTFUL
     else:
-        verdict = Verdict.OK
+        verdict = RowVerdict.OK
     return verdict, f"; the median of {len(peers)} earlier is {median:.1f} {unit}"
 
 
-def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
+def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[CheckRow]:
     if disk.error is not None:
-        yield Row(
+        yield CheckRow(
             "disk",
-            Verdict.REFUSE,
+            RowVerdict.REFUSE,
             disk.error,
             "name a data disk that can be written (`mounts`), or rent another",
         )
         return
     for id_, what, field in DISK_SPEEDS:
-        value = _finite(getattr(disk, field))
+        value = _finite_or_none(getattr(disk, field))
         if value is None:
             continue
-        verdict, against = _against(value, _peers(peers, field), "MB/s")
-        if verdict is Verdict.REFUSE:
-            verdict = Verdict.DOUBTFUL  # a slow disk may be shared, and idle in an hour
+        verdict, against = _compare_with_peers(value, _peer_values(peers, field), "MB/s")
+        if verdict is RowVerdict.REFUSE:
+            verdict = RowVerdict.DOUBTFUL  # a slow disk may be shared, and idle in an hour
         if value < SLOW_DISK_MBS:
-            verdict = Verdict.DOUBTFUL
-        if verdict is Verdict.OK:
+            verdict = RowVerdict.DOUBTFUL
+        if verdict is RowVerdict.OK:
             advice = ""
         else:
             advice = "checkpoints and data will be slow; another directory may do better"
-        yield Row(id_, verdict, f"{disk.dir}: {value:.0f} MB/s {what}{against}", advice)
+        yield CheckRow(id_, verdict, f"{disk.dir}: {value:.0f} MB/s {what}{against}", advice)
     for id_, free, total in (
         ("space", disk.free, disk.total),
         ("inodes", disk.free_inodes, disk.inodes),
@@ -427,37 +455,40 @@ def _disk(disk: DiskTrial, peers: Sequence[Earlier]) -> Iterator[Row]:
             continue
         used = 100.0 * (1.0 - free / total)
         if used >= DISK_ERROR_PCT:
-            verdict = Verdict.REFUSE
+            verdict = RowVerdict.REFUSE
         elif used >= DISK_WARN_PCT:
-            verdict = Verdict.DOUBTFUL
+            verdict = RowVerdict.DOUBTFUL
         else:
-            verdict = Verdict.OK
+            verdict = RowVerdict.OK
         shown = size(free) if id_ == "space" else f"{free:,} inodes"
-        yield Row(
+        yield CheckRow(
             id_,
             verdict,
             f"{disk.dir}: {shown} free, {pct(used)} used",
-            "" if verdict is Verdict.OK else "free space, or choose a larger disk",
+            "" if verdict is RowVerdict.OK else "free space, or choose a larger disk",
         )
 
 
-def _net(net: NetTrial) -> Row:
+def _judge_net(net: NetTrial) -> CheckRow:
     where = net.url.partition("://")[2].partition("/")[0] or net.url
     advice = "rgt profiles names the platform's mirrors and proxy"
     route = f", through the proxy {net.proxy}" if net.proxy else ""
     if net.error is not None or net.first_byte_s is None:
         trouble = net.error or "it has not answered in time"
-        return Row(f"network {where}", Verdict.DOUBTFUL, trouble + route, advice)
+        return CheckRow(f"network {where}", RowVerdict.DOUBTFUL, trouble + route, advice)
     speed = f", {net.mbs:.1f} MB/s" if net.mbs is not None and (net.bytes or 0) >= 1 << 20 else ""
     status = f", status {net.status}" if net.status != 200 else ""
     text = f"first byte after {net.first_byte_s:.2f} s{speed}{status}{route}"
     slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
-    return Row(
-        f"network {where}", Verdict.DOUBTFUL if slow else Verdict.OK, text, advice if slow else ""
+    return CheckRow(
+        f"network {where}",
+        RowVerdict.DOUBTFUL if slow else RowVerdict.OK,
+        text,
+        advice if slow else "",
     )
 
 
-def _finite(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     if value is not None and math.isfinite(value) and value > 0:
         return value
     return None
@@ -468,42 +499,43 @@ def checks_path(env: Mapping[str, str]) -> Path:
     return files.state_directory(env) / "checks.json"
 
 
-def load_checks(path: Path) -> tuple[Earlier, ...]:
+def load_checks(path: Path) -> tuple[EarlierCheck, ...]:
     """Return the earlier checks; empty if unreadable, in which case nothing is compared."""
     try:
         with files.open_regular(path) as file:
-            return msgspec.json.decode(file.read(), type=tuple[Earlier, ...])
+            return msgspec.json.decode(file.read(), type=tuple[EarlierCheck, ...])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
 
 
-def remembered(spec: BoxSpec, found: Measured) -> Earlier:
+def remembered(spec: BoxSpec, found: BoxMeasurements) -> EarlierCheck:
     """Return the record of a check for comparison with later ones."""
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
 
-    def least(read: Callable[[Device], float | None]) -> float | None:
+    def least_of(read: Callable[[TrialDevice], float | None]) -> float | None:
         return min(
-            (value for one in devices if (value := _finite(read(one))) is not None), default=None
+            (value for one in devices if (value := _finite_or_none(read(one))) is not None),
+            default=None,
         )
 
-    return Earlier(
+    return EarlierCheck(
         at=found.at,
         box=spec.name,
         platform=spec.profile,
         gpu=(devices[0].name if devices else "") or "",
-        tflops=least(lambda one: one.tflops),
-        to_gpu_gbs=least(lambda one: one.to_gpu_gbs),
-        write_mbs=_finite(found.disk.write_mbs),
-        read_mbs=_finite(found.disk.read_mbs),
+        tflops=least_of(lambda one: one.tflops),
+        to_gpu_gbs=least_of(lambda one: one.to_gpu_gbs),
+        write_mbs=_finite_or_none(found.disk.write_mbs),
+        read_mbs=_finite_or_none(found.disk.read_mbs),
     )
 
 
-def keep_check(path: Path, one: Earlier) -> None:
+def keep_check(path: Path, one: EarlierCheck) -> None:
     """Store a check; it replaces the earlier one of its box, and the oldest are dropped.
 
     Raises:
         OSError: it cannot be written.
     """
-    with files.alone(path):
+    with files.locked_file(path):
         others = [known for known in load_checks(path) if known.box != one.box]
-        files.publish(path, msgspec.json.encode([*others, one][-KEPT:]))
+        files.replace_file(path, msgspec.json.encode([*others, one][-KEPT:]))

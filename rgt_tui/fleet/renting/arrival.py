@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rgt_tui.model import Agreed, Lifecycle, Offer, Wish, how_many, steady
+from rgt_tui.model import Lifecycle, Offer, RentalRequest, RentalTerms, how_many, steady_time
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.profiles import money
+from rgt_tui.profiles import format_money
 from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0
@@ -26,7 +26,7 @@ LOST = {
 }
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class MachineArrival(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a new machine."""
 
     machine: Instance
@@ -39,9 +39,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     """Differences from the agreement, one line each."""
 
 
-def agreement(offer: Offer, wish: Wish) -> Agreed:
+def agreement(offer: Offer, wish: RentalRequest) -> RentalTerms:
     """Return the part of the request that the fleet file stores."""
-    return Agreed(
+    return RentalTerms(
         spot=wish.spot,
         max_per_hour=wish.max_per_hour if wish.max_per_hour is not None else offer.per_hour,
         currency=offer.currency,
@@ -50,15 +50,15 @@ def agreement(offer: Offer, wish: Wish) -> Agreed:
     )
 
 
-def differences(offer: Offer, wish: Wish, machine: Instance) -> tuple[str, ...]:
+def differences(offer: Offer, wish: RentalRequest, machine: Instance) -> tuple[str, ...]:
     """Return a machine's differences from the agreement. Pure function.
 
     Properties that the platform does not report are skipped.
     """
     meter, found = machine.meter, []
     if meter.per_hour is not None:
-        now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
-        then = f"{money(offer.per_hour, offer.currency)}/h"
+        now = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
+        then = f"{format_money(offer.per_hour, offer.currency)}/h"
         if meter.currency != offer.currency:
             found.append(f"it is billed in {meter.currency} ({now}), agreed: {offer.currency}")
         elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + ROUNDING):
@@ -82,15 +82,15 @@ async def wait_for_ssh(
     market: Market,
     machine: Instance,
     offer: Offer,
-    wish: Wish,
+    wish: RentalRequest,
     token: str,
     *,
     seconds: float = SSH_SECONDS,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ticks: Callable[[], float] = steady,
+    ticks: Callable[[], float] = steady_time,
     say: Callable[[str], None] = lambda text: None,
     seen: Callable[[Instance], Awaitable[None]] | None = None,
-) -> Arrival:
+) -> MachineArrival:
     """Wait until a machine's SSH answers; meanwhile compare it with the agreement.
 
     Args:
@@ -109,28 +109,28 @@ async def wait_for_ssh(
     differs: tuple[str, ...] = ()
     why = "the list does not show it yet"
     while True:
-        fresh = await _listed(market, machine.id, token)
+        fresh = await _find_listed(market, machine.id, token)
         if fresh is not None:
             if seen is not None:
                 await seen(fresh)
                 seen = None
             machine = fresh
-            why = _standing(machine)
+            why = _describe_status(machine)
             new = differences(offer, wish, machine)
             for text in new:
                 if text not in differs:
                     say(f"NOT AS AGREED: {text}")
             differs = new
-            if machine.host is not None and await answers(machine.host, machine.port or 22):
-                return Arrival(machine=machine, reached=True, differs=differs)
+            if machine.host is not None and await ssh_answers(machine.host, machine.port or 22):
+                return MachineArrival(machine=machine, reached=True, differs=differs)
             if machine.meter.lifecycle in LOST and machine.meter.error is None:
-                return Arrival(machine=machine, reached=False, why=why, differs=differs)
+                return MachineArrival(machine=machine, reached=False, why=why, differs=differs)
         if why != told:
             told = why
             say(why)
         passed = max(waited, ticks() - begun)
         if passed >= seconds:
-            return Arrival(
+            return MachineArrival(
                 machine=machine,
                 reached=False,
                 why=f"no SSH after {passed / 60:.0f} min: {why}",
@@ -140,15 +140,15 @@ async def wait_for_ssh(
         waited += EVERY_SECONDS
 
 
-async def _listed(market: Market, instance: str, token: str) -> Instance | None:
+async def _find_listed(market: Market, instance: str, token: str) -> Instance | None:
     try:
-        found = await market.find(token)
+        found = await market.find_by_token(token)
     except ProviderError:
         return None
     return next((one for one in found if one.id == instance), None)
 
 
-def _standing(machine: Instance) -> str:
+def _describe_status(machine: Instance) -> str:
     status = machine.meter.native_status or machine.meter.lifecycle.value
     if machine.meter.lifecycle in LOST:
         return f"{LOST[machine.meter.lifecycle]} ({status})"
@@ -157,7 +157,7 @@ def _standing(machine: Instance) -> str:
     return f"{status}, {machine.host}:{machine.port or 22} does not answer yet"
 
 
-async def answers(host: str, port: int) -> bool:
+async def ssh_answers(host: str, port: int) -> bool:
     """Return whether an SSH server answers there."""
     writer: asyncio.StreamWriter | None = None
     try:

@@ -17,30 +17,38 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import msgspec
 
 from rgt_tui.gate import (
-    Action,
     ActionState,
     AuditEntry,
     AuditEvent,
     AuditFailed,
     AuditLog,
+    CreationRecord,
+    InstanceTarget,
     Journal,
+    JournaledAction,
     JournalFailed,
     OpenAction,
     RentCase,
-    Renting,
-    Target,
+    describe_open_action,
     rent_permit,
     rent_review,
-    words,
 )
-from rgt_tui.model import Offer, ProviderRef, Refusal, RentPermit, RentReview, Wish, steady
+from rgt_tui.model import (
+    Offer,
+    ProviderRef,
+    Refusal,
+    RentalRequest,
+    RentPermit,
+    RentReview,
+    steady_time,
+)
 from rgt_tui.providers import (
     KINDS,
+    AnswerProof,
     AuthError,
     Instance,
     Market,
     PermitRefused,
-    Proof,
     ProviderError,
     Providers,
     creation_proof,
@@ -57,7 +65,7 @@ TOKEN_NAME = 18
 """Maximum characters of a box's name in its token, so that the token has at most 40."""
 
 
-class Outcome(enum.StrEnum):
+class CreationOutcome(enum.StrEnum):
     """The result of a creation."""
 
     RENTED = "rented"
@@ -70,17 +78,17 @@ class Outcome(enum.StrEnum):
     """Sent, but it is unknown whether a machine exists."""
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class CreationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a creation."""
 
-    outcome: Outcome
+    outcome: CreationOutcome
     reasons: tuple[str, ...] = ()
     machine: Instance | None = None
 
 
-def account_target(ref: ProviderRef) -> Target:
+def account_target(ref: ProviderRef) -> InstanceTarget:
     """Return the journal target for creations of an account."""
-    return Target(kind=ref.kind, account=ref.account, instance="")
+    return InstanceTarget(kind=ref.kind, account=ref.account, instance="")
 
 
 def open_creations(journal: Journal) -> tuple[OpenAction, ...]:
@@ -109,7 +117,7 @@ def ref_of(action: OpenAction) -> ProviderRef:
 class Creation:
     """A creation in progress, with its account locked; also one left open by an earlier rgt."""
 
-    def __init__(self, action: Action) -> None:
+    def __init__(self, action: JournaledAction) -> None:
         self.action = action
 
     @property
@@ -117,30 +125,36 @@ class Creation:
         """The action left open by an earlier rgt."""
         return self.action.earlier
 
-    async def put(self, state: ActionState, text: str, machine: str = "", audit: str = "") -> None:
+    async def record_state(
+        self, state: ActionState, text: str, machine: str = "", audit: str = ""
+    ) -> None:
         """Record its state.
 
         Raises:
             JournalFailed: it is not on disk.
         """
-        write = self.action.settle if self.action.earlier is not None else self.action.put
+        write = (
+            self.action.settle_earlier
+            if self.action.earlier is not None
+            else self.action.record_state
+        )
         await asyncio.to_thread(write, state, text, machine=machine, audit=audit)
 
 
-async def look_for(
+async def wait_for_machine(
     market: Market,
     token: str,
     *,
     seconds: float,
     sleep: Callable[[float], Awaitable[None]],
-    ticks: Callable[[], float] = steady,
+    ticks: Callable[[], float] = steady_time,
     say: Say = lambda text: None,
 ) -> tuple[Instance, ...]:
     """Search for machines with a token in their name until one is found or the time is up."""
     begun, waited, trouble = ticks(), 0.0, ""
     while True:
         try:
-            found = await market.find(token)
+            found = await market.find_by_token(token)
         except ProviderError as error:
             found = ()
             if str(error) != trouble:
@@ -155,7 +169,7 @@ async def look_for(
         waited += pause
 
 
-class Rental:
+class MachineRental:
     """Rents machines, each by one call.
 
     Args:
@@ -177,7 +191,7 @@ class Rental:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        ticks: Callable[[], float] = steady,
+        ticks: Callable[[], float] = steady_time,
         readonly: bool = False,
         find_seconds: float = FIND_SECONDS,
     ) -> None:
@@ -191,18 +205,18 @@ class Rental:
         self._find_seconds = find_seconds
 
     @contextlib.contextmanager
-    def held(self, ref: ProviderRef, box: str) -> Iterator[Creation]:
+    def lock_account(self, ref: ProviderRef, box: str) -> Iterator[Creation]:
         """Lock an account, so that no other rgt rents there meanwhile.
 
         Raises:
             Held: another process holds the lock.
             JournalFailed: the journal cannot be read or written.
         """
-        with self._journal.hold(account_target(ref), box, None) as action:
+        with self._journal.lock_instance(account_target(ref), box, None) as action:
             yield Creation(action)
 
-    async def review(
-        self, candidate: Candidate, wish: Wish, box: str, token: str, *, taken: str = ""
+    async def review_rental(
+        self, candidate: Candidate, wish: RentalRequest, box: str, token: str, *, taken: str = ""
     ) -> RentReview:
         """Return what a person must see before accepting this candidate, which was just read."""
         ticks = self._ticks()
@@ -212,11 +226,11 @@ class Rental:
             )
         except ProviderError as error:  # the market cannot fulfil this request
             call, taken = "", taken or str(error)
-        open_ = self._open_words(candidate.ref, box)
-        case = self._case(candidate, wish, box, taken, candidate.offer, ticks, open_)
+        open_ = self._describe_open_creations(candidate.ref, box)
+        case = self._build_case(candidate, wish, box, taken, candidate.offer, ticks, open_)
         return rent_review(case, ticks, will_send=call)
 
-    def _open_words(self, ref: ProviderRef, box: str) -> str:
+    def _describe_open_creations(self, ref: ProviderRef, box: str) -> str:
         """Return open creations of this account, or for this box anywhere; empty = none."""
         try:
             found = open_creations(self._journal)
@@ -226,10 +240,12 @@ class Rental:
         mine = [one for one in found if one.first.target == target or one.first.box == box]
         # An intent whose call was never sent is closed by the next creation; it may even be this
         # one.
-        return "; ".join(words(one) for one in mine if one.last.state is not ActionState.INTENT)
+        return "; ".join(
+            describe_open_action(one) for one in mine if one.last.state is not ActionState.INTENT
+        )
 
-    def _case(
-        self, candidate: Candidate, wish: Wish, box: str, taken: str, fresh: Offer | None, at: float | None, open_: str
+    def _build_case(
+        self, candidate: Candidate, wish: RentalRequest, box: str, taken: str, fresh: Offer | None, at: float | None, open_: str
     ) -> RentCase:  # fmt: skip
         return RentCase(
             box=box,
@@ -243,11 +259,11 @@ class Rental:
             readonly=self._readonly,
         )
 
-    async def take(
+    async def create_machine(
         self,
         creation: Creation,
         candidate: Candidate,
-        wish: Wish,
+        wish: RentalRequest,
         box: str,
         token: str,
         *,
@@ -255,7 +271,7 @@ class Rental:
         digest: str | None = None,
         taken: str = "",
         say: Say = lambda text: None,
-    ) -> Taken:
+    ) -> CreationResult:
         """Read the offer again, pass it to the gate, record everything, and send the one call.
 
         Args:
@@ -270,28 +286,36 @@ class Rental:
             say: Called with progress messages.
         """
         market = market_of(self._providers, candidate.ref)
-        fresh, at = await self._again(market, candidate.offer, wish)
-        case = self._case(
-            candidate, wish, box, taken, fresh, at, self._open_words(candidate.ref, box)
+        fresh, at = await self._read_offer_again(market, candidate.offer, wish)
+        case = self._build_case(
+            candidate,
+            wish,
+            box,
+            taken,
+            fresh,
+            at,
+            self._describe_open_creations(candidate.ref, box),
         )
         verdict = rent_permit(case, token, self._ticks(), typed=typed, digest=digest)
         if isinstance(verdict, Refusal):
-            self._note(
+            self._write_audit(
                 AuditEvent.REFUSED, box, "", "; ".join(verdict.reasons), typed=typed, required=False
             )
-            return Taken(outcome=Outcome.REFUSED, reasons=verdict.reasons)
+            return CreationResult(outcome=CreationOutcome.REFUSED, reasons=verdict.reasons)
         offer = fresh or candidate.offer
         try:
             call = market.describe_creation(offer, wish, token)
         except ProviderError as error:
-            return Taken(outcome=Outcome.REFUSED, reasons=(f"{error}. Nothing was sent.",))
+            return CreationResult(
+                outcome=CreationOutcome.REFUSED, reasons=(f"{error}. Nothing was sent.",)
+            )
         ref = candidate.ref
-        rent = Renting(
+        rent = CreationRecord(
             token=token, offer=offer, wish=wish, base_url=ref.base_url, key_env=ref.key_env
         )
         try:
             line = await asyncio.to_thread(
-                self._note,
+                self._write_audit,
                 AuditEvent.REQUESTED,
                 box,
                 token,
@@ -300,64 +324,70 @@ class Rental:
                 shown=digest or "",
                 required=True,
             )
-            await asyncio.to_thread(creation.action.intend, call, audit=line, rent=rent)
-            await creation.put(ActionState.SENT, call)
+            await asyncio.to_thread(creation.action.record_intent, call, audit=line, rent=rent)
+            await creation.record_state(ActionState.SENT, call)
         except (AuditFailed, JournalFailed) as error:
-            return Taken(outcome=Outcome.REFUSED, reasons=(f"{error}. Nothing was sent.",))
-        return await self._send(creation, market, offer, wish, verdict, say)
+            return CreationResult(
+                outcome=CreationOutcome.REFUSED, reasons=(f"{error}. Nothing was sent.",)
+            )
+        return await self._send_creation(creation, market, offer, wish, verdict, say)
 
-    async def _again(
-        self, market: Market, shown: Offer, wish: Wish
+    async def _read_offer_again(
+        self, market: Market, shown: Offer, wish: RentalRequest
     ) -> tuple[Offer | None, float | None]:
         """Read the offer again; ``(None, None)`` if the market cannot be queried."""
         at = self._ticks()
         try:
-            offers = await market.offers(wish)
+            offers = await market.find_offers(wish)
         except ProviderError:
             return None, None
         return next((one for one in offers if one.id == shown.id), None), at
 
-    async def _send(
+    async def _send_creation(
         self,
         creation: Creation,
         market: Market,
         offer: Offer,
-        wish: Wish,
+        wish: RentalRequest,
         permit: RentPermit,
         say: Say,
-    ) -> Taken:
+    ) -> CreationResult:
         box, token = permit.box, permit.token
         try:
-            made = await market.create(offer, wish, token, permit)
+            made = await market.create_instance(offer, wish, token, permit)
         except (PermitRefused, ProviderError) as error:
             proves = creation_proof(offer.kind, error)
-            if proves is Proof.NOTHING:
+            if proves is AnswerProof.NOTHING:
                 sent = isinstance(error, ProviderError) and error.sent
                 state = ActionState.FAILED if sent else ActionState.REFUSED
-                await self._ended(creation, state, box, token, f"nothing was created: {error}")
-                return Taken(outcome=Outcome.NOTHING, reasons=(str(error),))
-            return await self._lost(creation, market, box, token, str(error), say)
+                await self._record_step(
+                    creation, state, box, token, f"nothing was created: {error}"
+                )
+                return CreationResult(outcome=CreationOutcome.NOTHING, reasons=(str(error),))
+            return await self._find_lost_machine(creation, market, box, token, str(error), say)
         except Exception as error:  # an unexpected error: the call may still have been sent
-            return await self._lost(
+            return await self._find_lost_machine(
                 creation, market, box, token, f"{type(error).__name__}: {error}", say
             )
-        await self._ended(
+        await self._record_step(
             creation, ActionState.ANSWERED, box, token, f"{made.id} was made", machine=made.id
         )
-        return Taken(outcome=Outcome.RENTED, machine=made)
+        return CreationResult(outcome=CreationOutcome.RENTED, machine=made)
 
-    async def _lost(
+    async def _find_lost_machine(
         self, creation: Creation, market: Market, box: str, token: str, why: str, say: Say
-    ) -> Taken:
+    ) -> CreationResult:
         """Search for the machine of a call whose answer proves nothing."""
-        await self._ended(
+        await self._record_step(
             creation, ActionState.UNKNOWN, box, token, f"sent, but not acknowledged: {why}"
         )
         length = f"{self._find_seconds / 60:.0f} min"
         say(f"sent, but not acknowledged ({why}): searching the list for {token}, for {length}")
-        return await self.find(creation, market, box, token, seconds=self._find_seconds, say=say)
+        return await self.find_machine(
+            creation, market, box, token, seconds=self._find_seconds, say=say
+        )
 
-    async def find(
+    async def find_machine(
         self,
         creation: Creation,
         market: Market,
@@ -366,17 +396,17 @@ class Rental:
         *,
         seconds: float,
         say: Say = lambda text: None,
-    ) -> Taken:
+    ) -> CreationResult:
         """Search for the machine of a creation by its token, and record the result.
 
         Sends nothing.
         """
-        found = await look_for(
+        found = await wait_for_machine(
             market, token, seconds=seconds, sleep=self._sleep, ticks=self._ticks, say=say
         )
         if len(found) == 1:
             (machine,) = found
-            await self._ended(
+            await self._record_step(
                 creation,
                 ActionState.CONFIRMED,
                 box,
@@ -384,7 +414,7 @@ class Rental:
                 f"{machine.id} is in the list",
                 machine=machine.id,
             )
-            return Taken(outcome=Outcome.RENTED, machine=machine)
+            return CreationResult(outcome=CreationOutcome.RENTED, machine=machine)
         if found:
             ids = ", ".join(one.id for one in found)
             why = f"{len(found)} machines have the token {token} and are billed: {ids}; destroy all but one"
@@ -393,30 +423,36 @@ class Rental:
                 f"no machine has the token {token} yet, but lists lag. Check the console; rgt "
                 "keeps searching while it runs, and rents nothing more there until then"
             )
-        return Taken(outcome=Outcome.UNKNOWN, reasons=(why,))
+        return CreationResult(outcome=CreationOutcome.UNKNOWN, reasons=(why,))
 
-    async def confirm(self, creation: Creation, box: str, token: str, machine: Instance) -> None:
+    async def record_confirmed(
+        self, creation: Creation, box: str, token: str, machine: Instance
+    ) -> None:
         """Record that a created machine appears in the list."""
         last = (
             creation.earlier.last.state if creation.earlier is not None else creation.action.state
         )
         if last is not ActionState.CONFIRMED:
             text = f"{machine.id} is in the list"
-            await self._ended(creation, ActionState.CONFIRMED, box, token, text, machine=machine.id)
+            await self._record_step(
+                creation, ActionState.CONFIRMED, box, token, text, machine=machine.id
+            )
 
-    async def listed(
+    async def record_listed(
         self, creation: Creation, box: str, token: str, machine: str, where: str
     ) -> None:
         """Record that the fleet file contains the machine: the creation is closed."""
-        await self._ended(
+        await self._record_step(
             creation, ActionState.LISTED, box, token, f"{machine} is in {where}", machine=machine
         )
 
-    async def write_off(self, creation: Creation, box: str, token: str, text: str) -> None:
+    async def record_nothing_made(
+        self, creation: Creation, box: str, token: str, text: str
+    ) -> None:
         """Record that a creation made no machine, according to a person or a complete list."""
-        await self._ended(creation, ActionState.FAILED, box, token, text)
+        await self._record_step(creation, ActionState.FAILED, box, token, text)
 
-    async def _ended(
+    async def _record_step(
         self,
         creation: Creation,
         state: ActionState,
@@ -430,12 +466,17 @@ class Rental:
         Errors are ignored: the call was sent, which a full disk cannot undo.
         """
         line = await asyncio.to_thread(
-            self._note, AuditEvent.ANSWER, box, machine or token, f"{state}: {text}", required=False
+            self._write_audit,
+            AuditEvent.ANSWER,
+            box,
+            machine or token,
+            f"{state}: {text}",
+            required=False,
         )
         with contextlib.suppress(JournalFailed):
-            await creation.put(state, text, machine, line)
+            await creation.record_state(state, text, machine, line)
 
-    def _note(
+    def _write_audit(
         self, event: AuditEvent, box: str, instance: str, text: str, *, required: bool, typed: str = "", shown: str = ""
     ) -> str:  # fmt: skip
         entry = AuditEntry(
@@ -449,7 +490,7 @@ class Rental:
             text=text,
         )
         try:
-            return self._audit.record(entry)
+            return self._audit.record_entry(entry)
         except AuditFailed:
             if required:
                 raise
@@ -467,7 +508,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class AccountTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """An account whose offers could not be read."""
 
     kind: str
@@ -480,13 +521,13 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """It has no API for renting."""
 
 
-class Search(msgspec.Struct, frozen=True, kw_only=True):
+class OfferSearch(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search."""
 
     candidates: tuple[Candidate, ...] = ()
     """The cheapest first, including the disk; then offers in another currency than the request's,
     and last those without a price."""
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[AccountTrouble, ...] = ()
     answered: tuple[str, ...] = ()
     """Kinds of the providers that answered, each once; their offers may not match."""
 
@@ -504,7 +545,7 @@ def market_of(providers: Providers, ref: ProviderRef) -> Market:
         ProviderError: it has no API for renting: use the platform's console.
         UnknownProvider: there is no adapter.
     """
-    market = providers.account(ref).market()
+    market = providers.find_account(ref).open_market()
     if market is None:
         raise ProviderError(
             f"{ref.kind} rents no machines by its API; use its console, then rgt add", sent=False
@@ -512,33 +553,39 @@ def market_of(providers: Providers, ref: ProviderRef) -> Market:
     return market
 
 
-async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) -> Search:
+async def search_offers(
+    providers: Providers, refs: Sequence[ProviderRef], wish: RentalRequest
+) -> OfferSearch:
     """Query accounts concurrently for offers that match a request."""
 
-    async def one(ref: ProviderRef) -> tuple[list[Candidate], list[Trouble]]:
+    async def search_account(ref: ProviderRef) -> tuple[list[Candidate], list[AccountTrouble]]:
         try:
             market = market_of(providers, ref)
         except ProviderError as error:
-            return [], [Trouble(kind=ref.kind, text=str(error), refused=True, no_market=True)]
+            return [], [
+                AccountTrouble(kind=ref.kind, text=str(error), refused=True, no_market=True)
+            ]
         try:
-            offers = await market.offers(wish)
+            offers = await market.find_offers(wish)
         except ProviderError as error:
             no_key = isinstance(error, AuthError) and not error.sent
             refused = not error.sent and not no_key and error.status is None
-            return [], [Trouble(kind=ref.kind, text=str(error), no_key=no_key, refused=refused)]
+            return [], [
+                AccountTrouble(kind=ref.kind, text=str(error), no_key=no_key, refused=refused)
+            ]
         return [Candidate(ref=ref, offer=offer) for offer in offers], []
 
-    parts = await asyncio.gather(*(one(ref) for ref in refs))
+    parts = await asyncio.gather(*(search_account(ref) for ref in refs))
     found = [candidate for some, _ in parts for candidate in some]
     answered = [ref.kind for ref, (_, troubles) in zip(refs, parts, strict=True) if not troubles]
-    return Search(
-        candidates=tuple(sorted(found, key=lambda one: _rank(one.offer, wish))),
+    return OfferSearch(
+        candidates=tuple(sorted(found, key=lambda one: _offer_rank(one.offer, wish))),
         troubles=tuple(trouble for _, some in parts for trouble in some),
         answered=tuple(dict.fromkeys(answered)),
     )
 
 
-def _rank(offer: Offer, wish: Wish) -> tuple[bool, bool, float]:
+def _offer_rank(offer: Offer, wish: RentalRequest) -> tuple[bool, bool, float]:
     price = offer.per_hour
     return price is None, offer.currency != wish.currency, price or 0.0
 
@@ -556,7 +603,7 @@ def renting_accounts(
         kinds: Named by the person; empty = no restriction.
         refs: The machines of the fleet file.
     """
-    rent = [ref for ref in refs if providers.account(ref).market() is not None]
+    rent = [ref for ref in refs if providers.find_account(ref).open_market() is not None]
     found: dict[tuple[str, str], ProviderRef] = {}
     for kind in kinds or dict.fromkeys(ref.kind for ref in rent) or KINDS:
         own = [ref for ref in refs if ref.kind == kind] or [ProviderRef(kind=kind, instance="")]

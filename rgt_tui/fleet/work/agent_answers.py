@@ -9,13 +9,13 @@ from typing import Any
 import asyncssh
 import msgspec
 
-from rgt_tui.model import clean
-from rgt_tui.ssh import CommandFailed, Deployed, LineSplitter, open_bulk, record
+from rgt_tui.model import clean_text
+from rgt_tui.ssh import CommandFailed, DeployedAgent, LineSplitter, extract_record, open_bulk
 
 Row = dict[str, Any]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AgentAnswer(msgspec.Struct, frozen=True):
     """The result of a verb."""
 
     status: int
@@ -24,22 +24,22 @@ class Answer(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...] = ()
 
     @property
-    def last(self) -> Row:
+    def last_row(self) -> Row:
         """The last row, or an empty one."""
         if self.rows:
             return self.rows[-1]
         return {}
 
 
-async def ask(
+async def query_agent(
     connection: asyncssh.SSHClientConnection,
-    deployed: Deployed,
+    deployed: DeployedAgent,
     words: Sequence[str],
     *,
     data: bytes = b"",
     seconds: float,
     each: Callable[[Row], None] | None = None,
-) -> Answer:
+) -> AgentAnswer:
     """Run a verb and read its rows.
 
     Lines that are not JSON objects, such as a greeting of the login shell, are skipped.
@@ -62,18 +62,18 @@ async def ask(
     lines = LineSplitter()
 
     def on_data(piece: bytes) -> None:
-        for raw in lines.feed(piece):
-            row = parsed(raw)
+        for raw in lines.split_lines(piece):
+            row = parse_row(raw)
             if row is not None:
                 take(row)
 
     name = f"rgt-box {words[0]}"
     try:
         async with asyncio.timeout(seconds):
-            channel = await open_bulk(connection, deployed.command(*words), on_data)
+            channel = await open_bulk(connection, deployed.build_command(*words), on_data)
             try:
                 channel.write(data)
-                channel.finish()
+                channel.close_input()
                 await channel.wait()
             finally:
                 channel.close()
@@ -83,15 +83,16 @@ async def ask(
         raise CommandFailed(f"{name} printed a line that is too long to be an answer")
     if channel.status is None:
         raise CommandFailed(
-            f"{name} was killed on the box" + (f": {channel.words}" if channel.words else "")
+            f"{name} was killed on the box"
+            + (f": {channel.last_error_line}" if channel.last_error_line else "")
         )
-    return Answer(channel.status, channel.words, tuple(rows))
+    return AgentAnswer(channel.status, channel.last_error_line, tuple(rows))
 
 
-def parsed(line: bytes) -> Row | None:
+def parse_row(line: bytes) -> Row | None:
     """Return the JSON object at the end of a line, or None."""
     try:
-        row = msgspec.json.decode(record(line))
+        row = msgspec.json.decode(extract_record(line))
     except (msgspec.DecodeError, RecursionError):
         return None
     if isinstance(row, dict):
@@ -99,12 +100,12 @@ def parsed(line: bytes) -> Row | None:
     return None
 
 
-def text(row: Row, key: str, otherwise: str = "") -> str:
+def row_text(row: Row, key: str, otherwise: str = "") -> str:
     """Return a value of a row as printable text, or `otherwise`."""
     value = row.get(key)
     if value is None:
         return otherwise
-    return clean(str(value))
+    return clean_text(str(value))
 
 
 def rows_of(row: Row, key: str) -> list[Row]:
@@ -115,7 +116,7 @@ def rows_of(row: Row, key: str) -> list[Row]:
     return []
 
 
-def number(row: Row, key: str) -> int:
+def row_count(row: Row, key: str) -> int:
     """Return a count of a row, or 0."""
     value = row.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -123,9 +124,9 @@ def number(row: Row, key: str) -> int:
     return 0
 
 
-def texts(row: Row, key: str) -> list[str]:
+def row_texts(row: Row, key: str) -> list[str]:
     """Return a list of a row as printable texts, or an empty list."""
     value = row.get(key)
     if isinstance(value, list):
-        return [clean(str(item)) for item in value]
+        return [clean_text(str(item)) for item in value]
     return []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rgt_tui.fleet.box_settings import durable_dirs
-from rgt_tui.fleet.work.agent_answers import Row, number, rows_of, text, texts
+from rgt_tui.fleet.work.agent_answers import Row, row_count, row_text, row_texts, rows_of
 from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding
 from rgt_tui.model import BoxSpec, Finding, Profile, how_many
@@ -42,7 +42,7 @@ class CannotRun(ValueError):
     """No job is possible for this; the message says why."""
 
 
-class Code(NamedTuple):
+class PushedCode(NamedTuple):
     """Code that is pushed for a job."""
 
     digest: str
@@ -51,7 +51,7 @@ class Code(NamedTuple):
     """Path of this version on the box; empty = not pushed yet."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A job for the agent to create."""
 
     name: str
@@ -67,7 +67,7 @@ def job_for(
     *,
     name: str | None = None,
     workdir: str | None = None,
-    code: Code | None = None,
+    code: PushedCode | None = None,
     env: Mapping[str, str] | None = None,
     secrets: Sequence[str] = (),
     retries: int = 0,
@@ -75,7 +75,7 @@ def job_for(
     ckpt_bytes: int | None = None,
     keep: Sequence[str] = (),
     again: bool = False,
-) -> Job:
+) -> JobRequest:
     """Return the job of a command, set up by the command line and the platform's profile.
 
     A job is identified by its command, its environment, its name if given, and the content of the
@@ -111,13 +111,13 @@ def job_for(
         "secrets": sorted(secrets),
         "name": name,
     }
-    same_command = _digest(meaning)
-    digest = _digest([same_command, code.digest if code else None])
+    same_command = _hash_meaning(meaning)
+    digest = _hash_meaning([same_command, code.digest if code else None])
     pythons = (spec.python,) if spec.python else overrides.python
     asked: dict[str, Any] = {
         **{key: value for key, value in meaning.items() if key != "secrets"},
         "workdir": _start_directory(workdir, code),
-        "name": name or f"{stem(words)}-{digest[:SHORT]}",
+        "name": name or f"{job_name_of(words)}-{digest[:SHORT]}",
         "digest": digest,
         "same_command": same_command,
         "again": again,
@@ -140,10 +140,10 @@ def job_for(
         "outlives": durable_dirs(spec, profile),
     }
     notes = (f"{profile.name}: {FLEETING}",) if overrides.detach == "none" else ()
-    return Job(name=str(asked["name"]), asked=asked, notes=notes)
+    return JobRequest(name=str(asked["name"]), asked=asked, notes=notes)
 
 
-def _start_directory(workdir: str | None, code: Code | None) -> str | None:
+def _start_directory(workdir: str | None, code: PushedCode | None) -> str | None:
     """Return a job's start directory on the box.
 
     None = the home directory, or where the existing job starts.
@@ -168,7 +168,7 @@ def sweep_for(
     words: Sequence[str],
     *,
     name: str,
-    code: Code | None,
+    code: PushedCode | None,
     workdir: str | None = None,
     env: Mapping[str, str] | None = None,
     retries: int = 0,
@@ -207,15 +207,15 @@ def sweep_for(
     return {
         **job.asked,
         "prune": prune,
-        "digest": _digest([job.asked["digest"], retries, smoke, prune]),
+        "digest": _hash_meaning([job.asked["digest"], retries, smoke, prune]),
     }
 
 
-def _digest(meaning: object) -> str:
+def _hash_meaning(meaning: object) -> str:
     return hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()
 
 
-def stem(words: Sequence[str]) -> str:
+def job_name_of(words: Sequence[str]) -> str:
     """Return a name for a command: its script, otherwise its module, otherwise its program."""
     try:
         parts = shlex.split(words[0]) if len(words) == 1 else list(words)
@@ -228,7 +228,7 @@ def stem(words: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", posixpath.splitext(found)[0]).strip("-_")[:40] or "job"
 
 
-class Running(NamedTuple):
+class RunningJob(NamedTuple):
     """A job on the box that runs the same command with other code."""
 
     name: str
@@ -236,7 +236,7 @@ class Running(NamedTuple):
     """Since it was started."""
 
 
-class Launched(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchReport(msgspec.Struct, frozen=True, kw_only=True):
     """The reports of a launch, by phase."""
 
     status: int
@@ -244,28 +244,28 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, Row] = {}
 
     @property
-    def job(self) -> Row:
+    def job_row(self) -> Row:
         """The agent's report on the job."""
         return self.rows.get("job", {})
 
     @property
-    def begun(self) -> bool:
+    def was_begun(self) -> bool:
         """Whether this job was started before, with any result."""
-        return bool(self.job.get("begun"))
+        return bool(self.job_row.get("begun"))
 
-    def folder_of(self, job: Job) -> str:
+    def folder_of(self, job: JobRequest) -> str:
         """Return the job's directory as the fleet file names it.
 
         A further job of the same name is called NAME-2 and so on.
         """
-        name = posixpath.basename(text(self.job, "folder"))
+        name = posixpath.basename(row_text(self.job_row, "folder"))
         return f"{JOBS}/{name if re.fullmatch(re.escape(job.name) + r'(-[0-9]+)?', name) else job.name}"
 
     @property
-    def others(self) -> tuple[Running, ...]:
+    def running_jobs(self) -> tuple[RunningJob, ...]:
         """Jobs that run the same command with other code; nothing was started then."""
-        rows = rows_of(self.job, "others")
-        return tuple(Running(text(row, "name"), number(row, "seconds")) for row in rows)
+        rows = rows_of(self.job_row, "others")
+        return tuple(RunningJob(row_text(row, "name"), row_count(row, "seconds")) for row in rows)
 
     @property
     def finding(self) -> Finding | None:
@@ -279,22 +279,24 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
 
 def phase_of(row: Row) -> str:
     """Return the phase of a launch that a row reports on."""
-    return text(row, "phase") or ("start" if "how" in row else "")
+    return row_text(row, "phase") or ("start" if "how" in row else "")
 
 
-def said(row: Row) -> list[str]:
+def describe_phase(row: Row) -> list[str]:
     """Return the text of a launch's row, as lines."""
     if phase_of(row) in SAID:
         return SAID[phase_of(row)](row)
     return []
 
 
-def _job(row: Row) -> list[str]:
-    folder = text(row, "folder")
+def _describe_job(row: Row) -> list[str]:
+    folder = row_text(row, "folder")
     if rows_of(row, "others"):
         return []
     if row.get("made"):
-        lines = [f"job    {folder}, in {text(row, 'workdir')}; $RGT_OUT is {text(row, 'out')}"]
+        lines = [
+            f"job    {folder}, in {row_text(row, 'workdir')}; $RGT_OUT is {row_text(row, 'out')}"
+        ]
     elif row.get("same"):
         lines = [f"job    {folder} already exists, with the same command"]
     else:
@@ -303,10 +305,10 @@ def _job(row: Row) -> list[str]:
             f"job    {folder} already exists, with {what}: choose another --name, or type --again for "
             f"{posixpath.basename(folder)}-2; nothing was started"
         ]
-    return lines + [f"note   {note}" for note in texts(row, "notes")]
+    return lines + [f"note   {note}" for note in row_texts(row, "notes")]
 
 
-def _smoke(row: Row) -> list[str]:
+def _describe_smoke(row: Row) -> list[str]:
     if row.get("known") is None:
         return ["smoke  left out"]
     if not row.get("known"):
@@ -315,41 +317,46 @@ def _smoke(row: Row) -> list[str]:
         return [
             "smoke  passed before"
             if row.get("before")
-            else f"smoke  passed in {text(row, 'seconds')} s"
+            else f"smoke  passed in {row_text(row, 'seconds')} s"
         ]
-    log = f"; its log is {text(row, 'log')}" if row.get("log") else ""
-    return [f"smoke  FAILED: {text(row, 'reason')}; nothing was started{log}", *_tail(row)]
-
-
-def _check(row: Row) -> list[str]:
-    problems, notes = texts(row, "problems"), texts(row, "notes")
-    if problems:
-        return [f"check  {line}" for line in problems]
-    lines = [f"check  {how_many(number(row, 'cells'), 'cell')}, nothing wrong"]
-    return lines + [f"note   {line}" for line in notes]
-
-
-def _start(row: Row) -> list[str]:
-    how, session = text(row, "how"), text(row, "session")
-    if how == "slurm":
-        return [f"start  Slurm job {session}"]
-    if how == "tmux":
-        return [f"start  tmux session {session}, pid {text(row, 'pid')}"]
+    log = f"; its log is {row_text(row, 'log')}" if row.get("log") else ""
     return [
-        f"start  pid {text(row, 'pid')} in its own session" if how == "setsid" else f"start  {how}"
+        f"smoke  FAILED: {row_text(row, 'reason')}; nothing was started{log}",
+        *_format_tail(row),
     ]
 
 
-def _stands(row: Row) -> list[str]:
+def _describe_check(row: Row) -> list[str]:
+    problems, notes = row_texts(row, "problems"), row_texts(row, "notes")
+    if problems:
+        return [f"check  {line}" for line in problems]
+    lines = [f"check  {how_many(row_count(row, 'cells'), 'cell')}, nothing wrong"]
+    return lines + [f"note   {line}" for line in notes]
+
+
+def _describe_start(row: Row) -> list[str]:
+    how, session = row_text(row, "how"), row_text(row, "session")
+    if how == "slurm":
+        return [f"start  Slurm job {session}"]
+    if how == "tmux":
+        return [f"start  tmux session {session}, pid {row_text(row, 'pid')}"]
+    return [
+        f"start  pid {row_text(row, 'pid')} in its own session"
+        if how == "setsid"
+        else f"start  {how}"
+    ]
+
+
+def _describe_unstarted(row: Row) -> list[str]:
     return ["start  nothing: it was started before; this is its state"]
 
 
-def _begins(row: Row) -> list[str]:
-    verdict, seconds, step = text(row, "verdict"), text(row, "seconds"), row.get("step")
-    name = text(row, "cell")
-    first = [f"       first line: {text(row, 'first')}"] if row.get("first") is not None else []
+def _describe_beginning(row: Row) -> list[str]:
+    verdict, seconds, step = row_text(row, "verdict"), row_text(row, "seconds"), row.get("step")
+    name = row_text(row, "cell")
+    first = [f"       first line: {row_text(row, 'first')}"] if row.get("first") is not None else []
     if verdict == "queued":
-        return [f"QUEUED it waits in Slurm's queue ({', '.join(texts(row, 'slurm'))})"]
+        return [f"QUEUED it waits in Slurm's queue ({', '.join(row_texts(row, 'slurm'))})"]
     if verdict == "alive":
         if step is None:
             came = "no step yet"
@@ -365,24 +372,29 @@ def _begins(row: Row) -> list[str]:
     if verdict == "done":
         return [f"DONE   {name}" if name else "DONE   every cell of this queue is done", *first]
     if verdict == "not-started":
-        return [f"DIED   no cell was started: {text(row, 'reason') or 'the runner ended at once'}"]
+        return [
+            f"DIED   no cell was started: {row_text(row, 'reason') or 'the runner ended at once'}"
+        ]
     if verdict == "trouble":
-        return [f"DIED?  {name} is still alive, and its log ends in a traceback", *_tail(row)]
+        return [
+            f"DIED?  {name} is still alive, and its log ends in a traceback",
+            *_format_tail(row),
+        ]
     return [
-        f"DIED   {name}: {text(row, 'reason') or verdict}; its log is {text(row, 'log')}",
-        *_tail(row),
+        f"DIED   {name}: {row_text(row, 'reason') or verdict}; its log is {row_text(row, 'log')}",
+        *_format_tail(row),
     ]
 
 
 LAST = 12
 
 
-def _tail(row: Row) -> list[str]:
-    return [f"       | {line}" for line in texts(row, "tail")[-LAST:]]
+def _format_tail(row: Row) -> list[str]:
+    return [f"       | {line}" for line in row_texts(row, "tail")[-LAST:]]
 
 
 SAID = {
-    "job": _job, "smoke": _smoke, "check": _check, "start": _start, "stands": _stands, "begins": _begins,
+    "job": _describe_job, "smoke": _describe_smoke, "check": _describe_check, "start": _describe_start, "stands": _describe_unstarted, "begins": _describe_beginning,
 }  # fmt: skip
 """Phase → function that returns its lines."""
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.fleet.work.agent_answers import Row, text
-from rgt_tui.model import Cell, QueueState
-from rgt_tui.profiles import age, how_many
+from rgt_tui.fleet.work.agent_answers import Row, row_text
+from rgt_tui.model import QueueCell, QueueState
+from rgt_tui.profiles import format_duration, how_many
 
 DEFAULT_EPOCHS = 20
 """Epochs of a cell if neither its line nor its ``job.json`` sets them (docs/jobs.md)."""
@@ -40,7 +40,7 @@ class QueueLine(msgspec.Struct, frozen=True):
     epochs: int = DEFAULT_EPOCHS
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenCost(msgspec.Struct, frozen=True):
     """The cost of a finished cell."""
 
     box: str
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True):
     """Seconds."""
 
 
-class Share(msgspec.Struct, frozen=True):
+class BoxShare(msgspec.Struct, frozen=True):
     """The share of one box."""
 
     box: str
@@ -59,10 +59,10 @@ class Share(msgspec.Struct, frozen=True):
     """Seconds until this share and the box's present queue are done; None = no cost is known."""
 
 
-class Split(msgspec.Struct, frozen=True):
+class QueueSplit(msgspec.Struct, frozen=True):
     """The lines of each box, and notes about the costs used."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[BoxShare, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -101,14 +101,14 @@ def cell_name(cfg: str) -> str:
     return posixpath.splitext(base)[0] or base
 
 
-def line_of(cell: Cell, comment: str = "") -> QueueLine:
+def line_of(cell: QueueCell, comment: str = "") -> QueueLine:
     """Return the line of a cell."""
     epochs = DEFAULT_EPOCHS if cell.epochs is None else cell.epochs
     words = f"{cell.cfg} {cell.task} {epochs}"
     return QueueLine(f"{words}  # {comment}" if comment else words, cell.name, cell.task, epochs)
 
 
-def seen_in(box: str, queues: Sequence[QueueState]) -> list[Seen]:
+def seen_in(box: str, queues: Sequence[QueueState]) -> list[SeenCost]:
     """Return the costs of a box's finished cells, by the box's clock.
 
     Only cells that succeeded at the first attempt count.
@@ -119,18 +119,18 @@ def seen_in(box: str, queues: Sequence[QueueState]) -> list[Seen]:
             continue
         seconds = cell.ended - cell.started
         if seconds > 0 and cell.epochs and not cell.flag:
-            found.append(Seen(box, cell.name, cell.task, seconds / cell.epochs))
+            found.append(SeenCost(box, cell.name, cell.task, seconds / cell.epochs))
     return found
 
 
-def split(
+def split_queue(
     lines: Sequence[QueueLine],
     boxes: Sequence[str],
     *,
-    seen: Sequence[Seen] = (),
+    seen: Sequence[SeenCost] = (),
     speeds: Mapping[str, float] | None = None,
     queued: Mapping[str, Sequence[QueueLine]] | None = None,
-) -> Split:
+) -> QueueSplit:
     """Split lines so that all boxes finish as early as possible.
 
     Greedy: the most expensive cell first, each to the box that would finish it first.
@@ -148,7 +148,7 @@ def split(
     usual = statistics.median([one.per_epoch for one in seen]) if seen else None
     counted: dict[str, int] = {}
 
-    def cost(line: QueueLine, box: str) -> tuple[float, str]:
+    def estimate_cost(line: QueueLine, box: str) -> tuple[float, str]:
         for how, like in (
             (
                 "this config there",
@@ -159,40 +159,46 @@ def split(
         ):
             if like:
                 per = [
-                    one.per_epoch * (1.0 if equal else _ratio(known, one.box, box)) for one in like
+                    one.per_epoch * (1.0 if equal else _speed_ratio(known, one.box, box))
+                    for one in like
                 ]
                 return statistics.median(per) * line.epochs, how
         return (usual * line.epochs if usual is not None else 1.0), "nothing"
 
-    load = {box: sum(cost(line, box)[0] for line in (queued or {}).get(box, ())) for box in boxes}
+    load = {
+        box: sum(estimate_cost(line, box)[0] for line in (queued or {}).get(box, ()))
+        for box in boxes
+    }
     shares: dict[str, list[QueueLine]] = {box: [] for box in boxes}
-    order = sorted(lines, key=lambda line: -min(cost(line, box)[0] for box in boxes))
+    order = sorted(lines, key=lambda line: -min(estimate_cost(line, box)[0] for box in boxes))
     for line in order:
-        box = min(boxes, key=lambda one: (load[one] + cost(line, one)[0], boxes.index(one)))
-        seconds, how = cost(line, box)
+        box = min(
+            boxes, key=lambda one: (load[one] + estimate_cost(line, one)[0], boxes.index(one))
+        )
+        seconds, how = estimate_cost(line, box)
         counted[how] = counted.get(how, 0) + 1
         load[box] += seconds
         shares[box].append(line)
     place = {line.name: at for at, line in enumerate(lines)}
     made = tuple(
-        Share(
+        BoxShare(
             box,
             tuple(sorted(shares[box], key=lambda line: place[line.name])),
             load[box] if seen else None,
         )
         for box in boxes
     )
-    return Split(made, tuple(_notes(counted, bool(seen), rated, equal, boxes)))
+    return QueueSplit(made, tuple(_list_notes(counted, bool(seen), rated, equal, boxes)))
 
 
-def _ratio(speeds: Mapping[str, float], measured: str, box: str) -> float:
+def _speed_ratio(speeds: Mapping[str, float], measured: str, box: str) -> float:
     there = speeds.get(measured, 0.0)
     if there > 0:
         return there / speeds[box]
     return 1.0
 
 
-def _notes(
+def _list_notes(
     counted: Mapping[str, int],
     measured: bool,
     rated: Mapping[str, float],
@@ -216,16 +222,16 @@ def _notes(
     return notes
 
 
-def share_words(share: Share) -> str:
+def describe_share(share: BoxShare) -> str:
     """Return a share as one line."""
     names = ", ".join(line.name for line in share.lines) or "nothing"
-    return names + (f"; done in about {age(share.seconds)}" if share.seconds else "")
+    return names + (f"; done in about {format_duration(share.seconds)}" if share.seconds else "")
 
 
 # Compares the cells of a queue on several boxes with their results, and moves cells between boxes.
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePart(msgspec.Struct, frozen=True, kw_only=True):
     """One box's part of the queue."""
 
     box: str
@@ -237,7 +243,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Why the box was not reached; its queue is then the last known one."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CellEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one cell, over all boxes."""
 
     name: str
@@ -250,11 +256,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """The command to type; empty = none needed or known."""
 
 
-def roster(parts: Sequence[Part]) -> tuple[Entry, ...]:
+def list_cells(parts: Sequence[QueuePart]) -> tuple[CellEntry, ...]:
     """Return every cell of the fleet, those that need attention first. Pure function."""
-    where: dict[str, list[tuple[Part, Row]]] = {}
+    where: dict[str, list[tuple[QueuePart, Row]]] = {}
     for part in parts:
-        rows: Mapping[str, Row] = {text(row, "name"): row for row in part.cells}
+        rows: Mapping[str, Row] = {row_text(row, "name"): row for row in part.cells}
         names = [
             *rows,
             *(
@@ -267,63 +273,69 @@ def roster(parts: Sequence[Part]) -> tuple[Entry, ...]:
             where.setdefault(name, []).append(
                 (part, rows.get(name, {"name": name, "status": UNKNOWN}))
             )
-    found = [_entry(name, copies) for name, copies in where.items()]
+    found = [_build_entry(name, copies) for name, copies in where.items()]
     return tuple(sorted(found, key=lambda entry: (entry.status == OK, entry.name)))
 
 
-def _entry(name: str, copies: Sequence[tuple[Part, Row]]) -> Entry:
+def _build_entry(name: str, copies: Sequence[tuple[QueuePart, Row]]) -> CellEntry:
     boxes = tuple(part.box for part, _ in copies)
     good = [part for part, row in copies if row.get("status") == OK]
     if good:
         others = [box for box in boxes if box != good[0].box]
         if not others:
-            return Entry(name=name, boxes=boxes, status=OK)
+            return CellEntry(name=name, boxes=boxes, status=OK)
         if len(good) > 1:
-            return Entry(
+            return CellEntry(
                 name=name,
                 boxes=boxes,
                 status="duplicate",
                 why=f"complete on {', '.join(p.box for p in good)}",
             )
-        return _spare(name, boxes, copies, good[0])
+        return _build_duplicate_entry(name, boxes, copies, good[0])
     if len(copies) > 1:
         first = next((part for part, row in copies if _at_work(part, name)), copies[0][0])
-        return _spare(name, boxes, copies, first)
+        return _build_duplicate_entry(name, boxes, copies, first)
     part, row = copies[0]
-    status = text(row, "status", UNKNOWN)
-    why = text(row, "reason") or (f"{part.box} was not reached: {part.error}" if part.error else "")
-    return Entry(name=name, boxes=boxes, status=status, why=why, command=_command(part, name, row))
+    status = row_text(row, "status", UNKNOWN)
+    why = row_text(row, "reason") or (
+        f"{part.box} was not reached: {part.error}" if part.error else ""
+    )
+    return CellEntry(
+        name=name, boxes=boxes, status=status, why=why, command=_completing_command(part, name, row)
+    )
 
 
-def _spare(
-    name: str, boxes: tuple[str, ...], copies: Sequence[tuple[Part, Row]], keeps: Part
-) -> Entry:
+def _build_duplicate_entry(
+    name: str, boxes: tuple[str, ...], copies: Sequence[tuple[QueuePart, Row]], keeps: QueuePart
+) -> CellEntry:
     """Return the entry of a cell in several boxes' queues: only one box may run it."""
     busy = [part.box for part, _ in copies if part is not keeps and _at_work(part, name)]
     if busy:
         why = f"runs on {', '.join(busy)} as well as on {keeps.box}"
-        return Entry(name=name, boxes=boxes, status="duplicate", why=why)
+        return CellEntry(name=name, boxes=boxes, status="duplicate", why=why)
     spare = [part for part, _ in copies if part is not keeps]
     words = [
-        f"rgt queue {part.box} take-out {shlex.quote(name)}{_job(part)}"
+        f"rgt queue {part.box} take-out {shlex.quote(name)}{_job_argument(part)}"
         for part in spare
         if not part.error
     ]
     why = f"is in the queues of {', '.join(boxes)}; {keeps.box} keeps it"
-    return Entry(name=name, boxes=boxes, status="duplicate", why=why, command=" && ".join(words))
+    return CellEntry(
+        name=name, boxes=boxes, status="duplicate", why=why, command=" && ".join(words)
+    )
 
 
-def _at_work(part: Part, name: str) -> bool:
+def _at_work(part: QueuePart, name: str) -> bool:
     return part.queue is not None and any(
         c.name == name and c.state == "running" for c in part.queue.cells
     )
 
 
-def _job(part: Part) -> str:
+def _job_argument(part: QueuePart) -> str:
     return f" --job {shlex.quote(part.job)}"
 
 
-def _command(part: Part, name: str, row: Row) -> str:
+def _completing_command(part: QueuePart, name: str, row: Row) -> str:
     """Return the command that completes a cell; empty if a live runner will do that."""
     status, state = row.get("status"), row.get("state")
     if part.error or status in (UNKNOWN, "unreadable", "duplicate", "unproven"):
@@ -332,10 +344,10 @@ def _command(part: Part, name: str, row: Row) -> str:
     again = status in LOST and state == "done"
     if alive and not again:
         return ""
-    return f"rgt queue {part.box} run{f' --again {shlex.quote(name)}' if again else ''}{_job(part)}"
+    return f"rgt queue {part.box} run{f' --again {shlex.quote(name)}' if again else ''}{_job_argument(part)}"
 
 
-class Handed(msgspec.Struct, frozen=True, kw_only=True):
+class HandedCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell that was moved to another box: its first box must not run it if it comes back."""
 
     box: str
@@ -345,9 +357,9 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class _Ledger(msgspec.Struct, frozen=True):
+class _HandedLedger(msgspec.Struct, frozen=True):
     version: int = LEDGER_VERSION
-    handed: tuple[Handed, ...] = ()
+    handed: tuple[HandedCell, ...] = ()
 
 
 def ledger_path(env: Mapping[str, str]) -> Path:
@@ -355,7 +367,7 @@ def ledger_path(env: Mapping[str, str]) -> Path:
     return files.state_directory(env) / "handed-over.json"
 
 
-def handed_cells(path: Path) -> tuple[Handed, ...]:
+def handed_cells(path: Path) -> tuple[HandedCell, ...]:
     """Return the moved cells whose first box has not been notified yet.
 
     Raises:
@@ -363,7 +375,7 @@ def handed_cells(path: Path) -> tuple[Handed, ...]:
     """
     try:
         with files.open_regular(path) as file:
-            known = msgspec.json.decode(file.read(), type=_Ledger)
+            known = msgspec.json.decode(file.read(), type=_HandedLedger)
     except FileNotFoundError:
         return ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -381,16 +393,16 @@ def note_handed(path: Path, box: str, job: str, shares: Mapping[str, Sequence[st
     Raises:
         OSError: it cannot be written; no cell may be moved then.
     """
-    with files.alone(path):
+    with files.locked_file(path):
         now = time.time()
         fresh = tuple(
-            Handed(box=box, job=job, cell=cell, to=to, at=now)
+            HandedCell(box=box, job=job, cell=cell, to=to, at=now)
             for to, cells in shares.items()
             for cell in cells
         )
         names = {(one.box, one.job, one.cell) for one in fresh}
         kept = tuple(one for one in handed_cells(path) if (one.box, one.job, one.cell) not in names)
-        files.publish(path, msgspec.json.encode(_Ledger(handed=kept + fresh)))
+        files.replace_file(path, msgspec.json.encode(_HandedLedger(handed=kept + fresh)))
 
 
 def forget_handed(path: Path, box: str, job: str, cells: Sequence[str]) -> None:
@@ -399,13 +411,13 @@ def forget_handed(path: Path, box: str, job: str, cells: Sequence[str]) -> None:
     Raises:
         OSError: it cannot be written; the box is then notified once more.
     """
-    with files.alone(path):
+    with files.locked_file(path):
         kept = tuple(
             one
             for one in handed_cells(path)
             if not (one.box == box and one.job == job and one.cell in cells)
         )
-        files.publish(path, msgspec.json.encode(_Ledger(handed=kept)))
+        files.replace_file(path, msgspec.json.encode(_HandedLedger(handed=kept)))
 
 
 def same_job(first: str, second: str) -> bool:

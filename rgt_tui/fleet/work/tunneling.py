@@ -12,7 +12,7 @@ import asyncssh
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected
 from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel
-from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, lost
+from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, connection_lost_error
 
 BLOCK = 64 << 10
 FINAL = (AuthFailed, HostKeyRefused, ConfigError)
@@ -23,7 +23,7 @@ class CannotListen(OSError):
     """No loopback port is available; the message says why."""
 
 
-class Tunnels:
+class BoxTunnels:
     """All tunnels of one box.
 
     Args:
@@ -63,23 +63,29 @@ class Tunnels:
         """
         found = []
         for tunnel in self._tunnels:
-            port = await self._open(tunnel) if tunnel.host else await self._free(tunnel.local)
+            port = (
+                await self._open_listener(tunnel)
+                if tunnel.host
+                else await self._find_free_port(tunnel.local)
+            )
             if not tunnel.host:
                 self._socks.append((tunnel, port))
             found.append((tunnel, port))
         return found
 
-    async def _open(self, tunnel: Tunnel) -> int:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _open_listener(self, tunnel: Tunnel) -> int:
+        async def serve_connection(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             task = asyncio.current_task()
             if task is not None:
                 self._busy.add(task)
                 task.add_done_callback(self._busy.discard)
-            await self._serve(tunnel, reader, writer)
+            await self._forward_connection(tunnel, reader, writer)
 
         for port in (tunnel.local, 0):
             try:
-                server = await asyncio.start_server(serve, LOOPBACK, port)
+                server = await asyncio.start_server(serve_connection, LOOPBACK, port)
             except OSError as error:
                 if error.errno in (errno.EADDRINUSE, errno.EACCES) and port:
                     continue
@@ -90,7 +96,7 @@ class Tunnels:
             return int(server.sockets[0].getsockname()[1])
         raise AssertionError("a free port was refused as taken")
 
-    async def _free(self, port: int) -> int:
+    async def _find_free_port(self, port: int) -> int:
         """Return the port if it is free, otherwise another free one.
 
         It is not kept open: asyncssh listens on it with each new connection.
@@ -130,13 +136,13 @@ class Tunnels:
                     first = False
                     backoff.reset()
                     await connection.wait_closed()
-                    raise lost(connection)
+                    raise connection_lost_error(connection)
             except FINAL:
                 raise
             except BoxError as error:
                 if first:
                     raise
-                wait = backoff.wait()
+                wait = backoff.next_wait_s()
                 self._tell(f"{error}; retrying in {wait:.0f} s, the ports stay")
             finally:
                 self._connection = None
@@ -151,7 +157,7 @@ class Tunnels:
                     f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or error}"
                 )
 
-    async def _serve(
+    async def _forward_connection(
         self, tunnel: Tunnel, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Forward one connection; without a connection to the box it is closed at once."""
@@ -162,19 +168,21 @@ class Tunnels:
             host = tunnel.host.strip("[]")
             there, back = await connection.open_connection(host, tunnel.port, encoding=None)
         except asyncssh.ChannelOpenError as error:
-            self._once(f"{tunnel.end}: {error.reason}: is anything listening there?")
+            self._tell_once(f"{tunnel.remote_end}: {error.reason}: is anything listening there?")
             return
         except (asyncssh.Error, OSError):
             return
         else:
-            await asyncio.gather(_pump(reader, back), _pump(there, writer), return_exceptions=True)
+            await asyncio.gather(
+                _copy_stream(reader, back), _copy_stream(there, writer), return_exceptions=True
+            )
             back.close()
         finally:
             writer.close()
             with contextlib.suppress(OSError, asyncssh.Error):
                 await writer.wait_closed()
 
-    def _once(self, words: str) -> None:
+    def _tell_once(self, words: str) -> None:
         if words not in self._said:
             self._said.add(words)
             self._tell(words)
@@ -188,7 +196,7 @@ class Tunnels:
         await asyncio.gather(*self._busy, return_exceptions=True)
 
 
-async def _pump(
+async def _copy_stream(
     reader: asyncio.StreamReader | asyncssh.SSHReader[bytes],
     writer: asyncio.StreamWriter | asyncssh.SSHWriter[bytes],
 ) -> None:

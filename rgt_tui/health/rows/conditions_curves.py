@@ -9,10 +9,10 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from rgt_tui.health.condition import Proof, Reading
-from rgt_tui.health.facts import Facts
+from rgt_tui.health.condition import EntryProof, Reading
+from rgt_tui.health.facts import BoxFacts
 from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
-from rgt_tui.model import EPOCH, TIME, Resume, RunState, training_of
+from rgt_tui.model import EPOCH, TIME, RunResume, RunState, training_of
 
 WINDOW = 30
 """Number of points whose median is the loss level."""
@@ -41,9 +41,9 @@ GONE_BACK = 0.5
 """A run that continues below this fraction of its newest checkpoint has not loaded it."""
 
 
-def read_flat(view: Facts) -> Sequence[Reading] | None:
+def read_flat(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the loss of a run without resumes is still at its initial level."""
-    if view.blind:
+    if view.is_blind:
         return None
     out = []
     for run in runs_of(view):
@@ -51,7 +51,10 @@ def read_flat(view: Facts) -> Sequence[Reading] | None:
         if found is None or run.resumes or found[2] < FLAT_POINTS or run.series["loss"].dropped:
             continue
         values, _, count = found
-        first, last = _median(values[:WINDOW]), _median(values[count - WINDOW : count])
+        first, last = (
+            _median_of_known(values[:WINDOW]),
+            _median_of_known(values[count - WINDOW : count]),
+        )
         # A loss around zero belongs to a policy or a game: it need not fall.
         if first is not None and last is not None and min(values[:WINDOW]) > 0:
             flat = last >= FLAT * first
@@ -59,18 +62,18 @@ def read_flat(view: Facts) -> Sequence[Reading] | None:
     return out
 
 
-def say_flat(view: Facts, reading: Reading, since: float) -> str:
+def say_flat(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both ends of the curve."""
     run, first, last, count = reading.about
     return f"{run.name}: the loss has not fallen over {count:,} points: {first:.4g} at first, {last:.4g} now"
 
 
-def read_rising(view: Facts) -> Sequence[Reading] | None:
+def read_rising(view: BoxFacts) -> Sequence[Reading] | None:
     """Return how many times its lowest earlier level the loss is now.
 
     Levels are medians of windows.
     """
-    if view.blind:
+    if view.is_blind:
         return None
     out = []
     for run in runs_of(view):
@@ -80,41 +83,43 @@ def read_rising(view: Facts) -> Sequence[Reading] | None:
         values, start, count = found
         if count - start < RISING_POINTS:
             continue
-        out.append(Reading(run.name, _rise(values, start, count), run))
+        out.append(Reading(run.name, _rise_ratio(values, start, count), run))
     return out
 
 
-def _rise(values: Sequence[float], start: int, count: int) -> float | None:
-    now = _median(values[count - WINDOW : count])
+def _rise_ratio(values: Sequence[float], start: int, count: int) -> float | None:
+    now = _median_of_known(values[count - WINDOW : count])
     span = count - WINDOW - start
     windows = [values[at : at + WINDOW] for at in (start + span * part // 4 for part in (1, 2, 3))]
-    levels = [(level, window) for window in windows if (level := _median(window)) is not None]
+    levels = [
+        (level, window) for window in windows if (level := _median_of_known(window)) is not None
+    ]
     if now is None or not levels:
         return None
     level, window = min(levels, key=itemgetter(0))
     if level <= 0 or now <= level:  # the usual case: a falling loss needs no scatter
         return 1.0
-    scatter = TO_SIGMA * median([abs(value - level) for value in _finite(window)])
+    scatter = TO_SIGMA * median([abs(value - level) for value in _finite_values(window)])
     if now - level < CLEAR * scatter:
         return 1.0
     return now / level
 
 
-def say_rising(view: Facts, reading: Reading, since: float) -> str:
+def say_rising(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the factor."""
     return f"{reading.key}: the loss is {reading.value:.1f} times its earlier value in this attempt, and stays there"
 
 
-def read_jumped(view: Facts) -> Sequence[Reading] | None:
+def read_jumped(view: BoxFacts) -> Sequence[Reading] | None:
     """Return how many times higher the loss is after the newest resume than before it.
 
     It is 1 if scatter could explain the difference.
     """
-    if view.blind:
+    if view.is_blind:
         return None
     out = []
     for run in runs_of(view):
-        sides = _around(run)
+        sides = _losses_around_resume(run)
         if sides is not None:
             before, after, resume = sides
             level, now = median(before), median(after)
@@ -124,13 +129,13 @@ def read_jumped(view: Facts) -> Sequence[Reading] | None:
     return out
 
 
-def say_jumped(view: Facts, reading: Reading, since: float) -> str:
+def say_jumped(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both levels."""
     resume, level, now = reading.about
     return f"{reading.key}: since the resume at step {resume.step:,} the loss is {now:.4g}, before it was {level:.4g}"
 
 
-def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
+def _losses_around_resume(run: RunState) -> tuple[list[float], list[float], RunResume] | None:
     """Return the finite losses before and after the newest resume; None = too few.
 
     A resume at step 0 is a fresh start and does not count.
@@ -138,7 +143,7 @@ def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
     loss = run.series.get("loss")
     if loss is None or not run.resumes or run.resumes[-1].step <= 0:
         return None
-    xs, ys, count = loss.columns()
+    xs, ys, count = loss.backing_columns()
     resume = run.resumes[-1]
     at = resume.index
     earlier = [
@@ -151,9 +156,9 @@ def _around(run: RunState) -> tuple[list[float], list[float], Resume] | None:
     return None
 
 
-def read_anew(view: Facts) -> Sequence[Reading] | None:
+def read_restarted(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the runs that restarted far below an existing checkpoint and are still behind it."""
-    if view.blind:
+    if view.is_blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
     out = []
@@ -183,28 +188,28 @@ def _same_count(run: RunState, step: int) -> bool:
     loss = run.series.get("loss")
     if loss is None or not len(loss):
         return False
-    xs, _, count = loss.columns()
+    xs, _, count = loss.backing_columns()
     top = max(xs[:count])
     return LEAST_PART * top <= step <= MOST_PART * top
 
 
-def say_anew(view: Facts, reading: Reading, since: float) -> str:
+def say_restarted(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the checkpoint that was skipped."""
     resume, newest = reading.about
     return f"{reading.key} started at step {resume.step:,}, although {newest.path} has step {newest.step:,}"
 
 
-def read_back(view: Facts) -> Sequence[Reading] | None:
+def read_back(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the runs whose step fell within one attempt to a step without a checkpoint.
 
     Runs that have caught up since are left out.
     """
-    if view.blind:
+    if view.is_blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
     out = []
-    for run, began, single in _attempts(view):
-        fall = _fall(run)
+    for run, began, single in _iterate_attempts(view):
+        fall = _find_step_fall(run)
         if fall is None:
             out.append(Reading(run.name, 0.0))
             continue
@@ -216,16 +221,16 @@ def read_back(view: Facts) -> Sequence[Reading] | None:
     return out
 
 
-def say_back(view: Facts, reading: Reading, since: float) -> str:
+def say_back(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both steps."""
-    fall: _Fall = reading.about
+    fall: _StepFall = reading.about
     return (
         f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt: "
         "there is no checkpoint, and the log shows no resume"
     )
 
 
-class _Fall(NamedTuple):
+class _StepFall(NamedTuple):
     """A step that is lower than the previous one."""
 
     top: int
@@ -236,34 +241,34 @@ class _Fall(NamedTuple):
     """Usual number of steps between two points."""
 
 
-def _attempts(view: Facts) -> Iterator[tuple[RunState, float | None, bool]]:
+def _iterate_attempts(view: BoxFacts) -> Iterator[tuple[RunState, float | None, bool]]:
     """Yield the active runs, the start of their attempt, and whether nothing restarts them."""
-    for _, cell, run in view.running:
+    for _, cell, run in view.running_cells:
         if run is not None:
-            yield run, view.client(cell.started), False
+            yield run, view.to_client_time(cell.started), False
     found = {one.name: one for one in view.box.found}
     for runs in view.beside:
         for run in runs:
             training = found.get(training_of(run.name, found) or "")
             if training is not None:
-                yield run, view.client(training.started), training.world is None
+                yield run, view.to_client_time(training.started), training.world is None
 
 
-def _fall(run: RunState) -> _Fall | None:
+def _find_step_fall(run: RunState) -> _StepFall | None:
     """Return the last fall of the step in the current attempt; None = none, or caught up."""
     loss = run.series.get("loss")
     if loss is None or len(loss) < BACK_POINTS + 2:
         return None
-    xs, _, count = loss.columns()
+    xs, _, count = loss.backing_columns()
     resume = run.resumes[-1] if run.resumes else None
     start = max(resume.index if resume is not None else 0, count - 4 * BEFORE)
     gaps = [b - a for a, b in pairwise(xs[max(0, count - BEFORE) : count]) if b > a]
     spacing = float(median(gaps)) if gaps else 1.0
     at = next((i for i in range(count - 1, start, -1) if xs[i] < xs[i - 1]), None)
     if at is not None:
-        fall = _Fall(max(xs[start:at]), xs[at], at, spacing)
+        fall = _StepFall(max(xs[start:at]), xs[at], at, spacing)
     elif resume is not None and resume.reason == STARTED_AGAIN and resume.reached is not None:
-        fall = _Fall(resume.reached, resume.step, resume.index, spacing)
+        fall = _StepFall(resume.reached, resume.step, resume.index, spacing)
     else:
         return None
     if fall.at + BACK_POINTS <= count and max(xs[fall.at : count]) < fall.top:
@@ -272,7 +277,7 @@ def _fall(run: RunState) -> _Fall | None:
 
 
 def _unexplained(
-    run: RunState, fall: _Fall, began: float | None, saved: Sequence[int], single: bool
+    run: RunState, fall: _StepFall, began: float | None, saved: Sequence[int], single: bool
 ) -> bool:
     """Return whether only a fault can explain a fall.
 
@@ -283,15 +288,18 @@ def _unexplained(
         saved: The steps of its checkpoints.
         single: Nothing restarts its processes while it is active.
     """
-    xs = run.series["loss"].columns()[0]
-    before = _beside_loss(run, TIME, fall.at - 1)
+    xs = run.series["loss"].backing_columns()[0]
+    before = _value_at_loss_point(run, TIME, fall.at - 1)
     if began is None or before is None or before < began or not (saved or single):
         # the fall may be the start of another attempt, or a resume from an unknown checkpoint
         return False
     if fall.top - fall.step < BACK_SPACINGS * fall.spacing or fall.step <= xs[0] + fall.spacing:
         # ranks that write in turn; or epochs, evaluations or runs that count from the beginning
         return False
-    old, new = _beside_loss(run, EPOCH, fall.at - 1), _beside_loss(run, EPOCH, fall.at)
+    old, new = (
+        _value_at_loss_point(run, EPOCH, fall.at - 1),
+        _value_at_loss_point(run, EPOCH, fall.at),
+    )
     if old is not None and new is not None and new > old:
         return False
     if any(0 <= fall.step - step <= fall.spacing for step in saved):
@@ -300,19 +308,19 @@ def _unexplained(
     return not saved or fall.step >= GONE_BACK * max(saved)
 
 
-def _beside_loss(run: RunState, name: str, index: int) -> float | None:
+def _value_at_loss_point(run: RunState, name: str, index: int) -> float | None:
     """Return the value of another curve at a point of the loss; None if it has none."""
     loss, other = run.series["loss"], run.series.get(name)
     if other is None:
         return None
     at = index - (len(loss) - len(other))  # logged with each loss, or from some point on
-    _, ys, count = other.columns()
+    _, ys, count = other.backing_columns()
     if 0 <= at < count and math.isfinite(ys[at]):
         return ys[at]
     return None
 
 
-def prove_lr_anew(view: Facts) -> Iterator[Proof]:
+def prove_lr_restart(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the runs whose learning rate after a resume differs from the one before it."""
     for run in runs_of(view):
         rates, loss = run.series.get("lr"), run.series.get("loss")
@@ -320,7 +328,7 @@ def prove_lr_anew(view: Facts) -> Iterator[Proof]:
             continue
         resume = run.resumes[-1]
         at = resume.index - (len(loss) - len(rates))  # logged with each loss, or from some point on
-        xs, ys, count = rates.columns()
+        xs, ys, count = rates.backing_columns()
         if not 0 < at < count:
             continue
         old = next(
@@ -331,10 +339,10 @@ def prove_lr_anew(view: Facts) -> Iterator[Proof]:
             continue
         if ys[at] > LR_HIGHER * old or ys[at] < LR_LOWER * old:
             text = f"learning rate {old:.3g} before the resume at step {resume.step:,}, {ys[at]:.3g} after it"
-            yield Proof(text, "scalars", run=run.name, step=resume.step)
+            yield EntryProof(text, "scalars", run=run.name, step=resume.step)
 
 
-def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
+def prove_epoch_restart(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the runs whose epochs restarted from the beginning after a resume, while their steps continued."""
     for run in runs_of(view):
         epochs, loss = run.series.get(EPOCH), run.series.get("loss")
@@ -342,7 +350,7 @@ def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
             continue
         resume = run.resumes[-1]
         at = resume.index - (len(loss) - len(epochs))
-        xs, ys, count = epochs.columns()
+        xs, ys, count = epochs.backing_columns()
         if not 0 < at < count:
             continue
         earlier = (
@@ -354,21 +362,21 @@ def prove_epoch_anew(view: Facts) -> Iterator[Proof]:
             continue
         if new < FIRST_EPOCHS and old - new >= 1.0:
             text = f"epoch {old:g} before the resume at step {resume.step:,}, {new:g} after it, at step {xs[at]:,}"
-            yield Proof(text, "scalars", run=run.name, step=resume.step)
+            yield EntryProof(text, "scalars", run=run.name, step=resume.step)
 
 
 FIRST_EPOCHS = 2.0
 """In its first epoch, a run that counts from 0 or 1 is below this."""
 
 
-def _median(values: Sequence[float]) -> float | None:
-    known = _finite(values)
+def _median_of_known(values: Sequence[float]) -> float | None:
+    known = _finite_values(values)
     if len(known) >= WINDOW // 2:
         return median(known)
     return None
 
 
-def _finite(values: Sequence[float]) -> Sequence[float]:
+def _finite_values(values: Sequence[float]) -> Sequence[float]:
     # A sum is finite only if all values are: one check suffices for nearly every curve.
     if math.isfinite(sum(values)):
         return values

@@ -7,20 +7,38 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
+from rgt_tui.health.condition import (
+    NOTHING,
+    EntryProof,
+    Reading,
+    Verdict,
+    failed_verdict,
+    passed_verdict,
+    waiting_verdict,
+    warn_verdict,
+)
 from rgt_tui.health.facts import (
     MOVING_S,
     NO_QUEUE_MOVING_S,
     NO_QUEUE_STALL_S,
     STANDS,
-    Facts,
-    trainers,
+    BoxFacts,
+    training_processes,
 )
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.health.rows.conditions_runs import runs_of
-from rgt_tui.model import BoxState, Finding, Gpu, RunState, Sample, Series, memory, training_of
-from rgt_tui.model.gpu_names import gpus_not_as_asked
-from rgt_tui.profiles import age, how_many, pct, stall_after, step_time
+from rgt_tui.model import (
+    BoxState,
+    Finding,
+    GpuReading,
+    RunState,
+    Sample,
+    Series,
+    memory,
+    training_of,
+)
+from rgt_tui.model.gpu_names import describe_gpu_mismatch
+from rgt_tui.profiles import format_duration, how_many, pct, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Throttle reasons that no healthy GPU reports under load; the same as in the agent's
@@ -67,28 +85,28 @@ buffered.
 """
 
 
-def _gpus(view: Facts) -> tuple[Gpu, ...]:
+def _list_gpus(view: BoxFacts) -> tuple[GpuReading, ...]:
     sample = view.box.sample
     if sample is not None:
         return sample.gpus
     return ()
 
 
-def _name(gpu: Gpu) -> str:
+def _gpu_name(gpu: GpuReading) -> str:
     return f"GPU {gpu.index}{' (SIM)' if gpu.sim else ''}"
 
 
-def pausing(view: Facts) -> bool:
+def may_be_pausing(view: BoxFacts) -> bool:
     """Return whether the run may be loading, evaluating or saving, which makes idle GPUs normal."""
-    if view.running:
-        return any(_cell_pauses(view, place) for place in range(len(view.running)))
+    if view.running_cells:
+        return any(_cell_pauses(view, place) for place in range(len(view.running_cells)))
     if view.progress_age is None:
         return False
     return NO_QUEUE_MOVING_S < view.progress_age <= NO_QUEUE_STALL_S
 
 
-def _cell_pauses(view: Facts, place: int) -> bool:
-    _, cell, run = view.running[place]
+def _cell_pauses(view: BoxFacts, place: int) -> bool:
+    _, cell, run = view.running_cells[place]
     if run is None or run.progressed_at is None:
         return True  # still loading; if it takes too long, another alert reports it
     still = view.now - run.progressed_at
@@ -97,39 +115,41 @@ def _cell_pauses(view: Facts, place: int) -> bool:
     return MOVING_STEPS * (step_time(cell, run) or 0.0) < still <= stall_after(cell, run)
 
 
-def read_idle(view: Facts) -> Sequence[Reading] | None:
+def read_idle(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the utilisation of each GPU while something trains.
 
     None during a pause of the training.
     """
-    gpus = _gpus(view)
-    if not gpus or not (view.trains or any(queue.runner_alive for queue, _, _ in view.running)):
-        if view.blind:
+    gpus = _list_gpus(view)
+    if not gpus or not (
+        view.trains or any(queue.runner_alive for queue, _, _ in view.running_cells)
+    ):
+        if view.is_blind:
             return None
         return NOTHING
-    if pausing(view):
+    if may_be_pausing(view):
         return None
     return [Reading(str(gpu.index), gpu.util, gpu) for gpu in gpus if gpu.error is None]
 
 
-def say_idle(view: Facts, reading: Reading, since: float) -> str:
+def say_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration, and what the run is doing meanwhile."""
-    waited, value = age(view.now - since), pct(reading.value)
+    waited, value = format_duration(view.now - since), pct(reading.value)
     if view.progress_age is None:
         run = "a training process is alive"
     elif view.progress_age <= NO_QUEUE_MOVING_S:
         run = "the run advances without it"
     else:
-        run = f"the run has not advanced for {age(view.progress_age)}"
-    return f"{_name(reading.about)} at {value} for {waited}, while {run}"
+        run = f"the run has not advanced for {format_duration(view.progress_age)}"
+    return f"{_gpu_name(reading.about)} at {value} for {waited}, while {run}"
 
 
-def read_throttled(view: Facts) -> Sequence[Reading] | None:
+def read_throttled(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs that their driver slows down."""
-    return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if slowed(gpu)]
+    return [Reading(str(gpu.index), 1.0, gpu) for gpu in _list_gpus(view) if is_slowed(gpu)]
 
 
-def slowed(gpu: Gpu) -> bool:
+def is_slowed(gpu: GpuReading) -> bool:
     """Return whether a GPU is slowed down for a reason that no healthy one has."""
     if SLOWED & set(gpu.throttle):
         return True
@@ -138,28 +158,28 @@ def slowed(gpu: Gpu) -> bool:
     return (gpu.util or 0.0) > FULL_PCT and gpu.clock_mhz / gpu.clock_max_mhz < CAPPED_CLOCK
 
 
-def throttle_words(gpu: Gpu) -> str:
+def throttle_words(gpu: GpuReading) -> str:
     """Return why a GPU's clock is reduced. Unknown reasons of a newer agent keep their own name."""
     return ", ".join(THROTTLE_WORDS.get(name, name) for name in gpu.throttle[:8])
 
 
-def say_throttled(view: Facts, reading: Reading, since: float) -> str:
+def say_throttled(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the driver's reasons, temperature and clock."""
-    gpu: Gpu = reading.about
+    gpu: GpuReading = reading.about
     heat = "" if gpu.temp_c is None else f", {gpu.temp_c:.0f} °C"
     if gpu.clock_mhz is None or gpu.clock_max_mhz is None:
         clock = ""
     else:
         clock = f", {gpu.clock_mhz:.0f} of {gpu.clock_max_mhz:.0f} MHz"
-    return f"{_name(gpu)} is slowed down: {throttle_words(gpu)}{heat}{clock}"
+    return f"{_gpu_name(gpu)} is slowed down: {throttle_words(gpu)}{heat}{clock}"
 
 
-def read_xid(view: Facts) -> Sequence[Reading] | None:
+def read_xid(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs whose newest Xid, or an event of this boot, means broken hardware."""
     hard = view.news.hard
     found = [
-        Reading(str(gpu.index), 1.0, f"{_name(gpu)}: Xid {gpu.xid} in the kernel log")
-        for gpu in _gpus(view)
+        Reading(str(gpu.index), 1.0, f"{_gpu_name(gpu)}: Xid {gpu.xid} in the kernel log")
+        for gpu in _list_gpus(view)
         if gpu.xid is not None and xid_level(gpu.xid) == HARDWARE and str(gpu.index) not in hard
     ]
     if hard:
@@ -167,7 +187,7 @@ def read_xid(view: Facts) -> Sequence[Reading] | None:
     return found
 
 
-def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
+def read_xid_soft(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the newest Xid that is usually the program's fault."""
     news = view.news
     if not news.soft_seq:
@@ -176,31 +196,33 @@ def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", float(news.soft_seq), news.soft_text, age_s=ago),)
 
 
-def read_ecc(view: Facts) -> Sequence[Reading] | None:
+def read_ecc(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the uncorrectable memory errors since the driver was loaded."""
     return [
-        Reading(str(g.index), float(g.ecc_uncorrected), g) for g in _gpus(view) if g.ecc_uncorrected
+        Reading(str(g.index), float(g.ecc_uncorrected), g)
+        for g in _list_gpus(view)
+        if g.ecc_uncorrected
     ]
 
 
-def say_ecc(view: Facts, reading: Reading, since: float) -> str:
+def say_ecc(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both counters."""
-    gpu: Gpu = reading.about
+    gpu: GpuReading = reading.about
     fixed = "?" if gpu.ecc_corrected is None else f"{gpu.ecc_corrected:,}"
-    return f"{_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
+    return f"{_gpu_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
 
 
-def read_gpu_error(view: Facts) -> Sequence[Reading] | None:
+def read_gpu_error(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs that do not answer."""
-    return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if gpu.error is not None]
+    return [Reading(str(gpu.index), 1.0, gpu) for gpu in _list_gpus(view) if gpu.error is not None]
 
 
-def say_gpu_error(view: Facts, reading: Reading, since: float) -> str:
+def say_gpu_error(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the driver's message."""
-    return f"{_name(reading.about)} does not answer: {reading.about.error}"
+    return f"{_gpu_name(reading.about)} does not answer: {reading.about.error}"
 
 
-def read_cpu(view: Facts) -> Sequence[Reading] | None:
+def read_cpu(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of the time in which the CPU quota throttled the training."""
     sample = view.box.sample
     if sample is None or sample.cpu.throttled_pct is None:
@@ -210,7 +232,7 @@ def read_cpu(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_cpu(view: Facts, reading: Reading, since: float) -> str:
+def say_cpu(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the quota."""
     cpu = reading.about
     usable = "" if cpu.usable is None else f" ({cpu.usable:g} cores)"
@@ -218,28 +240,28 @@ def say_cpu(view: Facts, reading: Reading, since: float) -> str:
     return f"the CPU quota{usable} slows the training down {pct(reading.value)} of the time{many}"
 
 
-def check_gpu_seen(view: Facts) -> Verdict:
+def check_gpu_seen(view: BoxFacts) -> Verdict:
     """A card answers, as many and of the model that were asked for. A replayed trace proves nothing, and is named."""
     if view.box.sample is None:
-        return waiting("no sample yet")
+        return waiting_verdict("no sample yet")
     gpus, at = view.box.sample.gpus, view.box.sample_at
     if not gpus:
-        return failed("no GPU found on this box", at)
+        return failed_verdict("no GPU found on this box", at)
     broken = [gpu for gpu in gpus if gpu.error is not None]
     if broken:
-        return failed(f"GPU {broken[0].index}: {broken[0].error}", at)
+        return failed_verdict(f"GPU {broken[0].index}: {broken[0].error}", at)
     asked = view.box.spec.asked
     if asked is not None:
-        other = gpus_not_as_asked(
+        other = describe_gpu_mismatch(
             asked.gpu, asked.gpu_count, [(gpu.name, gpu.vram_total) for gpu in gpus]
         )
         if other is not None:
-            return failed(other, at)
+            return failed_verdict(other, at)
     names = f"{len(gpus)} × {gpus[0].name}"
     if any(gpu.sim for gpu in gpus):
-        return warn(f"SIM: {names} replayed from a trace, no real GPU was seen", at)
+        return warn_verdict(f"SIM: {names} replayed from a trace, no real GPU was seen", at)
     source = view.box.hello.gpu_source if view.box.hello is not None else "?"
-    return passed(f"{names}, by {source}", at)
+    return passed_verdict(f"{names}, by {source}", at)
 
 
 _LOST = re.compile(r"(?i)fallen off the bus|GPU is lost|uncorrectable")
@@ -253,11 +275,11 @@ def card_of(finding: Finding) -> str | None:
     return None
 
 
-def prove_lost(view: Facts) -> Iterator[Proof]:
+def prove_lost(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the GPUs that the driver reports as lost."""
-    for gpu in _gpus(view):
+    for gpu in _list_gpus(view):
         if gpu.error is not None and _LOST.search(gpu.error):
-            yield Proof(gpu.error, resource=f"GPU {gpu.index}")
+            yield EntryProof(gpu.error, resource=f"GPU {gpu.index}")
 
 
 def vram_reading(box: BoxState) -> str | None:
@@ -272,7 +294,7 @@ def vram_reading(box: BoxState) -> str | None:
 # Conditions of speed: starved GPUs, waiting steps, a noisy neighbour, thread counts, a silent log.
 
 
-def read_starved(view: Facts) -> Sequence[Reading] | None:
+def read_starved(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs' mean utilisation over the last samples, while a run advances."""
     sample = view.box.sample
     real = (
@@ -281,34 +303,34 @@ def read_starved(view: Facts) -> Sequence[Reading] | None:
         else []
     )
     if sample is None or not real or not view.trains:
-        if view.blind:
+        if view.is_blind:
             return None
         return NOTHING
     known = [value for value in view.box.rings.gpu_util if value is not None]
-    if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or pausing(view):
+    if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or may_be_pausing(view):
         return None
     if len(known) < LEAST_POINTS:
         return None
     return (Reading("", sum(known) / len(known), sample),)
 
 
-def say_starved(view: Facts, reading: Reading, since: float) -> str:
+def say_starved(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the mean, and the reason suggested by the CPU use."""
     many = len(reading.about.gpus)
     cards = "the GPU is" if many == 1 else f"the {many} GPUs are"
-    why = _in_words(view) or limit_of(reading.about)
+    why = _longest_input_wait(view) or describe_bottleneck(reading.about)
     return f"{cards} {pct(reading.value)} busy, while the run advances: {why}"
 
 
-def limit_of(sample: Sample) -> str:
+def describe_bottleneck(sample: Sample) -> str:
     """Return what limits a training with idle GPUs, judged by the CPU use of its processes."""
-    busy = sum(proc.cpu_pct or 0.0 for proc in trainers(sample))
+    busy = sum(proc.cpu_pct or 0.0 for proc in training_processes(sample))
     cores = sample.cpu.usable
     if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
         return f"CPU-bound, its quota runs out {pct(sample.cpu.throttled_pct)} of the time"
     if cores and busy >= 100.0 * ALL_CORES * cores:
         return f"CPU-bound, all {cores:g} cores are busy"
-    known = [proc.cpu_pct for proc in trainers(sample) if proc.cpu_pct is not None]
+    known = [proc.cpu_pct for proc in training_processes(sample) if proc.cpu_pct is not None]
     if known and max(known) >= ONE_CORE_PCT:
         return f"its main process keeps a core {pct(max(known))} busy: it loads or computes there (no workers?)"
     if known:
@@ -316,14 +338,14 @@ def limit_of(sample: Sample) -> str:
     return "what it waits for is not known"
 
 
-def read_spinning(view: Facts) -> Sequence[Reading] | None:
+def read_spinning(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the runs without progress, if GPUs report high utilisation at low power."""
-    if view.blind or not view.live or view.box.sample is None:
+    if view.is_blind or not view.live or view.box.sample is None:
         return None
-    cards = [gpu for gpu in view.box.sample.gpus if _spins(gpu)]
+    cards = [gpu for gpu in view.box.sample.gpus if _is_spinning(gpu)]
     stands = [
         (run, view.now - run.progressed_at)
-        for _, cell, run in view.running
+        for _, cell, run in view.running_cells
         if run is not None
         and run.progressed_at is not None
         and view.now - run.progressed_at >= STANDS * stall_after(cell, run)
@@ -339,24 +361,24 @@ def read_spinning(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def _spins(gpu: Gpu) -> bool:
+def _is_spinning(gpu: GpuReading) -> bool:
     if gpu.sim or gpu.util is None or gpu.power_w is None or not gpu.power_limit_w:
         return False
     return gpu.util >= SPINS_PCT and gpu.power_w < SPINS_POWER * gpu.power_limit_w
 
 
-def say_spinning(view: Facts, reading: Reading, since: float) -> str:
+def say_spinning(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the spinning GPU, and how long nothing has advanced."""
     still, cards = reading.about
-    gpu: Gpu = cards[0]
+    gpu: GpuReading = cards[0]
     more = f" (and {len(cards) - 1} more)" if len(cards) > 1 else ""
     return (
         f"GPU {gpu.index}{more} is {pct(gpu.util)} busy at {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W, and "
-        f"{reading.key} has not advanced for {age(still)}: it hangs"
+        f"{reading.key} has not advanced for {format_duration(still)}: it hangs"
     )
 
 
-def read_stolen(view: Facts) -> Sequence[Reading] | None:
+def read_stolen(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of CPU time that the host gave to other machines (steal)."""
     sample = view.box.sample
     if sample is None or sample.cpu.steal_pct is None:
@@ -366,12 +388,12 @@ def read_stolen(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_stolen(view: Facts, reading: Reading, since: float) -> str:
+def say_stolen(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share."""
     return f"the host gives {pct(reading.value)} of the processors' time to other machines (steal)"
 
 
-def read_crowded(view: Facts) -> Sequence[Reading] | None:
+def read_crowded(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the training has far more threads than cores.
 
     With a CPU quota, `cpu-throttled` reports that instead.
@@ -384,24 +406,26 @@ def read_crowded(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", 1.0, sample),)
 
 
-def say_crowded(view: Facts, reading: Reading, since: float) -> str:
+def say_crowded(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with threads and cores."""
     sample: Sample = reading.about
-    threads = sum(proc.threads or 0 for proc in trainers(sample))
+    threads = sum(proc.threads or 0 for proc in training_processes(sample))
     cores = "?" if sample.cpu.usable is None else f"{sample.cpu.usable:g}"
     return f"the training has {how_many(threads, 'thread')} on {cores} cores, and they slow each other down"
 
 
-def read_held_back(view: Facts) -> Sequence[Reading] | None:
+def read_held_back(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the logs that are silent for long, or empty, while curve or checkpoints advance."""
-    if not view.live or view.blind:
+    if not view.live or view.is_blind:
         return None
     logs = {log.path: log for log in view.box.logs if log.at is not None}
     saved = {
-        entry.run: view.client(entry.items[-1].at) for entry in view.box.checkpoints if entry.items
+        entry.run: view.to_client_time(entry.items[-1].at)
+        for entry in view.box.checkpoints
+        if entry.items
     }
     pairs: list[tuple[str, tuple[str | None, ...], RunState | None]]
-    pairs = [(cell.name, (cell.log,), run) for _, cell, run in view.running]
+    pairs = [(cell.name, (cell.log,), run) for _, cell, run in view.running_cells]
     runs = [runs[0] for runs in view.beside]
     for found in view.box.found:
         mine = next(
@@ -415,7 +439,9 @@ def read_held_back(view: Facts) -> Sequence[Reading] | None:
             key=lambda log: log.at or 0.0,
             default=None,
         )
-        moved = max((at for at in (_moved(run), saved.get(name)) if at is not None), default=None)
+        moved = max(
+            (at for at in (_progressed_at(run), saved.get(name)) if at is not None), default=None
+        )
         if said is None or said.at is None or moved is None:
             continue
         silent = view.now - said.at
@@ -424,20 +450,20 @@ def read_held_back(view: Facts) -> Sequence[Reading] | None:
     return out
 
 
-def _moved(run: RunState | None) -> float | None:
+def _progressed_at(run: RunState | None) -> float | None:
     if run is not None:
         return run.progressed_at
     return None
 
 
-def say_held_back(view: Facts, reading: Reading, since: float) -> str:
+def say_held_back(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with how long the log has been silent, and the age of the last progress."""
     log, silent, moved = reading.about
     if log.lines:
-        still = f"silent for {age(silent)}: buffered"
+        still = f"silent for {format_duration(silent)}: buffered"
     else:
-        still = f"empty for {age(silent)}: buffered, if it prints at all"
-    return f"{reading.key} is advancing (moved {age(moved)} ago), but {log.path} has been {still}"
+        still = f"empty for {format_duration(silent)}: buffered, if it prints at all"
+    return f"{reading.key} is advancing (moved {format_duration(moved)} ago), but {log.path} has been {still}"
 
 
 # Where the time of a step goes, as measured by the trainer itself.
@@ -452,7 +478,7 @@ pair (mmengine and detectron2: ``data_time`` and ``time``); also with the prefix
 """
 
 
-class Share(NamedTuple):
+class StepShare(NamedTuple):
     """The time that one thing takes, and the time of the whole step, in seconds."""
 
     part: float
@@ -464,67 +490,74 @@ class Share(NamedTuple):
         return 100.0 * self.part / self.step
 
 
-def read_input(view: Facts) -> Sequence[Reading] | None:
+def read_input(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of a step in which a run waits for its data."""
-    return _readings(view, DATA)
+    return _read_shares(view, DATA)
 
 
-def say_input(view: Facts, reading: Reading, since: float) -> str:
+def say_input(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the seconds."""
-    return f"{reading.key} is input-bound: it waits for its data {_words(reading.about)}"
+    return f"{reading.key} is input-bound: it waits for its data {_describe_share(reading.about)}"
 
 
-def read_talk(view: Facts) -> Sequence[Reading] | None:
+def read_talk(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of a step in which a run waits for its other ranks."""
-    return _readings(view, TALK)
+    return _read_shares(view, TALK)
 
 
-def say_talk(view: Facts, reading: Reading, since: float) -> str:
+def say_talk(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the seconds."""
-    return f"{reading.key} is communication-bound: it exchanges, or waits for a slower rank, {_words(reading.about)}"
+    return (
+        f"{reading.key} is communication-bound: it exchanges, or waits for a slower rank, "
+        f"{_describe_share(reading.about)}"
+    )
 
 
-def _in_words(view: Facts) -> str:
+def _longest_input_wait(view: BoxFacts) -> str:
     """Return the largest wait for data that a run of the box measured; "" = none is logged."""
-    found = [share for run in runs_of(view) if (share := share_of(run, DATA)) is not None]
+    found = [share for run in runs_of(view) if (share := measure_step_share(run, DATA)) is not None]
     worst = max(found, key=lambda share: share.percent, default=None)
     if worst is None:
         return ""
-    return f"it waits for its data {_words(worst)}"
+    return f"it waits for its data {_describe_share(worst)}"
 
 
-def share_of(run: RunState, names: Sequence[str]) -> Share | None:
+def measure_step_share(run: RunState, names: Sequence[str]) -> StepShare | None:
     """Return the share of a run's newest steps in one of the curves `names`; None = not logged."""
-    part, step = _mean(run, names), _mean(run, STEP)
+    part, step = _mean_of_newest(run, names), _mean_of_newest(run, STEP)
     if part is None or step is None or not 0.0 <= part <= step or step == 0.0:
         return None
-    return Share(part, step)
+    return StepShare(part, step)
 
 
-def _readings(view: Facts, names: Sequence[str]) -> Sequence[Reading] | None:
-    if view.blind:
+def _read_shares(view: BoxFacts, names: Sequence[str]) -> Sequence[Reading] | None:
+    if view.is_blind:
         return None
-    found = [(run, share) for run in runs_of(view) if (share := share_of(run, names)) is not None]
+    found = [
+        (run, share)
+        for run in runs_of(view)
+        if (share := measure_step_share(run, names)) is not None
+    ]
     return [Reading(run.name, share.percent, share) for run, share in found]
 
 
-def _mean(run: RunState, names: Sequence[str]) -> float | None:
-    series = next(_named(run, names), None)
+def _mean_of_newest(run: RunState, names: Sequence[str]) -> float | None:
+    series = next(_find_series(run, names), None)
     if series is None:
         return None
-    _, values, count = series.columns()
+    _, values, count = series.backing_columns()
     newest = [value for value in values[max(0, count - POINTS) : count] if math.isfinite(value)]
     if len(newest) >= LEAST:
         return sum(newest) / len(newest)
     return None
 
 
-def _named(run: RunState, names: Sequence[str]) -> Iterator[Series]:
+def _find_series(run: RunState, names: Sequence[str]) -> Iterator[Series]:
     for name in names:
         for said in (name, f"train/{name}"):
             if said in run.series:
                 yield run.series[said]
 
 
-def _words(share: Share) -> str:
+def _describe_share(share: StepShare) -> str:
     return f"{pct(share.percent)} of a step ({share.part:.3g} of {share.step:.3g} s)"

@@ -6,26 +6,26 @@ import ipaddress
 from collections.abc import Sequence
 
 from rgt_tui.health.autostop_words import (
-    clock_words,
+    describe_armed_off,
+    describe_clock,
+    describe_reported_park,
+    list_readings,
     may_have_parked,
-    of_box,
-    off_words,
-    told_words,
 )
 from rgt_tui.health.condition import (
     NOTHING,
     SO,
     Reading,
     Verdict,
-    failed,
-    passed,
-    person,
-    waiting,
-    warn,
+    failed_verdict,
+    passed_verdict,
+    person_verdict,
+    waiting_verdict,
+    warn_verdict,
 )
-from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
-from rgt_tui.model import AutostopReading, Lifecycle, Link, Mode
-from rgt_tui.profiles import age, how_many, listed, quoted
+from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, BoxFacts
+from rgt_tui.model import AutostopMode, AutostopReading, Lifecycle, LinkState
+from rgt_tui.profiles import format_duration, how_many, join_names, quote_name
 
 KEPT_H = 2
 """Hours by which the advice postpones a stop."""
@@ -35,19 +35,19 @@ SILENT_S = 30.0
 """Seconds within which a recorder that was just armed has a sample ready."""
 
 
-def read_unreachable(view: Facts) -> Sequence[Reading] | None:
+def read_unreachable(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the box does not answer; None while a connection is being tried."""
     link = view.box.link
-    if link is Link.LIVE or view.off:
+    if link is LinkState.LIVE or view.off:
         return NOTHING
-    if link is Link.UNREACHABLE:
+    if link is LinkState.UNREACHABLE:
         return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
-    if link in (Link.CONNECTING, Link.ASKING):
+    if link in (LinkState.CONNECTING, LinkState.ASKING):
         return None
     return NOTHING
 
 
-def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
+def say_unreachable(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason and the provider's status.
 
     A refused connection proves nothing about the machine.
@@ -56,19 +56,19 @@ def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
     says = (
         f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
     )
-    return f"unreachable for {age(view.now - since)}: {box.reason}{says}"
+    return f"unreachable for {format_duration(view.now - since)}: {box.reason}{says}"
 
 
-def read_silent(view: Facts) -> Sequence[Reading] | None:
+def read_silent(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether a connection is open without samples.
 
     Once it is lost, that is reported instead.
     """
     box = view.box
-    if view.off or box.link in (Link.PAUSED, Link.REFUSED_KEY, Link.REFUSED_LOGIN):
+    if view.off or box.link in (LinkState.PAUSED, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN):
         return NOTHING
-    if box.link is not Link.LIVE:
-        lost = box.link is Link.UNREACHABLE and view.now - box.since >= LOST_S
+    if box.link is not LinkState.LIVE:
+        lost = box.link is LinkState.UNREACHABLE and view.now - box.since >= LOST_S
         if lost:
             return NOTHING
         return None
@@ -79,11 +79,14 @@ def read_silent(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_silent(view: Facts, reading: Reading, since: float) -> str:
+def say_silent(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the age of the newest sample."""
     if view.sample_age is None:
         return "connected, but no sample yet: the agent or its recorder hangs"
-    return f"connected, but no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
+    return (
+        f"connected, but no sample for {format_duration(view.sample_age)}: the agent, its "
+        "recorder or the machine hangs"
+    )
 
 
 FAKE = ipaddress.ip_network("198.18.0.0/15")
@@ -92,10 +95,10 @@ real ones.
 """
 
 
-def read_proxied(view: Facts) -> Sequence[Reading] | None:
+def read_proxied(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the connection leads to an address that only a proxy hands out."""
     if view.box.peer is None:
-        if view.box.link is Link.CONNECTING:
+        if view.box.link is LinkState.CONNECTING:
             return None
         return NOTHING
     try:
@@ -107,51 +110,51 @@ def read_proxied(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_proxied(view: Facts, reading: Reading, since: float) -> str:
+def say_proxied(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the address."""
     return f"ssh goes through a proxy: {view.box.spec.host} resolves to {reading.about}, an address that no machine has"
 
 
-def read_asking(view: Facts) -> Sequence[Reading] | None:
+def read_asking(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether a question waits for a person.
 
     Until it is answered, the box is not watched.
     """
-    if view.box.link is not Link.ASKING:
+    if view.box.link is not LinkState.ASKING:
         return NOTHING
     return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
 
 
-def say_asking(view: Facts, reading: Reading, since: float) -> str:
+def say_asking(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the question."""
     return f"not watched until you answer: {view.box.reason}"
 
 
-def read_host_key(view: Facts) -> Sequence[Reading] | None:
+def read_host_key(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the box shows another key than the known one."""
-    if view.box.link is Link.REFUSED_KEY:
+    if view.box.link is LinkState.REFUSED_KEY:
         return SO
     return NOTHING
 
 
-def say_host_key(view: Facts, reading: Reading, since: float) -> str:
+def say_host_key(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason of the refusal."""
     return f"host key refused: {view.box.reason}"
 
 
-def read_login(view: Facts) -> Sequence[Reading] | None:
+def read_login(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the box answers and refuses the login."""
-    if view.box.link is Link.REFUSED_LOGIN:
+    if view.box.link is LinkState.REFUSED_LOGIN:
         return SO
     return NOTHING
 
 
-def say_login(view: Facts, reading: Reading, since: float) -> str:
+def say_login(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason of the refusal."""
     return f"login refused: {view.box.reason}"
 
 
-def read_stopped(view: Facts) -> Sequence[Reading] | None:
+def read_stopped(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether a box that ran was stopped without a request through rgt, per its provider."""
     if view.meter_unread:
         return None
@@ -165,12 +168,12 @@ def read_stopped(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_stopped(view: Facts, reading: Reading, since: float) -> str:
+def say_stopped(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
     return view.box.meter.state_text(", not requested from here")
 
 
-def read_gone(view: Facts) -> Sequence[Reading] | None:
+def read_gone(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the provider no longer knows the box, which was not destroyed through rgt."""
     if view.meter_unread:
         return None
@@ -181,33 +184,33 @@ def read_gone(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_gone(view: Facts, reading: Reading, since: float) -> str:
+def say_gone(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
     return view.box.meter.state_text(", not destroyed from here")
 
 
-def read_contested(view: Facts) -> Sequence[Reading]:
+def read_contested(view: BoxFacts) -> Sequence[Reading]:
     """Return whether the provider calls the box stopped or gone although it answers."""
     if view.contested:
         return SO
     return NOTHING
 
 
-def say_contested(view: Facts, reading: Reading, since: float) -> str:
+def say_contested(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both sources."""
-    return contested_words(view)
+    return describe_contested(view)
 
 
-def contested_words(view: Facts) -> str:
+def describe_contested(view: BoxFacts) -> str:
     """Return the provider's status and the evidence of SSH, each with its age."""
     meter = view.box.meter
-    read = "" if meter.at is None else f", read {age(view.now - meter.at)} ago"
+    read = "" if meter.at is None else f", read {format_duration(view.now - meter.at)} ago"
     return meter.state_text(
-        f"{read}; but it answers over SSH, last sample {age(view.sample_age)} ago"
+        f"{read}; but it answers over SSH, last sample {format_duration(view.sample_age)} ago"
     )
 
 
-def read_skew(view: Facts) -> Sequence[Reading] | None:
+def read_skew(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the difference between the box's clock and ours."""
     skew = view.box.clock_skew
     if skew is None:
@@ -215,15 +218,13 @@ def read_skew(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", abs(skew), skew),)
 
 
-def say_skew(view: Facts, reading: Reading, since: float) -> str:
+def say_skew(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with which clock is ahead."""
     skew: float = reading.about
-    return (
-        f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
-    )
+    return f"the box's clock is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
 
 
-def read_own_clock(view: Facts) -> Sequence[Reading] | None:
+def read_own_clock(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the difference between this computer's clock and the provider's."""
     meter = view.box.meter
     if meter.at is None or meter.error is not None:
@@ -231,120 +232,127 @@ def read_own_clock(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", abs(meter.clock_skew or 0.0), meter.clock_skew or 0.0),)
 
 
-def say_own_clock(view: Facts, reading: Reading, since: float) -> str:
+def say_own_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with which clock is ahead, and what the provider's clock is used for."""
     skew: float = reading.about
     way = "ahead of" if skew > 0 else "behind"
     return (
-        f"this computer's clock is {age(abs(skew))} {way} the provider's ({view.box.meter.source}): what was spent is "
+        f"this computer's clock is {format_duration(abs(skew))} {way} the provider's "
+        f"({view.box.meter.source}): what was spent is "
         "counted by the provider's"
     )
 
 
-def read_stream(view: Facts) -> Sequence[Reading] | None:
+def read_stream(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the number of bad frames and missing frame numbers since rgt was started."""
     counters = view.box.counters
     return (Reading("", float(counters.bad_frames + counters.gaps), counters),)
 
 
-def say_stream(view: Facts, reading: Reading, since: float) -> str:
+def say_stream(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both counts."""
     counters = reading.about if reading.about is not None else view.box.counters
     return f"the agent's stream is damaged: {how_many(counters.bad_frames, 'bad frame')}, {counters.gaps:,} missing"
 
 
-def check_channel(view: Facts) -> Verdict:
+def check_channel(view: BoxFacts) -> Verdict:
     """The channel is live, and so the host key is the known one: another would have been refused."""
     box = view.box
-    if box.link is Link.LIVE:
-        return passed(
+    if box.link is LinkState.LIVE:
+        return passed_verdict(
             "connected, host key verified",
             box.sample_at if box.sample_at is not None else box.since,
         )
-    if box.link is Link.REFUSED_KEY:
-        return failed(f"host key refused: {box.reason}", box.since)
-    if box.link is Link.UNREACHABLE:
-        return failed(f"unreachable: {box.reason}", box.since)
-    return waiting(box.reason, box.since)
+    if box.link is LinkState.REFUSED_KEY:
+        return failed_verdict(f"host key refused: {box.reason}", box.since)
+    if box.link is LinkState.UNREACHABLE:
+        return failed_verdict(f"unreachable: {box.reason}", box.since)
+    return waiting_verdict(box.reason, box.since)
 
 
-def check_agent(view: Facts) -> Verdict:
+def check_agent(view: BoxFacts) -> Verdict:
     """The agent on the box answers, and says what it cannot do there."""
     hello = view.box.hello
     if hello is None:
-        return waiting("the agent has not spoken yet")
+        return waiting_verdict("the agent has not spoken yet")
     python = f"Python {hello.python}, " if hello.python else ""
     text = f"{python}agent {hello.agent[:8]}, protocol {hello.proto}"
     if hello.limited:
-        return warn(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
-    return passed(text, view.box.sample_at)
+        return warn_verdict(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
+    return passed_verdict(text, view.box.sample_at)
 
 
-def check_clock_skew(view: Facts) -> Verdict:
+def check_clock_skew(view: BoxFacts) -> Verdict:
     """The clocks agree: ages, logs and tokens with an expiry depend on it."""
     skew = view.box.clock_skew
     if skew is None:
-        return waiting("not measured yet")
+        return waiting_verdict("not measured yet")
     text = f"the box is {abs(skew):.1f} s {'ahead' if skew >= 0 else 'behind'}"
     if abs(skew) >= SKEW_WARN_S:
-        return failed(text, view.box.sample_at)
+        return failed_verdict(text, view.box.sample_at)
     if abs(skew) > SKEW_NOTED_S:
-        return warn(text, view.box.sample_at)
-    return passed(text, view.box.sample_at)
+        return warn_verdict(text, view.box.sample_at)
+    return passed_verdict(text, view.box.sample_at)
 
 
-def check_gapless(view: Facts) -> Verdict:
+def check_gapless(view: BoxFacts) -> Verdict:
     """The stream is whole: no sample was lost, none came twice."""
     counters, at = view.box.counters, view.box.sample_at
     if counters.samples == 0:
-        return waiting("no sample yet")
+        return waiting_verdict("no sample yet")
     text = f"{how_many(counters.samples, 'sample')}, {counters.gaps} lost, {counters.duplicates} received twice, "
     text += how_many(counters.connects, "connection")
     if counters.gaps or counters.duplicates or counters.bad_frames:
-        return warn(f"{text}, {how_many(counters.bad_frames, 'bad frame')}", at)
-    return passed(text, at)
+        return warn_verdict(f"{text}, {how_many(counters.bad_frames, 'bad frame')}", at)
+    return passed_verdict(text, at)
 
 
-def check_credentials(view: Facts) -> Verdict:
+def check_credentials(view: BoxFacts) -> Verdict:
     """No key is where others can read it. Only the usual places are checked."""
     hello = view.box.hello
     if hello is None or hello.exposed is None:
-        return person("no key in an argument, a log, or on the durable share")
+        return person_verdict("no key in an argument, a log, or on the durable share")
     lying = [
-        f"{quoted(token.path)} ({quoted(token.why)}): {quoted(token.open, 200)}"
+        f"{quote_name(token.path)} ({quote_name(token.why)}): {quote_name(token.open, 200)}"
         for token in hello.exposed
         if token.open
     ]
     if lying:
-        return failed("; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else ""))
-    return person("no key exposed in the usual places; check arguments, scripts and logs yourself")
+        return failed_verdict(
+            "; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else "")
+        )
+    return person_verdict(
+        "no key exposed in the usual places; check arguments, scripts and logs yourself"
+    )
 
 
 # Conditions of autostop: about to stop, failed, idleness unknown, unwatched, disarmed, off as
 # planned.
 
 
-def _in_state(view: Facts, state: str) -> Sequence[Reading]:
-    return tuple(Reading(one.mode, 1.0, one) for one in of_box(view.box) if one.state == state)
+def _in_state(view: BoxFacts, state: str) -> Sequence[Reading]:
+    return tuple(
+        Reading(one.mode, 1.0, one) for one in list_readings(view.box) if one.state == state
+    )
 
 
-def read_warned(view: Facts) -> Sequence[Reading]:
+def read_warned(view: BoxFacts) -> Sequence[Reading]:
     """Return whether the box has warned that it stops soon."""
     return _in_state(view, "warned")
 
 
-def say_clock(view: Facts, reading: Reading, since: float) -> str:
+def say_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and the command that postpones it."""
     found: AutostopReading = reading.about
-    return f"{clock_words(found)}: rgt keep {view.box.spec.name} {KEPT_H}h"
+    return f"{describe_clock(found)}: rgt keep {view.box.spec.name} {KEPT_H}h"
 
 
-def read_failed_stop(view: Facts) -> Sequence[Reading]:
+def read_failed_stop(view: BoxFacts) -> Sequence[Reading]:
     """Return whether it tried to stop itself and failed."""
     return _in_state(view, "failed")
 
 
-def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
+def say_failed_stop(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with its last message about the failure."""
     words = next(
         (event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), ""
@@ -352,25 +360,32 @@ def say_failed_stop(view: Facts, reading: Reading, since: float) -> str:
     return f"it could not park itself, and is still billed{f': {words}' if words else ''}"
 
 
-def read_unknown_idle(view: Facts) -> Sequence[Reading]:
+def read_unknown_idle(view: BoxFacts) -> Sequence[Reading]:
     """Return how long it is unknown whether the box is idle, relative to the limit.
 
     Until that is known, it will not stop itself.
     """
-    found = view.box.sample.autostop if view.box.sample is not None and of_box(view.box) else None
+    found = (
+        view.box.sample.autostop
+        if view.box.sample is not None and list_readings(view.box)
+        else None
+    )
     if found is None or found.unknown_s is None or found.limit_s is None:
         return NOTHING
     return (Reading("", found.unknown_s / max(found.limit_s, 1.0), found),)
 
 
-def say_unknown_idle(view: Facts, reading: Reading, since: float) -> str:
+def say_unknown_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration, and what cannot be read."""
     found: AutostopReading = reading.about
     why = f": {found.why[0]}" if found.why else ""
-    return f"for {age(found.unknown_s)} it has been unknown whether it is idle, so it will not stop itself{why}"
+    return (
+        f"for {format_duration(found.unknown_s)} it has been unknown whether it is idle, so "
+        f"it will not stop itself{why}"
+    )
 
 
-def read_unwatched(view: Facts) -> Sequence[Reading] | None:
+def read_unwatched(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether it was armed for this boot, and its samples do not mention autostop.
 
     Then no recorder watches it.
@@ -379,17 +394,17 @@ def read_unwatched(view: Facts) -> Sequence[Reading] | None:
     if known is None or hello is None or known.told_at is not None:
         return NOTHING
     here = any(one.boot == hello.boot for one in known.armed)
-    if not here or of_box(view.box) or _disarmed_here(view):
+    if not here or list_readings(view.box) or _disarmed_here(view):
         return NOTHING
     return SO
 
 
-def say_unwatched(view: Facts, reading: Reading, since: float) -> str:
+def say_unwatched(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the consequence."""
     return "armed from here, but no recorder on the box confirms it: it will not stop itself"
 
 
-def _disarmed_here(view: Facts) -> bool:
+def _disarmed_here(view: BoxFacts) -> bool:
     known, hello = view.box.self_stop, view.box.hello
     if known is None or hello is None:
         return False
@@ -400,10 +415,10 @@ def _disarmed_here(view: Facts) -> bool:
     )
 
 
-def read_disarmed(view: Facts) -> Sequence[Reading]:
+def read_disarmed(view: BoxFacts) -> Sequence[Reading]:
     """Return whether it is no longer armed: restarted since, or disarmed elsewhere."""
     known, hello = view.box.self_stop, view.box.hello
-    if known is None or not known.armed or hello is None or of_box(view.box):
+    if known is None or not known.armed or hello is None or list_readings(view.box):
         return NOTHING
     again = all(one.boot != hello.boot for one in known.armed)
     if again or _disarmed_here(view):
@@ -411,31 +426,31 @@ def read_disarmed(view: Facts) -> Sequence[Reading]:
     return NOTHING
 
 
-def say_disarmed(view: Facts, reading: Reading, since: float) -> str:
+def say_disarmed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason, and what it did before."""
     known = view.box.self_stop
     if known is not None and known.told_at is not None:
-        return f"no longer armed, since it was started again; {told_words(known)}"
+        return f"no longer armed, since it was started again; {describe_reported_park(known)}"
     words = next((event.text for event in reversed(view.box.events) if event.kind == DISARMED), "")
     return f"no longer armed{f': {words}' if words else ', since it was started again'}"
 
 
-def read_lease_unsaving(view: Facts) -> Sequence[Reading]:
+def read_lease_unsaving(view: BoxFacts) -> Sequence[Reading]:
     """Return the runs in the lease's way: not known to save on SIGTERM, and not accepted."""
-    for found in of_box(view.box):
-        if found.mode == Mode.LEASE and found.unsaving:
+    for found in list_readings(view.box):
+        if found.mode == AutostopMode.LEASE and found.unsaving:
             return (Reading("", float(len(found.unsaving)), found),)
     return NOTHING
 
 
-def say_lease_unsaving(view: Facts, reading: Reading, since: float) -> str:
+def say_lease_unsaving(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with their names and the end of the lease."""
     found: AutostopReading = reading.about
-    names = listed(list(found.unsaving))
-    return f"{clock_words(found)}, and will not stop runs that are not known to save: {names}"
+    names = join_names(list(found.unsaving))
+    return f"{describe_clock(found)}, and will not stop runs that are not known to save: {names}"
 
 
-def read_parked_itself(view: Facts) -> Sequence[Reading] | None:
+def read_parked_itself(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether it was armed to park itself, and its provider says that it is off."""
     known = view.box.self_stop
     if known is None or known.off_at is None or known.told_at is not None:
@@ -448,9 +463,9 @@ def read_parked_itself(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def say_parked_itself(view: Facts, reading: Reading, since: float) -> str:
+def say_parked_itself(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and how it was armed."""
     known = view.box.self_stop
     if known is None:
         return ""
-    return off_words(known, view.box.meter.source)
+    return describe_armed_off(known, view.box.meter.source)

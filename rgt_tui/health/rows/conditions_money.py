@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rgt_tui.health.condition import NOTHING, Reading, Rung, Verdict, failed, passed, waiting, warn
+from rgt_tui.health.condition import (
+    NOTHING,
+    AlertRung,
+    Reading,
+    Verdict,
+    failed_verdict,
+    passed_verdict,
+    waiting_verdict,
+    warn_verdict,
+)
 from rgt_tui.health.danger_clocks import (
     ClockReading,
     balance_left,
     clock_readings,
-    soonest,
-    urgency,
+    countdown_urgency,
+    soonest_countdown,
 )
 from rgt_tui.health.facts import (
     BALANCE_ERROR_S,
@@ -19,28 +28,36 @@ from rgt_tui.health.facts import (
     DANGER_ERROR_S,
     DANGER_WARN_S,
     METER_OLD_S,
-    Facts,
+    BoxFacts,
 )
-from rgt_tui.model import FLEET_FILE, MACHINE, AccountBill, Lifecycle, MeterKind, Unlisted, Verb
+from rgt_tui.model import (
+    FLEET_FILE,
+    MACHINE,
+    AccountBill,
+    BillingVerb,
+    Lifecycle,
+    MeterKind,
+    UnlistedItem,
+)
 from rgt_tui.profiles import (
     ProfileError,
-    age,
-    caveats,
+    describe_unlisted_item,
+    format_duration,
+    format_money,
     is_cluster,
-    money,
+    list_caveats,
     path_survives,
     thing_price,
-    thing_words,
     tier_of,
 )
 
 CLOCK = tuple(
-    Rung(level, left / 3600.0, left / 3600.0)
+    AlertRung(level, left / 3600.0, left / 3600.0)
     for level, left in (("warn", DANGER_WARN_S), ("error", DANGER_ERROR_S))
 )
 BALANCE = (
-    Rung("warn", BALANCE_WARN_S / 3600.0, 30.0),
-    Rung("error", BALANCE_ERROR_S / 3600.0, 8.0),
+    AlertRung("warn", BALANCE_WARN_S / 3600.0, 30.0),
+    AlertRung("error", BALANCE_ERROR_S / 3600.0, 8.0),
 )
 
 BETWEEN_S = 120.0
@@ -53,7 +70,7 @@ SHORT_S = 60.0
 """Seconds below which the wasted money is not mentioned."""
 
 
-def read_done_billing(view: Facts) -> Sequence[Reading] | None:
+def read_done_billing(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the work is over, nothing trains, and the provider says the GPU still bills.
 
     The work is every queue or, without a queue, the trainings that were found.
@@ -65,7 +82,7 @@ def read_done_billing(view: Facts) -> Sequence[Reading] | None:
         return NOTHING
     if not _is_over(view) or view.trains:
         return NOTHING
-    if view.blind:
+    if view.is_blind:
         return None
     ended = [
         cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None
@@ -77,29 +94,33 @@ def read_done_billing(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
 
 
-def _is_over(view: Facts) -> bool:
+def _is_over(view: BoxFacts) -> bool:
     if view.box.queues:
         return view.queue_done
     return bool(view.box.found) and not any(run.alive for run in view.box.found)
 
 
-def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
+def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the hourly price, and what was wasted so far."""
     meter = view.box.meter
-    rate = money(meter.per_hour, meter.currency, meter.at_least)
+    rate = format_money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
     what = "queue done" if view.box.queues else "no training alive"
     if waited < SHORT_S:
         return f"{what}, still billed {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
     spent = (
-        f": {money(wasted, meter.currency, meter.at_least)} wasted" if wasted is not None else ""
+        f": {format_money(wasted, meter.currency, meter.at_least)} wasted"
+        if wasted is not None
+        else ""
     )
-    length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
+    length = (
+        f"{format_duration(waited)} ago" if view.box.queues else f"for {format_duration(waited)}"
+    )
     return f"{what} {length}, still billed {rate}/h{spent} ({meter.source})"
 
 
-def read_meter(view: Facts) -> Sequence[Reading] | None:
+def read_meter(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the seconds since the provider was last read, while it cannot be read."""
     meter = view.box.meter
     if meter.error is None:
@@ -109,26 +130,30 @@ def read_meter(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", math.inf if meter.at is None else view.now - meter.at),)
 
 
-def say_meter(view: Facts, reading: Reading, since: float) -> str:
+def say_meter(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the age of the last reading, and the reason for the failure."""
     meter = view.box.meter
-    last = "never read" if meter.at is None else f"last read {age(view.now - meter.at)} ago"
+    last = (
+        "never read"
+        if meter.at is None
+        else f"last read {format_duration(view.now - meter.at)} ago"
+    )
     return f"price unknown, {last}: {meter.error}"
 
 
-def read_open_action(view: Facts) -> Sequence[Reading]:
+def read_open_action(view: BoxFacts) -> Sequence[Reading]:
     """Return whether a billing call was sent whose outcome is unknown."""
     if view.box.open_action:
         return (Reading("", 1.0),)
     return NOTHING
 
 
-def say_open_action(view: Facts, reading: Reading, since: float) -> str:
+def say_open_action(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the action and its time."""
     return view.box.open_action
 
 
-def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
+def _unlisted_things(bill: AccountBill, *, machines: bool) -> tuple[UnlistedItem, ...]:
     """Return the things of an account that are, or may be, charged and belong to no box.
 
     On a cluster, other people's jobs and volumes are not rentals, so nothing is returned.
@@ -141,30 +166,32 @@ def _unseen(bill: AccountBill, *, machines: bool) -> tuple[Unlisted, ...]:
     )
 
 
-def read_unlisted(view: Facts) -> Sequence[Reading] | None:
+def read_unlisted(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the account's machines that belong to no box and are, or may be, charged."""
     bill = view.box.account
     if bill is None or bill.machines_at is None:
         return None
-    return tuple(Reading(thing.id, 1.0, thing) for thing in _unseen(bill, machines=True))
+    return tuple(Reading(thing.id, 1.0, thing) for thing in _unlisted_things(bill, machines=True))
 
 
-def read_leftovers(view: Facts) -> Sequence[Reading] | None:
+def read_leftovers(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the account's volumes, addresses and the like that no box uses."""
     bill = view.box.account
     if bill is None or bill.leftovers_at is None:
         return None
-    unseen = _unseen(bill, machines=False)
+    unseen = _unlisted_things(bill, machines=False)
     return tuple(Reading(f"{thing.what}:{thing.id}", 1.0, thing) for thing in unseen)
 
 
-def say_unlisted(view: Facts, reading: Reading, since: float) -> str:
+def say_unlisted(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the thing and its price."""
-    thing: Unlisted = reading.about
-    return f"{thing_words(thing)}, of {thing.kind}, belongs to no box: {thing_price(thing)}"
+    thing: UnlistedItem = reading.about
+    return (
+        f"{describe_unlisted_item(thing)}, of {thing.kind}, belongs to no box: {thing_price(thing)}"
+    )
 
 
-def read_agreed(view: Facts) -> Sequence[Reading] | None:
+def read_agreed(view: BoxFacts) -> Sequence[Reading] | None:
     """Compare what is billed with what was requested when renting.
 
     Values not reported stay unknown.
@@ -190,39 +217,41 @@ def read_agreed(view: Facts) -> Sequence[Reading] | None:
     return tuple(found)
 
 
-def say_agreed(view: Facts, reading: Reading, since: float) -> str:
+def say_agreed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with what was requested, and what is billed."""
     asked, meter = view.box.spec.asked, view.box.meter
-    now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+    now = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     if reading.key == "spot" or asked is None:
         wanted = "spot" if asked is not None and asked.spot else "on-demand"
         return f"asked for {wanted}, billed as {reading.about}: {now} ({meter.source})"
-    return f"asked for {money(asked.max_per_hour, asked.currency)}/h at most, billed {now} ({meter.source})"
+    return f"asked for {format_money(asked.max_per_hour, asked.currency)}/h at most, billed {now} ({meter.source})"
 
 
-def read_clock(view: Facts) -> Sequence[Reading] | None:
+def read_clock(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the hours left on the clock that ends soonest. The balance has an alert of its own."""
     try:
         profile = view.profile
     except ProfileError:
         return None  # the platform has no profile, so no clock is known
     clocks = clock_readings(profile, view.box, view.now, charges=False)
-    found = soonest(one for one in clocks if not one.of_run)  # those have an alert of their own
+    found = soonest_countdown(
+        one for one in clocks if not one.of_run
+    )  # those have an alert of their own
     if found is None:
         if view.meter_unread:
             return None
         return NOTHING
-    left = urgency(found)
+    left = countdown_urgency(found)
     return (Reading("", left / 3600.0, found, level=None if left else found.level),)
 
 
-def say_clock(view: Facts, reading: Reading, since: float) -> str:
+def say_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with what happens, and when."""
     found: ClockReading = reading.about
     return found.text
 
 
-def read_balance(view: Facts) -> Sequence[Reading] | None:
+def read_balance(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the hours for which the account's balance lasts at the current cost."""
     meter = view.box.meter
     if view.off and meter.lifecycle is Lifecycle.GONE:
@@ -238,47 +267,54 @@ def read_balance(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", left / 3600.0),)
 
 
-def say_balance(view: Facts, reading: Reading, since: float) -> str:
+def say_balance(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with what is left, and the cost that uses it up."""
     meter = view.box.meter
-    left = money(meter.balance, meter.currency)
-    burn = money(meter.burn_per_hour, meter.currency)
-    return f"the account has {left} left, {age((reading.value or 0.0) * 3600.0)} at {burn}/h ({meter.source})"
+    left = format_money(meter.balance, meter.currency)
+    burn = format_money(meter.burn_per_hour, meter.currency)
+    return (
+        f"the account has {left} left, {format_duration((reading.value or 0.0) * 3600.0)} at "
+        f"{burn}/h ({meter.source})"
+    )
 
 
-def check_profile_known(view: Facts) -> Verdict:
+def check_profile_known(view: BoxFacts) -> Verdict:
     """The platform is known, and a person has been shown its page in its present form."""
     if view.profile.id != view.box.spec.profile:
-        return warn(
+        return warn_verdict(
             f"no profile '{view.box.spec.profile}'; {view.profile.name} is used: {view.profile.top_danger}"
         )
     said = f"{view.profile.name}: {view.profile.top_danger}"
     if not view.page_seen:
-        return waiting(
+        return waiting_verdict(
             f"{said} Its page has not been read yet: press i, or rgt profiles show {view.profile.id}"
         )
-    return passed(said)
+    return passed_verdict(said)
 
 
-def check_durable_survives(view: Facts) -> Verdict:
+def check_durable_survives(view: BoxFacts) -> Verdict:
     """The durable place outlives the box, by the profile."""
     path = view.box.spec.durable or view.profile.overrides.durable_dir
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
-        return warn(f"no durable directory is set; on {view.profile.name} pull before you destroy")
-    storage = view.storage(Verb.DESTROY)
+        return warn_verdict(
+            f"no durable directory is set; on {view.profile.name} pull before you destroy"
+        )
+    storage = view.storage_for(BillingVerb.DESTROY)
     tier = tier_of(view.profile, used, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(used))
     if tier is None:
-        return warn(f"{used}: that disk is not in the profile{doubts}")
-    stays = path_survives(used, view.profile, storage.known, Verb.DESTROY)
+        return warn_verdict(f"{used}: that disk is not in the profile{doubts}")
+    stays = path_survives(used, view.profile, storage.known, BillingVerb.DESTROY)
     if stays is True:
         text = f"{used} is on {tier.name}, which survives destroy{doubts}"
         if doubts:
-            return warn(text)
-        return passed(text)
+            return warn_verdict(text)
+        return passed_verdict(text)
     if stays is None:
-        return warn(f"{used} is on {tier.name}; unknown whether it survives destroy{doubts}")
+        return warn_verdict(
+            f"{used} is on {tier.name}; unknown whether it survives destroy{doubts}"
+        )
     other = next(
         (
             one
@@ -288,30 +324,33 @@ def check_durable_survives(view: Facts) -> Verdict:
         None,
     )
     unless = f", unless a {other.name} is mounted there" if other is not None else ""
-    return failed(f"{used} is on {tier.name}, which destroy deletes{unless}{doubts}")
+    return failed_verdict(f"{used} is on {tier.name}, which destroy deletes{unless}{doubts}")
 
 
-def check_meter_read(view: Facts) -> Verdict:
+def check_meter_read(view: BoxFacts) -> Verdict:
     """What the box costs now is read from the provider."""
     meter = view.box.meter
     if view.box.spec.provider is None and meter.at is None:
-        return warn("no provider is configured: the cost of the box is unknown")
+        return warn_verdict("no provider is configured: the cost of the box is unknown")
     if meter.at is None:
-        return waiting(f"not read yet{f': {meter.error}' if meter.error else ''}")
-    rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+        return waiting_verdict(f"not read yet{f': {meter.error}' if meter.error else ''}")
+    rate = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     if meter.source == FLEET_FILE:
-        return warn(
+        return warn_verdict(
             f"no provider: {rate} is the price in the fleet file; compare it with the console",
             meter.at,
         )
     text = "; ".join(
-        (f"{meter.source}: {meter.lifecycle.value}, {meter.kind.value}, {rate}", *caveats(meter))
+        (
+            f"{meter.source}: {meter.lifecycle.value}, {meter.kind.value}, {rate}",
+            *list_caveats(meter),
+        )
     )
     if meter.error is not None or view.now - meter.at > METER_OLD_S:
-        return warn(
-            f"{text}; last read {age(view.now - meter.at)} ago{f', {meter.error}' if meter.error else ''}",
+        return warn_verdict(
+            f"{text}; last read {format_duration(view.now - meter.at)} ago{f', {meter.error}' if meter.error else ''}",
             meter.at,
         )
     if meter.kind is MeterKind.UNKNOWN or meter.lifecycle is Lifecycle.UNKNOWN:
-        return warn(text, meter.at)
-    return passed(text, meter.at)
+        return warn_verdict(text, meter.at)
+    return passed_verdict(text, meter.at)

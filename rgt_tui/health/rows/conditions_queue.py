@@ -7,24 +7,32 @@ from collections.abc import Iterator, Sequence
 
 from rgt_tui.health.condition import (
     NOTHING,
-    Proof,
+    EntryProof,
     Reading,
     Verdict,
-    absent,
-    failed,
-    passed,
-    waiting,
-    warn,
+    failed_verdict,
+    passed_verdict,
+    unread_verdict,
+    waiting_verdict,
+    warn_verdict,
 )
-from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
-from rgt_tui.model import Cell, Finding, Proc, QueueState, RunState, Verb, short_command
+from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, BoxFacts, training_processes
+from rgt_tui.model import (
+    BillingVerb,
+    Finding,
+    QueueCell,
+    QueueState,
+    RunState,
+    TrainingProcess,
+    short_command,
+)
 from rgt_tui.profiles import (
-    age,
-    cells_made_good,
     copy_survives,
-    held_runs,
+    find_held_runs,
+    find_redone_cells,
+    format_duration,
     how_many,
-    listed,
+    join_names,
     stall_after,
     step_time,
     stopped_by_person,
@@ -39,7 +47,7 @@ WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk",
 """A resource's word in the row; other findings show the id of their handbook entry."""
 
 
-def read_findings(view: Facts) -> Sequence[Reading] | None:
+def read_findings(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the findings as readings.
 
     One that ends or silently spoils a run is an error until it is cleared; the others are warnings.
@@ -50,7 +58,7 @@ def read_findings(view: Facts) -> Sequence[Reading] | None:
             finding_key(finding),
             1.0,
             finding,
-            level="warn" if finding.cleared else finding.severity.level,
+            level="warn" if finding.cleared else finding.severity.alert_level,
             word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
         )
         for finding in view.box.findings
@@ -63,7 +71,7 @@ def finding_key(finding: Finding) -> str:
     return f"{finding.gotcha}:{finding.resource}:{finding.run or ''}"
 
 
-def say_finding(view: Facts, reading: Reading, since: float) -> str:
+def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the resource, its reading or proof, and the run."""
     finding = reading.about
     tail = (
@@ -73,13 +81,13 @@ def say_finding(view: Facts, reading: Reading, since: float) -> str:
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
 
-def unjudged(view: Facts) -> list[str]:
+def runs_awaiting_curves(view: BoxFacts) -> list[str]:
     """Return the runs that may be stuck: their data is old, and their curves are not read yet."""
-    if view.box.looked or not view.live or view.blind:
+    if view.box.looked or not view.live or view.is_blind:
         return []
     late = [
         run
-        for queue, cell, run in view.running
+        for queue, cell, run in view.running_cells
         if run is not None
         and run.progressed_at is not None
         and (queue.runner_alive or view.trains)
@@ -90,13 +98,13 @@ def unjudged(view: Facts) -> list[str]:
         for runs in view.beside
         if view.now - (runs[0].progressed_at or view.now) >= NO_QUEUE_STALL_S
     ]
-    return [run.name for run in late if view.unread(run)]
+    return [run.name for run in late if view.is_curve_unread(run)]
 
 
-def read_stalled(view: Facts) -> Sequence[Reading] | None:
+def read_stalled(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the time without progress, as a multiple of the usual limit: 30 s, or ten steps."""
     found = []
-    for queue, cell, run in view.running:
+    for queue, cell, run in view.running_cells:
         if run is not None and run.wait is not None:
             continue  # the reason is known, see `read_holding`
         if (
@@ -105,43 +113,47 @@ def read_stalled(view: Facts) -> Sequence[Reading] | None:
             and (queue.runner_alive or view.trains)
         ):
             still = (view.now - run.progressed_at) / stall_after(cell, run)
-            found.append(Reading(cell.name, None if view.unread(run) else still, (cell, run)))
+            found.append(
+                Reading(cell.name, None if view.is_curve_unread(run) else still, (cell, run))
+            )
     for runs in view.beside:
         newest = runs[0]
         if newest.wait is not None:
             continue
         still = (view.now - (newest.progressed_at or view.now)) / NO_QUEUE_STALL_S
-        found.append(Reading(newest.name, None if view.unread(newest) else still, (None, newest)))
-    if view.live and not view.blind:
+        found.append(
+            Reading(newest.name, None if view.is_curve_unread(newest) else still, (None, newest))
+        )
+    if view.live and not view.is_blind:
         return found
     return None
 
 
-def say_stalled(view: Facts, reading: Reading, since: float) -> str:
+def say_stalled(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the step, the duration, and the usual time per step."""
-    about: tuple[Cell | None, RunState] = reading.about
+    about: tuple[QueueCell | None, RunState] = reading.about
     cell, run = about
     per_step = step_time(cell, run) if cell is not None else None
     usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
-    still = age(view.now - (run.progressed_at or view.now))
+    still = format_duration(view.now - (run.progressed_at or view.now))
     return f"{run.name} stuck at step {run.step or 0:,} for {still}{usual}"
 
 
-def read_holding(view: Facts) -> Sequence[Reading] | None:
+def read_holding(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the runs that wait with unsaved work, because saving or their mirror fails."""
-    if not view.live or view.blind:
+    if not view.live or view.is_blind:
         return None
-    return [Reading(run.name, 1.0, run) for run in held_runs(view.box)]
+    return [Reading(run.name, 1.0, run) for run in find_held_runs(view.box)]
 
 
-def say_holding(view: Facts, reading: Reading, since: float) -> str:
+def say_holding(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the step, the work at risk, and when the run gives up."""
     run: RunState = reading.about
     assert run.wait is not None
     return f"{run.name} waits at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
 
 
-def read_halted(view: Facts) -> Sequence[Reading] | None:
+def read_halted(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the training processes stopped by a signal (state T).
 
     They hold GPUs and do nothing.
@@ -166,9 +178,9 @@ def read_halted(view: Facts) -> Sequence[Reading] | None:
     return None
 
 
-def say_halted(view: Facts, reading: Reading, since: float) -> str:
+def say_halted(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the process, and the command that resumes it."""
-    proc: Proc = reading.about
+    proc: TrainingProcess = reading.about
     who = (
         f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({short_command(proc.cmd)})"
     )
@@ -176,54 +188,54 @@ def say_halted(view: Facts, reading: Reading, since: float) -> str:
     return f"stopped by a signal (state T): {who}{resumes}"
 
 
-def read_no_step(view: Facts) -> Sequence[Reading] | None:
+def read_no_step(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the running cells that have logged no step yet."""
     found = []
-    for queue, cell, run in view.running:
+    for queue, cell, run in view.running_cells:
         if (run is None or run.progressed_at is None) and (queue.runner_alive or view.trains):
             waited = None if cell.started is None else max(0.0, view.box_now - cell.started)
             found.append(Reading(cell.name, 1.0, cell, age_s=waited))
-    if view.live and not view.blind:
+    if view.live and not view.is_blind:
         return found
     return None
 
 
-def say_no_step(view: Facts, reading: Reading, since: float) -> str:
+def say_no_step(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration."""
-    return f"{reading.about.name} has logged no step, {age(view.now - since)} after its start"
+    return f"{reading.about.name} has logged no step, {format_duration(view.now - since)} after its start"
 
 
-def read_queue_error(view: Facts) -> Sequence[Reading] | None:
+def read_queue_error(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the queues that cannot be read."""
     return [Reading(queue.path, 1.0, queue) for queue in view.box.queues if queue.error is not None]
 
 
-def say_queue_error(view: Facts, reading: Reading, since: float) -> str:
+def say_queue_error(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the error."""
     return f"queue {reading.about.path}: {reading.about.error}"
 
 
-def _cells(view: Facts, state: str) -> list[Cell]:
+def _cells_in_state(view: BoxFacts, state: str) -> list[QueueCell]:
     return [cell for _, cell in _cells_of(view) if cell.state == state]
 
 
-def read_failed(view: Facts) -> Sequence[Reading] | None:
+def read_failed(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the failed cells."""
-    return [Reading(cell.name, 1.0, cell) for cell in _cells(view, "failed")]
+    return [Reading(cell.name, 1.0, cell) for cell in _cells_in_state(view, "failed")]
 
 
-def say_failed(view: Facts, reading: Reading, since: float) -> str:
+def say_failed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the exit status and the reason."""
-    cell: Cell = reading.about
+    cell: QueueCell = reading.about
     code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
     return f"{cell.name} failed, {code}{f': {cell.reason}' if cell.reason else ''}"
 
 
-def read_fast(view: Facts) -> Sequence[Reading] | None:
+def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the done cells that took much less time than similar ones, or too few steps."""
     runs = None
     found = []
-    for cell in _cells(view, "done"):
+    for cell in _cells_in_state(view, "done"):
         if cell.flag:
             found.append(Reading(cell.name, 1.0, f"{cell.name} {cell.flag}", age_s=EVER))
             continue
@@ -237,16 +249,16 @@ def read_fast(view: Facts) -> Sequence[Reading] | None:
     return found
 
 
-def _left(view: Facts) -> list[QueueState]:
+def _queues_without_runner(view: BoxFacts) -> list[QueueState]:
     """Return the queues that are not done and have no runner."""
     return [queue for queue in view.box.queues if not queue.runner_alive and not queue.done]
 
 
-def read_interrupted(view: Facts) -> Sequence[Reading] | None:
+def read_interrupted(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the cells that were cut off, but not by a person, and have no runner any more."""
     found = []
-    over = cells_made_good(view.box)
-    for queue in _left(view):
+    over = find_redone_cells(view.box)
+    for queue in _queues_without_runner(view):
         for cell in queue.cells:
             if (queue.path, cell.name) in over or stopped_by_person(cell):
                 continue
@@ -260,18 +272,18 @@ def read_interrupted(view: Facts) -> Sequence[Reading] | None:
                     if view.trains
                     else "the cell is not running"
                 )
-                if view.blind and not view.trains:
+                if view.is_blind and not view.trains:
                     left = "whether the training continues is unknown"
                 found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner has ended, {left}"))
     return found
 
 
-def read_waiting(view: Facts) -> Sequence[Reading] | None:
+def read_waiting(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the queues with waiting cells, none running, and no runner."""
     found = []
-    for queue in _left(view):
+    for queue in _queues_without_runner(view):
         states = [cell.state for cell in queue.cells]
-        waiting = states.count("waiting")
+        waiting = states.count("waiting_verdict")
         if waiting and "running" not in states and "interrupted" not in states:
             text = f"{how_many(waiting, 'cell')} waiting, no runner active"
             found.append(Reading(queue.path, 1.0, text))
@@ -280,205 +292,212 @@ def read_waiting(view: Facts) -> Sequence[Reading] | None:
     return NOTHING
 
 
-def check_queue_read(view: Facts) -> Verdict:
+def check_queue_read(view: BoxFacts) -> Verdict:
     """The queue is read, and no two cells share a name, nor two queues a place: they would write over each other."""
     queues = view.box.queues
     if not queues:
-        return absent(view, "no queue on this box yet")
-    at = view.client(max(queue.at for queue in queues))
+        return unread_verdict(view, "no queue on this box yet")
+    at = view.to_client_time(max(queue.at for queue in queues))
     errors = [queue.error for queue in queues if queue.error is not None]
     if errors:
-        return failed(errors[0], at)
+        return failed_verdict(errors[0], at)
     for queue in queues:
         names = [cell.name for cell in queue.cells]
         double = sorted({name for name in names if names.count(name) > 1})
         if double:
-            return failed(f"{queue.path}: {', '.join(double)} is listed twice", at)
+            return failed_verdict(f"{queue.path}: {', '.join(double)} is listed twice", at)
     owners: dict[str, str] = {}
     for queue in queues:
         for place in {
             place for cell in queue.cells for place in (cell.out, cell.durable_path) if place
         }:
             if place in owners:
-                return failed(f"{owners[place]} and {queue.path} both write to {place}", at)
+                return failed_verdict(f"{owners[place]} and {queue.path} both write to {place}", at)
             owners[place] = queue.path
     count = len(view.cells)
     if count:
-        return passed(f"{how_many(count, 'cell')}, names distinct", at)
-    return waiting("empty", at)
+        return passed_verdict(f"{how_many(count, 'cell')}, names distinct", at)
+    return waiting_verdict("empty", at)
 
 
-def check_detached(view: Facts) -> Verdict:
+def check_detached(view: BoxFacts) -> Verdict:
     """The runner lives in a session of its own, so that a lost connection ends nothing."""
     box = view.box
     if not box.queues:
-        return absent(view, "no queue on this box yet")
+        return unread_verdict(view, "no queue on this box yet")
     if all(queue.done for queue in box.queues):
-        return passed(
-            "the runner has written QUEUE DONE", view.client(max(queue.at for queue in box.queues))
+        return passed_verdict(
+            "the runner has written QUEUE DONE",
+            view.to_client_time(max(queue.at for queue in box.queues)),
         )
     tmux = box.sample.session.tmux if box.sample is not None else ()
     where = f", tmux {', '.join(tmux)}" if tmux else ""
     alive = [queue for queue in box.queues if queue.runner_alive]
     if len(alive) == sum(not queue.done for queue in box.queues):
-        return passed(f"runner {alive[0].runner_pid or '?'} is active{where}", box.sample_at)
+        return passed_verdict(
+            f"runner {alive[0].runner_pid or '?'} is active{where}", box.sample_at
+        )
     if any(cell.state in ("running", "interrupted") for cell in view.cells):
-        return failed(f"a cell is unfinished and no runner is active{where}", box.sample_at)
-    return waiting(f"no runner is active yet{where}", box.sample_at)
+        return failed_verdict(f"a cell is unfinished and no runner is active{where}", box.sample_at)
+    return waiting_verdict(f"no runner is active yet{where}", box.sample_at)
 
 
-def check_first_step(view: Facts) -> Verdict:
+def check_first_step(view: BoxFacts) -> Verdict:
     """The cell that runs has logged a step."""
     if not view.marked_running:
         stepped = [run for run in view.box.runs if run.step is not None]
         if stepped:
             newest = stepped[-1]
-            return passed(
-                f"{newest.name} reached step {newest.step:,}", view.client(newest.last_at)
+            return passed_verdict(
+                f"{newest.name} reached step {newest.step:,}", view.to_client_time(newest.last_at)
             )
-        return absent(view, "no cell is running")
+        return unread_verdict(view, "no cell is running")
     for _, cell, run in view.marked_running:
         if run is None or run.step is None:
-            return waiting(f"{cell.name} has logged no step yet", view.box.sample_at)
+            return waiting_verdict(f"{cell.name} has logged no step yet", view.box.sample_at)
     _, cell, run = view.marked_running[0]
     step = run.step if run is not None and run.step is not None else 0
-    return passed(
+    return passed_verdict(
         f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None
     )
 
 
-def check_durable_named(view: Facts) -> Verdict:
+def check_durable_named(view: BoxFacts) -> Verdict:
     """Every cell copies its result to a place that outlives the box."""
     if not view.cells:
-        return absent(view, "no cell yet")
+        return unread_verdict(view, "no cell yet")
     without = [
         cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None
     ]
     if without:
-        return warn(
+        return warn_verdict(
             f"without durable storage: {len(without)} of {how_many(len(view.cells), 'cell')}",
             view.box.sample_at,
         )
-    return passed(f"with durable storage: {how_many(len(view.cells), 'cell')}", view.box.sample_at)
+    return passed_verdict(
+        f"with durable storage: {how_many(len(view.cells), 'cell')}", view.box.sample_at
+    )
 
 
-def check_undiagnosed(view: Facts) -> Verdict:
+def check_undiagnosed(view: BoxFacts) -> Verdict:
     """Nothing is diagnosed."""
     if view.box.sample is None:
-        return waiting("no sample yet")
+        return waiting_verdict("no sample yet")
     findings = [finding for finding in view.box.findings if not finding.cleared]
     if findings:
-        return failed(
+        return failed_verdict(
             f"{findings[0].gotcha}: {findings[0].title}, {findings[0].resource}", view.box.sample_at
         )
     if view.box.findings:
-        return warn(
+        return warn_verdict(
             f"{view.box.findings[0].gotcha}: cause fixed, not saved since", view.box.sample_at
         )
     if not view.box.logs:
-        return absent(view, "no finding in the readings; no log is read", view.box.sample_at)
-    return passed(
+        return unread_verdict(
+            view, "no finding in the readings; no log is read", view.box.sample_at
+        )
+    return passed_verdict(
         f"no finding in {how_many(len(view.box.logs), 'log')} and the readings", view.box.sample_at
     )
 
 
-def check_all_done(view: Facts) -> Verdict:
+def check_all_done(view: BoxFacts) -> Verdict:
     """Every cell of every queue is done."""
     if not view.cells:
-        return absent(view, "no cell yet")
+        return unread_verdict(view, "no cell yet")
     cells = [cell for _, cell in _cells_of(view)]
     done = sum(cell.state == "done" for cell in cells)
-    at = view.client(max(queue.at for queue in view.box.queues))
+    at = view.to_client_time(max(queue.at for queue in view.box.queues))
     text = f"{done} of {how_many(len(cells), 'cell')} done"
     lost = [cell.name for cell in cells if cell.state == "failed"]
     if lost:
-        return failed(f"{text}; failed: {', '.join(lost)}", at)
+        return failed_verdict(f"{text}; failed: {', '.join(lost)}", at)
     if done == len(cells):
-        return passed(text, at)
-    return waiting(text, at)
+        return passed_verdict(text, at)
+    return waiting_verdict(text, at)
 
 
-def check_all_verified(view: Facts) -> Verdict:
+def check_all_verified(view: BoxFacts) -> Verdict:
     """Every finished cell's result was read back from the durable place with equal hashes."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if not done:
-        return absent(view, "no cell is done yet")
-    at = view.client(max(queue.at for queue in view.box.queues))
+        return unread_verdict(view, "no cell is done yet")
+    at = view.to_client_time(max(queue.at for queue in view.box.queues))
     good = sum(cell.durable == "verified" for cell in done)
-    known = view.storage(Verb.DESTROY).known
+    known = view.storage_for(BillingVerb.DESTROY).known
     lost = [
         cell
         for cell in done
         if cell.durable == "verified"
-        and copy_survives(cell, view.profile, known, Verb.DESTROY) is False
+        and copy_survives(cell, view.profile, known, BillingVerb.DESTROY) is False
     ]
     text = f"{good} of {how_many(len(done), 'finished cell')} verified on durable storage"
     if lost:
         where = f"{lost[0].durable_path} is erased with the box"
-        return failed(
-            f"{text}, but the copy of {listed([cell.name for cell in lost])} is lost too: {where}",
+        return failed_verdict(
+            f"{text}, but the copy of {join_names([cell.name for cell in lost])} is lost too: {where}",
             at,
         )
     if any(cell.durable == "failed" for cell in done):
-        return failed(text, at)
+        return failed_verdict(text, at)
     if good == len(done):
-        return passed(text, at)
+        return passed_verdict(text, at)
     if any(cell.durable is None for cell in done):
-        return warn(f"{text}; the others have no durable storage set", at)
-    return waiting(text, at)
+        return warn_verdict(f"{text}; the others have no durable storage set", at)
+    return waiting_verdict(text, at)
 
 
-def check_quiet(view: Facts) -> Verdict:
+def check_quiet(view: BoxFacts) -> Verdict:
     """Nothing trains any more."""
     box = view.box
     if box.sample is None:
-        return waiting("no sample yet")
-    if live := trainers(box.sample):
-        return waiting(
+        return waiting_verdict("no sample yet")
+    if live := training_processes(box.sample):
+        return waiting_verdict(
             f"{len(live)} training: pid {live[0].pid} {short_command(live[0].cmd)[:60]}",
             box.sample_at,
         )
-    if view.blind:
-        return warn(f"unknown whether anything trains: {view.unseen}", box.sample_at)
+    if view.is_blind:
+        return warn_verdict(f"unknown whether anything trains: {view.unseen}", box.sample_at)
     if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
-        return waiting("a cell or its runner is alive", box.sample_at)
-    return passed("no training process, no cell running", box.sample_at)
+        return waiting_verdict("a cell or its runner is alive", box.sample_at)
+    return passed_verdict("no training process, no cell running", box.sample_at)
 
 
 KILLED = (137, -9)
 
 
-def prove_copy_failed(view: Facts) -> Iterator[Proof]:
+def prove_copy_failed(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the cells whose durable copy failed."""
     for queue, cell in _cells_of(view):
         if cell.durable == "failed":
-            yield _proof(queue, cell, f"{cell.name}: durable copy failed")
+            yield _build_proof(queue, cell, f"{cell.name}: durable copy failed")
 
 
-def prove_preempted(view: Facts) -> Iterator[Proof]:
+def prove_preempted(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the cells that a stop request ended, but not a person's, and that were not resumed."""
     for queue, cell in _cells_of(view):
         if stopped_by_person(cell):
             continue
         if cell.state == "interrupted" and cell.exit_code == PREEMPTED and not queue.runner_alive:
-            yield _proof(queue, cell, _how(cell))
+            yield _build_proof(queue, cell, _describe_exit(cell))
 
 
-def prove_killed_by_kernel(view: Facts) -> Iterator[Proof]:
+def prove_killed_by_kernel(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the killed cells and trainings that match an OOM kill by the kernel."""
-    yield from _killed(view, by_kernel=True)
+    yield from _prove_kills(view, by_kernel=True)
 
 
-def prove_killed(view: Facts) -> Iterator[Proof]:
+def prove_killed(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the cells that were killed by an unknown sender."""
-    yield from _killed(view, by_kernel=False)
+    yield from _prove_kills(view, by_kernel=False)
 
 
 RESTARTED_S = 300.0
 """Seconds after a restart within which a training that it ended is noticed to be gone."""
 
 
-def prove_restarted(view: Facts) -> Iterator[Proof]:
+def prove_restarted(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield cells and found trainings that ran when the machine was restarted, and no longer do."""
     boots = [event for event in view.box.events if event.kind == "rebooted"]
     if not boots:
@@ -489,17 +508,19 @@ def prove_restarted(view: Facts) -> Iterator[Proof]:
             cell.state in ("interrupted", "running") and not queue.runner_alive and not view.trains
         )
         if left and cell.exit_code is None and cell.started is not None and cell.started < at:
-            yield _proof(queue, cell, f"{cell.name} was running when the machine was restarted")
+            yield _build_proof(
+                queue, cell, f"{cell.name} was running when the machine was restarted"
+            )
     for run in view.box.found:
         if (
             not run.alive
             and run.ended is not None
             and (run.seen or run.started) < at <= run.ended + RESTARTED_S
         ):
-            yield Proof(f"{run.name} was running when the machine was restarted", run=run.name)
+            yield EntryProof(f"{run.name} was running when the machine was restarted", run=run.name)
 
 
-def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
+def _prove_kills(view: BoxFacts, *, by_kernel: bool) -> Iterator[EntryProof]:
     if by_kernel:
         yield from _found_killed(view)
     for queue, cell in _cells_of(view):
@@ -508,10 +529,10 @@ def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
         preempted = cell.state == "interrupted" and cell.exit_code == PREEMPTED
         killed = cell.exit_code in KILLED or cell.signal == "SIGKILL"
         if cell.state in ("failed", "interrupted") and killed and not preempted:
-            yield _proof(queue, cell, _how(cell))
+            yield _build_proof(queue, cell, _describe_exit(cell))
 
 
-def _kernel_killed(view: Facts, cell: Cell) -> bool:
+def _kernel_killed(view: BoxFacts, cell: QueueCell) -> bool:
     """Return whether the OOM counter moved while the cell ran.
 
     If the times are unknown, whether it ever did.
@@ -531,7 +552,7 @@ victim.
 """
 
 
-def _found_killed(view: Facts) -> Iterator[Proof]:
+def _found_killed(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the found trainings that ended at the time of an OOM kill.
 
     Their exit status is unknown.
@@ -543,16 +564,16 @@ def _found_killed(view: Facts) -> Iterator[Proof]:
         first = (run.seen if run.seen is not None else run.ended) - OOM_NEAR_S
         hit = next((event for event in kills if first <= event.at <= run.ended + OOM_NEAR_S), None)
         if hit is not None:
-            yield Proof(
+            yield EntryProof(
                 f"{run.name} ended when the kernel killed it for lack of memory: {hit.text}",
                 run=run.name,
                 confidence=0.8,
             )
 
 
-def _cells_of(view: Facts) -> Iterator[tuple[QueueState, Cell]]:
+def _cells_of(view: BoxFacts) -> Iterator[tuple[QueueState, QueueCell]]:
     """Yield the cells that count, without those that a later attempt has replaced."""
-    over = cells_made_good(view.box)
+    over = find_redone_cells(view.box)
     return (
         (queue, cell)
         for queue in view.box.queues
@@ -561,10 +582,10 @@ def _cells_of(view: Facts) -> Iterator[tuple[QueueState, Cell]]:
     )
 
 
-def _how(cell: Cell) -> str:
+def _describe_exit(cell: QueueCell) -> str:
     return f"{cell.name} {cell.state}, {cell.signal or f'exit {cell.exit_code}'}"
 
 
-def _proof(queue: QueueState, cell: Cell, evidence: str) -> Proof:
+def _build_proof(queue: QueueState, cell: QueueCell, evidence: str) -> EntryProof:
     why = f": {cell.reason}" if cell.reason else ""
-    return Proof(f"{evidence}{why}", queue.path, run=cell.name, durable=cell.durable_path)
+    return EntryProof(f"{evidence}{why}", queue.path, run=cell.name, durable=cell.durable_path)

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from rgt_tui.health.condition import (
-    Proof,
+    EntryProof,
     Reading,
     Verdict,
-    absent,
-    failed,
-    passed,
-    person,
-    waiting,
-    warn,
+    failed_verdict,
+    passed_verdict,
+    person_verdict,
+    unread_verdict,
+    waiting_verdict,
+    warn_verdict,
 )
-from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, Facts
+from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, BoxFacts
 from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
-from rgt_tui.profiles import age, how_ended, saved_point, size, stall_after, wait_text
+from rgt_tui.profiles import format_duration, how_ended, saved_point, size, stall_after, wait_text
 
 LOOK_BACK = 49
 """Number of earlier points that define what is usual."""
@@ -35,9 +35,9 @@ FLOOR = 0.01
 MOST_BAD = 50
 
 
-def runs_of(view: Facts) -> Iterator[RunState]:
+def runs_of(view: BoxFacts) -> Iterator[RunState]:
     """Yield the active runs: those of running cells, and those of trainings outside the queues."""
-    for _, _, run in view.running:
+    for _, _, run in view.running_cells:
         if run is not None:
             yield run
     for runs in view.beside:
@@ -49,13 +49,13 @@ def attempt_of(run: RunState) -> tuple[list[float], int, int] | None:
     loss = run.series.get("loss")
     if loss is None or not len(loss):
         return None
-    _, values, count = loss.columns()
+    _, values, count = loss.backing_columns()
     return values, run.resumes[-1].index if run.resumes else 0, count
 
 
-def read_nan(view: Facts) -> Sequence[Reading] | None:
+def read_nan(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the number of non-finite losses in a row, up to the newest."""
-    if view.blind:
+    if view.is_blind:
         return None
     found = []
     for run in runs_of(view):
@@ -77,7 +77,7 @@ def read_nan(view: Facts) -> Sequence[Reading] | None:
     return found
 
 
-def say_nan(view: Facts, reading: Reading, since: float) -> str:
+def say_nan(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the loss, the step, and the number of points."""
     run: RunState = reading.about
     many = f", {reading.value:.0f} points in a row" if (reading.value or 0) > 1 else ""
@@ -95,9 +95,9 @@ def end_reading(box: BoxState) -> str | None:
     return ", ".join(done) or None
 
 
-def read_spike(view: Facts) -> Sequence[Reading] | None:
+def read_spike(view: BoxFacts) -> Sequence[Reading] | None:
     """Return how far the last losses are above the usual ones, in robust standard deviations."""
-    if view.blind:
+    if view.is_blind:
         return None
     found = []
     for run in runs_of(view):
@@ -107,12 +107,14 @@ def read_spike(view: Facts) -> Sequence[Reading] | None:
         values, start, count = attempt
         usual = values[max(start, count - NEWEST - LOOK_BACK) : max(start, count - NEWEST)]
         found.append(
-            Reading(run.name, spike(usual, values[max(start, count - NEWEST) : count]), run)
+            Reading(
+                run.name, spike_deviations(usual, values[max(start, count - NEWEST) : count]), run
+            )
         )
     return found
 
 
-def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
+def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float | None:
     """Return by how many robust standard deviations all of `newest` exceed `usual`.
 
     None = too few.
@@ -134,7 +136,7 @@ def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
     return max(0.0, (low - middle) / max(scatter, FLOOR * abs(middle), 1e-12))
 
 
-def say_spike(view: Facts, reading: Reading, since: float) -> str:
+def say_spike(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the loss, and the usual one before."""
     run: RunState = reading.about
     attempt = attempt_of(run)
@@ -161,7 +163,7 @@ LONG_S = 900.0
 """If the end lies in an interval longer than this, both limits are shown."""
 
 
-def read_ended(view: Facts) -> Sequence[Reading] | None:
+def read_ended(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the found trainings that ended, except those known to have succeeded."""
     out = []
     for run in view.box.found:
@@ -187,15 +189,17 @@ def ended_at(box: BoxState, alert: Alert) -> float:
     return alert.since or 0.0
 
 
-def say_ended(view: Facts, reading: Reading, since: float) -> str:
+def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time of the end, and what is known of the outcome."""
     run: FoundRun = reading.about
     log = f"; its log is {run.log}" if run.log else ""
     if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
         log = "; its log was deleted"
-    when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
+    when = (
+        "" if run.ended is None else f" {format_duration(max(0.0, view.box_now - run.ended))} ago"
+    )
     if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
-        when += f" or up to {age(run.ended - run.seen)} before that"
+        when += f" or up to {format_duration(run.ended - run.seen)} before that"
     return f"{run.name} ended{when}, {how_ended(run)}{log}"
 
 
@@ -203,70 +207,71 @@ SMOKE_POINTS = 20
 NAN_WINDOW = 50
 
 
-def check_smoke(view: Facts) -> Verdict:
+def check_smoke(view: BoxFacts) -> Verdict:
     """A run wrote a checkpoint and resumed from one, or a whole cell is done."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if done:
-        return passed(
+        return passed_verdict(
             f"{done[0].name} ran to its end, exit {done[0].exit_code or 0}",
-            view.client(done[0].ended),
+            view.to_client_time(done[0].ended),
         )
-    if resumed := _resumed(view):
-        return passed(f"a checkpoint was written, and {resumed[0]}", resumed[1])
-    if view.newest is not None:
-        run, point = view.newest
-        return waiting(
+    if resumed := _describe_resume(view):
+        return passed_verdict(f"a checkpoint was written, and {resumed[0]}", resumed[1])
+    if view.newest_checkpoint is not None:
+        run, point = view.newest_checkpoint
+        return waiting_verdict(
             f"{run} wrote {saved_point(point)}; no run has resumed from one yet",
-            view.client(point.at),
+            view.to_client_time(point.at),
         )
-    return person("run a few steps, stop, start again: does the step number continue?")
+    return person_verdict("run a few steps, stop, start again: does the step number continue?")
 
 
-def check_resume_proved(view: Facts) -> Verdict:
+def check_resume_proved(view: BoxFacts) -> Verdict:
     """A run was cut off and resumed from its checkpoint."""
-    if resumed := _resumed(view):
-        return passed(*resumed)
-    return absent(view, "no run has been cut off and gone on yet")
+    if resumed := _describe_resume(view):
+        return passed_verdict(*resumed)
+    return unread_verdict(view, "no run has been cut off and gone on yet")
 
 
-def _resumed(view: Facts) -> tuple[str, float | None] | None:
+def _describe_resume(view: BoxFacts) -> tuple[str, float | None] | None:
     for run in view.box.runs:
         if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
             last = run.resumes[-1]
-            return f"{run.name} resumed from step {last.step:,} after {last.reason}", view.client(
-                run.last_at
+            return (
+                f"{run.name} resumed from step {last.step:,} after {last.reason}",
+                view.to_client_time(run.last_at),
             )
     return None
 
 
-def check_loss_falls(view: Facts) -> Verdict:
+def check_loss_falls(view: BoxFacts) -> Verdict:
     """The loss is finite and lower than it was at first."""
     for run in sorted(view.box.runs, key=lambda run: -(run.last_at or 0.0)):
         loss = run.series.get("loss")
         if loss is None or len(loss) < SMOKE_POINTS:
             continue
-        _, values, n = loss.columns()
+        _, values, n = loss.backing_columns()
         first, last = values[:10], values[n - 10 : n]
-        at = view.client(run.last_at)
+        at = view.to_client_time(run.last_at)
         if not all(map(math.isfinite, last)):
-            return failed(f"{run.name}: the newest losses are not all finite", at)
+            return failed_verdict(f"{run.name}: the newest losses are not all finite", at)
         start, end = (
             median(filter(math.isfinite, first)) if any(map(math.isfinite, first)) else None,
             median(last),
         )
         if start is None:
-            return warn(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
+            return warn_verdict(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
         text = f"{run.name}: {start:.4g} → {end:.4g} over {n:,} points"
         if end < start:
-            return passed(text, at)
-        return warn(f"{text}, it does not fall", at)
-    return absent(view, f"no run has logged {SMOKE_POINTS} losses yet")
+            return passed_verdict(text, at)
+        return warn_verdict(f"{text}, it does not fall", at)
+    return unread_verdict(view, f"no run has logged {SMOKE_POINTS} losses yet")
 
 
-def check_four_layers(view: Facts) -> Verdict:
+def check_four_layers(view: BoxFacts) -> Verdict:
     """Session, log, curve and cgroup all report: one alone can be fooled."""
     if not view.marked_running:
-        return absent(view, "no cell is running")
+        return unread_verdict(view, "no cell is running")
     box = view.box
     moved = [
         run.progressed_at
@@ -285,97 +290,97 @@ def check_four_layers(view: Facts) -> Verdict:
     }
     missing = [name for name, at in layers.items() if at is None]
     if missing:
-        return warn(f"silent: {', '.join(missing)}", box.sample_at)
+        return warn_verdict(f"silent: {', '.join(missing)}", box.sample_at)
     ages = {name: view.now - at for name, at in layers.items() if at is not None}
-    text = ", ".join(f"{name} {age(seconds)}" for name, seconds in ages.items())
+    text = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in ages.items())
     oldest = view.now - max(ages.values())
     if max(ages.values()) > LAYER_OLD_S:
-        return warn(text, oldest)
-    return passed(text, oldest)
+        return warn_verdict(text, oldest)
+    return passed_verdict(text, oldest)
 
 
-def check_progress(view: Facts) -> Verdict:
+def check_progress(view: BoxFacts) -> Verdict:
     """The step advances. Utilisation is not looked at."""
     if not view.marked_running:
-        return absent(view, "no cell is running")
+        return unread_verdict(view, "no cell is running")
     for _, cell, run in view.marked_running:
         if run is not None and run.wait is not None:
             text = f"{cell.name} waits at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
-            return failed(text, view.box.sample_at)
+            return failed_verdict(text, view.box.sample_at)
     moved = [
         (run.progressed_at, cell, run)
         for _, cell, run in view.marked_running
         if run and run.progressed_at is not None
     ]
     if len(moved) < len(view.marked_running):
-        return waiting("a running cell has logged no step yet", view.box.sample_at)
+        return waiting_verdict("a running cell has logged no step yet", view.box.sample_at)
     at, cell, run = min(moved, key=lambda item: item[0])
     still = view.now - at
-    text = f"{cell.name} step {run.step or 0:,} advanced {age(still)} ago"
+    text = f"{cell.name} step {run.step or 0:,} advanced {format_duration(still)} ago"
     limit = stall_after(cell, run)
     if still > HOPELESS_STALL * limit:
-        return failed(text, at)
+        return failed_verdict(text, at)
     if still > limit:
-        return warn(text, at)
-    return passed(text, at)
+        return warn_verdict(text, at)
+    return passed_verdict(text, at)
 
 
-def check_losses_finite(view: Facts) -> Verdict:
+def check_losses_finite(view: BoxFacts) -> Verdict:
     """None of the last 50 losses is NaN or infinite."""
     if not view.marked_running:
-        return absent(view, "no cell is running")
+        return unread_verdict(view, "no cell is running")
     counted = 0
     newest: float | None = None
     for _, cell, run in view.marked_running:
         loss = run.series.get("loss") if run is not None else None
         if run is None or loss is None or not len(loss):
             continue
-        xs, ys, n = loss.columns()
+        xs, ys, n = loss.backing_columns()
         start = max(0, n - NAN_WINDOW)
         bad = [xs[i] for i in range(start, n) if not math.isfinite(ys[i])]
         if bad:
             text = f"{cell.name}: {len(bad)} of the last {n - start} losses, the latest at step {bad[-1]:,}"
-            return failed(text, run.progressed_at)
+            return failed_verdict(text, run.progressed_at)
         counted += n - start
         newest = run.progressed_at if newest is None else newest
     if counted:
-        return passed(f"the last {counted} are finite", newest)
-    return absent(view, "no loss logged yet")
+        return passed_verdict(f"the last {counted} are finite", newest)
+    return unread_verdict(view, "no loss logged yet")
 
 
-def check_checkpoint_age(view: Facts) -> Verdict:
+def check_checkpoint_age(view: BoxFacts) -> Verdict:
     """The newest checkpoint is recent: its age is what a preemption would cost."""
     names = {cell.name for _, cell, _ in view.marked_running} | {
         run.name for run in view.box.found if run.alive
     }
     if not names:
-        return absent(view, "nothing is running")
+        return unread_verdict(view, "nothing is running")
     of_running = [entry for entry in view.box.checkpoints if entry.run in names]
     points = [(entry.run, entry.items[-1]) for entry in of_running if entry.items]
     if not points:
         begun = next((entry.writing[-1] for entry in of_running if entry.writing), None)
         if begun is not None:
-            return absent(
+            return unread_verdict(
                 view, f"no complete one yet; {begun.path} is not complete: {begun.why or ''}"
             )
-        return absent(view, "what is running has written none yet")
+        return unread_verdict(view, "what is running has written none yet")
     run, point = max(points, key=lambda pair: pair[1].at)
-    at = view.client(point.at)
+    at = view.to_client_time(point.at)
     old = view.now - (at or view.now)
-    text = f"{run} {saved_point(point)}, {size(point.bytes)}, {age(old)} ago"
+    text = f"{run} {saved_point(point)}, {size(point.bytes)}, {format_duration(old)} ago"
     if old > CHECKPOINT_OLD_S:
-        return warn(text, at)
-    return passed(text, at)
+        return warn_verdict(text, at)
+    return passed_verdict(text, at)
 
 
-def check_looked(view: Facts) -> Verdict:
+def check_looked(view: BoxFacts) -> Verdict:
     """A figure can be fine while the output is nonsense."""
-    return person("compare them yourself: a loss can be fine while the output is nonsense")
+    return person_verdict("compare them yourself: a loss can be fine while the output is nonsense")
 
 
-def check_opened(view: Facts) -> Verdict:
+def check_opened(view: BoxFacts) -> Verdict:
     """A file that has arrived is not yet a result."""
-    return person("you opened the pulled results on your own machine")
+    return person_verdict("you opened the pulled results on your own machine")
 
 
 def run_of(finding: Finding) -> str | None:
@@ -383,7 +388,7 @@ def run_of(finding: Finding) -> str | None:
     return finding.run
 
 
-def prove_nan(view: Facts) -> Iterator[Proof]:
+def prove_nan(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the running cells, and runs without a cell, whose newest loss is not finite."""
     states = {cell.name: cell.state for cell in view.cells}
     for run in view.box.runs:
@@ -393,4 +398,6 @@ def prove_nan(view: Facts) -> Iterator[Proof]:
             and not math.isfinite(run.loss)
         ):
             step = "?" if run.step is None else run.step
-            yield Proof(f"loss {run.loss} at step {step}", "scalars", run=run.name, step=run.step)
+            yield EntryProof(
+                f"loss {run.loss} at step {step}", "scalars", run=run.name, step=run.step
+            )

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from rgt_tui.health.condition import (
     NOTHING,
+    AlertRung,
     Covered,
     Reading,
-    Rung,
     Verdict,
-    absent,
-    failed,
-    graded,
-    level,
-    passed,
-    waiting,
-    warn,
+    failed_verdict,
+    level_of_value,
+    passed_verdict,
+    unread_verdict,
+    verdict_of_level,
+    waiting_verdict,
+    warn_verdict,
 )
 from rgt_tui.health.facts import (
     CHECKPOINTS_AHEAD,
@@ -27,13 +27,13 @@ from rgt_tui.health.facts import (
     MEMORY_ERROR_PCT,
     MEMORY_MARGIN_PCT,
     MEMORY_WARN_PCT,
-    Facts,
+    BoxFacts,
 )
-from rgt_tui.model import BoxState, Disk, Finding, Verb, memory
+from rgt_tui.model import BillingVerb, BoxState, DiskReading, Finding, memory
 from rgt_tui.profiles import (
-    age,
     byte_pct,
     disk_of,
+    format_duration,
     inode_pct,
     is_absent,
     memory_pct,
@@ -45,63 +45,63 @@ from rgt_tui.profiles import (
 )
 
 DISK = (
-    Rung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),
-    Rung("error", DISK_ERROR_PCT, DISK_ERROR_PCT - DISK_MARGIN_PCT),
+    AlertRung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),
+    AlertRung("error", DISK_ERROR_PCT, DISK_ERROR_PCT - DISK_MARGIN_PCT),
 )
 MEMORY = (
-    Rung("warn", MEMORY_WARN_PCT, MEMORY_WARN_PCT - MEMORY_MARGIN_PCT),
-    Rung("error", MEMORY_ERROR_PCT, MEMORY_ERROR_PCT - MEMORY_MARGIN_PCT),
+    AlertRung("warn", MEMORY_WARN_PCT, MEMORY_WARN_PCT - MEMORY_MARGIN_PCT),
+    AlertRung("error", MEMORY_ERROR_PCT, MEMORY_ERROR_PCT - MEMORY_MARGIN_PCT),
 )
 
 FAR = 1e6
 """Hours to full for a mount that does not grow."""
 
 
-def _disks(view: Facts) -> tuple[Disk, ...]:
+def _list_disks(view: BoxFacts) -> tuple[DiskReading, ...]:
     sample = view.box.sample
     if sample is not None:
         return sample.disks
     return ()
 
 
-def read_inodes(view: Facts) -> Sequence[Reading] | None:
+def read_inodes(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of used inodes per writable mount."""
     return [
         Reading(disk.mount, inode_pct(disk) if disk.error is None else None, disk)
-        for disk in _disks(view)
+        for disk in _list_disks(view)
         if not disk.read_only
     ]
 
 
-def say_inodes(view: Facts, reading: Reading, since: float) -> str:
+def say_inodes(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the numbers."""
-    disk: Disk = reading.about
+    disk: DiskReading = reading.about
     detail = f"{disk.inodes_used or 0:,} of {disk.inodes_total or 0:,}"
     return f"{disk.mount} {pct(reading.value)} of its inodes used ({detail})"
 
 
-def read_bytes(view: Facts) -> Sequence[Reading] | None:
+def read_bytes(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of used bytes per writable mount."""
     return [
         Reading(disk.mount, byte_pct(disk) if disk.error is None else None, disk)
-        for disk in _disks(view)
+        for disk in _list_disks(view)
         if not disk.read_only
     ]
 
 
-def say_bytes(view: Facts, reading: Reading, since: float) -> str:
+def say_bytes(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the free bytes."""
-    disk: Disk = reading.about
+    disk: DiskReading = reading.about
     return f"{disk.mount} {pct(reading.value)} of its bytes used ({size(disk.bytes_free)} free)"
 
 
-def read_filling(view: Facts) -> Sequence[Reading] | None:
+def read_filling(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the hours until a mount is full, at the growth rate of the last half hour."""
     trends = view.memory.trends
     if not trends:
         return None
     found = []
-    for disk in _disks(view):
+    for disk in _list_disks(view):
         for what, free in (("bytes", disk.bytes_free), ("inodes", _free_inodes(disk))):
             trend = trends.get(f"{what}:{disk.mount}")
             if trend is None or trend.slope is None or free is None:
@@ -111,37 +111,37 @@ def read_filling(view: Facts) -> Sequence[Reading] | None:
     return found
 
 
-def say_filling(view: Facts, reading: Reading, since: float) -> str:
+def say_filling(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and how much is left."""
     disk, what, free = reading.about
     left = size(free) if what == "bytes" else f"{free:,} inodes"
-    when = age((reading.value or 0.0) * 3600.0)
+    when = format_duration((reading.value or 0.0) * 3600.0)
     return (
         f"{disk.mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)"
     )
 
 
-def _free_inodes(disk: Disk) -> int | None:
+def _free_inodes(disk: DiskReading) -> int | None:
     if disk.inodes_total is None or disk.inodes_used is None:
         return None
     return max(0, disk.inodes_total - disk.inodes_used)
 
 
-def read_mount(view: Facts) -> Sequence[Reading] | None:
+def read_mount(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the mounts that cannot be read."""
     return [
         Reading(disk.mount, 1.0, disk)
-        for disk in _disks(view)
+        for disk in _list_disks(view)
         if disk.error is not None and not is_absent(disk, view.box)
     ]
 
 
-def say_mount(view: Facts, reading: Reading, since: float) -> str:
+def say_mount(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the error."""
     return f"{reading.about.mount} cannot be read: {reading.about.error}"
 
 
-def read_memory(view: Facts) -> Sequence[Reading] | None:
+def read_memory(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of the container's memory limit in use, without page cache."""
     sample = view.box.sample
     share = memory_pct(sample.mem) if sample is not None else None
@@ -150,7 +150,7 @@ def read_memory(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", share),)
 
 
-def say_memory(view: Facts, reading: Reading, since: float) -> str:
+def say_memory(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the numbers."""
     assert view.box.sample is not None
     mem = view.box.sample.mem
@@ -158,7 +158,7 @@ def say_memory(view: Facts, reading: Reading, since: float) -> str:
     return f"container memory {pct(reading.value)}: {memory(used)} of {memory(mem.limit)}, without cache"
 
 
-def read_oom(view: Facts) -> Sequence[Reading] | None:
+def read_oom(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the number of OOM kills: the container's counter plus the recorder's events."""
     sample = view.box.sample
     kills = sample.mem.oom_kills if sample is not None else None
@@ -169,19 +169,19 @@ def read_oom(view: Facts) -> Sequence[Reading] | None:
     return (Reading("", float((kills or 0) + news.oom_seq), age_s=ago),)
 
 
-def say_oom(view: Facts, reading: Reading, since: float) -> str:
+def say_oom(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and the total."""
     sample = view.box.sample
     kills = sample.mem.oom_kills if sample is not None else None
     count = "" if kills is None else f" (oom kills {kills})"
-    return f"the kernel killed a process for lack of memory {age(view.now - since)} ago{count}"
+    return f"the kernel killed a process for lack of memory {format_duration(view.now - since)} ago{count}"
 
 
-def check_inodes(view: Facts) -> Verdict:
+def check_inodes(view: BoxFacts) -> Verdict:
     """Every mount has inodes to spare. Bytes say nothing about them."""
     sample = view.box.sample
     if sample is None:
-        return waiting("no sample yet")
+        return waiting_verdict("no sample yet")
     shares = [
         (share, d.mount)
         for d in sample.disks
@@ -189,96 +189,100 @@ def check_inodes(view: Facts) -> Verdict:
     ]
     unread = [disk.mount for disk in sample.disks if disk.error is not None]
     if unread:
-        return warn(f"cannot be read: {', '.join(unread)}", view.box.sample_at)
+        return warn_verdict(f"cannot be read: {', '.join(unread)}", view.box.sample_at)
     if not shares:
-        return waiting("no mount with a fixed number of inodes was read", view.box.sample_at)
+        return waiting_verdict(
+            "no mount with a fixed number of inodes was read", view.box.sample_at
+        )
     worst, mount = max(shares)
     text = f"{mount} {pct(worst)}, the fullest of {len(shares)}"
-    return graded(text, level(DISK, worst), view.box.sample_at)
+    return verdict_of_level(text, level_of_value(DISK, worst), view.box.sample_at)
 
 
-def check_memory_limit(view: Facts) -> Verdict:
+def check_memory_limit(view: BoxFacts) -> Verdict:
     """The memory that counts is the container's; the host's belongs to all tenants."""
     if view.box.sample is None:
-        return waiting("no sample yet")
+        return waiting_verdict("no sample yet")
     mem, at = view.box.sample.mem, view.box.sample_at
     host = "" if mem.host_total is None else f"; the host's {memory(mem.host_total)} are not yours"
     if mem.limit is not None:
-        return passed(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
+        return passed_verdict(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
     if mem.cgroup is None:
-        return warn("no memory controller is visible: the limit is unknown", at)
-    return warn(
+        return warn_verdict("no memory controller is visible: the limit is unknown", at)
+    return warn_verdict(
         f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at
     )
 
 
-def check_checkpoint_budget(view: Facts) -> Verdict:
+def check_checkpoint_budget(view: BoxFacts) -> Verdict:
     """Three more checkpoints fit, by bytes and by inodes."""
-    if view.newest is None or view.box.sample is None:
-        return absent(view, "no checkpoint yet: its size is unknown")
-    run, point = view.newest
+    if view.newest_checkpoint is None or view.box.sample is None:
+        return unread_verdict(view, "no checkpoint yet: its size is unknown")
+    run, point = view.newest_checkpoint
     disk = disk_of(view.box.sample.disks, point.path)
     if disk is None or disk.bytes_free is None:
-        return waiting(f"the disk of {point.path} is not read")
+        return waiting_verdict(f"the disk of {point.path} is not read")
     need, at = CHECKPOINTS_AHEAD * point.bytes, view.box.sample_at
     files = CHECKPOINTS_AHEAD * FILES_PER_CHECKPOINT
     text = f"{run}: {CHECKPOINTS_AHEAD} × {size(point.bytes)}, {size(disk.bytes_free)} free on {disk.mount}"
     if disk.bytes_free < need:
-        return failed(text, at)
+        return failed_verdict(text, at)
     if disk.inodes_total is not None and disk.inodes_used is not None:
         free = disk.inodes_total - disk.inodes_used
         text += f", {free:,} inodes free"
         if free < files:
-            return failed(text, at)
-    return passed(text, at)
+            return failed_verdict(text, at)
+    return passed_verdict(text, at)
 
 
-def check_checkpoints_stay(view: Facts) -> Verdict:
+def check_checkpoints_stay(view: BoxFacts) -> Verdict:
     """Checkpoints land on a disk that a stop leaves alone."""
-    if view.newest is None:
-        return absent(view, "no checkpoint yet")
-    run, point = view.newest
-    at = view.client(point.at)
-    storage = view.storage(Verb.PARK)
+    if view.newest_checkpoint is None:
+        return unread_verdict(view, "no checkpoint yet")
+    run, point = view.newest_checkpoint
+    at = view.to_client_time(point.at)
+    storage = view.storage_for(BillingVerb.PARK)
     tier = tier_of(view.profile, point.path, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(point.path))
     if tier is None:
-        return warn(f"{run}: {point.path}; that disk is not in the profile{doubts}", at)
+        return warn_verdict(f"{run}: {point.path}; that disk is not in the profile{doubts}", at)
     text = f"{run}: {saved_point(point)} on {tier.name}"
-    stays = path_survives(point.path, view.profile, storage.known, Verb.PARK)
+    stays = path_survives(point.path, view.profile, storage.known, BillingVerb.PARK)
     if stays is False:
-        return failed(f"{text}, which a stop empties{doubts}", at)
+        return failed_verdict(f"{text}, which a stop empties{doubts}", at)
     if stays is None:
-        return warn(f"{text}; unknown whether it survives a stop{doubts}", at)
+        return warn_verdict(f"{text}; unknown whether it survives a stop{doubts}", at)
     text = f"{text}, which survives a stop{doubts}"
     if doubts:
-        return warn(text, at)
-    return passed(text, at)
+        return warn_verdict(text, at)
+    return passed_verdict(text, at)
 
 
-def check_memory(view: Facts) -> Verdict:
+def check_memory(view: BoxFacts) -> Verdict:
     """The container's memory is below its limit, and the kernel killed nothing."""
     if view.box.sample is None:
-        return waiting("no sample yet")
+        return waiting_verdict("no sample yet")
     mem, at = view.box.sample.mem, view.box.sample_at
     share = memory_pct(mem)
     kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
     text = f"{pct(share)} of {memory(mem.limit)}, without cache; oom kills {kills}"
     if share is None or mem.oom_kills is None:
-        return warn(text, at)
-    return graded(text, level(MEMORY, share) or ("warn" if mem.oom_kills else None), at)
+        return warn_verdict(text, at)
+    return verdict_of_level(
+        text, level_of_value(MEMORY, share) or ("warn" if mem.oom_kills else None), at
+    )
 
 
 def mount_short_of(what: str) -> Covered:
     """Return a function for the mount that a finding calls short of `what`."""
 
-    def mount(finding: Finding) -> str | None:
+    def short_mount(finding: Finding) -> str | None:
         resource, _, where = finding.resource.partition(" of ")
         if resource == what and where:
             return where
         return None
 
-    return mount
+    return short_mount
 
 
 def memory_reading(box: BoxState) -> str | None:

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 from rgt_tui.transfer.copying.box_listing import (
     PARTS,
-    Listing,
+    BoxListing,
     ListingError,
     ListingReader,
-    Refused,
+    RefusedFile,
     RemoteFile,
-    beneath,
+    destination_path,
     folds_case,
 )
-from rgt_tui.transfer.copying.fetching import Fetcher, empty_but_listed
+from rgt_tui.transfer.copying.fetching import PullFetcher, empty_but_listed
 from rgt_tui.transfer.copying.local_copy import LandingFailed
 from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import (
     RANGE_BYTES,
-    Plan,
+    PullPlan,
     PullProgress,
-    Rate,
+    TransferRate,
     parts_folder,
-    plan,
+    plan_pull,
     remove_left_parts,
     time_to_go,
 )
-from rgt_tui.transfer.copying.request_stream import Stream
+from rgt_tui.transfer.copying.request_stream import RequestStream
 
 __all__ = [
     "LONGEST_LINE",
     "PARTS",
     "RANGE_BYTES",
-    "Fetcher",
+    "BoxListing",
     "LandingFailed",
-    "Listing",
     "ListingError",
     "ListingReader",
-    "Plan",
+    "PullFetcher",
+    "PullPlan",
     "PullProgress",
-    "Rate",
-    "Refused",
+    "RefusedFile",
     "RemoteFile",
-    "Stream",
+    "RequestStream",
     "StreamError",
-    "beneath",
+    "TransferRate",
+    "destination_path",
     "empty_but_listed",
     "folds_case",
     "parts_folder",
-    "plan",
+    "plan_pull",
     "remove_left_parts",
     "time_to_go",
 ]

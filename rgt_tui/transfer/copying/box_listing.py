@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from rgt_tui.model import clean
+from rgt_tui.model import clean_text
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer.ledger import Stamp
+from rgt_tui.transfer.ledger import FileStamp
 
 MOST_FILES = 1_000_000
 MOST_BYTES = 1 << 30
@@ -44,24 +44,24 @@ class RemoteFile(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     """Absolute path on the box; bytes that are not UTF-8 are decoded like `os.fsdecode`."""
-    there: Stamp
+    there: FileStamp
     device: int
     """Device number on the box; with the stamp's inode it identifies the file."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusedFile(msgspec.Struct, frozen=True):
     """A file that is not pulled."""
 
     path: str
     reason: str
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class BoxListing(msgspec.Struct, frozen=True, kw_only=True):
     """Everything below some paths of a box."""
 
     roots: tuple[str, ...]
     files: tuple[RemoteFile, ...]
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedFile, ...] = ()
     """Entries that cannot be pulled and may be lost: while there are any, no proof is valid."""
     links: tuple[tuple[str, str], ...] = ()
     """``(path, target)``: listed, but neither followed nor recreated."""
@@ -69,18 +69,18 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """How many more were refused, or are links."""
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Total bytes of all files."""
         return sum(file.there.size for file in self.files)
 
 
-class _Row(msgspec.Struct, frozen=True, gc=False):
+class _ListingRow(msgspec.Struct, frozen=True, gc=False):
     root: str | None = None
     root_b64: str | None = None
     file: bool = False
     path: str | None = None
     path_b64: str | None = None
-    stamp: Stamp | None = None
+    stamp: FileStamp | None = None
     device: int | None = None
     link: str | None = None
     error: str | None = None
@@ -88,7 +88,7 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     files: int = -1
 
 
-_decode = msgspec.json.Decoder(_Row).decode
+_decode = msgspec.json.Decoder(_ListingRow).decode
 
 
 class ListingReader:
@@ -105,13 +105,13 @@ class ListingReader:
         self._bytes_left = most_bytes
         self._roots: list[str] = []
         self._files: dict[str, RemoteFile] = {}
-        self._refused: list[Refused] = []
+        self._refused: list[RefusedFile] = []
         self._links: list[tuple[str, str]] = []
         self._root = ""
         self._prefix: str | None = None
         self._rows = self._uncounted = 0
 
-    def feed(self, line: bytes) -> None:
+    def accept_line(self, line: bytes) -> None:
         """Parse a line.
 
         Raises:
@@ -119,7 +119,7 @@ class ListingReader:
         """
         self._bytes_left -= len(line)
         if self._bytes_left < 0:
-            raise ListingError(f"the box's list of files is too long: {self._advice()}")
+            raise ListingError(f"the box's list of files is too long: {self._parts_advice()}")
         try:
             row = _decode(line)
         except (ValueError, RecursionError) as error:
@@ -130,16 +130,16 @@ class ListingReader:
                     f"the box says that it listed {how_many(row.files, 'file')}, but {self._rows:,} came"
                 )
             self.ended = True
-        elif (root := _name(row.root, row.root_b64)) is not None:
-            self._begin(root, row.file)
+        elif (root := _decode_name(row.root, row.root_b64)) is not None:
+            self._begin_root(root, row.file)
         else:
-            self._entry(row)
+            self._add_entry(row)
 
-    def _advice(self) -> str:
+    def _parts_advice(self) -> str:
         return "pull it in parts, by naming paths"
 
-    def _begin(self, root: str, is_file: bool) -> None:
-        reason = why_not_root(root)
+    def _begin_root(self, root: str, is_file: bool) -> None:
+        reason = find_root_problem(root)
         if reason is not None:
             raise ListingError(f"the box lists {root!r}, which is {reason}")
         if root not in self._roots:
@@ -147,13 +147,13 @@ class ListingReader:
         self._root = root
         self._prefix = (root.rpartition("/")[0] if is_file else root).rstrip("/") + "/"
 
-    def _entry(self, row: _Row) -> None:
-        name = _name(row.path, row.path_b64)
+    def _add_entry(self, row: _ListingRow) -> None:
+        name = _decode_name(row.path, row.path_b64)
         if name is None or self._prefix is None:
             raise ListingError("the box lists something without a name")
         if row.error is not None:
-            return self._refuse(
-                self._root if name == "." else self._prefix + name, clean(row.error)
+            return self._add_refused(
+                self._root if name == "." else self._prefix + name, clean_text(row.error)
             )
         if row.link is not None:
             if len(self._links) < MOST_REFUSED:
@@ -165,21 +165,23 @@ class ListingReader:
             raise ListingError(f"the box lists {name!r} without its size or its device")
         self._rows += 1
         if len(self._files) >= self._most:
-            raise ListingError(f"the box lists more than {self._most:,} files: {self._advice()}")
-        reason = why_not(name, row.stamp)
+            raise ListingError(
+                f"the box lists more than {self._most:,} files: {self._parts_advice()}"
+            )
+        reason = find_name_problem(name, row.stamp)
         if reason is not None:
-            return self._refuse(self._prefix + name, reason)
+            return self._add_refused(self._prefix + name, reason)
         path = self._prefix + name
         self._files[path] = RemoteFile(path, row.stamp, row.device)
         return None
 
-    def _refuse(self, path: str, reason: str) -> None:
+    def _add_refused(self, path: str, reason: str) -> None:
         if len(self._refused) < MOST_REFUSED:
-            self._refused.append(Refused(path, reason))
+            self._refused.append(RefusedFile(path, reason))
         else:
             self._uncounted += 1
 
-    def listing(self, *, folds: bool) -> Listing:
+    def build_listing(self, *, folds: bool) -> BoxListing:
         """Return what was listed.
 
         Args:
@@ -190,8 +192,10 @@ class ListingReader:
         """
         if not self.ended:
             raise ListingError("the box's list of files was cut off")
-        files, clashes = apart(self._files.values()) if folds else (tuple(self._files.values()), ())
-        return Listing(
+        files, clashes = (
+            split_clashes(self._files.values()) if folds else (tuple(self._files.values()), ())
+        )
+        return BoxListing(
             roots=tuple(self._roots),
             files=files,
             refused=(*self._refused, *clashes),
@@ -200,7 +204,7 @@ class ListingReader:
         )
 
 
-def _name(text: str | None, coded: str | None) -> str | None:
+def _decode_name(text: str | None, coded: str | None) -> str | None:
     if coded is None:
         return text
     try:
@@ -209,23 +213,23 @@ def _name(text: str | None, coded: str | None) -> str | None:
         raise ListingError("the box lists a name that is not base64") from error
 
 
-def why_not_root(root: str) -> str | None:
+def find_root_problem(root: str) -> str | None:
     """Return why nothing below this path of a box can be pulled; None = it can."""
     if not root.startswith("/"):
         return "not an absolute path"
     if root.rstrip("/"):
-        return _why_not_parts(root[1:].rstrip("/"))
+        return _find_part_problem(root[1:].rstrip("/"))
     return None
 
 
-def why_not(name: str, stamp: Stamp) -> str | None:
+def find_name_problem(name: str, stamp: FileStamp) -> str | None:
     """Return why a file, named relative to the requested path, is refused.
 
     None = it is accepted.
     """
     if name.startswith("/"):
         return "is refused: its name is absolute"
-    reason = _why_not_parts(name)
+    reason = _find_part_problem(name)
     if reason is not None:
         return f"is refused: it is {reason}"
     if stamp.size < 0:
@@ -235,7 +239,7 @@ def why_not(name: str, stamp: Stamp) -> str | None:
     return None
 
 
-def _why_not_parts(name: str) -> str | None:
+def _find_part_problem(name: str) -> str | None:
     parts = name.split("/")
     if ".." in parts:
         return "a path with .. in it"
@@ -252,7 +256,7 @@ def _why_not_parts(name: str) -> str | None:
     return None
 
 
-def beneath(destination: Path, path: str) -> str:
+def destination_path(destination: Path, path: str) -> str:
     """Return the local path of a file of the box: its absolute path below the destination.
 
     Raises:
@@ -264,7 +268,9 @@ def beneath(destination: Path, path: str) -> str:
     return found
 
 
-def apart(files: Iterable[RemoteFile]) -> tuple[tuple[RemoteFile, ...], tuple[Refused, ...]]:
+def split_clashes(
+    files: Iterable[RemoteFile],
+) -> tuple[tuple[RemoteFile, ...], tuple[RefusedFile, ...]]:
     """Separate files whose names would collide on a case-insensitive destination.
 
     None of them is pulled, because chance would decide which one survives.
@@ -274,7 +280,7 @@ def apart(files: Iterable[RemoteFile]) -> tuple[tuple[RemoteFile, ...], tuple[Re
         by_key.setdefault(unicodedata.normalize("NFC", file.path).casefold(), []).append(file)
     kept = tuple(same[0] for same in by_key.values() if len(same) == 1)
     clashes = tuple(
-        Refused(
+        RefusedFile(
             file.path,
             "is refused: its name differs only in case from another one, and this destination cannot hold both",
         )
@@ -299,12 +305,12 @@ def folds_case(folder: Path) -> bool:
         probe.unlink(missing_ok=True)
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _FileEntry(msgspec.Struct, frozen=True):
     size: int
 
 
 class _TrainersList(msgspec.Struct, frozen=True):
-    files: dict[str, _Entry]
+    files: dict[str, _FileEntry]
 
 
 def size_in_trainers_list(data: bytes, name: str) -> int | None:

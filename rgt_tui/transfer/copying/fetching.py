@@ -19,30 +19,35 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
+from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, RefusedFile, size_in_trainers_list
 from rgt_tui.transfer.copying.local_copy import (
     OF_ONE,
-    Gatherer,
+    BatchThread,
     PartFile,
-    dated,
-    failed,
     group_sync,
-    settle,
+    set_mtime,
+    settle_part,
+    write_failure,
     write_part,
 )
-from rgt_tui.transfer.copying.piece_stream import Failed, Head, StreamError, Tail
+from rgt_tui.transfer.copying.piece_stream import (
+    AnswerHead,
+    AnswerTail,
+    FileUnreadable,
+    StreamError,
+)
 from rgt_tui.transfer.copying.pull_plan import (
     WHOLE_BYTES,
-    Course,
-    Plan,
+    FetchCourse,
+    PullPlan,
     PullProgress,
-    Rate,
-    Step,
+    PullStep,
+    TransferRate,
     part_path,
-    ranges,
+    split_ranges,
     time_to_go,
 )
-from rgt_tui.transfer.ledger import CODED, FileRow, Ledger, Stamp, said, sha256_of
+from rgt_tui.transfer.ledger import CODED, FileRow, FileStamp, Ledger, encode_path, sha256_of
 
 MOST_WHOLE = 2 * WHOLE_BYTES
 """A file that was small when it was listed may have grown."""
@@ -68,7 +73,7 @@ DAMAGED = "what came is not what the box says that it holds"
 Chunk = bytes | memoryview
 
 
-class Kind(enum.Enum):
+class RequestKind(enum.Enum):
     """What is requested from the box."""
 
     WHOLE = "whole"
@@ -79,10 +84,10 @@ class Kind(enum.Enum):
     """The hash of the whole file."""
 
 
-HASHES = (Kind.CHECK, Kind.HASH)
+HASHES = (RequestKind.CHECK, RequestKind.HASH)
 
 
-class Task:
+class FetchTask:
     """One request."""
 
     __slots__ = (
@@ -98,27 +103,27 @@ class Task:
         "waiting",
     )
 
-    def __init__(self, copy: Copy, kind: Kind, start: int, end: int) -> None:
+    def __init__(self, copy: FileCopy, kind: RequestKind, start: int, end: int) -> None:
         self.copy, self.kind, self.start, self.end = copy, kind, start, end
         self.number = 0
-        self.again()
+        self.start_over()
 
-    def again(self) -> None:
+    def start_over(self) -> None:
         """Discard what has arrived for it."""
         self.chunks: list[Chunk] = []
         self.got = self.waiting = 0
         self.offset = self.start
 
-    def line(self) -> bytes:
+    def request_line(self) -> bytes:
         """Return the request as a line."""
-        path = said(self.copy.step.file.path)
+        path = encode_path(self.copy.step.file.path)
         listed = self.copy.step.file.device, self.copy.stamp.inode
-        if self.kind is Kind.WHOLE and not path.startswith(CODED):
+        if self.kind is RequestKind.WHOLE and not path.startswith(CODED):
             text = msgspec.json.encode(path)
             words = self.number, text, MOST_WHOLE, *listed
             return b'{"id":%d,"path":%b,"start":0,"end":%d,"listed":[%d,%d]}\n' % words
         name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
-        end = MOST_WHOLE if self.kind is Kind.WHOLE else self.end
+        end = MOST_WHOLE if self.kind is RequestKind.WHOLE else self.end
         only = {"hash": True} if self.kind in HASHES else {}
         return (
             msgspec.json.encode(
@@ -135,22 +140,22 @@ class Task:
         )
 
     @property
-    def most(self) -> int | None:
+    def answer_limit(self) -> int | None:
         """Maximum bytes of the answer's data; None = no data."""
-        whole = MOST_WHOLE if self.kind is Kind.WHOLE else self.end - self.start
+        whole = MOST_WHOLE if self.kind is RequestKind.WHOLE else self.end - self.start
         if self.kind in HASHES:
             return None
         return whole
 
 
-class Copy:
+class FileCopy:
     """The state of one file in progress."""
 
     __slots__ = (
         "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "tries", "why",
     )  # fmt: skip
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: PullStep) -> None:
         self.step = step
         self.stamp = step.file.there
         """The box's stamp of the file, by the newest answer."""
@@ -159,7 +164,7 @@ class Copy:
         """Requests that are unanswered, or whose answers are not written yet."""
         self.part: PartFile | None = None
         self.sha256: str | None = None
-        self.moved: Stamp | None = None
+        self.moved: FileStamp | None = None
         """The newest differing stamp."""
         self.replaced = 0
         """How often another file had replaced it before a byte of it was sent."""
@@ -170,7 +175,7 @@ class Copy:
         self.counted = 0
 
 
-class Workers:
+class WorkerThreads:
     """Threads that run work items; a single thread runs them in order.
 
     Args:
@@ -181,17 +186,17 @@ class Workers:
     def __init__(self, name: str, count: int) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._run, name=f"rgt-{name}", daemon=True)
+            threading.Thread(target=self._run_work, name=f"rgt-{name}", daemon=True)
             for _ in range(count)
         ]
         for thread in self._threads:
             thread.start()
 
-    def put(self, work: Callable[[], None]) -> None:
+    def queue_work(self, work: Callable[[], None]) -> None:
         """Queue a work item, which must not raise."""
         self._queue.put(work)
 
-    def _run(self) -> None:
+    def _run_work(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
 
@@ -203,11 +208,11 @@ class Workers:
             thread.join()
 
 
-def _is_plain(step: Step) -> bool:
-    return step.course is Course.FETCH and step.file.there.size <= WHOLE_BYTES
+def _is_plain(step: PullStep) -> bool:
+    return step.course is FetchCourse.FETCH and step.file.there.size <= WHOLE_BYTES
 
 
-class Fetcher:
+class PullFetcher:
     """Carries out a plan.
 
     Args:
@@ -219,11 +224,16 @@ class Fetcher:
     """
 
     def __init__(
-        self, plan: Plan, ledger: Ledger, destination: Path, instance: str, news: Callable[[], None]
+        self,
+        plan: PullPlan,
+        ledger: Ledger,
+        destination: Path,
+        instance: str,
+        news: Callable[[], None],
     ) -> None:
         self.landed: list[FileRow] = []
-        self.problems: list[Refused] = []
-        self.notes: list[Refused] = []
+        self.problems: list[RefusedFile] = []
+        self.notes: list[RefusedFile] = []
         """Files that were saved under another name, and their place."""
         self.folders: set[str] = set()
         """Directories that were made, or written to."""
@@ -235,42 +245,42 @@ class Fetcher:
             instance,
         )
         self._news = news
-        self._steps: deque[Step] = deque(plan.steps)
-        self._ready: dict[Copy, deque[Task]] = {}
+        self._steps: deque[PullStep] = deque(plan.steps)
+        self._ready: dict[FileCopy, deque[FetchTask]] = {}
         self._lock = threading.RLock()
         self._writing = threading.Lock()
         self._rows: list[FileRow] = []
         self._written_at = time.monotonic()
-        self._parts: dict[Copy, PartFile] = {}
+        self._parts: dict[FileCopy, PartFile] = {}
         self._numbers = 0
         self._left = len(plan.steps)
         self._done_bytes = self._came = 0
         self._path = ""
-        self._rate = Rate()
-        self._hasher = Workers("hash", 1)
+        self._rate = TransferRate()
+        self._hasher = WorkerThreads("hash", 1)
         self._group = group_sync(destination)
-        self._publisher = Gatherer(self._publish)
+        self._publisher = BatchThread(self._publish_files)
         self.together = self._group is not None
         """Small files are flushed together: writing one does not wait for the disk."""
         self.turn = threading.Lock()
         """Lock for writing and renaming small files. Two threads doing so at once would wait for
         the interpreter at each call, which costs more than the calls.
         """
-        self.landers = Workers("land", 1 if self.together else LANDERS)
+        self.landers = WorkerThreads("land", 1 if self.together else LANDERS)
 
     # Called by the stream.
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether nothing is left to request, or nothing can continue."""
         return self.failure is not None or self._left == 0
 
     @property
-    def came_bytes(self) -> int:
+    def received_bytes(self) -> int:
         """Bytes received so far."""
         return self._came
 
-    def next_task(self) -> Task | None:
+    def next_task(self) -> FetchTask | None:
         """Return the next request; None = none is due now."""
         with self._lock:
             if (
@@ -279,7 +289,7 @@ class Fetcher:
                 and self.failure is None
                 and _is_plain(self._steps[0])
             ):
-                return self._plain(self._steps.popleft())
+                return self._small_file_task(self._steps.popleft())
             copy = self._next_copy()
             if copy is None:
                 return None
@@ -292,20 +302,20 @@ class Fetcher:
             self._path = copy.step.file.path
             return task
 
-    def _plain(self, step: Step) -> Task:
+    def _small_file_task(self, step: PullStep) -> FetchTask:
         """Return the only request for a small file without obstacles.
 
         Fast, as there may be thousands.
         """
-        copy = Copy(step)
+        copy = FileCopy(step)
         copy.open = 1
-        task = Task(copy, Kind.WHOLE, 0, copy.stamp.size)
+        task = FetchTask(copy, RequestKind.WHOLE, 0, copy.stamp.size)
         self._numbers += 1
         task.number = self._numbers
         self._path = step.file.path
         return task
 
-    def _next_copy(self) -> Copy | None:
+    def _next_copy(self) -> FileCopy | None:
         """Return the file with the next request."""
         while self.failure is None:
             if self._ready:
@@ -313,32 +323,34 @@ class Fetcher:
             if not self._steps:
                 return None
             step = self._steps.popleft()
-            copy = Copy(step)
-            if step.course is Course.COMPARE:
-                self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], tell=False)
+            copy = FileCopy(step)
+            if step.course is FetchCourse.COMPARE:
+                self._queue_tasks(
+                    copy, [FetchTask(copy, RequestKind.HASH, 0, copy.stamp.size)], tell=False
+                )
             else:
-                self._begin(copy, tell=copy.stamp.size > WHOLE_BYTES)
+                self._begin_copy(copy, tell=copy.stamp.size > WHOLE_BYTES)
         return None
 
-    def _ask_hash(self, copy: Copy) -> None:
+    def _request_hash(self, copy: FileCopy) -> None:
         """Request the hash of the whole, which the box has not sent in one go."""
         copy.asked = True
-        self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)], first=True)
+        self._queue_tasks(copy, [FetchTask(copy, RequestKind.HASH, 0, copy.stamp.size)], first=True)
 
-    def give_back(self, tasks: Sequence[Task]) -> None:
+    def give_back(self, tasks: Sequence[FetchTask]) -> None:
         """Return the requests of a lost stream to the queue."""
         with self._lock:
             for task in reversed(tasks):
                 copy = task.copy
-                self._count(copy, -task.got)
-                if task.got and copy.part is not None and task.kind is Kind.RANGE:
-                    self._hasher.put(partial(copy.part.unhash, task.start))
-                task.again()
+                self._count_bytes(copy, -task.got)
+                if task.got and copy.part is not None and task.kind is RequestKind.RANGE:
+                    self._hasher.queue_work(partial(copy.part.undo_hashing, task.start))
+                task.start_over()
                 if not copy.why:
                     self._ready.setdefault(copy, deque()).appendleft(task)
         for task in tasks:
             if task.copy.why:
-                self._answered(task.copy)
+                self._count_answer(task.copy)
         self._news()
 
     def fail(self, error: Exception) -> None:
@@ -347,9 +359,9 @@ class Fetcher:
             self.failure = self.failure or error
         self._news()
 
-    def progress(self, phase: str = "pulling") -> PullProgress:
+    def read_progress(self, phase: str = "pulling") -> PullProgress:
         """Return the current progress."""
-        rate = self._rate.at(time.monotonic(), self._came)
+        rate = self._rate.add_reading(time.monotonic(), self._came)
         done = max(0, min(self._done_bytes, self._plan.bytes))
         return PullProgress(
             phase=phase,
@@ -381,85 +393,89 @@ class Fetcher:
 
     # Handle answers; each method may be called from a thread.
 
-    def came(self, task: Task, count: int) -> None:
+    def count_received(self, task: FetchTask, count: int) -> None:
         """Count received bytes."""
         with self._lock:
             self._came += count
         task.got += count
-        self._count(task.copy, count)
+        self._count_bytes(task.copy, count)
 
-    def head(self, task: Task, head: Head) -> None:
+    def check_head(self, task: FetchTask, head: AnswerHead) -> None:
         """Check the header of an answer."""
         copy = task.copy
         if head.stamp == copy.stamp:
-            if task.kind is Kind.WHOLE and head.n != copy.stamp.size:
+            if task.kind is RequestKind.WHOLE and head.n != copy.stamp.size:
                 raise StreamError(f"{head.n} bytes announced of a file of {copy.stamp.size}")
             return
-        if task.kind is Kind.WHOLE and head.n == head.stamp.size:
+        if task.kind is RequestKind.WHOLE and head.n == head.stamp.size:
             with self._lock:  # nothing has been written of it yet, so the new version can be used
-                self._count(copy, copy.stamp.size - head.stamp.size)
+                self._count_bytes(copy, copy.stamp.size - head.stamp.size)
                 copy.stamp = head.stamp
         else:
-            self._seen(copy, head.stamp)
-        if head.n < task.end - task.start and task.kind is not Kind.WHOLE:
-            self._spoil(copy, "it became shorter while it was read")
+            self._compare_stamp(copy, head.stamp)
+        if head.n < task.end - task.start and task.kind is not RequestKind.WHOLE:
+            self._spoil_copy(copy, "it became shorter while it was read")
 
-    def write_range(self, task: Task, piece: Chunk) -> None:
+    def write_range(self, task: FetchTask, piece: Chunk) -> None:
         """Write bytes of a range now, and queue hashing them from memory.
 
-        `hashed` tells when that is done.
+        `after_hashing` tells when that is done.
         """
         part, offset = task.copy.part, task.offset
         if part is None or task.copy.why:
             return
         try:
-            task.offset = part.write(offset, (piece,))
+            task.offset = part.write_chunks(offset, (piece,))
         except OSError as error:
             self.fail(
-                failed(task.copy.step.file.path, task.copy.stamp.size, self.destination, error)
+                write_failure(
+                    task.copy.step.file.path, task.copy.stamp.size, self.destination, error
+                )
             )
             return
-        self._hasher.put(partial(part.hash_piece, task.start, offset, piece))
+        self._hasher.queue_work(partial(part.hash_piece, task.start, offset, piece))
 
-    def hashed(self, then: Callable[[], None]) -> None:
+    def after_hashing(self, then: Callable[[], None]) -> None:
         """Call `then` once everything written so far is hashed."""
-        self._hasher.put(then)
+        self._hasher.queue_work(then)
 
-    def end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
+    def end_answer(self, tail: AnswerTail, task: FetchTask, chunks: Sequence[Chunk]) -> None:
         """Handle the end of an answer."""
         copy = task.copy
         try:
-            self._end(tail, task, chunks)
+            self._apply_answer(tail, task, chunks)
         except OSError as error:
             if error.errno not in OF_ONE:
                 raise
-            self._spoil(
-                copy, str(failed("it", copy.stamp.size, self.destination, error)), last=True
+            self._spoil_copy(
+                copy, str(write_failure("it", copy.stamp.size, self.destination, error)), last=True
             )
-        self._answered(copy)
+        self._count_answer(copy)
 
-    def _end(self, tail: Tail, task: Task, chunks: Sequence[Chunk]) -> None:
+    def _apply_answer(self, tail: AnswerTail, task: FetchTask, chunks: Sequence[Chunk]) -> None:
         copy = task.copy
-        if task.kind is Kind.WHOLE:
-            self._whole(copy, tail, chunks)
-        elif task.kind is Kind.RANGE:
-            self._seen(copy, tail.stamp)
+        if task.kind is RequestKind.WHOLE:
+            self._land_small_file(copy, tail, chunks)
+        elif task.kind is RequestKind.RANGE:
+            self._compare_stamp(copy, tail.stamp)
             if not copy.why and copy.part is not None:
-                copy.part.has(task.start, task.end)
+                copy.part.mark_range(task.start, task.end)
                 if task.end == copy.stamp.size:
-                    self._ran(copy, tail)
-        elif task.kind is Kind.CHECK:
-            self._seen(copy, tail.stamp)
+                    self._use_sent_hash(copy, tail)
+        elif task.kind is RequestKind.CHECK:
+            self._compare_stamp(copy, tail.stamp)
             if not copy.why and copy.part is not None:
-                if copy.part.sha256(task.start, task.end) == tail.sha256:
-                    copy.part.has(task.start, task.end)
-                    self._count(copy, task.end - task.start)
+                if copy.part.hash_range(task.start, task.end) == tail.sha256:
+                    copy.part.mark_range(task.start, task.end)
+                    self._count_bytes(copy, task.end - task.start)
                 else:
-                    self._ask(copy, [Task(copy, Kind.RANGE, task.start, task.end)], first=True)
+                    self._queue_tasks(
+                        copy, [FetchTask(copy, RequestKind.RANGE, task.start, task.end)], first=True
+                    )
         else:
-            self._hashed(copy, tail)
+            self._use_box_hash(copy, tail)
 
-    def _ran(self, copy: Copy, tail: Tail) -> None:
+    def _use_sent_hash(self, copy: FileCopy, tail: AnswerTail) -> None:
         """Use the hash that the box computed while sending the whole.
 
         Request it if there is none.
@@ -469,50 +485,50 @@ class Fetcher:
                 if tail.sha256 is not None:
                     copy.sha256 = tail.sha256
                 else:
-                    self._ask_hash(copy)
+                    self._request_hash(copy)
 
-    def refused(self, answer: Failed, task: Task, _: Sequence[Chunk]) -> None:
+    def refuse_file(self, answer: FileUnreadable, task: FetchTask, _: Sequence[Chunk]) -> None:
         """Handle the box's report that it cannot read a file, or that another one replaced it."""
         copy = task.copy
         if answer.stamp is None:
-            self._spoil(copy, f"the box cannot read it: {answer.error}", last=True)
+            self._spoil_copy(copy, f"the box cannot read it: {answer.error}", last=True)
         else:
             copy.moved = answer.stamp
             if not copy.why:
                 copy.replaced += 1
-            self._spoil(copy, REPLACED, last=copy.replaced >= MOST_REPLACED)
-        self._answered(copy)
+            self._spoil_copy(copy, REPLACED, last=copy.replaced >= MOST_REPLACED)
+        self._count_answer(copy)
 
     # Steps of one file.
 
-    def _begin(self, copy: Copy, *, tell: bool = True) -> None:
+    def _begin_copy(self, copy: FileCopy, *, tell: bool = True) -> None:
         size = copy.stamp.size
         if size <= WHOLE_BYTES:
-            return self._ask(copy, [Task(copy, Kind.WHOLE, 0, size)], tell=tell)
+            return self._queue_tasks(copy, [FetchTask(copy, RequestKind.WHOLE, 0, size)], tell=tell)
         self._let_go(copy)
         path = part_path(self.destination, copy.step.file.path)
         try:
             copy.part = self._parts[copy] = PartFile(path, size)
         except OSError as error:
-            return self.fail(failed(copy.step.file.path, size, self.destination, error))
+            return self.fail(write_failure(copy.step.file.path, size, self.destination, error))
         present = copy.part.present
         tasks = [
-            Task(copy, Kind.CHECK if end <= present else Kind.RANGE, start, end)
-            for start, end in ranges(size)
+            FetchTask(copy, RequestKind.CHECK if end <= present else RequestKind.RANGE, start, end)
+            for start, end in split_ranges(size)
         ]
-        copy.asked = tasks[0].kind is Kind.CHECK
+        copy.asked = tasks[0].kind is RequestKind.CHECK
         if copy.asked:
-            tasks.insert(1, Task(copy, Kind.HASH, 0, size))
-        return self._ask(copy, tasks)
+            tasks.insert(1, FetchTask(copy, RequestKind.HASH, 0, size))
+        return self._queue_tasks(copy, tasks)
 
-    def _let_go(self, copy: Copy) -> None:
+    def _let_go(self, copy: FileCopy) -> None:
         part = self._parts.pop(copy, None)
         copy.part = None
         if part is not None:
             part.close()
 
-    def _ask(
-        self, copy: Copy, tasks: list[Task], *, first: bool = False, tell: bool = True
+    def _queue_tasks(
+        self, copy: FileCopy, tasks: list[FetchTask], *, first: bool = False, tell: bool = True
     ) -> None:
         """Queue requests. A caller that takes them at once needs no notification (`tell`)."""
         with self._lock:
@@ -525,86 +541,86 @@ class Fetcher:
         if tell:
             self._news()
 
-    def _seen(self, copy: Copy, stamp: Stamp) -> None:
+    def _compare_stamp(self, copy: FileCopy, stamp: FileStamp) -> None:
         """Compare a stamp with the file's earlier one; growth is tolerated in the last try."""
         if stamp == copy.stamp:
             return
         copy.moved = stamp
         grew = stamp.inode == copy.stamp.inode and stamp.size >= copy.stamp.size
         if copy.tries < TRIES or not grew:
-            self._spoil(copy, CHANGES)
+            self._spoil_copy(copy, CHANGES)
 
-    def _spoil(self, copy: Copy, why: str, *, last: bool = False) -> None:
+    def _spoil_copy(self, copy: FileCopy, why: str, *, last: bool = False) -> None:
         with self._lock:
             copy.why = copy.why or why
             if last:
                 copy.tries = TRIES
             copy.open -= len(self._ready.pop(copy, ()))
 
-    def _answered(self, copy: Copy) -> None:
+    def _count_answer(self, copy: FileCopy) -> None:
         with self._lock:
             copy.open -= 1
             over = copy.open == 0
         if copy.part is not None:
-            self._hasher.put(partial(self._guarded, copy, over))
+            self._hasher.queue_work(partial(self._hash_guarded, copy, over))
         elif over and copy.why:
-            self._again_or_name(copy)
+            self._retry_or_report(copy)
 
-    def _guarded(self, copy: Copy, over: bool) -> None:
+    def _hash_guarded(self, copy: FileCopy, over: bool) -> None:
         try:
-            self._hash_on(copy, over)
+            self._hash_received(copy, over)
         except OSError as error:
-            why = failed(copy.step.file.path, copy.stamp.size, self.destination, error)
+            why = write_failure(copy.step.file.path, copy.stamp.size, self.destination, error)
             if error.errno not in OF_ONE:
                 self.fail(why)
                 return
             copy.tries, copy.why = TRIES, str(why)
-            self._again_or_name(copy)
+            self._retry_or_report(copy)
         except Exception as error:
             self.fail(error)
 
-    def _hash_on(self, copy: Copy, over: bool) -> None:
+    def _hash_received(self, copy: FileCopy, over: bool) -> None:
         part = copy.part
         if part is None:
             return
         if not copy.why:
-            part.hash_on()
+            part.hash_good_ranges()
         if not over:
             return
-        digest = part.digest()
+        digest = part.full_digest()
         if not copy.why and (digest is None or digest != copy.sha256):
             copy.why = CHANGES if copy.moved is not None else DAMAGED
         if copy.why or digest is None:
-            self._again_or_name(copy)
+            self._retry_or_report(copy)
             return
         part.sync()
         self._let_go(copy)
-        dated(part.path, copy.stamp.mtime_ns)
-        self._settle(copy, part.path, digest)
+        set_mtime(part.path, copy.stamp.mtime_ns)
+        self._settle_copy(copy, part.path, digest)
         self._write_due()
 
-    def _whole(self, copy: Copy, tail: Tail, chunks: Sequence[Chunk]) -> None:
+    def _land_small_file(self, copy: FileCopy, tail: AnswerTail, chunks: Sequence[Chunk]) -> None:
         found = hashlib.sha256()
         for chunk in chunks:
             found.update(chunk)
         digest = found.hexdigest()
-        self._seen(copy, tail.stamp)
+        self._compare_stamp(copy, tail.stamp)
         if copy.why:
             return
         if digest != tail.sha256:
-            self._spoil(copy, DAMAGED)
+            self._spoil_copy(copy, DAMAGED)
             return
         # In the final directory: threads that create files in one directory would wait for each
         # other.
         local = copy.step.local
-        part = f"{self._folder(local)}/.{hashlib.sha256(os.fsencode(local)).hexdigest()[:16]}{PART}"
+        part = f"{self._ensure_folder(local)}/.{hashlib.sha256(os.fsencode(local)).hexdigest()[:16]}{PART}"
         if write_part(part, chunks, copy.stamp.mtime_ns, self._group):
-            self._settle(copy, part, digest)
+            self._settle_copy(copy, part, digest)
             self._write_due()
         else:
-            self._publisher.put((copy, part, digest))
+            self._publisher.add_item((copy, part, digest))
 
-    def _publish(self, some: list[tuple[Copy, str, str]]) -> None:
+    def _publish_files(self, some: list[tuple[FileCopy, str, str]]) -> None:
         """Flush small files together and rename them, including those written before a failure."""
         copy = some[0][0]
         try:
@@ -613,21 +629,21 @@ class Fetcher:
             with self.turn:
                 for copy, part, digest in some:
                     try:
-                        self._settle(copy, part, digest)
+                        self._settle_copy(copy, part, digest)
                     except OSError as error:
                         if error.errno not in OF_ONE:
                             raise
-                        why = str(failed("it", copy.stamp.size, self.destination, error))
-                        self._spoil(copy, why, last=True)
-                        self._again_or_name(copy)
+                        why = str(write_failure("it", copy.stamp.size, self.destination, error))
+                        self._spoil_copy(copy, why, last=True)
+                        self._retry_or_report(copy)
             self._write_due()
         except OSError as error:
-            self.fail(failed(copy.step.file.path, copy.stamp.size, self.destination, error))
+            self.fail(write_failure(copy.step.file.path, copy.stamp.size, self.destination, error))
         except Exception as error:
             self.fail(error)
 
-    def _hashed(self, copy: Copy, tail: Tail) -> None:
-        self._seen(copy, tail.stamp)
+    def _use_box_hash(self, copy: FileCopy, tail: AnswerTail) -> None:
+        self._compare_stamp(copy, tail.stamp)
         if copy.why or tail.sha256 is None:
             return
         if copy.part is not None:
@@ -640,13 +656,13 @@ class Fetcher:
         except OSError:
             digest, stamp = "", copy.stamp
         if digest == tail.sha256:
-            self._count(copy, copy.stamp.size)
-            self._record(copy, local, digest, stamp)
+            self._count_bytes(copy, copy.stamp.size)
+            self._record_copy(copy, local, digest, stamp)
             self._write_due()
         else:
-            self._begin(copy)
+            self._begin_copy(copy)
 
-    def _folder(self, local: str) -> str:
+    def _ensure_folder(self, local: str) -> str:
         """Return the directory of a copy, creating it if needed."""
         folder = local.rpartition("/")[0]
         if folder not in self.folders:
@@ -654,15 +670,15 @@ class Fetcher:
             self.folders.add(folder)
         return folder
 
-    def _settle(self, copy: Copy, part: str, digest: str) -> None:
+    def _settle_copy(self, copy: FileCopy, part: str, digest: str) -> None:
         local = copy.step.local
-        self._folder(local)
-        landed = settle(part, local, digest, copy.stamp, self._ledger.copy(local))
+        self._ensure_folder(local)
+        landed = settle_part(part, local, digest, copy.stamp, self._ledger.find_copy(local))
         if landed.note is not None:
-            self.notes.append(Refused(copy.step.file.path, landed.note))
-        self._record(copy, landed.local, digest, landed.stamp)
+            self.notes.append(RefusedFile(copy.step.file.path, landed.note))
+        self._record_copy(copy, landed.local, digest, landed.stamp)
 
-    def _record(self, copy: Copy, local: str, digest: str, here: Stamp) -> None:
+    def _record_copy(self, copy: FileCopy, local: str, digest: str, here: FileStamp) -> None:
         row = FileRow(
             path=copy.step.file.path,
             local=local,
@@ -677,12 +693,12 @@ class Fetcher:
             self.landed.append(row)
             if copy.moved is not None:
                 self.problems.append(
-                    Refused(
+                    RefusedFile(
                         row.path,
                         "it grows while it is read: what it held when it was listed was taken",
                     )
                 )
-        self._over()
+        self._count_finished()
 
     def _write_due(self) -> None:
         """Flush finished files to the ledger if there are enough or enough time has passed.
@@ -697,36 +713,36 @@ class Fetcher:
             rows, self._rows = self._rows, []
             self._written_at = time.monotonic()
         with self._writing:
-            self._ledger.add(rows)
+            self._ledger.append_rows(rows)
 
-    def _again_or_name(self, copy: Copy) -> None:
+    def _retry_or_report(self, copy: FileCopy) -> None:
         with self._lock:
             why, copy.why = copy.why, ""
-            self._count(copy, -copy.counted)
+            self._count_bytes(copy, -copy.counted)
             if copy.tries < TRIES:
                 if why != REPLACED:
                     copy.tries += 1
                 copy.stamp = copy.moved or copy.stamp
                 copy.moved = copy.sha256 = None
-                return self._begin(copy)
+                return self._begin_copy(copy)
             self._let_go(copy)
-            self.problems.append(Refused(copy.step.file.path, why))
-        return self._over()
+            self.problems.append(RefusedFile(copy.step.file.path, why))
+        return self._count_finished()
 
-    def _over(self) -> None:
+    def _count_finished(self) -> None:
         with self._lock:
             self._left -= 1
             over = self._left == 0
         if over:
             self._news()
 
-    def _count(self, copy: Copy, count: int) -> None:
+    def _count_bytes(self, copy: FileCopy, count: int) -> None:
         with self._lock:
             copy.counted += count
             self._done_bytes += count
 
 
-def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
+def empty_but_listed(rows: Iterable[FileRow]) -> tuple[RefusedFile, ...]:
     """Return the copies of 0 bytes whose trainer's list, in the same directory, states a size."""
     found = []
     for row in rows:
@@ -738,5 +754,5 @@ def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
                 size = size_in_trainers_list(path.with_name(TRAINERS_LIST).read_bytes(), path.name)
                 if size:
                     why = f"it has 0 bytes on the box, and {TRAINERS_LIST} next to it says {size:,}"
-                    found.append(Refused(row.path, why))
+                    found.append(RefusedFile(row.path, why))
     return tuple(found)

@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from rgt_tui.transfer.copying.box_listing import LONGEST_NAME
-from rgt_tui.transfer.ledger import FileRow, Stamp, sha256_of
+from rgt_tui.transfer.ledger import FileRow, FileStamp, sha256_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OF_ONE = (
@@ -56,16 +56,19 @@ class LandingFailed(Exception):
     """
 
 
-def failed(path: str, needed: int, destination: Path, error: OSError) -> LandingFailed:
+def write_failure(path: str, needed: int, destination: Path, error: OSError) -> LandingFailed:
     """Return the error for a file of the box that could not be written."""
     if error.errno in FULL:
         return LandingFailed(
-            f"the disk under {destination} is full: {path} needs {needed:,} bytes, {room(destination)} are free; make "
+            f"the disk under {destination} is full: {path} needs {needed:,} bytes, "
+            f"{free_space_text(destination)} are free; make "
             "room and pull again: what has arrived is kept"
         )
     blocking = _file_in_the_path(error)
     if blocking is not None:
-        aside = shlex.join(["mv", "-n", blocking, beside(blocking, sha256_of(Path(blocking))[0])])
+        aside = shlex.join(
+            ["mv", "-n", blocking, version_path(blocking, sha256_of(Path(blocking))[0])]
+        )
         return LandingFailed(
             f"cannot write {path}: {blocking} is a file here and a directory on the box now; it is kept. To go on, "
             f"move it with `{aside}` and pull again"
@@ -95,7 +98,7 @@ def _file_in_the_path(error: OSError) -> str | None:
     return None
 
 
-def room(folder: Path) -> str:
+def free_space_text(folder: Path) -> str:
     """Return the free bytes as text."""
     try:
         return f"{shutil.disk_usage(folder).free:,} bytes"
@@ -137,7 +140,7 @@ class PartFile:
         """The hash at the beginning of the range that is hashed from memory."""
         self._buffer = bytearray(READ_BYTES)
 
-    def write(self, offset: int, chunks: Sequence[bytes | memoryview]) -> int:
+    def write_chunks(self, offset: int, chunks: Sequence[bytes | memoryview]) -> int:
         """Write bytes; return the offset after them."""
         for at in range(0, len(chunks), 512):  # IOV_MAX is 1024
             some = chunks[at : at + 512]
@@ -150,20 +153,20 @@ class PartFile:
             offset += left
         return offset
 
-    def sha256(self, start: int, end: int) -> str:
+    def hash_range(self, start: int, end: int) -> str:
         """Return the hash of a range written by this or an earlier pull."""
         found = hashlib.sha256()
-        self._read(found, start, end, bytearray(READ_BYTES))
+        self._hash_from_disk(found, start, end, bytearray(READ_BYTES))
         return found.hexdigest()
 
-    def has(self, start: int, end: int) -> None:
+    def mark_range(self, start: int, end: int) -> None:
         """Mark a range as good."""
         self._done[start] = end
 
     def hash_piece(self, start: int, offset: int, piece: bytes | memoryview) -> None:
         """Hash written bytes that are still in memory, if they are next in order.
 
-        Same thread as `hash_on`.
+        Same thread as `hash_good_ranges`.
 
         Args:
             start: Start of their range.
@@ -177,10 +180,10 @@ class PartFile:
         self._hash.update(piece)
         self._hashed += len(piece)
 
-    def unhash(self, start: int) -> None:
+    def undo_hashing(self, start: int) -> None:
         """Undo the hashing of an interrupted range, which is sent again and may differ.
 
-        Must run in the same thread as `hash_on`.
+        Must run in the same thread as `hash_good_ranges`.
         """
         if self._hashed <= start:
             return
@@ -191,23 +194,23 @@ class PartFile:
             self._hash = hashlib.sha256()
             self._hashed = self._next = 0
 
-    def hash_on(self) -> None:
+    def hash_good_ranges(self) -> None:
         """Hash the good ranges that follow the hashed part; only one thread at a time."""
         while (end := self._done.get(self._next)) is not None:
-            self._read(self._hash, self._hashed, end, self._buffer)
+            self._hash_from_disk(self._hash, self._hashed, end, self._buffer)
             if hasattr(os, "posix_fadvise"):
                 # Start the write-back now, else the final fsync would wait for everything.
                 os.posix_fadvise(self._fd, self._next, end - self._next, os.POSIX_FADV_DONTNEED)
             self._next = end
             self._hashed = max(self._hashed, end)
 
-    def digest(self) -> str | None:
+    def full_digest(self) -> str | None:
         """Return the hash of the whole; None if it is incomplete."""
         if self._hashed == self._size:
             return self._hash.hexdigest()
         return None
 
-    def _read(self, into: hashlib._Hash, start: int, end: int, buffer: bytearray) -> None:
+    def _hash_from_disk(self, into: hashlib._Hash, start: int, end: int, buffer: bytearray) -> None:
         view = memoryview(buffer)
         while start < end and (
             count := os.preadv(self._fd, [view[: min(len(buffer), end - start)]], start)
@@ -228,11 +231,11 @@ class PartFile:
         os.close(self._fd)
 
 
-class Landed(msgspec.Struct, frozen=True, gc=False):
+class LandedCopy(msgspec.Struct, frozen=True, gc=False):
     """Where a copy is."""
 
     local: str
-    stamp: Stamp
+    stamp: FileStamp
     note: str | None = None
     """Why it has another name, or what was kept, as text."""
 
@@ -254,8 +257,8 @@ def write_part(
         data = memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         while data:
             data = data[os.write(handle, data) :]
-        dated(handle, mtime_ns)
-        alone = group is None or not group.covers(handle)
+        set_mtime(handle, mtime_ns)
+        alone = group is None or not group.is_on_device(handle)
         if alone:
             os.fsync(handle)
     finally:
@@ -263,7 +266,7 @@ def write_part(
     return alone
 
 
-def dated(target: int | str, mtime_ns: int) -> None:
+def set_mtime(target: int | str, mtime_ns: int) -> None:
     """Set a copy's mtime to that of its original, if this machine supports it."""
     try:  # noqa: SIM105 (what `suppress` costs is a third of the call, and there may be thousands)
         os.utime(target, ns=(mtime_ns, mtime_ns))
@@ -271,7 +274,9 @@ def dated(target: int | str, mtime_ns: int) -> None:
         pass
 
 
-def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | None) -> Landed:
+def settle_part(
+    part: str, local: str, sha256: str, there: FileStamp, known: FileRow | None
+) -> LandedCopy:
     """Give a finished copy its name, or a similar one. An existing good file is always kept.
 
     Args:
@@ -292,17 +297,22 @@ def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | No
     if found is None:
         os.rename(part, local)  # noqa: PTH104 (a Path for each of thousands costs more than its rename)
     elif not stat.S_ISREG(found.st_mode):
-        local = _move(part, beside(local, sha256))
+        local = _rename_to(part, version_path(local, sha256))
         note = f"something that is not a regular file is in its place, so it is {local}"
     else:
-        local, note = _beside_a_file(part, local, found, sha256, there, known)
-    return Landed(local, Stamp.of(os.lstat(local)), note)
+        local, note = _place_next_to_file(part, local, found, sha256, there, known)
+    return LandedCopy(local, FileStamp.from_stat(os.lstat(local)), note)
 
 
-def _beside_a_file(
-    part: str, local: str, found: os.stat_result, sha256: str, there: Stamp, known: FileRow | None
+def _place_next_to_file(
+    part: str,
+    local: str,
+    found: os.stat_result,
+    sha256: str,
+    there: FileStamp,
+    known: FileRow | None,
 ) -> tuple[str, str | None]:
-    as_known = known is not None and known.here == Stamp.of(found)
+    as_known = known is not None and known.here == FileStamp.from_stat(found)
     old = known.sha256 if known is not None and as_known else sha256_of(Path(local))[0]
     if old == sha256:
         Path(part).unlink()
@@ -310,22 +320,22 @@ def _beside_a_file(
     if found.st_size < there.size and sha256_of(Path(part), found.st_size)[0] == old:
         Path(part).rename(local)
         return local, None
-    if known is not None and (known.sha256 != old or _newer(there, known.there)):
-        kept = _move(local, beside(local, old))
+    if known is not None and (known.sha256 != old or _is_newer_version(there, known.there)):
+        kept = _rename_to(local, version_path(local, old))
         Path(part).rename(local)
         what = "the copy before it" if known.sha256 == old else "a copy that was changed here"
         return local, f"{what} is kept as {kept}"
     what = "a file that rgt did not pull" if known is None else "a verified copy that may be better"
-    local = _move(part, beside(local, sha256))
+    local = _rename_to(part, version_path(local, sha256))
     return local, f"{what} is in its place, so it is {local}"
 
 
-def _newer(there: Stamp, before: Stamp) -> bool:
+def _is_newer_version(there: FileStamp, before: FileStamp) -> bool:
     """Return whether a file of the box is newer and not shorter than the one pulled before."""
     return there.mtime_ns > before.mtime_ns and there.size >= before.size
 
 
-def beside(local: str, sha256: str) -> str:
+def version_path(local: str, sha256: str) -> str:
     """Return the name for another version of a file.
 
     It keeps the suffix by which programs recognise it.
@@ -335,7 +345,7 @@ def beside(local: str, sha256: str) -> str:
     return str(path.with_name(os.fsdecode(os.fsencode(path.stem)[: LONGEST_NAME - len(end)] + end)))
 
 
-def _move(source: str, target: str) -> str:
+def _rename_to(source: str, target: str) -> str:
     Path(source).rename(target)
     return target
 
@@ -364,7 +374,7 @@ class GroupSync:
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._device = os.fstat(self._fd).st_dev
 
-    def covers(self, fd: int) -> bool:
+    def is_on_device(self, fd: int) -> bool:
         """Return whether an open file is on this file system.
 
         A subdirectory may be a mount or link.
@@ -388,7 +398,7 @@ class GroupSync:
 
 def group_sync(folder: Path) -> GroupSync | None:
     """Return a group sync for a directory's file system; None if each file needs its own fsync."""
-    if sys.platform != "linux" or _version(os.uname().release) < SAYS_SO:
+    if sys.platform != "linux" or _parse_release(os.uname().release) < SAYS_SO:
         return None
     try:
         found = folder.stat().st_dev
@@ -412,11 +422,11 @@ def file_system(mounts: str, major: int, minor: int) -> str:
     return ""
 
 
-def _version(release: str) -> tuple[int, ...]:
+def _parse_release(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
 
 
-class Gatherer(Generic[T]):
+class BatchThread(Generic[T]):
     """A thread that processes items in batches: those that arrived during the previous batch.
 
     Args:
@@ -426,14 +436,14 @@ class Gatherer(Generic[T]):
     def __init__(self, work: Callable[[list[T]], None]) -> None:
         self._work = work
         self._queue: queue.SimpleQueue[T | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="rgt-publish", daemon=True)
+        self._thread = threading.Thread(target=self._run_batches, name="rgt-publish", daemon=True)
         self._thread.start()
 
-    def put(self, item: T) -> None:
+    def add_item(self, item: T) -> None:
         """Add an item."""
         self._queue.put(item)
 
-    def _run(self) -> None:
+    def _run_batches(self) -> None:
         while (item := self._queue.get()) is not None:
             some = [item]
             with contextlib.suppress(queue.Empty):

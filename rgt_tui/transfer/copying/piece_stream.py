@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rgt_tui.model import clean
-from rgt_tui.transfer.ledger import Stamp
+from rgt_tui.model import clean_text
+from rgt_tui.transfer.ledger import FileStamp
 
 LONGEST_LINE = 64 << 10
 MOST_GREETING = 1 << 20
@@ -25,49 +25,49 @@ class StreamError(Exception):
     """The input is not what the agent sends."""
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
+class AnswerHead(msgspec.Struct, frozen=True, gc=False):
     """`n` bytes of a file follow."""
 
     id: int
     n: int
-    stamp: Stamp
+    stamp: FileStamp
 
 
-class Tail(msgspec.Struct, frozen=True, gc=False):
+class AnswerTail(msgspec.Struct, frozen=True, gc=False):
     """The end of an answer."""
 
     id: int
-    stamp: Stamp
+    stamp: FileStamp
     sha256: str | None = None
 
 
-class Busy(msgspec.Struct, frozen=True):
+class HashingNotice(msgspec.Struct, frozen=True):
     """The box is hashing."""
 
     id: int
     busy: int
 
 
-class Failed(msgspec.Struct, frozen=True):
+class FileUnreadable(msgspec.Struct, frozen=True):
     """The box cannot read the file."""
 
     id: int
     error: str
-    stamp: Stamp | None = None
+    stamp: FileStamp | None = None
     """Stamp of the file that has replaced it, if it can be requested instead."""
 
 
-class _Answer(msgspec.Struct, frozen=True, gc=False):
+class _AnswerRow(msgspec.Struct, frozen=True, gc=False):
     id: int
     n: int | None = None
-    stamp: Stamp | None = None
+    stamp: FileStamp | None = None
     sha256: str | None = None
     busy: int | None = None
     error: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
-Piece = Head | Tail | Busy | Failed | bytes | memoryview
+_decode = msgspec.json.Decoder(_AnswerRow).decode
+Piece = AnswerHead | AnswerTail | HashingNotice | FileUnreadable | bytes | memoryview
 
 
 class PieceDecoder:
@@ -85,11 +85,11 @@ class PieceDecoder:
         self._greeting_left = MOST_GREETING
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         """Bytes of file data still to come in the current answer."""
         return self._left
 
-    def feed(self, data: bytes | bytearray, count: int | None = None) -> Iterator[Piece]:
+    def feed_data(self, data: bytes | bytearray, count: int | None = None) -> Iterator[Piece]:
         """Yield the pieces that `data` completes; file data as it arrives.
 
         Args:
@@ -120,11 +120,11 @@ class PieceDecoder:
                 return
             at = stop + 1
             self._line.clear()
-            found = self._record(line)
+            found = self._parse_record(line)
             if found is not None:
                 yield found
 
-    def _record(self, line: bytes) -> Piece | None:
+    def _parse_record(self, line: bytes) -> Piece | None:
         if not self._spoken:
             self._greeting_left -= len(line) + 1
             if self._greeting_left < 0:
@@ -142,17 +142,17 @@ class PieceDecoder:
                 return None
             raise StreamError(f"something that is not a record: {error}") from error
         self._spoken = True
-        return self._checked(answer)
+        return self._check_answer(answer)
 
-    def _checked(self, answer: _Answer) -> Piece:
+    def _check_answer(self, answer: _AnswerRow) -> Piece:
         if not self.expected or answer.id != self.expected[0][0]:
             raise StreamError(f"an answer to a request that was not made ({answer.id})")
         number, most = self.expected[0]
         if answer.error is not None and not self._headed:
             self.expected.popleft()
-            return Failed(number, clean(answer.error)[:500], answer.stamp)
+            return FileUnreadable(number, clean_text(answer.error)[:500], answer.stamp)
         if answer.busy is not None and most is None:
-            return Busy(number, answer.busy)
+            return HashingNotice(number, answer.busy)
         if answer.stamp is None:
             raise StreamError("an answer without a stamp")
         if answer.n is not None:
@@ -161,9 +161,9 @@ class PieceDecoder:
                     f"{answer.n} bytes announced where {most or 0} at most were asked for"
                 )
             self._headed, self._left = True, answer.n
-            return Head(number, answer.n, answer.stamp)
+            return AnswerHead(number, answer.n, answer.stamp)
         if self._headed is (most is None):
             raise StreamError("an end without a beginning")
         self.expected.popleft()
         self._headed = False
-        return Tail(number, answer.stamp, answer.sha256)
+        return AnswerTail(number, answer.stamp, answer.sha256)

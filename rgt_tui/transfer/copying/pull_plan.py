@@ -18,13 +18,13 @@ import msgspec
 from rgt_tui.transfer.copying.box_listing import (
     PARTS,
     SMALL_PART,
-    Listing,
+    BoxListing,
     ListingError,
-    Refused,
+    RefusedFile,
     RemoteFile,
-    beneath,
+    destination_path,
 )
-from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, sha256_of
+from rgt_tui.transfer.ledger import FileRow, FileStamp, Ledger, sha256_of
 
 WHOLE_BYTES = 2 << 20
 """A file up to this size is sent in one piece, with its hash; it is never resumed but sent again.
@@ -35,7 +35,7 @@ LEFT_S = 3600.0
 """An unfinished small copy older than this many seconds does not belong to a running pull."""
 
 
-class Course(enum.StrEnum):
+class FetchCourse(enum.StrEnum):
     """How to fetch a file of the box that has no verified copy here yet."""
 
     COMPARE = "compare"
@@ -43,29 +43,29 @@ class Course(enum.StrEnum):
     FETCH = "fetch"
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class PullStep(msgspec.Struct, frozen=True, gc=False):
     """One file of the box, and its destination."""
 
     file: RemoteFile
     local: str
     """The destination, unless a file that must be kept has that name."""
-    course: Course
+    course: FetchCourse
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class PullPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a pull does."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PullStep, ...]
     """Files without a good copy, the small files of one directory together."""
     same: tuple[FileRow, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedFile, ...]
     bytes: int = 0
     """Total bytes of the steps."""
     present: int = 0
     """How many of those bytes unfinished copies have already, if they prove good."""
 
     @property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """Free bytes that the destination needs."""
         return max(0, self.bytes - self.present)
 
@@ -91,13 +91,13 @@ def remove_left_parts(destination: Path) -> None:
                     path.unlink()
 
 
-def plan(
-    listing: Listing,
+def plan_pull(
+    listing: BoxListing,
     ledger: Ledger,
     destination: Path,
     instance: str = "",
     note: Callable[[FileRow], None] = lambda row: None,
-) -> Plan:
+) -> PullPlan:
     """Compare the box's files with the local ones. It blocks: copies with a new stamp are hashed.
 
     Args:
@@ -107,25 +107,27 @@ def plan(
         instance: The provider's id of the machine.
         note: Called with the new row of a copy whose stamp changed but not its content.
     """
-    steps: list[Step] = []
+    steps: list[PullStep] = []
     same: list[FileRow] = []
     refused = list(listing.refused)
     present = 0
     for file in listing.files:
         try:
-            local = beneath(destination, file.path)
+            local = destination_path(destination, file.path)
         except ListingError as error:
-            refused.append(Refused(file.path, str(error)))
+            refused.append(RefusedFile(file.path, str(error)))
             continue
-        row = _verified(file, ledger, instance, destination, note)
+        row = _find_verified_row(file, ledger, instance, destination, note)
         if row is not None:
             same.append(row)
             continue
-        course = Course.COMPARE if _size(local) == file.there.size else Course.FETCH
-        steps.append(Step(file, local, course))
+        course = (
+            FetchCourse.COMPARE if _regular_size(local) == file.there.size else FetchCourse.FETCH
+        )
+        steps.append(PullStep(file, local, course))
         if file.there.size > WHOLE_BYTES:
-            present += min(_size(part_path(destination, file.path)) or 0, file.there.size)
-    return Plan(
+            present += min(_regular_size(part_path(destination, file.path)) or 0, file.there.size)
+    return PullPlan(
         steps=tuple(steps),
         same=tuple(same),
         refused=tuple(refused),
@@ -134,7 +136,7 @@ def plan(
     )
 
 
-def _verified(
+def _find_verified_row(
     file: RemoteFile,
     ledger: Ledger,
     instance: str,
@@ -142,7 +144,7 @@ def _verified(
     note: Callable[[FileRow], None],
 ) -> FileRow | None:
     """Return the row of a file whose copy below this destination matches the box's current file."""
-    row = ledger.file(file.path)
+    row = ledger.find_file(file.path)
     if row is None or row.there != file.there or row.instance != instance:
         return None
     if not row.local.startswith(f"{destination}/"):
@@ -151,7 +153,7 @@ def _verified(
         found = os.lstat(row.local)
         if not stat.S_ISREG(found.st_mode):
             return None
-        if Stamp.of(found) == row.here:
+        if FileStamp.from_stat(found) == row.here:
             return row
         if found.st_size != row.here.size:
             return None
@@ -165,7 +167,7 @@ def _verified(
     return again
 
 
-def _size(path: str) -> int | None:
+def _regular_size(path: str) -> int | None:
     try:
         found = os.lstat(path)
     except OSError:
@@ -175,7 +177,7 @@ def _size(path: str) -> int | None:
     return None
 
 
-def ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int], ...]:
+def split_ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int], ...]:
     """Return the pieces in which a file of this size is fetched, as ``(start, end)``."""
     return tuple((start, min(start + length, size)) for start in range(0, size, length))
 
@@ -208,20 +210,20 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Files refused, changed or failed so far."""
 
     @property
-    def share(self) -> float:
+    def done_share(self) -> float:
         """Share of the bytes done, 0 to 1."""
         if self.bytes:
             return min(1.0, self.bytes_done / self.bytes)
         return float(self.phase == "done")
 
 
-class Rate:
+class TransferRate:
     """Bytes per second over the last seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def at(self, now: float, total: int) -> float | None:
+    def add_reading(self, now: float, total: int) -> float | None:
         """Add a reading and return the rate.
 
         Args:

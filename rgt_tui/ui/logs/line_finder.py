@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 
 from rgt_tui.fleet.box_logs import BoxLog, BoxSearch
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, join_blocks
-from rgt_tui.handbook import Page, Searcher, compiled_by_re2
+from rgt_tui.handbook import HandbookPage, LogSearcher, compiled_by_re2
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.notation import compact_time, size, thousands
+from rgt_tui.ui.notation import compact_time, format_thousands, size_or_dash
 
 Spans = tuple[tuple[int, int], ...]
 _MEASURED = r"\s{0,4}['\"]?\s{0,4}[:=]\s{0,4}[-+]?(?:0\b|\d{0,20}\.\d)"
@@ -83,7 +83,7 @@ LONGEST = 4000
 """Maximum characters of a line that are searched."""
 
 
-class Finder(Protocol):
+class LineFinder(Protocol):
     """Searches blocks of lines, in a thread."""
 
     around: int
@@ -91,7 +91,7 @@ class Finder(Protocol):
     quick: bool
     """Whether it may search a small block on the UI thread."""
 
-    def find(self, block: LineBlock) -> Sequence[tuple[int, str]]:
+    def find_lines(self, block: LineBlock) -> Sequence[tuple[int, str]]:
         """Return the numbers of the matching lines, in order, each with a name or an empty text."""
         ...
 
@@ -151,17 +151,17 @@ class Re2Finder:
         self._whole = _WHOLE.search(pattern) is not None
         self._alone = self._whole or _BEYOND.search(pattern) is not None
 
-    def find(self, block: LineBlock) -> list[tuple[int, str]]:
+    def find_lines(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the matching lines."""
         search = self._pattern.search
         found: Iterable[int] = range(len(block.starts))
         if not self._whole:
             found = lines_with(search, block)
         if self._alone:
-            found = (index for index in found if search(block.line(index)))
+            found = (index for index in found if search(block.read_line(index)))
         return [(block.first + index, "") for index in found]
 
-    def spans(self, line: str) -> Spans:
+    def find_spans(self, line: str) -> Spans:
         """Return the spans of the matches in a line."""
         spans = (match.span() for match in self._pattern.finditer(line))
         return tuple((start, end) for start, end in spans if end > start)
@@ -179,10 +179,10 @@ class TextFinder(Re2Finder):
         self._raw, self._fold = text.encode("utf-8", "replace"), fold
         super().__init__(re.escape(self._raw.decode()), fold=fold)
 
-    def find(self, block: LineBlock) -> list[tuple[int, str]]:
+    def find_lines(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the matching lines."""
         if not self._raw.isascii():
-            return super().find(block)
+            return super().find_lines(block)
         if self._pattern.search(block.text) is None:
             return []
         # Faster if the text occurs often.
@@ -192,7 +192,7 @@ class TextFinder(Re2Finder):
         return [(block.first + index, "") for index in _lines_with_text(needle, text, block.starts)]
 
 
-class Chosen(NamedTuple):
+class ChosenFinder(NamedTuple):
     """The search for a typed text."""
 
     finder: Re2Finder
@@ -204,20 +204,20 @@ _PLAIN = re.compile(r"[^\\^$.|?*+()\[\]{}]*")
 _ESCAPED = re.compile(r"\\.")
 
 
-def folds(text: str) -> bool:
+def ignores_case(text: str) -> bool:
     """Return whether to ignore case for a typed text: only if it has no capital letter."""
     return not any(character.isupper() for character in _ESCAPED.sub("", text))
 
 
-def finder_for(text: str) -> Chosen:
+def finder_for(text: str) -> ChosenFinder:
     """Choose the search for a typed text: smart case, and a regular expression if it is one."""
-    fold = folds(text)
+    fold = ignores_case(text)
     if _PLAIN.fullmatch(text):
-        return Chosen(TextFinder(text, fold=fold), "")
+        return ChosenFinder(TextFinder(text, fold=fold), "")
     try:
-        return Chosen(Re2Finder(text, fold=fold), "")
+        return ChosenFinder(Re2Finder(text, fold=fold), "")
     except ValueError as error:
-        return Chosen(
+        return ChosenFinder(
             TextFinder(text, fold=fold),
             f"not a regular expression ({str(error).replace('(?m)', '', 1)}): searched as plain text",
         )
@@ -234,11 +234,13 @@ class ErrorFinder:
         likely = compiled_by_re2(f"(?m){words}|{'|'.join(OTHERS)}".encode(), fold=True)
         self._search: Search = likely.search
 
-    def find(self, block: LineBlock) -> list[tuple[int, str]]:
+    def find_lines(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that are errors."""
         likely = lines_with(self._search, block)
         return [
-            (block.first + index, "") for index in likely if is_error(block.line(index).decode())
+            (block.first + index, "")
+            for index in likely
+            if is_error(block.read_line(index).decode())
         ]
 
 
@@ -251,7 +253,7 @@ def error_finder() -> ErrorFinder:
 _NUMBERS = re.compile(r"\d+")
 
 
-def shape(line: str) -> str:
+def line_shape(line: str) -> str:
     """Return a line with its numbers replaced, so that repeated messages are equal."""
     return _NUMBERS.sub("0", line[:300])
 
@@ -266,21 +268,21 @@ class PageFinder:
     around = 25
     quick = False
 
-    def __init__(self, pages: Iterable[Page]) -> None:
+    def __init__(self, pages: Iterable[HandbookPage]) -> None:
         self._pages = tuple(pages)
         self.shapes: dict[str, str] = {}
         """Page of each kind of line found: a repeated line is searched only once."""
 
-    def find(self, block: LineBlock) -> list[tuple[int, str]]:
+    def find_lines(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the lines that match a page, with its id."""
-        searcher = Searcher(self._pages)
+        searcher = LogSearcher(self._pages)
         first: dict[int, str] = {}
         if len(self.shapes) > 5000:
             self.shapes.clear()
         for hit in (*searcher.feed(block.text), *searcher.close()):
             index = hit.line_no - 1
             first.setdefault(block.first + index, hit.id)
-            self.shapes.setdefault(shape(block.line(index).decode()), hit.id)
+            self.shapes.setdefault(line_shape(block.read_line(index).decode()), hit.id)
         return sorted(first.items())
 
 
@@ -290,7 +292,7 @@ SMALL = 96 << 10
 """Maximum new bytes that a quick finder searches at once on the UI thread."""
 
 
-class Job:
+class SearchJob:
     """A range of lines to search, and the matches in it.
 
     Args:
@@ -300,13 +302,15 @@ class Job:
         stop: Number after the last one.
     """
 
-    def __init__(self, finder: Finder, blocks: Sequence[LineBlock], start: int, stop: int) -> None:
+    def __init__(
+        self, finder: LineFinder, blocks: Sequence[LineBlock], start: int, stop: int
+    ) -> None:
         self.start, self.stop = start, stop
         self.found: list[tuple[int, str]] = []
         self._finder, self._blocks = finder, blocks
 
     @property
-    def size(self) -> int:
+    def searched_bytes(self) -> int:
         """Number of bytes to search."""
         return sum(len(block.text) for block in self._blocks)
 
@@ -316,11 +320,11 @@ class Job:
         if self._finder.around:
             blocks = [join_blocks(blocks)]
         for block in blocks:
-            found = self._finder.find(block)
+            found = self._finder.find_lines(block)
             self.found += [one for one in found if one[0] >= self.start]
 
 
-class Marks:
+class LineMarks:
     """The lines of one log that a finder matches.
 
     Args:
@@ -329,7 +333,7 @@ class Marks:
         most: Maximum lines from the end that are searched; None = all.
     """
 
-    def __init__(self, kept: KeptLines, finder: Finder, most: int | None = None) -> None:
+    def __init__(self, kept: KeptLines, finder: LineFinder, most: int | None = None) -> None:
         self.finder = finder
         self.names: dict[int, str] = {}
         """Names that the finder gave to lines."""
@@ -339,48 +343,48 @@ class Marks:
         self._low = self._high = kept.end
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all lines were searched."""
-        return self._high >= self._kept.end and self._low <= self._lowest()
+        return self._high >= self._kept.end and self._low <= self._first_searched()
 
-    def _lowest(self) -> int:
-        first = self._kept.first
+    def _first_searched(self) -> int:
+        first = self._kept.first_number
         if self._most is None:
             return first
         return max(first, self._kept.end - self._most)
 
     @property
-    def numbers(self) -> Sequence[int]:
+    def line_numbers(self) -> Sequence[int]:
         """Numbers of the matching lines, in order."""
-        gone = bisect_left(self._numbers, self._kept.first)
+        gone = bisect_left(self._numbers, self._kept.first_number)
         if gone:
             del self._numbers[:gone]
         return self._numbers
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.line_numbers)
 
     def __contains__(self, number: int) -> bool:
         place = bisect_left(self._numbers, number)
         return place < len(self._numbers) and self._numbers[place] == number
 
-    def rank(self, number: int) -> int:
+    def count_up_to(self, number: int) -> int:
         """Return how many of the matching lines are before a line, or are it."""
-        return bisect_right(self.numbers, number)
+        return bisect_right(self.line_numbers, number)
 
-    def after(self, number: int) -> Iterator[int]:
+    def iterate_after(self, number: int) -> Iterator[int]:
         """Yield the matching lines after a line, in order."""
-        numbers = self.numbers
+        numbers = self.line_numbers
         for place in range(bisect_right(numbers, number), len(numbers)):
             yield numbers[place]
 
-    def before(self, number: int) -> Iterator[int]:
+    def iterate_before(self, number: int) -> Iterator[int]:
         """Yield the matching lines before a line, the nearest first."""
-        numbers = self.numbers
+        numbers = self.line_numbers
         for place in range(bisect_left(numbers, number) - 1, -1, -1):
             yield numbers[place]
 
-    def looked(self, number: int) -> bool:
+    def was_searched(self, number: int) -> bool:
         """Return whether a line was searched."""
         return self._low <= number < self._high
 
@@ -390,9 +394,9 @@ class Marks:
         del self._numbers[: bisect_left(self._numbers, number)]
         self.names = {one: name for one, name in self.names.items() if one >= number}
 
-    def job(self) -> Job | None:
+    def next_job(self) -> SearchJob | None:
         """Return the next range to search, new lines before old ones; None = nothing is left."""
-        first, end = self._lowest(), self._kept.end
+        first, end = self._first_searched(), self._kept.end
         self._low = max(self._low, min(first, self._high))
         if self._high < first:
             self._low = self._high = first
@@ -401,10 +405,10 @@ class Marks:
             start, stop = self._high, min(end, self._high + AT_ONCE)
         if start >= stop:
             return None
-        blocks = self._kept.blocks(start - self.finder.around, stop)
-        return Job(self.finder, list(blocks), start, stop)
+        blocks = self._kept.iterate_blocks(start - self.finder.around, stop)
+        return SearchJob(self.finder, list(blocks), start, stop)
 
-    def take(self, job: Job) -> None:
+    def apply_job(self, job: SearchJob) -> None:
         """Apply the matches of a job."""
         numbers = array("q", [number for number, _ in job.found])
         self.names.update((number, name) for number, name in job.found if name)
@@ -419,10 +423,10 @@ class Marks:
     def catch_up(self) -> None:
         """Search new lines immediately if they are few."""
         if self.finder.quick and self._high < self._kept.end:
-            job = self.job()
-            if job is not None and job.size <= SMALL:
+            job = self.next_job()
+            if job is not None and job.searched_bytes <= SMALL:
                 job.run()
-                self.take(job)
+                self.apply_job(job)
 
 
 # Error lines, and a cheap test that rules out nearly all other lines.
@@ -437,7 +441,7 @@ def is_error(line: str) -> bool:
 # Shows the matches of a search in a complete log on its box.
 
 
-class Sheet:
+class LineSheet:
     """Lines that are shown instead of a log's newest ones.
 
     Args:
@@ -451,37 +455,37 @@ class Sheet:
         """Offset of each line on the box, by its number, if the lines are matches."""
 
 
-async def search_box(log: BoxLog, wanted: str, show: Callable[[Sheet], None]) -> None:
+async def search_box(log: BoxLog, wanted: str, show: Callable[[LineSheet], None]) -> None:
     """Search a complete log on its box; show the matches as they arrive.
 
     Raises:
         Exception: It cannot be searched.
     """
-    sheet = Sheet(KeptLines(log.path), "")
+    sheet = LineSheet(KeptLines(log.path), "")
     found = BoxSearch()
     began = time.monotonic()
 
     def update_heading(end: str) -> None:
         took = compact_time(time.monotonic() - began)
         what = how_many(max(found.matches, len(sheet.hits)), "line")
-        sheet.heading = f"/{wanted} on the box: {what} in {size(found.read)}, {took}{end}"
+        sheet.heading = f"/{wanted} on the box: {what} in {size_or_dash(found.read)}, {took}{end}"
         show(sheet)
 
-    def add(news: BoxSearch) -> None:
+    def add_news(news: BoxSearch) -> None:
         nonlocal found
         for hit in news.hits:
             sheet.hits.append(hit.place)
-            sheet.kept.append((hit.text,))
+            sheet.kept.append_lines((hit.text,))
         if not news.hits:
             found = news
             update_heading(" …")
 
     update_heading(" …")
     fixed = isinstance(finder_for(wanted).finder, TextFinder)
-    found = await log.search(wanted, fixed=fixed, fold=folds(wanted), each=add)
+    found = await log.search_log(wanted, fixed=fixed, fold=ignores_case(wanted), each=add_news)
     more = ""
     if found.matches > len(sheet.hits):
-        more = f"; the newest {thousands(len(sheet.hits))} are listed"
+        more = f"; the newest {format_thousands(len(sheet.hits))} are listed"
     if found.incomplete:
         more = f"{more}; not all was searched: {found.incomplete}"
     update_heading(more)

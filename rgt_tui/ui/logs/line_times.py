@@ -48,7 +48,7 @@ def written_before(of_day: float, behind: float) -> float | None:
     return None
 
 
-class Written(NamedTuple):
+class WrittenTime(NamedTuple):
     """A time as written in a line."""
 
     clock: str
@@ -60,7 +60,7 @@ class Written(NamedTuple):
     """UTC offset in seconds, if the line has one."""
 
 
-def written(line: str) -> Written | None:
+def read_written_time(line: str) -> WrittenTime | None:
     """Return the time in a line, None if it has none."""
     head = line[:BEGINNING]
     if ":" not in head:
@@ -76,12 +76,12 @@ def written(line: str) -> Written | None:
     shown = f"{parts['h']}:{parts['m']}:{parts['s']}"
     fraction = float(f"0.{parts['f']}") if parts.get("f") else 0.0
     if clock:
-        return Written(shown, of_day + fraction, False, None)
+        return WrittenTime(shown, of_day + fraction, False, None)
     days = calendar.timegm((int(parts["y"]), int(parts["mo"]), int(parts["d"]), 0, 0, 0))
-    return Written(shown, days + of_day + fraction, True, _zone(parts["z"]))
+    return WrittenTime(shown, days + of_day + fraction, True, _parse_zone(parts["z"]))
 
 
-def _zone(text: str | None) -> float | None:
+def _parse_zone(text: str | None) -> float | None:
     if not text:
         return None
     if text == "Z":
@@ -99,7 +99,7 @@ class WrittenZone:
         """Used until the offset is learned: the box's own zone; None = unknown."""
 
     @property
-    def seconds(self) -> float | None:
+    def utc_offset(self) -> float | None:
         """UTC offset in seconds, including the box's clock error, rounded to 15 minutes.
 
         None = unknown.
@@ -108,9 +108,9 @@ class WrittenZone:
             return self.assumed
         return self._learned
 
-    def learn(self, line: str, came: float | None) -> None:
+    def learn_from(self, line: str, came: float | None) -> None:
         """Learn from a line that has just arrived."""
-        found = written(line) if came is not None else None
+        found = read_written_time(line) if came is not None else None
         if found is None or came is None or found.zone is not None:
             return
         apart = found.seconds - came
@@ -118,7 +118,9 @@ class WrittenZone:
             apart = (apart + DAY / 2) % DAY - DAY / 2
         self._learned = round(apart / QUARTER) * QUARTER
 
-    def when(self, line: str, came: float | None, otherwise: float | None = None) -> float | None:
+    def time_of_line(
+        self, line: str, came: float | None, otherwise: float | None = None
+    ) -> float | None:
         """Return when a line was written (client clock), None if unknown.
 
         Args:
@@ -126,14 +128,14 @@ class WrittenZone:
             came: When it arrived.
             otherwise: The UTC offset to use if it is unknown.
         """
-        found = written(line)
+        found = read_written_time(line)
         if found is None:
             return came
         zone = (
             found.zone
             if found.zone is not None
-            else self.seconds
-            if self.seconds is not None
+            else self.utc_offset
+            if self.utc_offset is not None
             else otherwise
         )
         if zone is None:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rgt_tui.fleet.kept_lines import KeptLines
-from rgt_tui.model import Spot
-from rgt_tui.ui.logs.line_finder import Finder, Marks, error_finder
-from rgt_tui.ui.logs.line_times import WrittenZone, written, written_before
+from rgt_tui.model import ScreenPosition
+from rgt_tui.ui.logs.line_finder import LineFinder, LineMarks, error_finder
+from rgt_tui.ui.logs.line_times import WrittenZone, read_written_time, written_before
 
 MERGED_LINES = 10_000
 """Newest lines of each log that are merged with other logs."""
@@ -54,10 +54,10 @@ class ShownLog:
 
     def __init__(self, kept: KeptLines, name: str) -> None:
         self.kept, self.name = kept, name
-        self.errors = Marks(kept, error_finder())
-        self.pages: Marks | None = None
-        self.matches: Marks | None = None
-        self.filter: Marks | None = None
+        self.errors = LineMarks(kept, error_finder())
+        self.pages: LineMarks | None = None
+        self.matches: LineMarks | None = None
+        self.filter: LineMarks | None = None
         self.zone = WrittenZone()
         self._learned = kept.end
         self._times: dict[int, float | None] = {}
@@ -68,20 +68,22 @@ class ShownLog:
         """Per line upwards from there: the time up to which the day is known; NaN = no longer
         known."""
 
-    def learn(self) -> None:
+    def learn_zone(self) -> None:
         """Learn the UTC offset from the new lines."""
         kept = self.kept
-        for number in range(max(self._learned, kept.end - LEARNED_FROM, kept.first), kept.end):
-            self.zone.learn(kept.line(number), kept.came(number))
+        for number in range(
+            max(self._learned, kept.end - LEARNED_FROM, kept.first_number), kept.end
+        ):
+            self.zone.learn_from(kept.read_line(number), kept.received_at(number))
         self._learned = kept.end
 
-    def when(self, number: int, otherwise: float | None = None) -> float | None:
+    def line_time(self, number: int, otherwise: float | None = None) -> float | None:
         """Return when a line was written (client clock), None if unknown."""
-        line = self.kept.line(number)
-        at = self.zone.when(line, self.kept.came(number), otherwise)
-        if at is not None or self.zone.seconds is None:
+        line = self.kept.read_line(number)
+        at = self.zone.time_of_line(line, self.kept.received_at(number), otherwise)
+        if at is not None or self.zone.utc_offset is None:
             return at
-        found = written(line)
+        found = read_written_time(line)
         if found is None or found.dated:
             return None
         return self._dated_by_neighbours(number)
@@ -93,7 +95,7 @@ class ShownLog:
 
         Lines are read upwards from the first known time, each only once.
         """
-        zone, known = self.zone.seconds, self.kept.known_behind
+        zone, known = self.zone.utc_offset, self.kept.first_known_time
         if zone is None or (self._behind is None and known is None):
             return None
         if self._behind is None or self._behind[2] != zone:
@@ -105,10 +107,10 @@ class ShownLog:
         if self._back:
             at = self._back[-1] if self._back[-1] == self._back[-1] else None
         for place in range(start - 1 - len(self._back), number - 1, -1):
-            line = self.kept.line(place)
-            found = written(line)
+            line = self.kept.read_line(place)
+            found = read_written_time(line)
             if found is not None:
-                told = self.zone.when(line, self.kept.came(place))
+                told = self.zone.time_of_line(line, self.kept.received_at(place))
                 if told is not None:
                     at = told
                 elif at is None:
@@ -127,14 +129,18 @@ class ShownLog:
         if self._behind is None:
             return ""
         lost = next((n for n, at in enumerate(self._back) if at != at), None)
-        found = None if lost is None else written(self.kept.line(self._behind[0] - 1 - lost))
+        found = (
+            None
+            if lost is None
+            else read_written_time(self.kept.read_line(self._behind[0] - 1 - lost))
+        )
         if found is None:
             return ""
         return found.clock
 
     def forget_before(self, number: int) -> None:
         """Drop the results before a line, because the lines there have changed."""
-        for marks in self.marks:
+        for marks in self.all_marks:
             marks.forget_before(number)
         if self._behind is not None:
             del self._back[max(0, self._behind[0] - number) :]
@@ -142,24 +148,24 @@ class ShownLog:
 
     def ordered_by(self, number: int, otherwise: float) -> float | None:
         """Return when a line was written; cached, because merging needs it repeatedly."""
-        if self.zone.seconds != self._zone_of_times or len(self._times) > 4 * MERGED_LINES:
+        if self.zone.utc_offset != self._zone_of_times or len(self._times) > 4 * MERGED_LINES:
             self._times.clear()
-            self._zone_of_times = self.zone.seconds
+            self._zone_of_times = self.zone.utc_offset
         if number not in self._times:
-            self._times[number] = self.when(number, otherwise)
+            self._times[number] = self.line_time(number, otherwise)
         return self._times[number]
 
     @property
-    def marks(self) -> tuple[Marks, ...]:
+    def all_marks(self) -> tuple[LineMarks, ...]:
         """All searches in it, the most urgent one first."""
         every = (self.matches, self.filter, self.errors, self.pages)
         return tuple(one for one in every if one is not None)
 
-    def look_for(self, finder: Finder | None) -> None:
+    def search_for(self, finder: LineFinder | None) -> None:
         """Search for something else."""
-        self.matches = None if finder is None else Marks(self.kept, finder)
+        self.matches = None if finder is None else LineMarks(self.kept, finder)
 
-    def line_at(self, spot: Spot) -> int | None:
+    def line_at(self, spot: ScreenPosition) -> int | None:
         """Return the line at a spot: by text, by step, else the last line written until its time.
 
         Args:
@@ -174,32 +180,32 @@ class ShownLog:
         place = None if spot.at is None else self._last_by(spot.at)
         if spot.step is not None:
             middle = kept.end - 1 if place is None else place
-            near = range(max(kept.first, middle - NEAR), min(kept.end, middle + NEAR + 1))
-            named = [number for number in near if step_of(kept.line(number)) == spot.step]
+            near = range(max(kept.first_number, middle - NEAR), min(kept.end, middle + NEAR + 1))
+            named = [number for number in near if step_of(kept.read_line(number)) == spot.step]
             place = min(named, key=lambda number: abs(number - middle), default=place)
         return place
 
     def _line_with(self, wanted: str, at: float | None) -> int | None:
         found = None
-        for number in range(self.kept.end - 1, self.kept.first - 1, -1):
-            if wanted in self.kept.line(number):
+        for number in range(self.kept.end - 1, self.kept.first_number - 1, -1):
+            if wanted in self.kept.read_line(number):
                 found = number
-                written = None if at is None else self.when(number)
+                written = None if at is None else self.line_time(number)
                 if at is None or written is None or written <= at + SLACK_SECONDS:
                     break
         return found
 
     def _last_by(self, at: float) -> int | None:
-        low, high = self.kept.first, self.kept.end
+        low, high = self.kept.first_number, self.kept.end
         while low < high:
             middle = (low + high) // 2
-            written = self.when(middle)
+            written = self.line_time(middle)
             if written is None or written <= at:
                 low = middle + 1
             else:
                 high = middle
-        for number in range(low - 1, max(self.kept.first, low - NEAR) - 1, -1):
-            if self.when(number) is not None:
+        for number in range(low - 1, max(self.kept.first_number, low - NEAR) - 1, -1):
+            if self.line_time(number) is not None:
                 return low - 1
         return None
 
@@ -219,40 +225,42 @@ class LogRows:
         self._rows_of = [array("q") for _ in logs]
 
     @property
-    def merged(self) -> bool:
+    def is_merged(self) -> bool:
         """Whether several logs are shown."""
         return len(self.logs) > 1
 
-    def _numbers(self, index: int) -> Sequence[int]:
+    def _line_numbers(self, index: int) -> Sequence[int]:
         """Return the numbers of the shown lines of a log."""
         log = self.logs[index]
         kept = log.kept
         if log.filter is not None:
-            numbers = log.filter.numbers
-        elif self.merged:
-            numbers = range(kept.first, kept.end)
+            numbers = log.filter.line_numbers
+        elif self.is_merged:
+            numbers = range(kept.first_number, kept.end)
         else:
-            numbers = range(kept.first, kept.end + (kept.partial is not None))
-        if self.merged:
+            numbers = range(kept.first_number, kept.end + (kept.partial is not None))
+        if self.is_merged:
             return numbers[bisect_left(numbers, kept.end - MERGED_LINES) :]
         return numbers
 
     def _rows_with(self, index: int) -> Sequence[int]:
         """Return the row of each shown line of a log."""
-        if self.merged:
+        if self.is_merged:
             return self._rows_of[index]
         return range(len(self))
 
-    def refresh(self) -> None:
+    def update_rows(self) -> None:
         """Update the rows for new lines; several logs are sorted by time."""
-        if not self.merged:
+        if not self.is_merged:
             return
-        every = [self._numbers(index) for index in range(len(self.logs))]
+        every = [self._line_numbers(index) for index in range(len(self.logs))]
         known = [(*numbers[:1], *numbers[-1:], len(numbers)) for numbers in every]
         if known == self._known:
             return
         self._known = known
-        zone = next((log.zone.seconds for log in self.logs if log.zone.seconds is not None), 0.0)
+        zone = next(
+            (log.zone.utc_offset for log in self.logs if log.zone.utc_offset is not None), 0.0
+        )
         keyed: list[tuple[float, int, int]] = []
         for index, log in enumerate(self.logs):
             latest = float("-inf")
@@ -267,36 +275,36 @@ class LogRows:
             self._rows_of[place.log].append(row)
 
     def __len__(self) -> int:
-        if self.merged:
+        if self.is_merged:
             return len(self._order)
-        return len(self._numbers(0))
+        return len(self._line_numbers(0))
 
     def __getitem__(self, row: int) -> LinePlace:
-        if self.merged:
+        if self.is_merged:
             return self._order[row]
-        return LinePlace(0, self._numbers(0)[row])
+        return LinePlace(0, self._line_numbers(0)[row])
 
-    def find(self, place: LinePlace) -> int:
+    def find_row(self, place: LinePlace) -> int:
         """Return the row of a line; if it is not shown, that of the next line of its log."""
         if place.log >= len(self.logs):
             return len(self)
         rows = self._rows_with(place.log)
-        index = bisect_left(self._numbers(place.log), place.number)
+        index = bisect_left(self._line_numbers(place.log), place.number)
         if index < len(rows):
             return rows[index]
         return len(self)
 
-    def shows(self, place: LinePlace) -> bool:
+    def shows_line(self, place: LinePlace) -> bool:
         """Return whether a line is among the rows."""
-        row = self.find(place)
+        row = self.find_row(place)
         return row < len(self) and self[row] == place
 
-    def text(self, row: int) -> str:
+    def line_text(self, row: int) -> str:
         """Return the line of a row."""
         place = self[row]
-        return self.logs[place.log].kept.line(place.number)
+        return self.logs[place.log].kept.read_line(place.number)
 
-    def next_of(self, marks: Sequence[Marks], row: int, direction: int) -> int | None:
+    def next_of(self, marks: Sequence[LineMarks], row: int, direction: int) -> int | None:
         """Return the nearest row after (or before) a row whose line is marked.
 
         None if there is none.
@@ -309,10 +317,12 @@ class LogRows:
         found: list[int] = []
         for index, one in enumerate(marks):
             number = self._number_at(index, row, direction)
-            for candidate in one.after(number) if direction > 0 else one.before(number):
+            for candidate in (
+                one.iterate_after(number) if direction > 0 else one.iterate_before(number)
+            ):
                 place = LinePlace(index, candidate)
-                if self.shows(place):
-                    found.append(self.find(place))
+                if self.shows_line(place):
+                    found.append(self.find_row(place))
                     break
         if not found:
             return None
@@ -322,7 +332,7 @@ class LogRows:
 
     def _number_at(self, log: int, row: int, direction: int) -> int:
         """Return the line of a log from which to search, for a given row."""
-        rows, numbers = self._rows_with(log), self._numbers(log)
+        rows, numbers = self._rows_with(log), self._line_numbers(log)
         index = bisect_left(rows, row)
         if index >= len(numbers):
             return self.logs[log].kept.end + 1
@@ -330,13 +340,15 @@ class LogRows:
             return numbers[index]
         return numbers[index] - 1
 
-    def count(self, marks: Sequence[Marks]) -> int:
+    def count_marked(self, marks: Sequence[LineMarks]) -> int:
         """Return the total number of marked lines."""
         return sum(map(len, marks))
 
-    def rank(self, marks: Sequence[Marks], row: int) -> int:
+    def rank_marked(self, marks: Sequence[LineMarks], row: int) -> int:
         """Return the position of a row among the marked lines, counted from 1."""
-        return sum(one.rank(self._number_at(index, row, -1)) for index, one in enumerate(marks))
+        return sum(
+            one.count_up_to(self._number_at(index, row, -1)) for index, one in enumerate(marks)
+        )
 
 
 class LogCursor:
@@ -351,53 +363,53 @@ class LogCursor:
         self._anchor: LinePlace | None = None
         self._ends = 0
 
-    def take_in(self, rows: LogRows) -> None:
+    def count_new_lines(self, rows: LogRows) -> None:
         """Count the new lines."""
         ends = sum(log.kept.end for log in rows.logs)
         if not self.following:
             self.arrived += max(0, ends - self._ends)
         self._ends = ends
 
-    def first(self, rows: LogRows, height: int) -> int:
+    def first_row(self, rows: LogRows, height: int) -> int:
         """Return the first row of a window of `height` rows."""
         last = max(0, len(rows) - height)
         if self.following or self._top is None:
             return last
-        return min(rows.find(self._top), last)
+        return min(rows.find_row(self._top), last)
 
-    def row(self, rows: LogRows) -> int | None:
+    def current_row(self, rows: LogRows) -> int | None:
         """Return the row that the keys act on; None while following."""
         if self.following or self._place is None or not len(rows):
             return None
-        return min(rows.find(self._place), len(rows) - 1)
+        return min(rows.find_row(self._place), len(rows) - 1)
 
-    def selected(self, rows: LogRows) -> range:
+    def selected_rows(self, rows: LogRows) -> range:
         """Return the selected rows; the last one while following."""
-        here = self.row(rows)
+        here = self.current_row(rows)
         if here is None:
             return range(max(0, len(rows) - 1), len(rows))
         if self._anchor is None:
             return range(here, here + 1)
-        there = min(rows.find(self._anchor), len(rows) - 1)
+        there = min(rows.find_row(self._anchor), len(rows) - 1)
         return range(min(here, there), max(here, there) + 1)
 
     @property
-    def selecting(self) -> bool:
+    def is_selecting(self) -> bool:
         """Whether several rows are being selected."""
         return self._anchor is not None
 
-    def select(self, rows: LogRows, on: bool) -> None:
+    def set_selecting(self, rows: LogRows, on: bool) -> None:
         """Start selecting several rows at the current one, or stop it."""
         if not on or not len(rows):
             self._anchor = None
             return
-        here = self.row(rows)
+        here = self.current_row(rows)
         if here is None:
             here = len(rows) - 1
-            self._stop(rows, max(0, here), here)
+            self._stop_following(rows, max(0, here), here)
         self._anchor = rows[here]
 
-    def move(self, count: int, rows: LogRows, height: int) -> bool:
+    def move_by(self, count: int, rows: LogRows, height: int) -> bool:
         """Move by rows; moving beyond the last one resumes following.
 
         Return False if already at the first.
@@ -405,46 +417,46 @@ class LogCursor:
         total = len(rows)
         if not total:
             return False
-        here = self.row(rows)
+        here = self.current_row(rows)
         start = total - 1 if here is None else here
         target = start + count
         if target >= total - 1 and count > 0 and self._anchor is None:
-            self.follow()
+            self.follow_end()
             return True
         target = min(max(0, target), total - 1)
-        first = self.first(rows, height)
+        first = self.first_row(rows, height)
         if target < first:
             first = target
         elif target >= first + height:
             first = target - height + 1
-        self._stop(rows, first, target)
+        self._stop_following(rows, first, target)
         return target != start
 
-    def scroll(self, count: int, rows: LogRows, height: int) -> None:
+    def scroll_by(self, count: int, rows: LogRows, height: int) -> None:
         """Scroll by rows; the row that the keys act on stays visible."""
         last = max(0, len(rows) - height)
-        first = self.first(rows, height) + count
+        first = self.first_row(rows, height) + count
         if first >= last and count > 0:
-            self.follow()
+            self.follow_end()
             return
         if not len(rows) or last == 0:
             return
         first = max(0, first)
-        here = self.row(rows)
+        here = self.current_row(rows)
         here = first + height - 1 if here is None else here
-        self._stop(rows, first, min(max(here, first), first + height - 1))
+        self._stop_following(rows, first, min(max(here, first), first + height - 1))
 
-    def go(self, row: int, rows: LogRows, height: int, *, keep_sight: bool = False) -> None:
+    def go_to_row(self, row: int, rows: LogRows, height: int, *, keep_sight: bool = False) -> None:
         """Go to a row and show it a third below the top.
 
         With `keep_sight`, scroll only if it is hidden.
         """
-        first = self.first(rows, height)
+        first = self.first_row(rows, height)
         if not (keep_sight and first <= row < first + height):
             first = max(0, min(row - height // 3, len(rows) - height))
-        self._stop(rows, first, row)
+        self._stop_following(rows, first, row)
 
-    def _stop(self, rows: LogRows, first: int, row: int) -> None:
+    def _stop_following(self, rows: LogRows, first: int, row: int) -> None:
         if self.following:
             self.following, self.arrived = False, 0
         self._top, self._place = rows[max(0, first)], rows[row]
@@ -453,6 +465,6 @@ class LogCursor:
         """Show another row at the top; the row that the keys act on stays."""
         self._top = rows[first]
 
-    def follow(self) -> None:
+    def follow_end(self) -> None:
         """Follow the end."""
         self.following, self.arrived, self._place, self._anchor = True, 0, None, None

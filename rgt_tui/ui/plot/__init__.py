@@ -12,31 +12,44 @@ from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
-    from rgt_tui.ui.plot.canvas import Canvas, Scale, edges_of, lit, look, rows_of
-    from rgt_tui.ui.plot.curve_stats import FINE, Average, Floats, Pyramid, moving_average
-    from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Curve, Frame, compose
-    from rgt_tui.ui.plot.picture import svg
+    from rgt_tui.ui.plot.canvas import (
+        Canvas,
+        ValueScale,
+        edges_of,
+        lit_rows,
+        rows_of,
+        sample_columns,
+    )
+    from rgt_tui.ui.plot.curve_stats import (
+        FINE,
+        ExtremesPyramid,
+        Floats,
+        RunningAverage,
+        moving_average,
+    )
+    from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, PlotCurve, PlotFrame, draw_plot
+    from rgt_tui.ui.plot.picture import draw_svg
     from rgt_tui.ui.plot.ticks import (
         clock_labels,
         duration_labels,
-        labels,
+        format_labels,
         linear_ticks,
         log_ticks,
         nice_step,
         time_ticks,
     )
-    from rgt_tui.ui.plot.trace import MOST_LOST, Knots, Path, Trace
+    from rgt_tui.ui.plot.trace import MOST_LOST, AxisKnots, CurvePath, CurveTrace
     from rgt_tui.ui.plot.view import (
         MIN_SPAN,
         SMOOTHING,
-        Axis,
+        AxisWindow,
+        PlotSettings,
         RunKey,
-        Settings,
-        Shown,
-        View,
+        ShownRun,
+        XAxis,
         best_is_highest,
         metrics_of,
-        tag,
+        run_tag,
     )
 
 __all__ = [
@@ -46,42 +59,42 @@ __all__ = [
     "MIN_SPAN",
     "MOST_LOST",
     "SMOOTHING",
-    "Average",
-    "Axis",
+    "AxisKnots",
+    "AxisWindow",
     "Board",
     "Canvas",
-    "Curve",
+    "CurvePath",
+    "CurveTrace",
+    "ExtremesPyramid",
     "Floats",
-    "Frame",
-    "Knots",
-    "Path",
-    "Pyramid",
+    "PlotCurve",
+    "PlotFrame",
+    "PlotSettings",
     "RunKey",
-    "Scale",
-    "Settings",
-    "Shown",
-    "Trace",
-    "View",
+    "RunningAverage",
+    "ShownRun",
+    "ValueScale",
+    "XAxis",
     "best_is_highest",
     "board",
     "canvas",
     "clock_labels",
-    "compose",
+    "draw_plot",
+    "draw_svg",
     "duration_labels",
     "edges_of",
+    "format_labels",
     "frame",
-    "labels",
     "linear_ticks",
-    "lit",
+    "lit_rows",
     "log_ticks",
-    "look",
     "metrics_of",
     "moving_average",
     "nice_step",
     "picture",
     "rows_of",
-    "svg",
-    "tag",
+    "run_tag",
+    "sample_columns",
     "time_ticks",
     "view",
 ]
@@ -90,12 +103,12 @@ __getattr__ = imported_later(
     __name__,
     {
         "board": "Board",
-        "canvas": "Canvas Scale edges_of lit look rows_of",
-        "curve_stats": "FINE Average Floats Pyramid moving_average",
-        "frame": "Curve FIRST_CURVE Frame GAP compose",
-        "picture": "svg",
-        "ticks": "clock_labels duration_labels labels linear_ticks log_ticks nice_step time_ticks",
-        "trace": "Knots MOST_LOST Path Trace",
-        "view": "Axis MIN_SPAN RunKey SMOOTHING Settings Shown View best_is_highest metrics_of tag",
+        "canvas": "Canvas ValueScale edges_of lit_rows sample_columns rows_of",
+        "curve_stats": "FINE RunningAverage Floats ExtremesPyramid moving_average",
+        "frame": "PlotCurve FIRST_CURVE PlotFrame GAP draw_plot",
+        "picture": "draw_svg",
+        "ticks": "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks",
+        "trace": "AxisKnots MOST_LOST CurvePath CurveTrace",
+        "view": "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow best_is_highest metrics_of run_tag",
     },
 )

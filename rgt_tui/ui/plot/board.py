@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from rgt_tui.model import TIME, RunState
 from rgt_tui.ui.plot.canvas import DASHES
-from rgt_tui.ui.plot.frame import Curve, Frame, compose, extent
-from rgt_tui.ui.plot.trace import Gap, Knots, Trace
+from rgt_tui.ui.plot.frame import PlotCurve, PlotFrame, curves_extent, draw_plot
+from rgt_tui.ui.plot.trace import AxisKnots, CurveGap, CurveTrace
 from rgt_tui.ui.plot.view import (
     EVALUATIONS,
     SMOOTHING,
-    Axis,
+    PlotSettings,
     RunKey,
-    Settings,
-    Shown,
+    ShownRun,
+    XAxis,
     best_is_highest,
     place_series,
-    tag,
+    run_tag,
 )
 
 MOST_NOTED = 4
@@ -35,16 +35,18 @@ class Board:
     """
 
     def __init__(self, like: Board | None = None) -> None:
-        self._runs: tuple[Shown, ...] = ()
+        self._runs: tuple[ShownRun, ...] = ()
         self._by_key: dict[RunKey, RunState] = {}
         self._numbers: dict[RunKey, int] = {} if like is None else like._numbers
-        self._traces: dict[tuple[RunKey, str], Trace] = {}
-        self._knots: dict[RunKey, tuple[Axis, Trace, int, Knots | None]] = {}
+        self._traces: dict[tuple[RunKey, str], CurveTrace] = {}
+        self._knots: dict[RunKey, tuple[XAxis, CurveTrace, int, AxisKnots | None]] = {}
         self._gutter = 5
-        self.settings = Settings()
+        self.settings = PlotSettings()
         self.selected: RunKey | None = None
 
-    def update(self, runs: Sequence[Shown], settings: Settings, selected: RunKey | None) -> bool:
+    def update(
+        self, runs: Sequence[ShownRun], settings: PlotSettings, selected: RunKey | None
+    ) -> bool:
         """Apply the newest runs and settings; return whether a frame would look different."""
         changed = settings != self.settings or selected != self.selected
         changed = changed or [r.key for r in runs] != [r.key for r in self._runs]
@@ -57,7 +59,7 @@ class Board:
         for key, run in self._by_key.items():
             for name in self._series_of(run):
                 needed.add((key, name))
-                trace = self._traces.setdefault((key, name), Trace())
+                trace = self._traces.setdefault((key, name), CurveTrace())
                 changed = trace.feed(run.series[name]) or changed
         for gone in self._traces.keys() - needed:
             del self._traces[gone]
@@ -74,36 +76,36 @@ class Board:
         return [name for name in dict.fromkeys(names) if len(run.series.get(name, ()))]
 
     @property
-    def runs(self) -> tuple[Shown, ...]:
+    def runs(self) -> tuple[ShownRun, ...]:
         """All listed runs."""
         return self._runs
 
-    def trace(self, key: RunKey) -> Trace | None:
+    def find_trace(self, key: RunKey) -> CurveTrace | None:
         """Return the prepared curve of a run in the shown metric."""
         return self._traces.get((key, self.settings.metric))
 
-    def number(self, key: RunKey) -> int:
+    def run_number(self, key: RunKey) -> int:
         """Return the number of a run, from 0, in the order in which the runs were first seen."""
         return self._numbers.get(key, 0)
 
-    def gaps(self, key: RunKey) -> list[Gap]:
+    def list_gaps(self, key: RunKey) -> list[CurveGap]:
         """Return the gaps of a run."""
-        trace = self.trace(key)
+        trace = self.find_trace(key)
         if trace is not None:
             return list(trace.gaps)
         return []
 
-    def best(self, key: RunKey) -> tuple[float, float] | None:
+    def best_point(self, key: RunKey) -> tuple[float, float] | None:
         """Return step and value of a run's best point.
 
         None if the metric has no better direction.
         """
-        highest, trace = best_is_highest(self.settings.metric), self.trace(key)
+        highest, trace = best_is_highest(self.settings.metric), self.find_trace(key)
         if highest is None or trace is None:
             return None
-        return trace.best(highest=highest)
+        return trace.best_point(highest=highest)
 
-    def knots(self, key: RunKey) -> Knots | None:
+    def find_knots(self, key: RunKey) -> AxisKnots | None:
         """Return a run's mapping from steps to the x axis.
 
         None if it has no values on that axis, or if the axis is in steps.
@@ -115,110 +117,117 @@ class Board:
             return None
         known = self._knots.get(key)
         if known is None or known[:3] != (axis, trace, len(trace.xs)):
-            known = axis, trace, len(trace.xs), Knots.of(trace, from_zero=axis is Axis.SINCE)
+            known = (
+                axis,
+                trace,
+                len(trace.xs),
+                AxisKnots.from_trace(trace, from_zero=axis is XAxis.SINCE),
+            )
             self._knots[key] = known
         return known[3]
 
-    def placed(self, key: RunKey) -> bool:
+    def is_placed(self, key: RunKey) -> bool:
         """Return whether a run has values on the x axis."""
-        return self.settings.axis is Axis.STEP or self.knots(key) is not None
+        return self.settings.axis is XAxis.STEP or self.find_knots(key) is not None
 
     @property
-    def shown(self) -> list[RunKey]:
+    def shown_runs(self) -> list[RunKey]:
         """The runs that are drawn."""
         return [
             each.key
             for each in self._runs
             if each.key not in self.settings.hidden
             and (each.key, self.settings.metric) in self._traces
-            and self.placed(each.key)
+            and self.is_placed(each.key)
         ]
 
     @property
-    def extent(self) -> tuple[float, float]:
+    def x_extent(self) -> tuple[float, float]:
         """First and last x value of the drawn curves."""
-        return extent(self.curves())
+        return curves_extent(self.build_curves())
 
     def step_at(self, key: RunKey, x: float) -> float | None:
         """Return the step of a run at an x value; None outside its range."""
-        if self.settings.axis is Axis.STEP:
+        if self.settings.axis is XAxis.STEP:
             return x
-        knots = self.knots(key)
+        knots = self.find_knots(key)
         if knots is None:
             return None
         return knots.step_of(x)
 
     def x_of(self, key: RunKey, step: float) -> float | None:
         """Return the x value of a run's step."""
-        if self.settings.axis is Axis.STEP:
+        if self.settings.axis is XAxis.STEP:
             return step
-        knots = self.knots(key)
+        knots = self.find_knots(key)
         if knots is None:
             return None
         return knots.x_of(step)
 
     def value_at(self, key: RunKey, x: float) -> float | None:
         """Return a run's value at an x value, smoothed as drawn; None outside its range."""
-        trace, step = self.trace(key), self.step_at(key, x)
+        trace, step = self.find_trace(key), self.step_at(key, x)
         if trace is None or step is None:
             return None
-        return trace.at(step, self.settings.smooth)
+        return trace.value_at(step, self.settings.smooth)
 
-    def warm(self, seconds: float) -> bool:
+    def prepare_smoothings(self, seconds: float) -> bool:
         """Prepare the other smoothings for at most `seconds`; return whether any are left."""
         end = time.monotonic() + seconds
         for keep in SMOOTHING:
-            for key in self.shown:
-                trace = self.trace(key)
+            for key in self.shown_runs:
+                trace = self.find_trace(key)
                 if trace is None or trace.is_prepared(keep):
                     continue
                 if time.monotonic() >= end:
                     return True
-                trace.path(keep)
+                trace.smoothed_path(keep)
         return False
 
-    def curves(self) -> list[Curve]:
+    def build_curves(self) -> list[PlotCurve]:
         """Return the drawn curves, the selected run last, on top."""
-        shown = self.shown
+        shown = self.shown_runs
         shown.sort(key=lambda key: (key == self.selected, key == self.settings.reference))
         few = len(shown) <= MOST_NOTED
         curves = []
         for key in shown:
-            number = self.number(key)
+            number = self.run_number(key)
             evaluations = [
                 self._traces[key, name]
                 for name in EVALUATIONS
                 if name != self.settings.metric and (key, name) in self._traces
             ]
             curves.append(
-                Curve(
+                PlotCurve(
                     self._traces[key, self.settings.metric],
                     number,
                     tuple(float(resume.step) for resume in self._by_key[key].resumes),
                     note_gaps=few,
-                    tag=tag(number) if len(shown) > 1 else "",
+                    tag=run_tag(number) if len(shown) > 1 else "",
                     keep=self.settings.smooth,
                     dash=number % len(DASHES),
-                    knots=self.knots(key),
+                    knots=self.find_knots(key),
                     evaluations=evaluations[0] if evaluations else None,
-                    best=self.best(key)
+                    best=self.best_point(key)
                     if self.settings.best and (few or key == self.selected)
                     else None,
                 )
             )
         return curves
 
-    def frame(self, size: tuple[int, int], *, ascii_only: bool = False) -> Frame | None:
+    def draw_plot_frame(
+        self, size: tuple[int, int], *, ascii_only: bool = False
+    ) -> PlotFrame | None:
         """Draw a frame; None if there is nothing to draw."""
-        curves = self.curves()
+        curves = self.build_curves()
         if not curves:
             return None
-        frame = compose(
+        frame = draw_plot(
             curves,
             size,
             view=self.settings.view,
-            log=self.settings.log,
-            cross=self.settings.cross,
+            log=self.settings.is_log,
+            cross=self.settings.crosshair_x,
             ascii_only=ascii_only,
             axis=self.settings.axis,
             gutter=self._gutter,
@@ -227,11 +236,11 @@ class Board:
         return frame
 
 
-def clock_of(run: RunState) -> Knots | None:
+def clock_of(run: RunState) -> AxisKnots | None:
     """Return the mapping from a run's steps to the client clock; None if it logs no time."""
     series = run.series.get(TIME)
     if series is None:
         return None
-    trace = Trace()
+    trace = CurveTrace()
     trace.feed(series)
-    return Knots.of(trace)
+    return AxisKnots.from_trace(trace)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgt_tui.ui.plot.curve_stats import Floats
-from rgt_tui.ui.plot.trace import Path
+from rgt_tui.ui.plot.trace import CurvePath
 
 Row = tuple[tuple[str, int], ...]
 """Pieces of one line: text, and the number of its style."""
@@ -51,11 +51,11 @@ class Canvas:
         self._settled: NDArray[np.bool_] | None = None
 
     @property
-    def dots(self) -> tuple[int, int]:
+    def dot_size(self) -> tuple[int, int]:
         """Columns and rows of dots."""
         return 2 * self.width, 4 * self.height
 
-    def draw(self, first: Rows, last: Rows, styles: Sequence[tuple[int, int, int]]) -> None:
+    def draw_curves(self, first: Rows, last: Rows, styles: Sequence[tuple[int, int, int]]) -> None:
         """Draw curves over the existing content, the topmost last.
 
         `first` and `last` have a row per curve and a column per column of dots.
@@ -75,7 +75,7 @@ class Canvas:
         if not len(curve):
             return
         top, bottom = first[curve, column], last[curve, column]
-        self._light(top, bottom, column)
+        self._light_bars(top, bottom, column)
         counts = bottom // 4 - top // 4 + 1
         over = np.repeat(np.cumsum(counts) - counts - top // 4, counts)
         flat = (np.arange(len(over)) - over) * self.width + np.repeat(column // 2, counts)
@@ -92,9 +92,9 @@ class Canvas:
             lit.reshape(-1)[flat] = True
             self._text[lit] = self._mask[lit].astype(np.uint32) + _BRAILLE
 
-    def _light(self, top: Rows, bottom: Rows, column: Rows) -> None:
+    def _light_bars(self, top: Rows, bottom: Rows, column: Rows) -> None:
         """Light the dots of vertical bars, by counting how many bars cover each dot."""
-        width, height = self.dots
+        width, height = self.dot_size
         size = (height + 1) * width
         begun = np.bincount(top * width + column, minlength=size)
         ended = np.bincount((bottom + 1) * width + column, minlength=size)
@@ -105,7 +105,7 @@ class Canvas:
                     _DOTS[side][row]
                 )
 
-    def put(self, column: int, row: int, text: str, style: int, *, over: bool = True) -> None:
+    def put_text(self, column: int, row: int, text: str, style: int, *, over: bool = True) -> None:
         """Write `text` from a cell on, clipped; with `over` False only into empty cells."""
         if not 0 <= row < self.height:
             return
@@ -114,34 +114,34 @@ class Canvas:
                 self._text[row, i] = ord(char)
                 self._style[row, i] = style
 
-    def free(self, column: int, row: int, length: int) -> bool:
+    def is_empty_area(self, column: int, row: int, length: int) -> bool:
         """Return whether `length` cells from here on are on the canvas and empty."""
         if column < 0 or row < 0 or column + length > self.width or row >= self.height:
             return False
-        return not self.covered(column, row, length)
+        return not self.count_covered(column, row, length)
 
-    def settle(self) -> None:
+    def freeze_covered(self) -> None:
         """Stop counting further drawings as covered: they may be hidden, such as the crosshair."""
         self._settled = self._text != _SPACE
 
-    def covered(self, column: int, row: int, length: int, height: int = 1) -> int:
+    def count_covered(self, column: int, row: int, length: int, height: int = 1) -> int:
         """Return how many cells of this area are not empty."""
         taken = self._text != _SPACE if self._settled is None else self._settled
         here = taken[max(0, row) : max(0, row + height), max(0, column) : max(0, column + length)]
         return int(here.sum())
 
-    def untagged(self, column: int, row: int) -> bool:
+    def can_tag(self, column: int, row: int) -> bool:
         """Return whether a cell is on the canvas and has no tag yet."""
         return (
             0 <= row < self.height and 0 <= column < self.width and (column, row) not in self._tags
         )
 
-    def tag(self, column: int, row: int, text: str, style: int) -> None:
+    def put_tag(self, column: int, row: int, text: str, style: int) -> None:
         """Write the tag of a curve over the existing content."""
         self._tags.add((column, row))
-        self.put(column, row, text, style)
+        self.put_text(column, row, text, style)
 
-    def rows(self) -> list[Row]:
+    def make_rows(self) -> list[Row]:
         """Return the lines; neighbouring cells of one style are one piece."""
         out: list[Row] = []
         for codes, styles in zip(self._text, self._style, strict=True):
@@ -159,7 +159,7 @@ class Canvas:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ValueScale:
     """Maps values to rows of dots, 0 at the top."""
 
     low: float
@@ -167,7 +167,7 @@ class Scale:
     log: bool = False
 
     @classmethod
-    def of(cls, low: float, high: float, *, log: bool = False) -> Scale:
+    def from_range(cls, low: float, high: float, *, log: bool = False) -> ValueScale:
         """Return a scale that shows `low` to `high` with a small margin at both ends."""
         low, high = max(-HUGE, min(low, HUGE)), max(-HUGE, min(high, HUGE))
         if log:
@@ -181,7 +181,7 @@ class Scale:
             room = 0.05 * max(abs(low), abs(high)) or 1.0
         return cls(low - room, high + room)
 
-    def rows(self, values: Floats, height: int) -> Floats:
+    def rows_of_values(self, values: Floats, height: int) -> Floats:
         """Return the row of each value among `height` rows; NaN if the scale cannot show it."""
         with np.errstate(all="ignore"):
             if self.log:
@@ -193,7 +193,7 @@ class Scale:
             share: Floats = np.clip((high - shown) / (high - low), -FAR, FAR)
             return share * (height - 1)
 
-    def row(self, value: float, height: int) -> float:
+    def row_of_value(self, value: float, height: int) -> float:
         """Return the row of one value."""
         if value != value or (self.log and value <= 0):
             return math.nan
@@ -211,7 +211,7 @@ def edges_of(window: tuple[float, float], columns: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Looks:
+class ColumnSamples:
     """The values in the columns, with a row for each curve; not mapped to rows of dots yet."""
 
     low: Floats
@@ -223,7 +223,7 @@ class Looks:
     share: Floats
     """Position of the edge between the left and the right value, from 0 to 1."""
 
-    def range(self, *, positive: bool) -> tuple[float, float] | None:
+    def value_bounds(self, *, positive: bool) -> tuple[float, float] | None:
         """Return the lowest and highest value on screen, including neighbours just outside."""
         found = [self.low, self.high, self.left[:, :1], self.right[:, -1:]]
         kept = [
@@ -235,7 +235,9 @@ class Looks:
         return None
 
 
-def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
+def sample_columns(
+    paths: Sequence[tuple[CurvePath, Floats, Floats]], columns: int
+) -> ColumnSamples:
     """Sample some curves in columns.
 
     Args:
@@ -243,7 +245,7 @@ def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
         columns: Number of columns of dots.
     """
     count = len(paths)
-    looks = Looks(
+    looks = ColumnSamples(
         np.full((count, columns), np.nan),
         np.full((count, columns), np.nan),
         np.full((count, columns + 1), np.nan),
@@ -258,7 +260,7 @@ def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
         starts, ends = cut[:-1], cut[1:]
         filled = np.flatnonzero(ends > starts)
         if len(filled):
-            looks.low[row, filled], looks.high[row, filled] = path.extremes(
+            looks.low[row, filled], looks.high[row, filled] = path.range_extremes(
                 starts[filled], ends[filled]
             )
         inside = np.flatnonzero((cut > 0) & (cut < len(xs)) & (crossed == crossed))
@@ -270,12 +272,15 @@ def look(paths: Sequence[tuple[Path, Floats, Floats]], columns: int) -> Looks:
     return looks
 
 
-def rows_of(looks: Looks, scale: Scale, height: int) -> tuple[Floats, Floats]:
+def rows_of(looks: ColumnSamples, scale: ValueScale, height: int) -> tuple[Floats, Floats]:
     """Return the top and the bottom row of each column, NaN if it is empty."""
-    top, bottom = scale.rows(looks.high, height), scale.rows(looks.low, height)
+    top, bottom = scale.rows_of_values(looks.high, height), scale.rows_of_values(looks.low, height)
     if scale.log:  # a log scale may show the highest value but not the lowest
         bottom = np.where(np.isnan(bottom), top, bottom)
-    left, right = scale.rows(looks.left, height), scale.rows(looks.right, height)
+    left, right = (
+        scale.rows_of_values(looks.left, height),
+        scale.rows_of_values(looks.right, height),
+    )
     with np.errstate(invalid="ignore"):
         crossing = left + (right - left) * looks.share
         for side in (crossing[:, :-1], crossing[:, 1:]):
@@ -283,7 +288,7 @@ def rows_of(looks: Looks, scale: Scale, height: int) -> tuple[Floats, Floats]:
     return top, bottom
 
 
-def lit(top: Floats, bottom: Floats, height: int) -> tuple[Rows, Rows]:
+def lit_rows(top: Floats, bottom: Floats, height: int) -> tuple[Rows, Rows]:
     """Return the first and last lit row of each column; the last is below 0 if none is lit."""
     with np.errstate(invalid="ignore"):
         first, last = np.ceil(top), np.floor(bottom)

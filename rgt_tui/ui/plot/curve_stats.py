@@ -28,7 +28,7 @@ MEMORY = 1024
 """Number of values that affect a smoothed one: 0.97¹⁰²⁴ is 3 × 10⁻¹⁴."""
 
 
-class Pyramid:
+class ExtremesPyramid:
     """Extremes of one curve in levels of buckets; NaN for a bucket without values."""
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Pyramid:
         self._high: list[Floats] = []
         self._size = 0
 
-    def cut(self, size: int) -> None:
+    def truncate_to(self, size: int) -> None:
         """Forget everything after the first `size` points."""
         self._size = min(self._size, size)
 
-    def follow(self, values: Floats) -> None:
+    def append_new(self, values: Floats) -> None:
         """Add the new points of the curve; the points seen before must be unchanged."""
         if len(values) == self._size:
             return
@@ -55,14 +55,16 @@ class Pyramid:
                 self._high.append(np.empty(64))
                 whole = 0
             for kept, source, least in ((self._low, low, True), (self._high, high, False)):
-                kept[level] = grown(kept[level], whole, count)
-                _folded(source[whole * factor :], factor, kept[level][whole:count], least=least)
+                kept[level] = grow_array(kept[level], whole, count)
+                _fold_groups(
+                    source[whole * factor :], factor, kept[level][whole:count], least=least
+                )
             low, high = self._low[level][:count], self._high[level][:count]
             bucket, level, factor = bucket * FACTOR, level + 1, FACTOR
         del self._low[level:], self._high[level:]
         self._size = len(values)
 
-    def extremes(self, values: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+    def range_extremes(self, values: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
         """Return the lowest and highest value of each range ``values[start:end]``.
 
         The ranges must be in order and not empty.
@@ -87,10 +89,10 @@ class Pyramid:
         if not len(starts):
             return np.empty(0), np.empty(0)
         if not level:
-            return _reduced(values, values, starts, ends)
+            return _reduce_ranges(values, values, starts, ends)
         bucket = FIRST * FACTOR ** (level - 1)
         count = -(-self._size // bucket)
-        return _reduced(
+        return _reduce_ranges(
             self._low[level - 1][:count],
             self._high[level - 1][:count],
             starts // bucket,
@@ -98,7 +100,7 @@ class Pyramid:
         )
 
 
-def _folded(source: Floats, factor: int, into: Floats, *, least: bool) -> None:
+def _fold_groups(source: Floats, factor: int, into: Floats, *, least: bool) -> None:
     """Write the extreme of each group of `factor` values; the last group may be smaller."""
     fold = np.fmin if least else np.fmax
     whole = len(source) // factor
@@ -111,7 +113,9 @@ def _folded(source: Floats, factor: int, into: Floats, *, least: bool) -> None:
         into[whole] = fold.reduce(source[whole * factor :])
 
 
-def _reduced(low: Floats, high: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+def _reduce_ranges(
+    low: Floats, high: Floats, starts: Places, ends: Places
+) -> tuple[Floats, Floats]:
     lengths = ends - starts
     total = int(lengths.sum())
     begin, end = int(starts[0]), int(ends.max())
@@ -166,7 +170,7 @@ def moving_average(
     return sums, last
 
 
-def weight(keep: float, count: int) -> float:
+def bias_divisor(keep: float, count: int) -> float:
     """Return the divisor of the bias correction after `count` values."""
     return float(-np.expm1(count * np.log(keep)))
 
@@ -200,7 +204,7 @@ def _one_by_one(values: Floats, keep: float, total: float) -> Floats:
     return np.array(list(found)[1:], dtype=np.float64)
 
 
-class Average:
+class RunningAverage:
     """The average of one growing curve; gaps (NaN) stay gaps and do not change it."""
 
     def __init__(self, keep: float) -> None:
@@ -216,25 +220,25 @@ class Average:
         return self._size
 
     @property
-    def ys(self) -> Floats:
+    def averages(self) -> Floats:
         """The averages."""
         return self._ys[: self._size]
 
-    def cut(self, size: int) -> None:
+    def truncate_to(self, size: int) -> None:
         """Forget everything after the first `size` points."""
         self._size = min(self._size, size)
 
-    def follow(self, raw: Floats) -> None:
+    def append_new(self, raw: Floats) -> None:
         """Process the new points; the first `size` points must be unchanged."""
         start = self._size
         if len(raw) == start:
             return
-        total, count = self._state(raw)
+        total, count = self._resume_state(raw)
         fresh = raw[start:]
         finite = np.isfinite(fresh)
         whole = bool(finite.all())
         means, total = moving_average(fresh if whole else fresh[finite], self.keep, total, count)
-        self._ys = grown(self._ys, start, len(raw))
+        self._ys = grow_array(self._ys, start, len(raw))
         if whole:
             self._ys[start : len(raw)] = means
         else:
@@ -243,17 +247,17 @@ class Average:
         self._size = len(raw)
         self._known = (self._size, total, count + len(means))
 
-    def _state(self, raw: Floats) -> tuple[float, int]:
+    def _resume_state(self, raw: Floats) -> tuple[float, int]:
         at, total, count = self._known
         if at == self._size:
             return total, count
         known = np.flatnonzero(np.isfinite(raw[: self._size]))
         if not len(known):
             return 0.0, 0
-        return float(self._ys[known[-1]]) * weight(self.keep, len(known)), len(known)
+        return float(self._ys[known[-1]]) * bias_divisor(self.keep, len(known)), len(known)
 
 
-def grown(array: Floats, used: int, size: int) -> Floats:
+def grow_array(array: Floats, used: int, size: int) -> Floats:
     """Return an array with room for `size` values that keeps the first `used` ones."""
     if size <= len(array):
         return array

@@ -8,19 +8,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rgt_tui.ui.plot.canvas import Canvas, Looks, Row, Scale, edges_of, lit, look, rows_of
-from rgt_tui.ui.plot.curve_stats import Floats, Pyramid
+from rgt_tui.ui.plot.canvas import (
+    Canvas,
+    ColumnSamples,
+    Row,
+    ValueScale,
+    edges_of,
+    lit_rows,
+    rows_of,
+    sample_columns,
+)
+from rgt_tui.ui.plot.curve_stats import ExtremesPyramid, Floats
 from rgt_tui.ui.plot.ticks import (
-    ahead_of_utc,
     clock_labels,
     duration_labels,
-    labels,
+    find_utc_offset,
+    format_labels,
     linear_ticks,
     log_ticks,
     time_ticks,
 )
-from rgt_tui.ui.plot.trace import Knots, Path, Trace
-from rgt_tui.ui.plot.view import Axis, View
+from rgt_tui.ui.plot.trace import AxisKnots, CurvePath, CurveTrace
+from rgt_tui.ui.plot.view import AxisWindow, XAxis
 
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
 """Styles of everything but curves; those start at `FIRST_CURVE`, two for each curve."""
@@ -30,10 +39,10 @@ WIDEST = 20
 
 
 @dataclass(frozen=True)
-class Curve:
+class PlotCurve:
     """One run to draw. Later ones are on top."""
 
-    trace: Trace
+    trace: CurveTrace
     number: int
     """Decides its style: `FIRST_CURVE` + 2 x this; the next style is for points lost on a
     resume."""
@@ -47,15 +56,15 @@ class Curve:
     """Smoothing weight."""
     dash: int = 0
     """Index in `DASHES`."""
-    knots: Knots | None = None
+    knots: AxisKnots | None = None
     """Mapping from steps to the x axis; None = the axis is in steps."""
-    evaluations: Trace | None = None
+    evaluations: CurveTrace | None = None
     """Drawn as points."""
     best: tuple[float, float] | None = None
     """Step and value of its best point."""
 
     @property
-    def style(self) -> int:
+    def style_id(self) -> int:
         """The style of the curve."""
         return FIRST_CURVE + 2 * self.number
 
@@ -73,7 +82,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlotFrame:
     """A finished plot."""
 
     rows: tuple[Row, ...]
@@ -104,7 +113,7 @@ class Frame:
         """
         return math.floor((x - self.window[0]) / self.per_dot + 0.5) // 2
 
-    def corner(
+    def choose_corner(
         self, width: int, height: int, kept: tuple[int, int] | None = None
     ) -> tuple[tuple[int, int], int]:
         """Return the corner where a box hides the fewest cells, and how many it hides.
@@ -121,7 +130,7 @@ class Frame:
         corners = [(right, 0), (0, below), (0, 0), (right, below)]
         corners.sort(key=lambda each: (self.gutter + each[0], each[1]) != kept)
         found = [
-            (self.canvas.covered(x - 1, y - 1, width + 2, height + 2), place)
+            (self.canvas.count_covered(x - 1, y - 1, width + 2, height + 2), place)
             for place, (x, y) in enumerate(corners)
         ]
         covered, place = min(found)
@@ -129,12 +138,12 @@ class Frame:
         return (self.gutter + x, y), covered
 
 
-def extent(curves: Sequence[Curve]) -> tuple[float, float]:
+def curves_extent(curves: Sequence[PlotCurve]) -> tuple[float, float]:
     """Return the first and last x value of all curves; ``(0, 1)`` if there are no points."""
     ends = []
     for curve in curves:
         if curve.knots is not None:
-            found = curve.knots.extent(curve.trace)
+            found = curve.knots.trace_extent(curve.trace)
             ends += [found] if found is not None else []
         elif len(curve.trace.xs):
             ends.append((float(curve.trace.xs[0]), float(curve.trace.xs[-1])))
@@ -143,65 +152,69 @@ def extent(curves: Sequence[Curve]) -> tuple[float, float]:
     return (0.0, 1.0)
 
 
-def compose(
-    curves: Sequence[Curve],
+def draw_plot(
+    curves: Sequence[PlotCurve],
     size: tuple[int, int],
     *,
-    view: View,
+    view: AxisWindow,
     log: bool = False,
     cross: float | None = None,
     ascii_only: bool = False,
-    axis: Axis = Axis.STEP,
+    axis: XAxis = XAxis.STEP,
     gutter: int = 5,
-) -> Frame:
+) -> PlotFrame:
     """Draw `curves` with axes into `size` (columns, rows). Faster if `gutter` is guessed right."""
     width, height = max(16, size[0]), max(4, size[1])
-    reach = extent(curves)
-    window = view.window(reach)
+    reach = curves_extent(curves)
+    window = view.visible_range(reach)
     guessed = 2 * max(1, width - gutter)
-    looks = _looked(curves, window, guessed, positive=log)
+    looks = _sample_curves(curves, window, guessed, positive=log)
     found = value_range(curves, looks, window, positive=log)
     if log and found is None:
         log = False
-        looks = _looked(curves, window, guessed, positive=False)
+        looks = _sample_curves(curves, window, guessed, positive=False)
         found = value_range(curves, looks, window, positive=False)
     low, high = found or (0.0, 1.0)
-    scale = Scale.of(low, high, log=log)
+    scale = ValueScale.from_range(low, high, log=log)
     rows = height - 2
     most = max(2, rows // 4)
     ticks = (
         log_ticks(scale.low, scale.high, most) if log else linear_ticks(scale.low, scale.high, most)
     )
-    names = labels(ticks)
+    names = format_labels(ticks)
     widest = min(WIDEST, width // 3)
     # a cut number would be a different number
     names = [name if len(name) <= widest else "" for name in names]
     gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
-    frame = Frame((), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
-    if canvas.dots[0] != guessed:
-        looks = _looked(curves, window, canvas.dots[0], positive=log)
-    _draw(canvas, curves, looks, frame, scale)
+    frame = PlotFrame((), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
+    if canvas.dot_size[0] != guessed:
+        looks = _sample_curves(curves, window, canvas.dot_size[0], positive=log)
+    _draw_curves(canvas, curves, looks, frame, scale)
     for curve in curves:
-        _marks(canvas, curve, frame, scale, ascii_only)
-    canvas.settle()
+        _draw_marks(canvas, curve, frame, scale, ascii_only)
+    canvas.freeze_covered()
     _crosshair(canvas, curves, frame, scale, cross, ascii_only)
-    at_row = {_row(scale, tick, rows): name for tick, name in zip(ticks, names, strict=True)}
+    at_row = {_cell_row(scale, tick, rows): name for tick, name in zip(ticks, names, strict=True)}
     tee, bar = ("+", "|") if ascii_only else ("┤", "│")
     lines: list[Row] = []
-    for y, line in enumerate(canvas.rows()):
+    for y, line in enumerate(canvas.make_rows()):
         name = at_row.get(y)
         left = f"{name:>{gutter - 2}} " if name is not None else " " * (gutter - 1)
         lines.append(((left, LABEL), (tee if name is not None else bar, AXIS), *line))
     lines.extend(_x_axis(frame, curves, cross, axis, ascii_only))
-    return Frame(tuple(lines), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
+    return PlotFrame(tuple(lines), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
 
 
 def value_range(
-    curves: Sequence[Curve], looks: Looks, window: tuple[float, float], *, positive: bool
+    curves: Sequence[PlotCurve],
+    looks: ColumnSamples,
+    window: tuple[float, float],
+    *,
+    positive: bool,
 ) -> tuple[float, float] | None:
     """Return the lowest and highest value on screen, without points lost on a resume."""
-    found = looks.range(positive=positive)
+    found = looks.value_bounds(positive=positive)
     values = list(found) if found is not None else []
     for curve in curves:
         if curve.evaluations is not None:
@@ -213,18 +226,18 @@ def value_range(
     return None
 
 
-def _looked(
-    curves: Sequence[Curve], window: tuple[float, float], columns: int, *, positive: bool
-) -> Looks:
+def _sample_curves(
+    curves: Sequence[PlotCurve], window: tuple[float, float], columns: int, *, positive: bool
+) -> ColumnSamples:
     edges = edges_of(window, columns)
     paths = []
     for curve in curves:
         steps, crossed = (edges, edges) if curve.knots is None else curve.knots.steps_of(edges)
-        paths.append((curve.trace.path(curve.keep, positive=positive), steps, crossed))
-    return look(paths, columns)
+        paths.append((curve.trace.smoothed_path(curve.keep, positive=positive), steps, crossed))
+    return sample_columns(paths, columns)
 
 
-def drawn_points(curve: Curve, window: tuple[float, float]) -> list[tuple[float, float]]:
+def drawn_points(curve: PlotCurve, window: tuple[float, float]) -> list[tuple[float, float]]:
     """Return the points to draw as marks: evaluations, and the point of a run that has only one."""
     found = []
     sources = [curve.evaluations] if curve.evaluations is not None else []
@@ -244,39 +257,49 @@ MOST_POINTS = 2000
 """Maximum evaluations that are drawn; the newest are kept."""
 
 
-def _draw(
-    canvas: Canvas, curves: Sequence[Curve], looks: Looks, frame: Frame, scale: Scale
+def _draw_curves(
+    canvas: Canvas,
+    curves: Sequence[PlotCurve],
+    looks: ColumnSamples,
+    frame: PlotFrame,
+    scale: ValueScale,
 ) -> None:
-    height = canvas.dots[1]
+    height = canvas.dot_size[1]
     for curve in curves:
-        for xs, ys in curve.trace.lost(curve.keep) if curve.knots is None else ():
+        for xs, ys in curve.trace.lost_pieces(curve.keep) if curve.knots is None else ():
             if xs[0] <= frame.window[1] and xs[-1] >= frame.window[0]:
-                first, last = lit(*_piece(xs, ys, frame.window, scale, canvas.dots), height)
-                canvas.draw(first, last, [(curve.style + 1, curve.number, 0)])
-    first, last = lit(*rows_of(looks, scale, height), height)
-    canvas.draw(first, last, [(curve.style, curve.number, curve.dash) for curve in curves])
+                first, last = lit_rows(
+                    *_piece_rows(xs, ys, frame.window, scale, canvas.dot_size), height
+                )
+                canvas.draw_curves(first, last, [(curve.style_id + 1, curve.number, 0)])
+    first, last = lit_rows(*rows_of(looks, scale, height), height)
+    canvas.draw_curves(
+        first, last, [(curve.style_id, curve.number, curve.dash) for curve in curves]
+    )
 
 
-def _piece(
-    xs: Floats, ys: Floats, window: tuple[float, float], scale: Scale, size: tuple[int, int]
+def _piece_rows(
+    xs: Floats, ys: Floats, window: tuple[float, float], scale: ValueScale, size: tuple[int, int]
 ) -> tuple[Floats, Floats]:
     """Return the top and bottom rows of a few points that are not prepared."""
     shown = np.where(ys > 0, ys, np.nan) if scale.log else ys
-    pyramid = Pyramid()
-    pyramid.follow(shown)
+    pyramid = ExtremesPyramid()
+    pyramid.append_new(shown)
     edges = edges_of(window, size[0])
-    return rows_of(look([(Path(xs, shown, pyramid), edges, edges)], size[0]), scale, size[1])
+    return rows_of(
+        sample_columns([(CurvePath(xs, shown, pyramid), edges, edges)], size[0]), scale, size[1]
+    )
 
 
-def _row(scale: Scale, value: float, rows: int) -> int:
+def _cell_row(scale: ValueScale, value: float, rows: int) -> int:
     """Return the row of cells of a value, possibly outside the plot."""
-    dot = scale.row(value, 4 * rows)
+    dot = scale.row_of_value(value, 4 * rows)
     if math.isnan(dot):
         return -1
     return math.floor(dot + 0.5) // 4
 
 
-def _column(curve: Curve, frame: Frame, step: float) -> int:
+def _column_of_step(curve: PlotCurve, frame: PlotFrame, step: float) -> int:
     """Return the column of a curve's step; -1 if it has none."""
     x = curve.x_of(step)
     if x is None:
@@ -284,48 +307,52 @@ def _column(curve: Curve, frame: Frame, step: float) -> int:
     return frame.column_of(x)
 
 
-def _marks(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale, ascii_only: bool) -> None:
+def _draw_marks(
+    canvas: Canvas, curve: PlotCurve, frame: PlotFrame, scale: ValueScale, ascii_only: bool
+) -> None:
     for x, value in drawn_points(curve, frame.window):
-        canvas.put(
+        canvas.put_text(
             frame.column_of(x),
-            _row(scale, value, canvas.height),
+            _cell_row(scale, value, canvas.height),
             "o" if ascii_only else "○",
-            curve.style,
+            curve.style_id,
         )
     if curve.best is not None:
         step, value = curve.best
-        canvas.put(
-            _column(curve, frame, step),
-            _row(scale, value, canvas.height),
+        canvas.put_text(
+            _column_of_step(curve, frame, step),
+            _cell_row(scale, value, canvas.height),
             "B" if ascii_only else "★",
-            curve.style,
+            curve.style_id,
         )
     _end_tag(canvas, curve, frame, scale)
     for step in curve.resumes:
-        found = curve.trace.at(step, curve.keep)
+        found = curve.trace.value_at(step, curve.keep)
         if found is not None and math.isfinite(found):
-            canvas.put(
-                _column(curve, frame, step),
-                _row(scale, found, canvas.height),
+            canvas.put_text(
+                _column_of_step(curve, frame, step),
+                _cell_row(scale, found, canvas.height),
                 "^" if ascii_only else "⇡",
-                curve.style,
+                curve.style_id,
             )
     for gap in curve.trace.gaps:
-        column = _column(curve, frame, gap.first)
+        column = _column_of_step(curve, frame, gap.first)
         beside = gap.beside if gap.beside is not None else scale.high
-        row = min(max(_row(scale, beside, canvas.height), 0), canvas.height - 1)
-        canvas.put(column, row, "X" if ascii_only else "╳", curve.style + 1 if gap.lost else GAP)
+        row = min(max(_cell_row(scale, beside, canvas.height), 0), canvas.height - 1)
+        canvas.put_text(
+            column, row, "X" if ascii_only else "╳", curve.style_id + 1 if gap.lost else GAP
+        )
         note = f"{gap.kind} at {gap.first:,.0f}"
         if curve.note_gaps and not gap.lost and 0 <= column < canvas.width:
-            _beside(canvas, column, row, note)
+            _write_note(canvas, column, row, note)
 
 
-def _end_tag(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
+def _end_tag(canvas: Canvas, curve: PlotCurve, frame: PlotFrame, scale: ValueScale) -> None:
     """Write the curve's tag at its last point on screen, or near it if another tag is there."""
     if not curve.tag:
         return
     edge = curve.step_of(frame.window[1])
-    path = curve.trace.path(curve.keep, positive=frame.log)
+    path = curve.trace.smoothed_path(curve.keep, positive=frame.log)
     if edge is None:  # it ends before the edge, or begins after it
         past = curve.knots is not None and frame.window[1] > curve.knots.xs[-1]
         edge = float(curve.knots.steps[-1]) if past and curve.knots is not None else -math.inf
@@ -335,10 +362,10 @@ def _end_tag(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale) -> None:
         return
     x = curve.x_of(float(path.xs[place]))
     column = min(frame.column_of(x) + 1, canvas.width - 1) if x is not None else -1
-    row = _row(scale, float(path.ys[place]), canvas.height)
+    row = _cell_row(scale, float(path.ys[place]), canvas.height)
     for up in (0, -1, 1, -2, 2):
-        if canvas.untagged(column, row + up):
-            canvas.tag(column, row + up, curve.tag, curve.style)
+        if canvas.can_tag(column, row + up):
+            canvas.put_tag(column, row + up, curve.tag, curve.style_id)
             return
 
 
@@ -353,20 +380,20 @@ def _last_known(ys: Floats, end: int) -> int | None:
     return None
 
 
-def _beside(canvas: Canvas, column: int, row: int, note: str) -> None:
+def _write_note(canvas: Canvas, column: int, row: int, note: str) -> None:
     """Write a note next to a mark if it hides nothing there; otherwise leave it out."""
     for y in (row, row - 1, row + 1, row - 2):
         for x in (column + 2, column - len(note) - 1):
-            if canvas.free(x - 1, y, len(note) + 1):
-                canvas.put(x, y, note, GAP)
+            if canvas.is_empty_area(x - 1, y, len(note) + 1):
+                canvas.put_text(x, y, note, GAP)
                 return
 
 
 def _crosshair(
     canvas: Canvas,
-    curves: Sequence[Curve],
-    frame: Frame,
-    scale: Scale,
+    curves: Sequence[PlotCurve],
+    frame: PlotFrame,
+    scale: ValueScale,
     cross: float | None,
     ascii_only: bool,
 ) -> None:
@@ -374,68 +401,80 @@ def _crosshair(
         return
     column = frame.column_of(cross)
     for row in range(canvas.height):
-        canvas.put(column, row, "|" if ascii_only else "│", CROSS, over=False)
+        canvas.put_text(column, row, "|" if ascii_only else "│", CROSS, over=False)
     for curve in curves:
         step = curve.step_of(cross)
-        value = curve.trace.at(step, curve.keep) if step is not None else None
+        value = curve.trace.value_at(step, curve.keep) if step is not None else None
         if value is not None and math.isfinite(value):
-            canvas.put(
-                column, _row(scale, value, canvas.height), "O" if ascii_only else "●", curve.style
+            canvas.put_text(
+                column,
+                _cell_row(scale, value, canvas.height),
+                "O" if ascii_only else "●",
+                curve.style_id,
             )
 
 
-UNITS = {Axis.SINCE: "time", Axis.CLOCK: "time"}
+UNITS = {XAxis.SINCE: "time", XAxis.CLOCK: "time"}
 """Units for the axes whose own name is too long for the corner."""
 
 
 def axis_ticks(
-    axis: Axis, window: tuple[float, float], columns: int
+    axis: XAxis, window: tuple[float, float], columns: int
 ) -> tuple[list[float], list[str]]:
     """Return the positions and labels of the ticks on the x axis."""
     most = max(2, columns // 14)
-    if axis in (Axis.SINCE, Axis.CLOCK):
-        ahead = ahead_of_utc(window[1]) if axis is Axis.CLOCK else 0.0
+    if axis in (XAxis.SINCE, XAxis.CLOCK):
+        ahead = find_utc_offset(window[1]) if axis is XAxis.CLOCK else 0.0
         ticks = time_ticks(*window, most, offset=ahead)
-        return ticks, (clock_labels if axis is Axis.CLOCK else duration_labels)(ticks)
-    ticks = linear_ticks(*window, most, whole=axis is not Axis.EPOCH)
-    return ticks, labels(ticks)
+        return ticks, (clock_labels if axis is XAxis.CLOCK else duration_labels)(ticks)
+    ticks = linear_ticks(*window, most, whole=axis is not XAxis.EPOCH)
+    return ticks, format_labels(ticks)
 
 
-def axis_word(axis: Axis, x: float) -> str:
+def format_axis_value(axis: XAxis, x: float) -> str:
     """Format one x value."""
-    if axis is Axis.CLOCK:
+    if axis is XAxis.CLOCK:
         return clock_labels([x])[0]
-    if axis is Axis.SINCE:
+    if axis is XAxis.SINCE:
         return duration_labels([float(round(x))])[0]
-    if axis is Axis.EPOCH:
+    if axis is XAxis.EPOCH:
         return f"{x:,.3g}"
     return f"{x:,.0f}"
 
 
 def _x_axis(
-    frame: Frame, curves: Sequence[Curve], cross: float | None, axis: Axis, ascii_only: bool
+    frame: PlotFrame,
+    curves: Sequence[PlotCurve],
+    cross: float | None,
+    axis: XAxis,
+    ascii_only: bool,
 ) -> tuple[Row, Row]:
     """Return the axis line with ticks, resumes and crosshair, and the line of labels."""
     corner, flat, tick, up = "+-+^" if ascii_only else "└─┬⇡"
     line = Canvas(frame.columns, 1)
     text = Canvas(frame.columns, 1)
-    line.put(0, 0, flat * frame.columns, AXIS)
+    line.put_text(0, 0, flat * frame.columns, AXIS)
     if cross is not None:
-        name = axis_word(axis, cross)
+        name = format_axis_value(axis, cross)
         column = frame.column_of(cross)
-        line.put(column, 0, tick, CROSS)
-        text.put(min(max(0, column - len(name) // 2), frame.columns - len(name)), 0, name, CROSS)
+        line.put_text(column, 0, tick, CROSS)
+        text.put_text(
+            min(max(0, column - len(name) // 2), frame.columns - len(name)), 0, name, CROSS
+        )
     for x, name in zip(*axis_ticks(axis, frame.window, frame.columns), strict=True):
         column = frame.column_of(x)
         start = min(max(0, column - len(name) // 2), frame.columns - len(name))
         if cross is None or frame.column_of(cross) != column:
-            line.put(column, 0, tick, AXIS)
-        if text.free(start, 0, len(name)) and text.covered(start - 1, 0, 1) == 0:
-            text.put(start, 0, name, LABEL)
+            line.put_text(column, 0, tick, AXIS)
+        if text.is_empty_area(start, 0, len(name)) and text.count_covered(start - 1, 0, 1) == 0:
+            text.put_text(start, 0, name, LABEL)
     for curve in curves:
         for resume in curve.resumes:
-            line.put(_column(curve, frame, resume), 0, up, curve.style)
+            line.put_text(_column_of_step(curve, frame, resume), 0, up, curve.style_id)
     unit = UNITS.get(axis, axis.value)
     left = f"{unit:>{frame.gutter - 2}}  " if len(unit) <= frame.gutter - 2 else " " * frame.gutter
     pad = " " * (frame.gutter - 1)
-    return ((pad, LABEL), (corner, AXIS), *line.rows()[0]), ((left, LABEL), *text.rows()[0])
+    return ((pad, LABEL), (corner, AXIS), *line.make_rows()[0]), (
+        (left, LABEL),
+        *text.make_rows()[0],
+    )

@@ -8,12 +8,12 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from rgt_tui.model import clean
-from rgt_tui.ui.plot.canvas import Looks, Scale, edges_of, look
+from rgt_tui.model import clean_text
+from rgt_tui.ui.plot.canvas import ColumnSamples, ValueScale, edges_of, sample_columns
 from rgt_tui.ui.plot.curve_stats import Floats
-from rgt_tui.ui.plot.frame import Curve, axis_ticks, drawn_points, extent, value_range
-from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks
-from rgt_tui.ui.plot.view import Settings
+from rgt_tui.ui.plot.frame import PlotCurve, axis_ticks, curves_extent, drawn_points, value_range
+from rgt_tui.ui.plot.ticks import format_labels, linear_ticks, log_ticks
+from rgt_tui.ui.plot.view import PlotSettings
 
 WIDTH, HEIGHT = 1200, 640
 LEFT, TOP, RIGHT, BOTTOM = 80, 50, 20, 60
@@ -25,7 +25,9 @@ Place = Callable[[float], float]
 FONT = "system-ui, 'DejaVu Sans', sans-serif"
 
 
-def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Settings) -> str:
+def draw_svg(
+    curves: Sequence[PlotCurve], names: Sequence[str], title: str, settings: PlotSettings
+) -> str:
     """Return the picture.
 
     Args:
@@ -35,37 +37,37 @@ def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Set
         settings: Window, axes and smoothing.
     """
     columns, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    window = settings.view.window(extent(curves))
+    window = settings.view.visible_range(curves_extent(curves))
     edges = edges_of(window, columns)
-    log = settings.log
-    looks, found = _looked(curves, edges, window, log=log)
+    log = settings.is_log
+    looks, found = _sample_curves(curves, edges, window, log=log)
     if log and found is None:
         log = False
-        looks, found = _looked(curves, edges, window, log=False)
-    scale = Scale.of(*(found or (0.0, 1.0)), log=log)
+        looks, found = _sample_curves(curves, edges, window, log=False)
+    scale = ValueScale.from_range(*(found or (0.0, 1.0)), log=log)
 
     def x_of(x: float) -> float:
         return LEFT + (x - window[0]) / (window[1] - window[0]) * (columns - 1)
 
     def y_of(value: float) -> float:
-        return TOP + scale.row(value, height)
+        return TOP + scale.row_of_value(value, height)
 
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" font-family="{FONT}" font-size="13">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        _text(LEFT, TOP - 24, title, size=16),
+        _text_element(LEFT, TOP - 24, title, size=16),
     ]
     ticks = log_ticks(scale.low, scale.high, 8) if log else linear_ticks(scale.low, scale.high, 8)
-    for tick, name in zip(ticks, labels(ticks), strict=True):
+    for tick, name in zip(ticks, format_labels(ticks), strict=True):
         y = y_of(tick)
         out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e3e6ea"/>')
-        out.append(_text(LEFT - 8, y + 4, name, anchor="end"))
+        out.append(_text_element(LEFT - 8, y + 4, name, anchor="end"))
     for tick, name in zip(*axis_ticks(settings.axis, window, columns // 8), strict=True):
         x = x_of(tick)
         out.append(f'<path d="M{x:.1f} {HEIGHT - BOTTOM}v5" stroke="#6a717b"/>')
-        out.append(_text(x, HEIGHT - BOTTOM + 20, name, anchor="middle"))
-    out.append(_text(LEFT + columns / 2, HEIGHT - 14, settings.axis.value, anchor="middle"))
+        out.append(_text_element(x, HEIGHT - BOTTOM + 20, name, anchor="middle"))
+    out.append(_text_element(LEFT + columns / 2, HEIGHT - 14, settings.axis.value, anchor="middle"))
     out.append(
         f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#6a717b"/>'
     )
@@ -77,24 +79,24 @@ def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Set
         colour = COLOURS[curve.number % len(COLOURS)]
         dash = DASHES[curve.dash % len(DASHES)]
         style = f' stroke-dasharray="{dash}"' if dash else ""
-        for line in _lines(looks, row, scale, height):
+        for line in _curve_pieces(looks, row, scale, height):
             points = " ".join(f"{LEFT + x:.0f},{TOP + y:.1f}" for x, y in line)
             out.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="1.6"{style}/>')
     out.append("</g>")
     for curve in curves:
-        out += _marks(curve, window, scale, x_of, y_of)
+        out += _mark_elements(curve, window, scale, x_of, y_of)
     legend = sorted(zip(curves, names, strict=True), key=lambda each: each[0].number)
     for place, (curve, name) in enumerate(legend[:MOST_NAMED]):
         y, colour = TOP + 12 + 18 * place, COLOURS[curve.number % len(COLOURS)]
         dash = DASHES[curve.dash % len(DASHES)]
-        out.append(_text(WIDTH - RIGHT - 46, y + 4, name, anchor="end"))
+        out.append(_text_element(WIDTH - RIGHT - 46, y + 4, name, anchor="end"))
         out.append(
             f'<path d="M{WIDTH - RIGHT - 40} {y}h36" stroke="{colour}" stroke-width="2"'
             + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
         )
     if len(legend) > MOST_NAMED:
         out.append(
-            _text(
+            _text_element(
                 WIDTH - RIGHT - 4,
                 TOP + 16 + 18 * MOST_NAMED,
                 f"{len(legend) - MOST_NAMED} more",
@@ -108,22 +110,27 @@ def svg(curves: Sequence[Curve], names: Sequence[str], title: str, settings: Set
 MOST_NAMED = 24
 
 
-def _looked(
-    curves: Sequence[Curve], edges: Floats, window: tuple[float, float], *, log: bool
-) -> tuple[Looks, tuple[float, float] | None]:
+def _sample_curves(
+    curves: Sequence[PlotCurve], edges: Floats, window: tuple[float, float], *, log: bool
+) -> tuple[ColumnSamples, tuple[float, float] | None]:
     paths = []
     for curve in curves:
         steps, crossed = (edges, edges) if curve.knots is None else curve.knots.steps_of(edges)
-        paths.append((curve.trace.path(curve.keep, positive=log), steps, crossed))
-    looks = look(paths, len(edges) - 1)
+        paths.append((curve.trace.smoothed_path(curve.keep, positive=log), steps, crossed))
+    looks = sample_columns(paths, len(edges) - 1)
     return looks, value_range(curves, looks, window, positive=log)
 
 
-def _lines(looks: Looks, row: int, scale: Scale, height: int) -> list[list[tuple[float, float]]]:
+def _curve_pieces(
+    looks: ColumnSamples, row: int, scale: ValueScale, height: int
+) -> list[list[tuple[float, float]]]:
     """Return the pieces of one curve, broken at its gaps."""
-    high, low = scale.rows(looks.high[row], height), scale.rows(looks.low[row], height)
-    whole = np.isfinite(scale.rows(looks.left[row], height)) & np.isfinite(
-        scale.rows(looks.right[row], height)
+    high, low = (
+        scale.rows_of_values(looks.high[row], height),
+        scale.rows_of_values(looks.low[row], height),
+    )
+    whole = np.isfinite(scale.rows_of_values(looks.left[row], height)) & np.isfinite(
+        scale.rows_of_values(looks.right[row], height)
     )
     pieces: list[list[tuple[float, float]]] = []
     last = -2
@@ -141,8 +148,8 @@ def _lines(looks: Looks, row: int, scale: Scale, height: int) -> list[list[tuple
     ]
 
 
-def _marks(
-    curve: Curve, window: tuple[float, float], scale: Scale, x_of: Place, y_of: Place
+def _mark_elements(
+    curve: PlotCurve, window: tuple[float, float], scale: ValueScale, x_of: Place, y_of: Place
 ) -> list[str]:
     colour = COLOURS[curve.number % len(COLOURS)]
     out = [
@@ -151,7 +158,7 @@ def _marks(
         if math.isfinite(y_of(value))
     ]
 
-    def put(step: float, value: float | None, mark: str, tone: str) -> None:
+    def add_mark(step: float, value: float | None, mark: str, tone: str) -> None:
         x = curve.x_of(step)
         if (
             x is not None
@@ -159,22 +166,24 @@ def _marks(
             and value is not None
             and math.isfinite(y_of(value))
         ):
-            out.append(_text(x_of(x), y_of(value) + 4, mark, anchor="middle", colour=tone))
+            out.append(_text_element(x_of(x), y_of(value) + 4, mark, anchor="middle", colour=tone))
 
     for step in curve.resumes:
-        put(step, curve.trace.at(step, curve.keep), "⇡", colour)
+        add_mark(step, curve.trace.value_at(step, curve.keep), "⇡", colour)
     for gap in curve.trace.gaps:
         if not gap.lost:
-            put(gap.first, gap.beside if gap.beside is not None else scale.high, "✕", "#8a5f00")
+            add_mark(
+                gap.first, gap.beside if gap.beside is not None else scale.high, "✕", "#8a5f00"
+            )
     if curve.best is not None:
-        put(*curve.best, "★", colour)
+        add_mark(*curve.best, "★", colour)
     return out
 
 
-def _text(
+def _text_element(
     x: float, y: float, text: str, *, anchor: str = "start", size: int = 13, colour: str = "#2a2f36"
 ) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
-        f"{escape(clean(text))}</text>"
+        f"{escape(clean_text(text))}</text>"
     )

@@ -61,7 +61,7 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
     return ticks or [tick for tick in linear_ticks(low, high, most) if tick > 0]
 
 
-def labels(ticks: Sequence[float]) -> list[str]:
+def format_labels(ticks: Sequence[float]) -> list[str]:
     """Format the ticks of one axis with one precision.
 
     No two labels are equal, and each is within a quarter of a step of its tick. The precision is
@@ -70,7 +70,7 @@ def labels(ticks: Sequence[float]) -> list[str]:
     """
     if not ticks:
         return []
-    near = [_nearest(ticks, place) for place in range(len(ticks))]
+    near = [_label_tolerance(ticks, place) for place in range(len(ticks))]
     biggest = max(abs(tick) for tick in ticks)
     smallest = min((abs(tick) for tick in ticks if tick), default=1.0)
     plain = [f",.{digits}f" for digits in range(16)] if 1e-3 <= biggest < 1e6 else []
@@ -79,7 +79,7 @@ def labels(ticks: Sequence[float]) -> list[str]:
     exact = [1e-9 * biggest] * len(ticks)
     for allowed, formats in ((exact, [*first, *powers[:8]]), (near, [*plain, *powers])):
         for how in formats:
-            names = [_short(format(tick, how)) for tick in ticks]
+            names = [_shorten_exponent(format(tick, how)) for tick in ticks]
             wrong = [
                 abs(float(name.replace(",", "")) - tick)
                 for name, tick in zip(names, ticks, strict=True)
@@ -91,14 +91,14 @@ def labels(ticks: Sequence[float]) -> list[str]:
     return [repr(tick) for tick in ticks]
 
 
-def _nearest(ticks: Sequence[float], place: int) -> float:
+def _label_tolerance(ticks: Sequence[float], place: int) -> float:
     """Return a quarter of the distance to the nearest tick; without one, a quarter of the value."""
     here = ticks[place]
     ways = [abs(here - other) for other in (*ticks[:place][-1:], *ticks[place + 1 :][:1])]
     return min(ways, default=abs(here)) / 4
 
 
-def _short(name: str) -> str:
+def _shorten_exponent(name: str) -> str:
     """Shorten an exponent: ``1e-4``, ``2e6``; zero is ``0``."""
     mantissa, _, power = name.partition("e")
     if not power:
@@ -157,13 +157,13 @@ def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> li
 
 def duration_labels(ticks: Sequence[float]) -> list[str]:
     """Format durations of one axis, ``0s 30s 1m30 3d 6h``, or in seconds if two would be equal."""
-    names = [_duration(tick) for tick in ticks]
+    names = [_format_duration(tick) for tick in ticks]
     if len(set(names)) == len(names):
         return names
-    return [f"{name}s" for name in labels(ticks)]
+    return [f"{name}s" for name in format_labels(ticks)]
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 0 or seconds != int(seconds):
         return f"{seconds:g}s"
     whole = int(seconds)
@@ -197,13 +197,13 @@ def clock_labels(ticks: Sequence[float]) -> list[str]:
             )
         names = [time.strftime(form, each) for each in times]
     except (ValueError, OverflowError, OSError):
-        return labels(ticks)
+        return format_labels(ticks)
     if len(set(names)) == len(names):
         return names
-    return labels(ticks)
+    return format_labels(ticks)
 
 
-def ahead_of_utc(at: float) -> float:
+def find_utc_offset(at: float) -> float:
     """Return the UTC offset of the local time at a time, in seconds; 0 for an invalid time."""
     try:
         return float(time.localtime(at).tm_gmtoff)

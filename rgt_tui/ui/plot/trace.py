@@ -1,8 +1,8 @@
 """One run's curve prepared for drawing: split at resumes and gaps, smoothed, with its extremes.
 
-A `Trace` is fed repeatedly with the newest snapshot of a growing series, and reads only the new
-points. It is drawn from a `Path`: the raw or smoothed values, with the pyramid of their extremes.
-`Knots` map its steps to the x axis.
+A `CurveTrace` is fed repeatedly with the newest snapshot of a growing series, and reads only the new
+points. It is drawn from a `CurvePath`: the raw or smoothed values, with the pyramid of their extremes.
+`AxisKnots` map its steps to the x axis.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from rgt_tui.model import Series
 from rgt_tui.ui.plot.curve_stats import (
     LARGEST,
     MEMORY,
-    Average,
+    ExtremesPyramid,
     Floats,
     Places,
-    Pyramid,
-    grown,
+    RunningAverage,
+    grow_array,
     moving_average,
 )
 
@@ -30,7 +30,7 @@ MOST_GAPS = 256
 
 
 @dataclass(frozen=True)
-class Gap:
+class CurveGap:
     """Consecutive logged steps without a finite value."""
 
     first: float
@@ -45,38 +45,38 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Path:
+class CurvePath:
     """The drawn form of a curve: values per step, and their extremes."""
 
     xs: Floats
     """Steps, strictly increasing."""
     ys: Floats
     """NaN breaks the line."""
-    pyramid: Pyramid
+    pyramid: ExtremesPyramid
 
-    def extremes(self, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+    def range_extremes(self, starts: Places, ends: Places) -> tuple[Floats, Floats]:
         """Return the extremes of some index ranges."""
-        return self.pyramid.extremes(self.ys, starts, ends)
+        return self.pyramid.range_extremes(self.ys, starts, ends)
 
 
 @dataclass
-class _Prepared:
+class _PreparedCurve:
     """The values of one smoothing, also without the values that a log axis cannot show."""
 
-    average: Average | None
-    pyramid: Pyramid = field(default_factory=Pyramid)
-    positive: tuple[int, Path] | None = None
+    average: RunningAverage | None
+    pyramid: ExtremesPyramid = field(default_factory=ExtremesPyramid)
+    positive: tuple[int, CurvePath] | None = None
     """Number of points, and their path on a log axis."""
 
-    def cut(self, size: int) -> None:
+    def truncate_to(self, size: int) -> None:
         self.positive = None
-        self.pyramid.cut(size)
+        self.pyramid.truncate_to(size)
         if self.average is not None:
-            self.average.cut(size)
+            self.average.truncate_to(size)
 
 
 @dataclass(frozen=True)
-class _Lost:
+class _LostPoints:
     """Points lost on a resume, from the last point that both attempts share."""
 
     xs: Floats
@@ -85,25 +85,25 @@ class _Lost:
     """Values before it that its average depends on."""
 
 
-class Trace:
+class CurveTrace:
     """A curve in order of steps. The points may arrive in any order.
 
-    When a run resumes, it repeats some steps: the points of the first attempt move to `lost`.
+    When a run resumes, it repeats some steps: the points of the first attempt move to `lost_pieces`.
     """
 
     def __init__(self) -> None:
-        self._begin(None)
+        self._reset_points(None)
 
-    def _begin(self, source: list[int] | None) -> None:
-        self._lost: list[_Lost] = []
+    def _reset_points(self, source: list[int] | None) -> None:
+        self._lost: list[_LostPoints] = []
         self._lost_drawn: dict[float, list[tuple[Floats, Floats]]] = {}
-        self.gaps: list[Gap] = []
+        self.gaps: list[CurveGap] = []
         self._source = source
         self._fed = 0
         self._size = 0
         self._xs: Floats = np.empty(256)
         self._ys: Floats = np.empty(256)
-        self._prepared: dict[float, _Prepared] = {}
+        self._prepared: dict[float, _PreparedCurve] = {}
         self._best: dict[bool, tuple[int, int | None]] = {}
 
     @property
@@ -118,14 +118,14 @@ class Trace:
 
     def feed(self, series: Series) -> bool:
         """Add the points that `series` has gained; return whether anything changed."""
-        xs, ys, n = series.columns()
+        xs, ys, n = series.backing_columns()
         anew = xs is not self._source or n < self._fed
         if anew:
             emptied = self._size > 0
-            self._begin(xs)
+            self._reset_points(xs)
         if n == self._fed:
             return anew and emptied
-        steps, values = _floats(xs[self._fed : n]), _floats(ys[self._fed : n])
+        steps, values = _to_floats(xs[self._fed : n]), _to_floats(ys[self._fed : n])
         self._fed = n
         known = np.isfinite(steps)
         if not known.all():
@@ -133,67 +133,69 @@ class Trace:
         turns = np.flatnonzero(np.diff(steps) <= 0) + 1
         for a, b in zip([0, *turns.tolist()], [*turns.tolist(), len(steps)], strict=True):
             if b > a:
-                self._append(steps[a:b], values[a:b])
+                self._append_points(steps[a:b], values[a:b])
         return True
 
-    def path(self, keep: float = 0.0, *, positive: bool = False) -> Path:
+    def smoothed_path(self, keep: float = 0.0, *, positive: bool = False) -> CurvePath:
         """Return the path to draw, smoothed with weight `keep` (0 = raw).
 
         With `positive`, only positive values are included, for a log axis.
         """
-        prepared = self._prepared.setdefault(keep, _Prepared(Average(keep) if keep > 0 else None))
+        prepared = self._prepared.setdefault(
+            keep, _PreparedCurve(RunningAverage(keep) if keep > 0 else None)
+        )
         ys = self.ys
         if prepared.average is not None:
-            prepared.average.follow(ys)
-            ys = prepared.average.ys
-        prepared.pyramid.follow(ys)
+            prepared.average.append_new(ys)
+            ys = prepared.average.averages
+        prepared.pyramid.append_new(ys)
         if positive and self._size:
             if prepared.positive is None or prepared.positive[0] != self._size:
                 start, end = np.array([0]), np.array([self._size])
                 shown, pyramid = ys, prepared.pyramid
-                if not pyramid.extremes(ys, start, end)[0][0] > 0:
-                    shown, pyramid = np.where(ys > 0, ys, np.nan), Pyramid()
-                    pyramid.follow(shown)
-                prepared.positive = self._size, Path(self.xs, shown, pyramid)
+                if not pyramid.range_extremes(ys, start, end)[0][0] > 0:
+                    shown, pyramid = np.where(ys > 0, ys, np.nan), ExtremesPyramid()
+                    pyramid.append_new(shown)
+                prepared.positive = self._size, CurvePath(self.xs, shown, pyramid)
             return prepared.positive[1]
-        return Path(self.xs, ys, prepared.pyramid)
+        return CurvePath(self.xs, ys, prepared.pyramid)
 
-    def range(self, keep: float = 0.0) -> tuple[float, float]:
+    def path_bounds(self, keep: float = 0.0) -> tuple[float, float]:
         """Return the lowest and the highest value of the path; NaN if it is empty."""
-        path = self.path(keep)
-        low, high = path.extremes(np.array([0]), np.array([len(path.xs)]))
+        path = self.smoothed_path(keep)
+        low, high = path.range_extremes(np.array([0]), np.array([len(path.xs)]))
         if len(path.xs):
             return (float(low[0]), float(high[0]))
         return (math.nan, math.nan)
 
     def is_prepared(self, keep: float) -> bool:
-        """Return whether `path` has nothing to calculate."""
+        """Return whether `smoothed_path` has nothing to calculate."""
         known = self._prepared.get(keep)
         return known is not None and (known.average is None or known.average.size == self._size)
 
-    def lost(self, keep: float = 0.0) -> list[tuple[Floats, Floats]]:
+    def lost_pieces(self, keep: float = 0.0) -> list[tuple[Floats, Floats]]:
         """Return the points lost on resumes, as they were drawn before."""
         made = self._lost_drawn.get(keep)
         if made is None:
-            made = [(piece.xs, _smoothed(piece, keep)) for piece in self._lost]
+            made = [(piece.xs, _smooth_piece(piece, keep)) for piece in self._lost]
             self._lost_drawn[keep] = made
         return made
 
-    def at(self, step: float, keep: float = 0.0) -> float | None:
+    def value_at(self, step: float, keep: float = 0.0) -> float | None:
         """Return the value of the last logged step at or before `step`; None outside the curve."""
-        i = self.place(step)
+        i = self.index_at(step)
         if i is None:
             return None
-        return float(self.path(keep).ys[i])
+        return float(self.smoothed_path(keep).ys[i])
 
-    def place(self, step: float) -> int | None:
+    def index_at(self, step: float) -> int | None:
         """Return the index of the last point at or before `step`; None outside the curve."""
         i = int(np.searchsorted(self.xs, step, side="right")) - 1
         if i < 0 or step > self.xs[-1]:
             return None
         return i
 
-    def best(self, *, highest: bool) -> tuple[float, float] | None:
+    def best_point(self, *, highest: bool) -> tuple[float, float] | None:
         """Return step and raw value of the best point; with several equal ones, the first."""
         looked, found = self._best.get(highest, (0, None))
         if looked != self._size:
@@ -211,22 +213,24 @@ class Trace:
             return None
         return (float(self._xs[found]), float(self._ys[found]))
 
-    def _append(self, steps: Floats, values: Floats) -> None:
+    def _append_points(self, steps: Floats, values: Floats) -> None:
         if self._size and steps[0] <= self._xs[self._size - 1]:
-            self._cut(int(np.searchsorted(self.xs, steps[0], side="left")))
+            self._cut_repeated(int(np.searchsorted(self.xs, steps[0], side="left")))
         start, end = self._size, self._size + len(steps)
-        self._xs, self._ys = grown(self._xs, start, end), grown(self._ys, start, end)
+        self._xs, self._ys = grow_array(self._xs, start, end), grow_array(self._ys, start, end)
         self._note_gaps(steps, values)
         self._xs[start:end] = steps
         self._ys[start:end] = np.where(np.isfinite(values), values, np.nan)
         self._size = end
 
-    def _cut(self, k: int) -> None:
+    def _cut_repeated(self, k: int) -> None:
         first = max(0, k - 1)
         if self._size - k > 1:
             piece = slice(first, self._size)
             lead = self._ys[max(0, first - MEMORY) : first]
-            self._lost.append(_Lost(self._xs[piece].copy(), self._ys[piece].copy(), lead.copy()))
+            self._lost.append(
+                _LostPoints(self._xs[piece].copy(), self._ys[piece].copy(), lead.copy())
+            )
             del self._lost[:-MOST_LOST]
             self._lost_drawn.clear()
         limit = self._xs[k]
@@ -236,7 +240,7 @@ class Trace:
         self._size = k
         self._best.clear()
         for prepared in self._prepared.values():
-            prepared.cut(k)
+            prepared.truncate_to(k)
 
     def _note_gaps(self, steps: Floats, values: Floats) -> None:
         for i in np.flatnonzero(~np.isfinite(values)).tolist()[-MOST_GAPS * 8 :]:
@@ -253,11 +257,11 @@ class Trace:
                 continue
             kind = "NaN" if math.isnan(values[i]) else "Inf"
             beside = float(before) if math.isfinite(before) else None
-            self.gaps.append(Gap(float(steps[i]), float(steps[i]), 1, kind, beside))
+            self.gaps.append(CurveGap(float(steps[i]), float(steps[i]), 1, kind, beside))
         del self.gaps[:-MOST_GAPS]
 
 
-def _smoothed(piece: _Lost, keep: float) -> Floats:
+def _smooth_piece(piece: _LostPoints, keep: float) -> Floats:
     if keep <= 0:
         return piece.ys
     values = np.concatenate([piece.lead, piece.ys])
@@ -266,7 +270,7 @@ def _smoothed(piece: _Lost, keep: float) -> Floats:
     return values[len(piece.lead) :]
 
 
-def _floats(values: list[int] | list[float]) -> Floats:
+def _to_floats(values: list[int] | list[float]) -> Floats:
     """Return an array, with infinity for values that do not fit a float."""
     try:
         return np.array(values, dtype=np.float64)
@@ -281,7 +285,7 @@ def _floats(values: list[int] | list[float]) -> Floats:
 
 
 @dataclass(frozen=True)
-class Knots:
+class AxisKnots:
     """A run's logged x values: steps and x values, both increasing. Never empty.
 
     Epochs, times and tokens are as logged. Between two points they are interpolated; beyond the
@@ -292,7 +296,7 @@ class Knots:
     xs: Floats
 
     @classmethod
-    def of(cls, trace: Trace, *, from_zero: bool = False) -> Knots | None:
+    def from_trace(cls, trace: CurveTrace, *, from_zero: bool = False) -> AxisKnots | None:
         """Return the knots of a logged curve, or None.
 
         `from_zero` subtracts the first.
@@ -311,13 +315,13 @@ class Knots:
         """Return the x value of a step; None outside the logged range."""
         if not self.steps[0] <= step <= self.steps[-1]:
             return None
-        return _between(step, self.steps, self.xs)
+        return _interpolate_clipped(step, self.steps, self.xs)
 
     def step_of(self, x: float) -> float | None:
         """Return the step at an x value; None outside the logged range."""
         if not self.xs[0] <= x <= self.xs[-1]:
             return None
-        return _between(x, self.xs, self.steps)
+        return _interpolate_clipped(x, self.xs, self.steps)
 
     def steps_of(self, edges: Floats) -> tuple[Floats, Floats]:
         """Return the steps at some edges, once for counting points and once for drawing lines.
@@ -330,7 +334,7 @@ class Knots:
         known = (edges >= self.xs[0]) & (edges <= self.xs[-1])
         return steps, np.where(known, steps, np.nan)
 
-    def extent(self, trace: Trace) -> tuple[float, float] | None:
+    def trace_extent(self, trace: CurveTrace) -> tuple[float, float] | None:
         """Return the first and last x value of a curve's points; None if none is known."""
         if not len(trace.xs):
             return None
@@ -338,10 +342,12 @@ class Knots:
         last = min(float(trace.xs[-1]), float(self.steps[-1]))
         if first > last:
             return None
-        return _between(first, self.steps, self.xs), _between(last, self.steps, self.xs)
+        return _interpolate_clipped(first, self.steps, self.xs), _interpolate_clipped(
+            last, self.steps, self.xs
+        )
 
 
-def _between(place: float, known: Floats, wanted: Floats) -> float:
+def _interpolate_clipped(place: float, known: Floats, wanted: Floats) -> float:
     """Interpolate linearly; clip to the ends, because rounding could exceed them."""
     found = float(np.interp(place, known, wanted))
     return min(max(found, float(wanted[0])), float(wanted[-1]))

@@ -18,7 +18,7 @@ FINEST = 1e-12
 digits."""
 
 
-class View(msgspec.Struct, frozen=True):
+class AxisWindow(msgspec.Struct, frozen=True):
     """A window on the x axis.
 
     By default it shows everything; at the right edge it follows new points.
@@ -34,7 +34,7 @@ class View(msgspec.Struct, frozen=True):
         """Whether everything is shown."""
         return self.span is None
 
-    def window(self, extent: tuple[float, float]) -> tuple[float, float]:
+    def visible_range(self, extent: tuple[float, float]) -> tuple[float, float]:
         """Return the first and the last step on screen, given those of the data.
 
         Never of zero width.
@@ -55,32 +55,34 @@ class View(msgspec.Struct, frozen=True):
         about: float | None,
         extent: tuple[float, float],
         closest: float = MIN_SPAN,
-    ) -> View:
+    ) -> AxisWindow:
         """Scale the window by `factor` (below 1 = closer).
 
         The step `about` (or the middle) stays.
         """
-        x0, x1 = self.window(extent)
-        full = self.__class__().window(extent)
+        x0, x1 = self.visible_range(extent)
+        full = self.__class__().visible_range(extent)
         span = max((x1 - x0) * factor, min(closest, full[1] - full[0]))
         if span >= full[1] - full[0]:
-            return View()
+            return AxisWindow()
         anchor = (x0 + x1) / 2 if about is None else min(max(about, x0), x1)
         share = (x1 - anchor) / (x1 - x0)
-        return self._at(anchor + share * span, span, full)
+        return self._window_at(anchor + share * span, span, full)
 
-    def pan(self, share: float, extent: tuple[float, float]) -> View:
+    def pan(self, share: float, extent: tuple[float, float]) -> AxisWindow:
         """Move by `share` of the window's width, to the right if positive."""
         if self.span is None:
             return self
-        x0, x1 = self.window(extent)
-        return self._at(x1 + share * (x1 - x0), x1 - x0, self.__class__().window(extent))
+        x0, x1 = self.visible_range(extent)
+        return self._window_at(
+            x1 + share * (x1 - x0), x1 - x0, self.__class__().visible_range(extent)
+        )
 
     @staticmethod
-    def _at(right: float, span: float, full: tuple[float, float]) -> View:
+    def _window_at(right: float, span: float, full: tuple[float, float]) -> AxisWindow:
         if right >= full[1] - span * 1e-9:
-            return View(span, None)
-        return View(span, max(right, full[0] + span))
+            return AxisWindow(span, None)
+        return AxisWindow(span, max(right, full[0] + span))
 
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)
@@ -104,7 +106,7 @@ LOWER = ("loss", "nll", "ppl", "perplexity", "bpb", "error", "wer", "cer", "fid"
 HIGHER = ("accuracy", "acc", "f1", "bleu", "rouge", "map", "auc", "reward", "score", "psnr")
 
 
-def tag(number: int) -> str:
+def run_tag(number: int) -> str:
     """Return the one character that identifies a run on the plot and in the legend."""
     return TAGS[number % len(TAGS)]
 
@@ -122,7 +124,7 @@ def best_is_highest(metric: str) -> bool | None:
     return None
 
 
-class Axis(enum.StrEnum):
+class XAxis(enum.StrEnum):
     """The quantity on the x axis; the value is its label."""
 
     STEP = "step"
@@ -132,42 +134,42 @@ class Axis(enum.StrEnum):
     TOKENS = "tokens"
 
     @property
-    def closest(self) -> float:
+    def closest_zoom(self) -> float:
         """The closest zoom."""
-        if self is Axis.EPOCH:
+        if self is XAxis.EPOCH:
             return 1e-3
         return MIN_SPAN
 
 
 MISSING = {
-    Axis.EPOCH: "no run here logs its epoch",
-    Axis.SINCE: "no run here logs a time with its points",
-    Axis.CLOCK: "no run here logs a time with its points",
-    Axis.TOKENS: f"no run here logs how many tokens it has seen ({', '.join(TOKENS[:4])}, …)",
+    XAxis.EPOCH: "no run here logs its epoch",
+    XAxis.SINCE: "no run here logs a time with its points",
+    XAxis.CLOCK: "no run here logs a time with its points",
+    XAxis.TOKENS: f"no run here logs how many tokens it has seen ({', '.join(TOKENS[:4])}, …)",
 }
 
 
-def place_series(run: RunState, axis: Axis) -> str | None:
+def place_series(run: RunState, axis: XAxis) -> str | None:
     """Return the name of a run's series with the values of an axis.
 
     None if it lacks or needs none.
     """
-    if axis is Axis.STEP:
+    if axis is XAxis.STEP:
         return None
-    if axis is Axis.TOKENS:
+    if axis is XAxis.TOKENS:
         names = [name for name in run.series if name.rpartition("/")[2].lower() in TOKENS]
     else:
-        names = [EPOCH if axis is Axis.EPOCH else TIME]
+        names = [EPOCH if axis is XAxis.EPOCH else TIME]
     return next((name for name in names if len(run.series.get(name, ()))), None)
 
 
-def axes_of(runs: Iterable[RunState]) -> list[Axis]:
+def axes_of(runs: Iterable[RunState]) -> list[XAxis]:
     """Return the axes that any run has values for; always including steps."""
     known = tuple(runs)
     return [
         axis
-        for axis in Axis
-        if axis is Axis.STEP or any(place_series(run, axis) is not None for run in known)
+        for axis in XAxis
+        if axis is XAxis.STEP or any(place_series(run, axis) is not None for run in known)
     ]
 
 
@@ -178,7 +180,7 @@ class RunKey(NamedTuple):
     run: str
 
 
-class Shown(NamedTuple):
+class ShownRun(NamedTuple):
     """A run with its box."""
 
     box: str
@@ -190,13 +192,13 @@ class Shown(NamedTuple):
         return RunKey(self.box, self.run.name)
 
 
-class Settings(msgspec.Struct, frozen=True):
+class PlotSettings(msgspec.Struct, frozen=True):
     """Metric, axes, window, hidden runs, reference and crosshair."""
 
     metric: str = "loss"
     smooth: float = 0.0
-    view: View = View()
-    axis: Axis = Axis.STEP
+    view: AxisWindow = AxisWindow()
+    axis: XAxis = XAxis.STEP
     hidden: frozenset[RunKey] = frozenset()
     flipped: frozenset[str] = frozenset()
     """Metrics whose y axis was switched from its default."""
@@ -212,38 +214,38 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether to draw evaluations as points next to the loss."""
 
     @property
-    def log(self) -> bool:
+    def is_log(self) -> bool:
         """Whether the y axis is logarithmic."""
         return (self.metric in LOG_BY_DEFAULT) != (self.metric in self.flipped)
 
     @property
-    def cross(self) -> float | None:
+    def crosshair_x(self) -> float | None:
         """X value of the crosshair; the pointer takes precedence."""
         if self.hover is None:
             return self.pinned
         return self.hover
 
-    def toggled_log(self) -> Settings:
+    def toggled_log(self) -> PlotSettings:
         """Switch the y axis of the shown metric."""
         return replace(self, flipped=self.flipped ^ {self.metric})
 
-    def smoother(self) -> Settings:
+    def next_smoothing(self) -> PlotSettings:
         """Use the next smoothing; after the last one, the first."""
         index = SMOOTHING.index(self.smooth) if self.smooth in SMOOTHING else -1
         return replace(self, smooth=SMOOTHING[(index + 1) % len(SMOOTHING)])
 
-    def next_metric(self, metrics: Sequence[str]) -> Settings:
+    def next_metric(self, metrics: Sequence[str]) -> PlotSettings:
         """Show the next metric that any run has; the window stays, because it is in steps."""
         if not metrics:
             return self
         index = metrics.index(self.metric) if self.metric in metrics else -1
         return replace(self, metric=metrics[(index + 1) % len(metrics)])
 
-    def toggled(self, run: RunKey) -> Settings:
+    def toggle_run(self, run: RunKey) -> PlotSettings:
         """Hide a run, or show it again."""
         return replace(self, hidden=self.hidden ^ {run})
 
-    def only(self, run: RunKey, runs: Iterable[RunKey]) -> Settings:
+    def isolate_run(self, run: RunKey, runs: Iterable[RunKey]) -> PlotSettings:
         """Show only one run; if only that one is shown, show all."""
         others = frozenset(runs) - {run}
         return replace(self, hidden=frozenset() if self.hidden == others else others)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.screens.audit_log import AuditScreen
     from rgt_tui.ui.screens.base import FleetAwareScreen
-    from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, Wants, place
+    from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, WantedHeights, place_panes
     from rgt_tui.ui.screens.curves import CurvesScreen, listed_runs
     from rgt_tui.ui.screens.event_journal import (
         HappeningList,
         JournalScreen,
         alert_of,
-        ended,
-        packed,
+        find_durations,
+        pack_words,
     )
     from rgt_tui.ui.screens.fleet import FleetScreen
     from rgt_tui.ui.screens.handbook_pages import HandbookScreen, list_rows, page_sections
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         silent_for,
         state_of,
     )
-    from rgt_tui.ui.screens.welcome import WelcomeScreen, ways
+    from rgt_tui.ui.screens.welcome import WelcomeScreen, list_choices
 
 __all__ = [
     "LEAST_LOG",
@@ -72,7 +72,7 @@ __all__ = [
     "TeardownScreen",
     "TimeMachineScreen",
     "TransfersScreen",
-    "Wants",
+    "WantedHeights",
     "WelcomeScreen",
     "alert_of",
     "alerts",
@@ -81,10 +81,10 @@ __all__ = [
     "box",
     "curves",
     "detail_lines",
-    "ended",
     "ended_rows",
     "entry_details",
     "event_journal",
+    "find_durations",
     "finding_of",
     "findings_of",
     "fleet",
@@ -93,13 +93,14 @@ __all__ = [
     "help",
     "key_rows",
     "lifecycle",
+    "list_choices",
     "list_rows",
     "listed_runs",
     "log",
     "log_with_steps",
-    "packed",
+    "pack_words",
     "page_sections",
-    "place",
+    "place_panes",
     "platform",
     "pull_row",
     "question",
@@ -111,7 +112,6 @@ __all__ = [
     "teardown",
     "time_machine",
     "transfers",
-    "ways",
     "welcome",
     "zone_of",
 ]
@@ -122,9 +122,9 @@ __getattr__ = imported_later(
         "alerts": "AlertRow AlertsScreen detail_lines ended_rows finding_of row_line",
         "audit_log": "AuditScreen",
         "base": "FleetAwareScreen",
-        "box": "BoxScreen LEAST_LOG Wants place",
+        "box": "BoxScreen LEAST_LOG WantedHeights place_panes",
         "curves": "CurvesScreen listed_runs",
-        "event_journal": "HappeningList JournalScreen alert_of ended packed",
+        "event_journal": "HappeningList JournalScreen alert_of find_durations pack_words",
         "fleet": "FleetScreen",
         "handbook_pages": "HandbookScreen list_rows page_sections",
         "help": "HelpPanel HelpScreen key_rows",
@@ -136,6 +136,6 @@ __getattr__ = imported_later(
         "teardown": "TOO_SOON TeardownScreen",
         "time_machine": "TimeMachineScreen",
         "transfers": "TransfersScreen entry_details from_note pull_row silent_for state_of",
-        "welcome": "WelcomeScreen ways",
+        "welcome": "WelcomeScreen list_choices",
     },
 )

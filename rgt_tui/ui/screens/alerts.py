@@ -13,39 +13,39 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
-from rgt_tui.health import advice
+from rgt_tui.health import alert_advice
 from rgt_tui.model import (
     Alert,
+    BoxHealth,
     BoxState,
+    EventFilter,
     Finding,
     FleetEvent,
     FleetState,
     Happening,
-    Health,
-    Spot,
-    Wanted,
+    ScreenPosition,
 )
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import level_tone
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import clock, compact_time, glyphs, plain
-from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import ALERTS, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.notation import clock_or_dash, compact_time, current_glyphs, make_displayable
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows import story_section
-from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.panes import PaneSection
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    dim,
-    fit,
+    dim_span,
     fit_name,
-    labelled,
-    line,
+    fit_text,
+    label_lines,
+    make_line,
     name_width,
     width_of,
 )
@@ -72,7 +72,7 @@ class AlertRow(NamedTuple):
     """How often it was active before, within the events read, and when it last ended."""
 
     @property
-    def since(self) -> float | None:
+    def began_at(self) -> float | None:
         """Client clock at which it began, if known; the alert or its finding may be older."""
         found = (self.alert.since, self.finding.since if self.finding is not None else None)
         return min((at for at in found if at), default=None)
@@ -86,19 +86,24 @@ class AlertRow(NamedTuple):
 def row_line(row: AlertRow, names: int, now: float) -> Line:
     """Draw an alert: mark, box, duration, and the reading that proves it."""
     alert = row.alert
-    mark = glyphs().trouble if alert.level == "error" else glyphs().warn
+    mark = current_glyphs().trouble if alert.level == "error" else current_glyphs().warn
     tone = Tone.DIM if alert.muted else level_tone(alert.level)
-    since = compact_time(now - row.since) if row.since is not None else ""
+    since = compact_time(now - row.began_at) if row.began_at is not None else ""
     if row.ended_at is not None:
-        held = f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended {clock(row.ended_at)}  "
+        held = (
+            f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended "
+            f"{clock_or_dash(row.ended_at)}  "
+        )
         name = fit_name(row.box, names)
-        return line(dim(f" {glyphs().check} {name}  {fit('', 6)}  {held}{alert.text}"))
-    head = f"{fit_name(row.box, names)}  {fit(since, 6, right=True)}  "
+        return make_line(
+            dim_span(f" {current_glyphs().check} {name}  {fit_text('', 6)}  {held}{alert.text}")
+        )
+    head = f"{fit_name(row.box, names)}  {fit_text(since, 6, right=True)}  "
     muted = "muted  " if alert.muted else ""
-    return line(
+    return make_line(
         Span(f" {mark} ", tone),
-        dim(head),
-        dim(muted),
+        dim_span(head),
+        dim_span(muted),
         Span(alert.text, Tone.DIM if alert.muted else Tone.TEXT),
     )
 
@@ -116,21 +121,25 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     if said or row.finding is not None:
         out = []
     else:
-        out = labelled("now" if row.ended_at is None else "was", alert.text, width, most=4)
-    if row.since is not None:
-        out += labelled("since", f"{clock(row.since)}, {compact_time(now - row.since)} ago", width)
+        out = label_lines("now" if row.ended_at is None else "was", alert.text, width, most=4)
+    if row.began_at is not None:
+        out += label_lines(
+            "since", f"{clock_or_dash(row.began_at)}, {compact_time(now - row.began_at)} ago", width
+        )
     if row.before[0]:
         times = how_many(row.before[0], "time")
-        out += labelled("before", f"{times}, ended last {day_and_clock(row.before[1], now)}", width)
+        out += label_lines(
+            "before", f"{times}, ended last {day_and_clock(row.before[1], now)}", width
+        )
     if row.ended_at is not None:
-        out += labelled(
-            "ended", f"{clock(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width
+        out += label_lines(
+            "ended", f"{clock_or_dash(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width
         )
     elif row.finding is not None:
         return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:
-        out += labelled("do", row.advice, width, Tone.STRONG, most=3)
-    out += labelled("id", alert.id, width, Tone.DIM)
+        out += label_lines("do", row.advice, width, Tone.STRONG, most=3)
+    out += label_lines("id", alert.id, width, Tone.DIM)
     return out
 
 
@@ -160,17 +169,23 @@ ORDER = {"error": 0, "warn": 1}
 UNTIL_OVER = -1
 
 UNKNOWN = frozenset(
-    {Health.CONNECTING, Health.PAUSED, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN}
+    {
+        BoxHealth.CONNECTING,
+        BoxHealth.PAUSED,
+        BoxHealth.STALE,
+        BoxHealth.UNREACHABLE,
+        BoxHealth.UNKNOWN,
+    }
 )
 """States in which a box without alerts is not known to be well."""
 
 
-class AlertsScreen(Moves, FleetAwareScreen):
+class AlertsScreen(MoveKeys, FleetAwareScreen):
     """One line per alert, worst first; muted ones are at the end."""
 
     PLACE = "alerts"
     KEYS: ClassVar[tuple[Command, ...]] = (*ALERTS, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
         super().__init__(fleet, box_name)
@@ -182,20 +197,20 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self.shown: dict[str, AlertRow] = {}
         """The rows of the list by their keys, in order."""
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the list, and below it more about the box of the selected alert."""
         yield SelectableList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
         yield BoxContext()
 
     @property
-    def picked(self) -> AlertRow | None:
+    def picked_alert(self) -> AlertRow | None:
         """The selected alert."""
-        return self.shown.get(self.main_list.picked or "")
+        return self.shown.get(self.main_list.picked_key or "")
 
     @property
     def target_box(self) -> str | None:
         """The box of the selected alert."""
-        picked = self.picked
+        picked = self.picked_alert
         if picked is None:
             return self.box_name
         return picked.box or None
@@ -210,20 +225,20 @@ class AlertsScreen(Moves, FleetAwareScreen):
         elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
             self.read_ended()
-        self.shown = {row.key: row for row in self._rows(state)}
+        self.shown = {row.key: row for row in self._list_rows(state)}
         names = name_width((row.box for row in self.shown.values()), self.size.width)
         rows = [ListRow(key, row_line(row, names, now)) for key, row in self.shown.items()]
-        self.main_list.show(
+        self.main_list.show_rows(
             rows,
-            (EMPTY, line(dim(f" {self._calm(state)}"))),
-            lambda key, width: self._details(self.shown[key], names, width, now),
+            (EMPTY, make_line(dim_span(f" {self._calm_text(state)}"))),
+            lambda key, width: self._make_details(self.shown[key], names, width, now),
         )
         self._show_context(state, now)
 
     def _show_context(self, state: FleetState, now: float) -> None:
         """Show the events of the selected alert's box, if the list leaves room."""
 
-        def story(box: BoxState, width: int, height: int) -> Section:
+        def make_story(box: BoxState, width: int, height: int) -> PaneSection:
             name = box.spec.name
             kept = [one for one in self._happened if one.box == name]
             last = kept[-1].at if kept else -math.inf
@@ -232,22 +247,22 @@ class AlertsScreen(Moves, FleetAwareScreen):
             told += [one for one in state.events if one.box == name and one.at > last]
             return story_section(told, name, width, height, now)
 
-        picked = self.picked
+        picked = self.picked_alert
         self.show_context(
             None if picked is None else picked.box,
             self.main_list.wanted_height(self.size.width),
-            story,
+            make_story,
         )
 
     def on_resize(self, event: events.Resize) -> None:
         """Divide the room for the new size."""
         self.redraw_now()
 
-    def _details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
+    def _make_details(self, row: AlertRow, names: int, width: int, now: float) -> list[Line]:
         said = width_of(row_line(row, names, now)) <= self.size.width
         return detail_lines(row, width, now, said=said)
 
-    def _calm(self, state: FleetState) -> str:
+    def _calm_text(self, state: FleetState) -> str:
         """Return a text for no active alert; it counts the boxes whose state is unknown."""
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
         if not boxes:
@@ -259,15 +274,15 @@ class AlertsScreen(Moves, FleetAwareScreen):
             return "no active alerts, but the box sends no data right now"
         return f"no active alerts, but {unknown} of {len(boxes)} boxes send no data right now"
 
-    def _rows(self, state: FleetState) -> list[AlertRow]:
+    def _list_rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
         rows = [
-            AlertRow(box.spec.name, alert, advice(alert), finding_of(box, alert))
+            AlertRow(box.spec.name, alert, alert_advice(alert), finding_of(box, alert))
             for box in boxes
             for alert in self.verdict(box).alerts
         ]
         if self.box_name is None:
-            rows += [AlertRow("", alert, advice(alert)) for alert in state.alerts]
+            rows += [AlertRow("", alert, alert_advice(alert)) for alert in state.alerts]
         rows.sort(key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
         ended = ended_rows(
             (row for row in self._happened if self.box_name in (None, row.box)), PAGE
@@ -295,9 +310,9 @@ class AlertsScreen(Moves, FleetAwareScreen):
         chronicle = self.fleet.chronicle
         if chronicle is None:
             return
-        wanted = Wanted(box=self.box_name, until=self.fleet.moment)
+        wanted = EventFilter(box=self.box_name, until=self.fleet.shown_moment)
         try:
-            found = await chronicle.happened(wanted, None, PAGE)
+            found = await chronicle.read_event_page(wanted, None, PAGE)
         except Exception as error:
             self.hint(f"the history cannot be read: {error}")
             return
@@ -305,17 +320,17 @@ class AlertsScreen(Moves, FleetAwareScreen):
             self._happened = found.rows
             self.redraw_now()
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return how many alerts are active and how many have ended."""
-        rows = self._rows(state)
+        rows = self._list_rows(state)
         ended = sum(row.ended_at is not None for row in rows)
-        told = how_many(len(rows) - ended, "alert") if len(rows) > ended else self._calm(state)
+        told = how_many(len(rows) - ended, "alert") if len(rows) > ended else self._calm_text(state)
         return [
             (
                 1,
-                line(
+                make_line(
                     Span(told),
-                    dim(
+                    dim_span(
                         f"   {ended} ended"
                         if self._shows_ended
                         else f"   {key_for('alerts.ended')} shows the ended ones"
@@ -335,19 +350,19 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def action_open(self) -> None:
         """Open the box of the selected alert."""
-        picked = self.picked
+        picked = self.picked_alert
         if picked is not None and picked.box:
             cast("Dashboard", self.app).open_screen("box", picked.box)
 
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the alert's box: the log at the proof, the handbook at its page."""
-        picked = self.picked
+        picked = self.picked_alert
         finding = None if picked is None else picked.finding
         spot = None
         if finding is not None and place == "handbook":
-            spot = Spot(gotcha=finding.gotcha)
+            spot = ScreenPosition(gotcha=finding.gotcha)
         elif finding is not None and place == "log" and finding.where not in READ_FROM:
-            spot = Spot(log=finding.where, line_no=finding.line_no, text=finding.evidence)
+            spot = ScreenPosition(log=finding.where, line_no=finding.line_no, text=finding.evidence)
         if spot is None:
             super().action_open_for_box(place)
         else:
@@ -355,11 +370,11 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def action_mute(self, seconds: int) -> None:
         """Mute the selected alert for `seconds`; 0 = unmute, negative = until it ends."""
-        picked = self._mutable()
+        picked = self._find_mutable()
         if picked is None:
             return
         until = None if seconds == UNTIL_OVER else float(seconds)
-        self.fleet.mute(picked.box, picked.alert.id, until)
+        self.fleet.mute_alert(picked.box, picked.alert.id, until)
         name = f"{picked.alert.id} on {picked.box}"
         how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}
         self.hint(how.get(until, f"muted {name} for an hour"))
@@ -371,7 +386,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
             and command.id.startswith("alerts.")
             and command.id != "alerts.ended"
         ):
-            picked = self.picked
+            picked = self.picked_alert
             if picked is None or not picked.box:
                 if picked is not None:
                     return "it is not about a single box"
@@ -382,8 +397,8 @@ class AlertsScreen(Moves, FleetAwareScreen):
                 return "the selected alert is not muted"
         return super().why_not(command)
 
-    def _mutable(self) -> AlertRow | None:
-        picked = self.picked
+    def _find_mutable(self) -> AlertRow | None:
+        picked = self.picked_alert
         if picked is None or not picked.box:
             self.hint("nothing to mute")
         elif picked.ended_at is not None:
@@ -394,7 +409,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
 
     def action_mute_until(self) -> None:
         """Open the entry for the time until which to mute the alert."""
-        picked = self._mutable()
+        picked = self._find_mutable()
         if picked is not None:
             self.open_entry("mute until", MORNING, partial(self._mute_until, picked))
 
@@ -404,7 +419,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         except ValueError as error:
             self.hint(f"not muted: {error}")
             return
-        self.fleet.mute(picked.box, picked.alert.id, until - self.now)
+        self.fleet.mute_alert(picked.box, picked.alert.id, until - self.now)
         when = day_and_clock(until, self.now)
         self.hint(f"muted {picked.alert.id} on {picked.box} until {when}")
 
@@ -413,12 +428,12 @@ class AlertsScreen(Moves, FleetAwareScreen):
         self._shows_ended = not self._shows_ended
         self.redraw_now()
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the next fix of the selected alert.
 
         One command per copy, because a shell runs everything that is pasted.
         """
-        picked = self.picked
+        picked = self.picked_alert
         if picked is None:
             return None
         commands = [
@@ -426,15 +441,15 @@ class AlertsScreen(Moves, FleetAwareScreen):
             for place, fix in enumerate(
                 picked.finding.fixes if picked.finding is not None else (), 1
             )
-            if fix.command and plain(fix.command) == fix.command
+            if fix.command and make_displayable(fix.command) == fix.command
         ]
         if not commands:
             text = f"{picked.box}: {picked.alert.text}" + (
                 f"; do: {picked.advice}" if picked.advice else ""
             )
-            return Copied(what=f"the alert {picked.alert.id}", text=text)
+            return ClipboardText(what=f"the alert {picked.alert.id}", text=text)
         key, count = self._copied
         count = count if key == picked.key else 0
         self._copied = (picked.key, count + 1)
         place, command = commands[count % len(commands)]
-        return Copied(what=f"fix {place} of {picked.alert.id}", text=command)
+        return ClipboardText(what=f"fix {place} of {picked.alert.id}", text=command)

@@ -13,12 +13,19 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.gate import AuditEntry, AuditEvent, AuditLine, Chain, chain_words, read_checked
+from rgt_tui.gate import (
+    AuditEntry,
+    AuditEvent,
+    AuditLine,
+    HashChainCheck,
+    describe_chain_check,
+    read_checked,
+)
 from rgt_tui.model import FleetState, moment
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import AUDIT, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import glyphs
-from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import AUDIT, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.notation import current_glyphs
+from rgt_tui.ui.screens.base import FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
@@ -26,13 +33,13 @@ from rgt_tui.ui.widgets.spans import (
     Line,
     Span,
     Tone,
-    dim,
-    fit,
+    dim_span,
     fit_name,
-    labelled,
-    line,
+    fit_text,
+    label_lines,
+    make_line,
     name_width,
-    wrapped,
+    wrap_text,
 )
 
 EVERY_SECONDS = 5.0
@@ -54,17 +61,25 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     """
     entry = one.entry
     if entry is None:
-        return line(Span(f" {glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE))
+        return make_line(
+            Span(f" {current_glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE)
+        )
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.deed_text
     when = moment(entry.at)
-    head = line(
-        dim(f"  {when[5:16] if width < NARROW else when}  "), Span(fit_name(entry.box, names)), "  "
+    head = make_line(
+        dim_span(f"  {when[5:16] if width < NARROW else when}  "),
+        Span(fit_name(entry.box, names)),
+        "  ",
     )
-    return line(head, Span(f"{fit(verb, 8)}{fit(entry.event.value, 10)}", tone), dim(entry.text))
+    return make_line(
+        head,
+        Span(f"{fit_text(verb, 8)}{fit_text(entry.event.value, 10)}", tone),
+        dim_span(entry.text),
+    )
 
 
-def _proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
+def _list_proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
     """Return what was typed and the evidence, each with its label."""
     return (
         ("typed", entry.typed), ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
@@ -74,16 +89,16 @@ def _proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
 def audit_details(one: AuditLine, width: int) -> list[Line]:
     """Return everything in an entry."""
     entry = one.entry
-    out = labelled("line", f"{one.number}", width, pad=PAD)
+    out = label_lines("line", f"{one.number}", width, pad=PAD)
     if entry is not None:
         for label, text in (
-            ("who", entry.who), ("on", entry.instance), *_proof(entry)[:1], ("text", entry.text), *_proof(entry)[1:],
+            ("who", entry.who), ("on", entry.instance), *_list_proof(entry)[:1], ("text", entry.text), *_list_proof(entry)[1:],
         ):  # fmt: skip
-            out += labelled(label, text, width, pad=PAD, most=WHOLE) if text else []
-    return [*out, *labelled("sha256", one.hash, width, Tone.DIM, pad=PAD)]
+            out += label_lines(label, text, width, pad=PAD, most=WHOLE) if text else []
+    return [*out, *label_lines("sha256", one.hash, width, Tone.DIM, pad=PAD)]
 
 
-class AuditScreen(Moves, FleetAwareScreen):
+class AuditScreen(MoveKeys, FleetAwareScreen):
     """The record of billing actions, of one box or of all of them.
 
     Args:
@@ -94,7 +109,7 @@ class AuditScreen(Moves, FleetAwareScreen):
 
     PLACE = "audit"
     KEYS: ClassVar[tuple[Command, ...]] = (*AUDIT, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
     def __init__(
         self, fleet: FleetSource, box_name: str | None = None, env: Mapping[str, str] = os.environ
@@ -102,12 +117,12 @@ class AuditScreen(Moves, FleetAwareScreen):
         super().__init__(fleet, box_name)
         self._env = env
         self._lines: dict[str, AuditLine] = {}
-        self._chain: Chain | None = None
+        self._chain: HashChainCheck | None = None
         self._trouble = ""
         self._asked_at = -math.inf
         self._opened = True
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the list."""
         yield SelectableList(id="audit")
 
@@ -116,7 +131,7 @@ class AuditScreen(Moves, FleetAwareScreen):
         if not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
             self.read_log()
-        self._draw()
+        self._draw_list()
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; the details need an entry."""
@@ -124,7 +139,7 @@ class AuditScreen(Moves, FleetAwareScreen):
             return "no billing action has been tried yet"
         return super().why_not(command)
 
-    def _draw(self) -> None:
+    def _draw_list(self) -> None:
         named = (one.entry.box for one in self._lines.values() if one.entry)
         names = name_width(named, self.size.width)
         rows = [
@@ -135,14 +150,16 @@ class AuditScreen(Moves, FleetAwareScreen):
             if self._chain is None
             else "no billing action has been tried yet"
         )
-        why = [line(" ", *row) for row in wrapped(empty, max(20, self.size.width - 2), Tone.DIM)]
-        self.main_list.show(rows, (EMPTY, *why), self._details)
+        why = [
+            make_line(" ", *row) for row in wrap_text(empty, max(20, self.size.width - 2), Tone.DIM)
+        ]
+        self.main_list.show_rows(rows, (EMPTY, *why), self._make_details)
 
-    def _details(self, key: str, width: int) -> list[Line]:
+    def _make_details(self, key: str, width: int) -> list[Line]:
         one = self._lines[key]
         if self._opened:
             return audit_details(one, width)
-        return [line(dim(f"{key_for('audit.details')}: the full text of this line"))]
+        return [make_line(dim_span(f"{key_for('audit.details')}: the full text of this line"))]
 
     @work(group="audit", exclusive=True, exit_on_error=False, description="read the audit log")
     async def read_log(self) -> None:
@@ -163,21 +180,31 @@ class AuditScreen(Moves, FleetAwareScreen):
             self._lines = {str(one.number): one for one in reversed(mine)}
         self.redraw_now()
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return whether the log is intact."""
         if self._trouble:
-            return [(1, line(Span(f"{glyphs().trouble} {self._trouble}", Tone.TROUBLE)))]
+            return [
+                (1, make_line(Span(f"{current_glyphs().trouble} {self._trouble}", Tone.TROUBLE)))
+            ]
         if self._chain is None:
             return []
         bad = self._chain.broken is not None
         mark = (
-            Span(f"{glyphs().trouble} ", Tone.TROUBLE)
+            Span(f"{current_glyphs().trouble} ", Tone.TROUBLE)
             if bad
-            else Span(f"{glyphs().check} ", Tone.PROVED)
+            else Span(f"{current_glyphs().check} ", Tone.PROVED)
         )
         if not self._chain.lines:
             mark = Span("")
-        return [(1, line(mark, Span(chain_words(self._chain), Tone.TROUBLE if bad else Tone.TEXT)))]
+        return [
+            (
+                1,
+                make_line(
+                    mark,
+                    Span(describe_chain_check(self._chain), Tone.TROUBLE if bad else Tone.TEXT),
+                ),
+            )
+        ]
 
     def open_row(self) -> None:
         """Show or hide the details."""
@@ -186,16 +213,16 @@ class AuditScreen(Moves, FleetAwareScreen):
     def action_details(self) -> None:
         """Show or hide everything in the selected entry."""
         self._opened = not self._opened
-        self._draw()
+        self._draw_list()
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return everything in the selected entry."""
-        one = self._lines.get(self.main_list.picked or "")
+        one = self._lines.get(self.main_list.picked_key or "")
         if one is None:
             return None
         entry = one.entry
         if entry is None:
-            return Copied(
+            return ClipboardText(
                 what=f"line {one.number}",
                 text=f"line {one.number} cannot be read, sha256 {one.hash}",
             )
@@ -208,10 +235,10 @@ class AuditScreen(Moves, FleetAwareScreen):
             entry.instance,
             entry.event.value,
             entry.text,
-            *(f"{label} {text}" for label, text in _proof(entry) if text),
+            *(f"{label} {text}" for label, text in _list_proof(entry) if text),
             one.hash,
         )
-        return Copied(
+        return ClipboardText(
             what=f"line {one.number} of the audit log",
             text="  ".join(part for part in parts if part),
         )

@@ -13,14 +13,20 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model import BoxState, FleetState, Link, Spot
-from rgt_tui.ui.box_status import assess, box_parts, clock_of, failed, fleet_parts
-from rgt_tui.ui.clipboard import Copied, take_along
-from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREEN, Command, bindings, key_for
-from rgt_tui.ui.enduring import Enduring, endured
+from rgt_tui.model import BoxState, FleetState, LinkState, ScreenPosition
+from rgt_tui.ui.box_status import (
+    assess_box,
+    box_parts,
+    build_failed_assessment,
+    clock_of,
+    fleet_parts,
+)
+from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREEN, Command, build_bindings, key_for
+from rgt_tui.ui.enduring import FaultTolerant, report_fault_to_app
 from rgt_tui.ui.legends import LegendRow, legend_of
 from rgt_tui.ui.mouse import BACK_KEY, MouseSelection
-from rgt_tui.ui.notation import glyphs, stopwatch
+from rgt_tui.ui.notation import current_glyphs, format_position_time
 from rgt_tui.ui.preferences import UNCHANGED, Preferences
 from rgt_tui.ui.widgets.fixed_lines import (
     BACK,
@@ -31,10 +37,10 @@ from rgt_tui.ui.widgets.fixed_lines import (
     NoticeLine,
     Parts,
 )
-from rgt_tui.ui.widgets.lines import Below, Ground, LineWidget, RowChosen
+from rgt_tui.ui.widgets.lines import LineWidget, PaintedGround, RowChosen, StackedWidgets
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import Span, Tone, line
+from rgt_tui.ui.widgets.spans import Span, Tone, make_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rgt_tui.health import Assessment
-    from rgt_tui.ui.widgets.panes import Section
+    from rgt_tui.ui.widgets.panes import PaneSection
 
 WHY_NOT = {
     "box": "no box selected",
@@ -65,7 +71,7 @@ FRESH_SECONDS = 1.0
 again."""
 
 
-class Judged(NamedTuple):
+class StateAssessments(NamedTuple):
     """The assessments of a state's boxes made so far."""
 
     state: FleetState | None = None
@@ -73,7 +79,7 @@ class Judged(NamedTuple):
     """Client clock."""
     verdicts: dict[str, Assessment] = {}  # noqa: RUF012  (the empty one belongs to no state, and is not written to)
 
-    def holds(self, state: FleetState, now: float) -> bool:
+    def is_current(self, state: FleetState, now: float) -> bool:
         """Return whether these assessments are of that state, and recent enough."""
         return state is self.state and 0 <= now - self.at < FRESH_SECONDS
 
@@ -93,7 +99,9 @@ class StateSink(Protocol):
 class Dashboard(Protocol):
     """What a screen needs from the app."""
 
-    def open_screen(self, place: str, box_name: str | None, spot: Spot | None = None) -> None:
+    def open_screen(
+        self, place: str, box_name: str | None, spot: ScreenPosition | None = None
+    ) -> None:
         """Open the screen called `place` for a box, at a spot of it."""
         ...
 
@@ -101,11 +109,11 @@ class Dashboard(Protocol):
         """Close the screens above a screen; if it is not open, open it over the fleet."""
         ...
 
-    def begin(self) -> object:
+    def start_fleet(self) -> object:
         """Create and start the fleet."""
         ...
 
-    def ask_next(self, *, again: bool = False) -> bool:
+    def show_next_question(self, *, again: bool = False) -> bool:
         """Show the oldest question; return whether there was one."""
         ...
 
@@ -118,16 +126,16 @@ class Dashboard(Protocol):
         ...
 
 
-def position(recording: FleetSource) -> str:
+def format_position(recording: FleetSource) -> str:
     """Return the position in a recording, ``12:04 of 1:30:00``, without the length if unknown."""
     length = recording.length
-    here = stopwatch(recording.position)
+    here = format_position_time(recording.position)
     if length is None:
         return here
-    return f"{here} of {stopwatch(length)}"
+    return f"{here} of {format_position_time(length)}"
 
 
-class Moves:
+class MoveKeys:
     """The keys `MOVE` of a screen: they move in the focused pane, else in the screen's list."""
 
     @property
@@ -136,7 +144,7 @@ class Moves:
         return cast("Screen[None]", self).query_one(SelectableList)
 
     @property
-    def moved(self) -> LineWidget:
+    def moved_widget(self) -> LineWidget:
         """The widget that the keys move in."""
         focused = cast("Screen[None]", self).focused
         if isinstance(focused, Pane):
@@ -159,11 +167,11 @@ class Moves:
 
     def action_move(self, count: int) -> None:
         """Move by `count` lines, within the existing ones."""
-        self.moved.move(count)
+        self.moved_widget.move_by(count)
 
     def action_page(self, count: int) -> None:
         """Move by pages."""
-        self.action_move(count * max(1, self.moved.page_rows))
+        self.action_move(count * max(1, self.moved_widget.page_rows))
 
     def action_move_top(self) -> None:
         """Go to the first line."""
@@ -174,7 +182,7 @@ class Moves:
         self.action_move(FAR)
 
 
-class Entries:
+class EntrySupport:
     """A screen whose event line can be replaced by an entry line."""
 
     def open_entry(
@@ -213,19 +221,19 @@ class Entries:
         return all(getattr(entry, "takes_keys", True) for entry in screen.query("EntryLine"))
 
 
-def bygone_parts(fleet: FleetSource | None) -> Parts:
+def past_moment_parts(fleet: FleetSource | None) -> Parts:
     """Return the banner of an earlier moment for the header; empty for the present."""
-    if fleet is None or not fleet.is_past:
+    if fleet is None or not fleet.shows_past_moment:
         return []
-    g = glyphs()
-    return [(-1, line(Span(f"{g.earlier} {fleet.moment_text} {g.later}", Tone.MATCH)))]
+    g = current_glyphs()
+    return [(-1, make_line(Span(f"{g.earlier} {fleet.moment_text} {g.later}", Tone.MATCH)))]
 
 
-class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
+class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGround):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands) and `BINDINGS = bindings(KEYS)`, returns its middle
-    from `body`, and draws in `show_state`. It never calls anything of the fleet that blocks.
+    from `compose_body`, and draws in `show_state`. It never calls anything of the fleet that blocks.
     """
 
     KEYS: ClassVar[tuple[Command, ...]] = ()
@@ -235,7 +243,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
     AT_ONCE: ClassVar[float] = math.inf
     """With more boxes than this, a screen that returns to the top is drawn a moment later."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings(SCREEN),
+        *build_bindings(SCREEN),
         Binding(BACK_KEY, "back", show=False),
     ]
 
@@ -251,35 +259,35 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             from rgt_tui.ui.compositing import TightCompositor
 
             self._compositor = TightCompositor()
-        self.attach(fleet)
+        self.attach_fleet(fleet)
         self.box_name = box_name
-        self.spot: Spot | None = None
+        self.spot: ScreenPosition | None = None
         """Where to go first, if the screen was opened for a spot; cleared once it is reached."""
         self._hint_timer: Timer | None = None
-        self._judged = Judged()
-        self._ahead = Judged()
+        self._judged = StateAssessments()
+        self._ahead = StateAssessments()
         """Assessments of a state that is about to be drawn."""
 
     def verdict(self, box: BoxState) -> Assessment:
         """Return the assessment of a box, made once per state and `FRESH_SECONDS`."""
         if self._judged.state is None:
-            self._judged = Judged(self.fleet_state, self.now, {})
-        return self.judge(box, self._judged)
+            self._judged = StateAssessments(self.fleet_state, self.now, {})
+        return self.assess_cached(box, self._judged)
 
-    def judge(self, box: BoxState, judged: Judged) -> Assessment:
+    def assess_cached(self, box: BoxState, judged: StateAssessments) -> Assessment:
         """Return the assessment of a box, cached with the others of its state."""
         found = judged.verdicts.get(box.spec.name)
         if found is None:
             try:
-                found = assess(box, judged.at)
+                found = assess_box(box, judged.at)
             except Exception as error:
-                if not endured(self, error):
+                if not report_fault_to_app(self, error):
                     raise
-                found = failed(box, error)
+                found = build_failed_assessment(box, error)
             judged.verdicts[box.spec.name] = found
         return found
 
-    def judging(self, state: FleetState, now: float) -> Iterator[None]:
+    def assess_in_steps(self, state: FleetState, now: float) -> Iterator[None]:
         """Do slow work before a state is drawn, in steps, so that other work can run in between."""
         return iter(())
 
@@ -294,11 +302,11 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         """False while the fleet is being started."""
         return self._fleet is not None
 
-    def attach(self, fleet: FleetSource | None) -> None:
+    def attach_fleet(self, fleet: FleetSource | None) -> None:
         """Use a fleet that was created after the first frame."""
         self._fleet = fleet
         self._replays = fleet is not None and fleet.plays_back
-        self._is_past = fleet is not None and fleet.is_past
+        self._is_past = fleet is not None and fleet.shows_past_moment
 
     @property
     def notice(self) -> tuple[str, str] | None:
@@ -315,21 +323,23 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         """Return the commands that work here now, with the person's own keys."""
         chosen: Preferences = getattr(self.app, "preferences", UNCHANGED)
         return tuple(
-            chosen.keyed(command) for command in self.commands() if self.why_not(command) is None
+            chosen.apply_keys(command)
+            for command in self.commands()
+            if self.why_not(command) is None
         )
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; None if it works."""
         if command.dangerous and getattr(self.app, "readonly", False):
             return "rgt was started with --readonly"
-        lacking = next((need for need in command.needs if not self.has(need)), None)
+        lacking = next((need for need in command.needs if not self.meets_need(need)), None)
         if lacking == "live":
             return self.fleet.why_nothing
         if lacking is None:
             return None
         return WHY_NOT[lacking]
 
-    def has(self, need: str) -> bool:
+    def meets_need(self, need: str) -> bool:
         """Return whether a command's requirement is met.
 
         Before the first state most count as met.
@@ -344,7 +354,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             return bool(self.fleet_state.questions)
         return self.target_box is not None
 
-    def legend(self) -> tuple[tuple[str, tuple[LegendRow, ...]], ...]:
+    def build_legend(self) -> tuple[tuple[str, tuple[LegendRow, ...]], ...]:
         """Return the glyphs and columns that the help explains: titles, each with its rows."""
         return legend_of(self.PLACE)
 
@@ -353,16 +363,16 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         yield HeaderLine()
         if self.notice is not None:
             yield NoticeLine(*self.notice)
-        with Below(id="body"):
-            yield from self.body()
+        with StackedWidgets(id="body"):
+            yield from self.compose_body()
         yield EventLine()
         yield KeyLine(self.offered())
 
     def on_mount(self) -> None:
         """Show the path of the screen before there is data."""
-        self.query_one(HeaderLine).show(self.crumbs(), [])
+        self.query_one(HeaderLine).show_parts(self.build_crumbs(), [])
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the widgets between the header and the event line."""
         return ()
 
@@ -375,18 +385,18 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if state is None or not self.is_mounted or not self.has_fleet:
             return
         now = self.now
-        if self._ahead.holds(state, now):
+        if self._ahead.is_current(state, now):
             self._judged = self._ahead
-        elif not self._judged.holds(state, now):
-            self._judged = Judged(state, now, {})
-        crumbs = self.crumbs()
-        self.query_one(HeaderLine).show(crumbs, self.header_parts(state, now))
-        self.query_one(EventLine).show(
+        elif not self._judged.is_current(state, now):
+            self._judged = StateAssessments(state, now, {})
+        crumbs = self.build_crumbs()
+        self.query_one(HeaderLine).show_parts(crumbs, self.header_parts(state, now))
+        self.query_one(EventLine).show_events(
             state.events, now, self.resting_hint(), getattr(self.app, "seen_at", -math.inf)
         )
-        self.query_one(KeyLine).set_badges(*self.badges(state))
+        self.query_one(KeyLine).set_badges(*self.build_badges(state))
         self.show_state(state, now)
-        self.query_one(KeyLine).offer(self.offered())
+        self.query_one(KeyLine).show_commands(self.offered())
 
     @property
     def body_height(self) -> int:
@@ -397,7 +407,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self,
         name: str | None,
         above: int,
-        first: Callable[[BoxState, int, int], Section] | None = None,
+        first: Callable[[BoxState, int, int], PaneSection] | None = None,
         *,
         steady: bool = False,
     ) -> int:
@@ -414,10 +424,10 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         from rgt_tui.ui.widgets.fleet_rows import story_section
 
         state, now = self.fleet_state, self.now
-        box = None if name is None or state is None else state.box(name)
+        box = None if name is None or state is None else state.find_box(name)
         events = () if state is None else state.events
 
-        def story(box: BoxState, width: int, height: int) -> Section:
+        def make_story(box: BoxState, width: int, height: int) -> PaneSection:
             name = box.spec.name
             return story_section(
                 [one for one in events if one.box == name], name, width, height, now
@@ -425,7 +435,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
         height = context_height(self.body_height, above, steady=steady)
         stale = box is not None and self.verdict(box).stale
-        self.query_one(BoxContext).show(box, first or story, height, now, stale=stale)
+        self.query_one(BoxContext).show_box(box, first or make_story, height, now, stale=stale)
         if box is not None:
             return height
         return 0
@@ -443,7 +453,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if self.fleet_state is not None:
             self.fleet_state = self.fleet_state
 
-    def crumbs(self) -> tuple[str, ...]:
+    def build_crumbs(self) -> tuple[str, ...]:
         """Return the path of the screen: ``fleet › box › place``."""
         if self.box_name is None:
             if self.PLACE in OF_ALL_BOXES:
@@ -455,19 +465,19 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
     def header_parts(self, state: FleetState, now: float) -> Parts:
         """Return the right end of the header: the banner of an earlier moment, and the summary."""
-        return [*bygone_parts(self._fleet), *self.summary(state, now)]
+        return [*past_moment_parts(self._fleet), *self.build_summary(state, now)]
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the summary of the screen's box or the fleet; screens may override it."""
         if self.box_name is None:
             return fleet_parts(state, [self.verdict(box) for box in state.boxes])
-        box = self.box
+        box = self.box_state
         if box is None:
             return []
-        profile = self.fleet.profile(box.spec.name)
+        profile = self.fleet.profile_of(box.spec.name)
         return box_parts(box, self.verdict(box), profile.name, clock_of(profile, box, now))
 
-    def badges(self, state: FleetState) -> tuple[str, ...]:
+    def build_badges(self, state: FleetState) -> tuple[str, ...]:
         """Return the words at the right end of the key line."""
         if self.box_name is None:
             boxes = state.boxes
@@ -479,20 +489,20 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if not self._replays:
             return sim
         speed = self.fleet.speed
-        pace = f" {glyphs().times}{speed:g}" if math.isfinite(speed) else ""
-        held = " paused" if self.fleet.held else ""
-        return (*sim, f"REPLAY {position(self.fleet)}{pace}{held}")
+        pace = f" {current_glyphs().times}{speed:g}" if math.isfinite(speed) else ""
+        held = " paused" if self.fleet.is_playback_paused else ""
+        return (*sim, f"REPLAY {format_position(self.fleet)}{pace}{held}")
 
     def resting_hint(self) -> str:
         """Return the event line's text while there are no events."""
         return str(getattr(self.app, "hint_text", "") or "")
 
     @property
-    def box(self) -> BoxState | None:
+    def box_state(self) -> BoxState | None:
         """The state of this screen's box, if the fleet has it."""
         if self.box_name is None or self.fleet_state is None:
             return None
-        return self.fleet_state.box(self.box_name)
+        return self.fleet_state.find_box(self.box_name)
 
     @property
     def target_box(self) -> str | None:
@@ -501,10 +511,12 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
     def hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
         """Show a text on the event line for `seconds`. Never a pop-up."""
-        self.query_one(EventLine).hint(text)
+        self.query_one(EventLine).show_hint(text)
         if self._hint_timer is not None:
             self._hint_timer.stop()
-        self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
+        self._hint_timer = self.set_timer(
+            seconds, lambda: self.query_one(EventLine).show_hint(None)
+        )
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Draw at once when the screen gets to the top.
@@ -515,7 +527,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             False  # styles were applied when it was mounted, and at each change of the theme since
         )
         if self.has_fleet:
-            self.fleet.focus(self.box_name)
+            self.fleet.focus_box(self.box_name)
         app = cast("Dashboard", self.app)
         if self.fleet_state is not None and len(self.fleet_state.boxes) > self.AT_ONCE:
             app.draw_soon()
@@ -528,7 +540,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if message.index == BACK:
             self.action_back()
             return
-        crumbs = self.crumbs()
+        crumbs = self.build_crumbs()
         if message.index >= len(crumbs) - 1 and len(crumbs) > 1:
             return
         here = crumbs[message.index] if message.index < len(crumbs) else "fleet"
@@ -547,7 +559,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
 
         The first screen never closes: there the last event is marked as seen.
         """
-        if self.end_selection() or self.leave_pane() or self.clear():
+        if self.end_selection() or self.focus_list_again() or self.clear_on_escape():
             return
         if len(self.app.screen_stack) > 1:
             self.dismiss()
@@ -555,7 +567,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             setattr(self.app, "seen_at", self.now)  # noqa: B010  (an app of tests has none)
             self.redraw_now()
 
-    def leave_pane(self) -> bool:
+    def focus_list_again(self) -> bool:
         """Move the focus from a side pane to the list; return False if no side pane has it."""
         main = self.main_widget()
         if not isinstance(self.focused, Pane) or self.focused is main:
@@ -563,11 +575,11 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         self.set_focus(main)
         return True
 
-    def clear(self) -> bool:
+    def clear_on_escape(self) -> bool:
         """Clear a filter or a search; return False if there was none."""
         return False
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return what ``y`` copies here; None if nothing is selected."""
         return None
 
@@ -581,20 +593,20 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if self.copy_marked(self.hint):
             return
         copied = self.to_copy()
-        self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
+        self.hint("nothing to copy here" if copied is None else copy_to_clipboard(self.app, copied))
 
     def action_connect(self) -> None:
         """Connect to the box without waiting for the next retry."""
         box = self._target_state()
         if box is None:
             return
-        if box.link is Link.LIVE:
+        if box.link is LinkState.LIVE:
             self.hint(f"{box.spec.name} is already connected")
             return
-        if box.link is Link.PAUSED:
-            self.fleet.pause(box.spec.name, False)
+        if box.link is LinkState.PAUSED:
+            self.fleet.set_box_paused(box.spec.name, False)
         else:
-            self.fleet.retry(box.spec.name)
+            self.fleet.retry_box(box.spec.name)
         self.hint(f"connecting to {box.spec.name}")
 
     def action_pause(self) -> None:
@@ -602,8 +614,8 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         box = self._target_state()
         if box is None:
             return
-        paused = box.link is not Link.PAUSED
-        self.fleet.pause(box.spec.name, paused)
+        paused = box.link is not LinkState.PAUSED
+        self.fleet.set_box_paused(box.spec.name, paused)
         name = box.spec.name
         self.hint(
             f"disconnected from {name}; its training continues; {key_for('box.pause')} reconnects"
@@ -631,8 +643,12 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         """Pause or resume a replay."""
         if not self._is_replay():
             return
-        self.fleet.hold(not self.fleet.held)
-        self.hint(f"paused; {key_for('replay.hold')} resumes" if self.fleet.held else "resumed")
+        self.fleet.set_playback_paused(not self.fleet.is_playback_paused)
+        self.hint(
+            f"paused; {key_for('replay.hold')} resumes"
+            if self.fleet.is_playback_paused
+            else "resumed"
+        )
         self.redraw_now()
 
     def action_pace_replay(self, factor: float) -> None:
@@ -648,14 +664,14 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
         if self._is_replay():
             self.fleet.seek_to(self.fleet.position + seconds)
 
-    def go_in_replay(self, spot: Spot | None) -> None:
+    def seek_replay(self, spot: ScreenPosition | None) -> None:
         """Go to a time of the recording; None = open the entry for it."""
         if spot is None or spot.at is None:
-            self.open_entry("go to (02:30, or 30m after the beginning)", done=self._go_to_text)
+            self.open_entry("go to (02:30, or 30m after the beginning)", done=self._seek_typed_time)
         else:
             self.fleet.seek_to(self.fleet.position + spot.at - self.fleet.now())
 
-    def _go_to_text(self, text: str) -> None:
+    def _seek_typed_time(self, text: str) -> None:
         begin = self.fleet.now() - self.fleet.position
         try:
             from rgt_tui.fleet.history.spoken_times import coming_time
@@ -674,7 +690,7 @@ class FleetAwareScreen(Entries, Enduring, MouseSelection, Ground):
             return None
         found = None
         if self.has_fleet and self.target_box is not None and self.fleet_state is not None:
-            found = self.fleet_state.box(self.target_box)
+            found = self.fleet_state.find_box(self.target_box)
         if found is None:
             self.hint("no box selected")
         return found

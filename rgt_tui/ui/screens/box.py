@@ -12,11 +12,11 @@ from textual.geometry import Region, Size
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.health import Remedy, standing_remedies
-from rgt_tui.model import BoxState, FleetState, Health
+from rgt_tui.health import Remedy, list_remedies
+from rgt_tui.model import BoxHealth, BoxState, FleetState
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import cells_of, current_cell
-from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX,
     BOX_CARE,
@@ -25,20 +25,20 @@ from rgt_tui.ui.commands import (
     MOVE,
     REPLAY,
     Command,
-    bindings,
+    build_bindings,
     key_for,
 )
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
-from rgt_tui.ui.widgets.fleet_rows import LossPane, Row, telling_run
+from rgt_tui.ui.widgets.fleet_rows import FleetRow, LossPane, telling_run
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC
 from rgt_tui.ui.widgets.log_pane import LogPane
-from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.panes import Pane, PaneSection
 from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim_span, make_line
 from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
-from rgt_tui.ui.widgets.why import Step, remedy_lines, steps_of, why_lines
+from rgt_tui.ui.widgets.why import CopyableFix, remedy_lines, steps_of, why_lines
 
 if TYPE_CHECKING:
     from textual import events
@@ -51,7 +51,7 @@ def left_of(width: int) -> int:
     return max(54, width * 2 // 9)
 
 
-class Wants(NamedTuple):
+class WantedHeights(NamedTuple):
     """The heights that would show everything."""
 
     vitals: int
@@ -67,17 +67,19 @@ class Wants(NamedTuple):
     """Lines that show every figure of the history."""
 
 
-def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
+def place_panes(width: int, height: int, wants: WantedHeights) -> dict[str, Region]:
     """Return the region of each shown pane, by its id."""
     if width >= 110:
-        return _beside(width, height, wants)
-    found = (_above if width >= 76 and height >= 16 else _stacked)(width, height, wants)
+        return _place_side_by_side(width, height, wants)
+    found = (_place_above_log if width >= 76 and height >= 16 else _place_stacked)(
+        width, height, wants
+    )
     if wants.past:
         found["past"] = found.pop("log")
     return found
 
 
-def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
+def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[str, Region]:
     """Place the vitals at the left; trouble, queue and log at the right."""
     left = left_of(width)
     right = width - left
@@ -105,7 +107,7 @@ def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
     return out
 
 
-def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
+def _place_above_log(width: int, height: int, wants: WantedHeights) -> dict[str, Region]:
     """Place vitals and queue side by side, and the log below in full width."""
     out: dict[str, Region] = {}
     y = 0
@@ -122,7 +124,7 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
     return out
 
 
-def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
+def _place_stacked(width: int, height: int, wants: WantedHeights) -> dict[str, Region]:
     """Stack the panes: trouble or the queue first, then the vitals, then the log."""
     out: dict[str, Region] = {}
     first, tall = (
@@ -152,7 +154,7 @@ LEAST_LOG = 9
 """Lines kept for the log when the history takes more than half."""
 ROOMY = (110, 26)
 """Minimum columns and lines to show the history above the log automatically."""
-CALM = {Health.RUNNING, Health.IDLE, Health.FINISHED}
+CALM = {BoxHealth.RUNNING, BoxHealth.IDLE, BoxHealth.FINISHED}
 
 
 class BoxScreen(LogKeys):
@@ -160,7 +162,7 @@ class BoxScreen(LogKeys):
 
     PLACE = "box"
     KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *REPLAY, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = "#log"
     PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue", "loss", "past")
 
@@ -171,9 +173,9 @@ class BoxScreen(LogKeys):
         room."""
         self._proposed: tuple[Remedy, ...] = ()
         self._proposed_at = 0.0
-        self._copied: Step | None = None
+        self._copied: CopyableFix | None = None
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the panes; their regions depend on the size."""
         yield Pane(id="vitals", focusable=True)
         yield Pane(id="trouble", focusable=True)
@@ -183,7 +185,7 @@ class BoxScreen(LogKeys):
         yield LogPane(id="log")
 
     @property
-    def room(self) -> Size:
+    def pane_room(self) -> Size:
         """The size for the panes.
 
         Before the first layout it is predicted, so that no second layout is needed.
@@ -194,45 +196,47 @@ class BoxScreen(LogKeys):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the changes in every pane."""
-        box = self.box
+        box = self.box_state
         if box is None:
             gone = [
-                Section(
-                    line("gone"),
+                PaneSection(
+                    make_line("gone"),
                     [
-                        line(
+                        make_line(
                             f"this box is no longer in the fleet; {key_for('screen.back')} goes back"
                         )
                     ],
                 )
             ]
-            self.query_one("#vitals", Pane).show(lambda width: gone)
+            self.query_one("#vitals", Pane).show_sections(lambda width: gone)
             return
-        profile = self.fleet.profile(box.spec.name)
-        row = Row(box, self.verdict(box), (), profile.name)
+        profile = self.fleet.profile_of(box.spec.name)
+        row = FleetRow(box, self.verdict(box), (), profile.name)
 
-        def vitals(width: int) -> list[Section]:
-            short, health = self.room.width < 110, row.verdict.health
+        def make_vitals(width: int) -> list[PaneSection]:
+            short, health = self.pane_room.width < 110, row.verdict.health
             *parts, link = vitals_sections(box, profile, width, now, short=short, health=health)
             platform = platform_section(profile, box, width, now)
             return [*parts, platform, link, dangers_section(profile, width)]
 
-        self.query_one("#vitals", Pane).show(vitals, SURVIVAL_LEGEND)
-        self.query_one("#queue", Pane).show(
-            lambda width: [Section(line("queue"), queue_lines(box, width, now), queue_hint(box))]
+        self.query_one("#vitals", Pane).show_sections(make_vitals, SURVIVAL_LEGEND)
+        self.query_one("#queue", Pane).show_sections(
+            lambda width: [
+                PaneSection(make_line("queue"), queue_lines(box, width, now), queue_hint(box))
+            ]
         )
         if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come
             self._proposed = ()
         self._proposed_at = state.at
-        proposed = self._proposed = standing_remedies(self._proposed, box, now)
+        proposed = self._proposed = list_remedies(self._proposed, box, now)
         step = self._next_step(row)
         troubled = bool(row.verdict.alerts) or row.verdict.health not in CALM
 
-        def trouble(width: int) -> list[Section]:
+        def make_trouble(width: int) -> list[PaneSection]:
             over = remedy_lines(proposed, width, now)
             if not troubled:
                 if over:
-                    return [Section(line("what was wrong"), over)]
+                    return [PaneSection(make_line("what was wrong"), over)]
                 return []
             why = why_lines(
                 row, width, now, brief=True, marked="" if step is None else step.fix.command or ""
@@ -240,17 +244,17 @@ class BoxScreen(LogKeys):
             hint = (
                 EMPTY
                 if step is None
-                else line(dim(f"{key_for('screen.copy')} copies {step.label}"))
+                else make_line(dim_span(f"{key_for('screen.copy')} copies {step.pane_label}"))
             )
-            return [Section(line("what is wrong"), [*why, *over], hint)]
+            return [PaneSection(make_line("what is wrong"), [*why, *over], hint)]
 
-        self.query_one("#trouble", Pane).show(trouble)
+        self.query_one("#trouble", Pane).show_sections(make_trouble)
         past = self.query_one("#past", Pane)
-        past.show(
+        past.show_sections(
             lambda width: [
                 past_section(
                     box,
-                    self.span or 0,
+                    self.span_index or 0,
                     width,
                     past.size.height - 2,
                     now,
@@ -258,41 +262,41 @@ class BoxScreen(LogKeys):
                 )
             ]
         )
-        self.query_one(LossPane).tell(
+        self.query_one(LossPane).show_box(
             box if self._has_curve(box) else None, stale=row.verdict.stale
         )
         self.show_log(box, now)
-        self._arrange()
+        self._arrange_panes()
 
     def _has_curve(self, box: BoxState) -> bool:
         """Return whether there is a loss to plot, and a screen wide enough for it."""
-        run = telling_run(box) if self.room.width >= CURVE_FROM else None
+        run = telling_run(box) if self.pane_room.width >= CURVE_FROM else None
         return run is not None and bool(run.series.get(METRIC))
 
     def on_loss_pane_opened(self, message: LossPane.Opened) -> None:
         """Open the curves of the box."""
         self.action_open_for_box("curves")
 
-    def _arrange(self) -> None:
+    def _arrange_panes(self) -> None:
         """Move the panes to their regions; panes whose region is unchanged are not touched."""
-        size = self.room
+        size = self.pane_room
         if not size.width or not size.height:
             return
         vitals, queue, trouble = (
             self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble")
         )
-        box = self.box
+        box = self.box_state
         side = size.width - left_of(size.width) if size.width >= 110 else size.width
-        wants = Wants(
+        wants = WantedHeights(
             vitals.wanted_height(44),
             trouble.wanted_height(side),
             queue.wanted_height(side),
-            None if self.span is None or box is None else partial(past_room, box),
+            None if self.span_index is None or box is None else partial(past_room, box),
             self._span is not None,
             box is not None and self._has_curve(box),
             past_least=0 if box is None else past_height(box),
         )
-        regions = place(size.width, size.height, wants)
+        regions = place_panes(size.width, size.height, wants)
         for name in self.PANES:
             pane, region = self.query_one(f"#{name}"), regions.get(name)
             pane.display = region is not None
@@ -309,7 +313,7 @@ class BoxScreen(LogKeys):
                 styles.offset = (region.x, region.y)
                 styles.width, styles.height = region.width, region.height
 
-    def _next_step(self, row: Row) -> Step | None:
+    def _next_step(self, row: FleetRow) -> CopyableFix | None:
         """Return the fix that the next ``y`` copies; after the last one, the first again."""
         steps = steps_of(row)
         if self._copied in steps:
@@ -318,46 +322,48 @@ class BoxScreen(LogKeys):
             return steps[0]
         return None
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the text to copy for the focused pane.
 
         With the queue focused, the path of the current cell's log; selected lines of the log;
         otherwise the next fix, else the command to log in.
         """
-        box = self.box
+        box = self.box_state
         if box is None:
             return None
         at = self.focused.id if isinstance(self.focused, Pane) else None
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
-            return Copied(what=f"the path of the log of {current[1].name}", text=current[1].log)
+            return ClipboardText(
+                what=f"the path of the log of {current[1].name}", text=current[1].log
+            )
         chosen = (
             self.log_pane.chosen_lines()
             if at is None and not self.log_pane.cursor.following
             else []
         )
         if chosen:
-            return Copied(what=how_many(len(chosen), "line"), text="\n".join(chosen))
-        profile = self.fleet.profile(box.spec.name)
+            return ClipboardText(what=how_many(len(chosen), "line"), text="\n".join(chosen))
+        profile = self.fleet.profile_of(box.spec.name)
         if at in {None, "trouble"}:
-            step = self._next_step(Row(box, self.verdict(box), (), profile.name))
+            step = self._next_step(FleetRow(box, self.verdict(box), (), profile.name))
         else:
             step = None
         if step is not None:
             self._copied = step
             self.redraw_now()
-            return step.copied
+            return step.copy_text
         words = shlex.join(box.spec.ssh_words(profile.launch.user))
-        return Copied(what=f"how to log in to {box.spec.name}", text=words)
+        return ClipboardText(what=f"how to log in to {box.spec.name}", text=words)
 
     @property
-    def span(self) -> int | None:
+    def span_index(self) -> int | None:
         """Index of the shown span in `SPANS`; None = the history is hidden."""
         if self._span is not None:
             if self._span == HIDDEN:
                 return None
             return self._span
-        size, box = self.room, self.box
+        size, box = self.pane_room, self.box_state
         roomy = size.width >= ROOMY[0] and size.height >= ROOMY[1]
         shown = roomy and box is not None and (box.past.at or box.recent.at)
         if shown and box is not None:
@@ -366,16 +372,16 @@ class BoxScreen(LogKeys):
 
     def action_history(self) -> None:
         """Show the next span of the history; after the last one only the log."""
-        here = self.span if self.query_one("#past").display else None
+        here = self.span_index if self.query_one("#past").display else None
         after = 0 if here is None else here + 1
         self._span = after if after < len(SPANS) else HIDDEN
         self.redraw_now()
-        if not self.log_pane.display or self.span is None:
+        if not self.log_pane.display or self.span_index is None:
             self.set_focus(self.main_widget())
         self.hint(
             "the log alone"
-            if self.span is None
-            else f"the last {SPANS[self.span][0]}; {key_for('box.history')} shows the next"
+            if self.span_index is None
+            else f"the last {SPANS[self.span_index][0]}; {key_for('box.history')} shows the next"
         )
 
     def on_resize(self, event: events.Resize) -> None:
@@ -398,7 +404,7 @@ class BoxScreen(LogKeys):
 
 def dim_key(key: str) -> Line:
     """Return a key for the border of its pane."""
-    return line(Span(key, Tone.ACCENT))
+    return make_line(Span(key, Tone.ACCENT))
 
 
 def queue_hint(box: BoxState) -> Line:
@@ -407,4 +413,4 @@ def queue_hint(box: BoxState) -> Line:
     if not total:
         return EMPTY
     current = current_cell(box)
-    return line(dim(f"{current[0] if current else 0}/{total}"))
+    return make_line(dim_span(f"{current[0] if current else 0}/{total}"))

@@ -15,17 +15,30 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model import TIME, BoxState, FleetState, Spot
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, bindings, key_for
-from rgt_tui.ui.curve_words import copied_table, curve_parts, entries, heard_part, nothing_to_draw
-from rgt_tui.ui.enduring import short
-from rgt_tui.ui.exports import NotExported, png, points, proposed, wanted, write
-from rgt_tui.ui.plot.view import MISSING, Axis, RunKey, Settings, Shown, axes_of, metrics_of
+from rgt_tui.model import TIME, BoxState, FleetState, ScreenPosition
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, build_bindings, key_for
+from rgt_tui.ui.curve_words import (
+    build_legend_entries,
+    copied_table,
+    curve_parts,
+    heard_part,
+    nothing_to_draw,
+)
+from rgt_tui.ui.enduring import shorten_path
+from rgt_tui.ui.exports import (
+    NotExported,
+    check_suffix,
+    export_points,
+    propose_file_name,
+    render_png,
+    write_export,
+)
+from rgt_tui.ui.plot.view import MISSING, PlotSettings, RunKey, ShownRun, XAxis, axes_of, metrics_of
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot, MetricGrid, grid_settings
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
-from rgt_tui.ui.widgets.lines import Ground, RowChosen
+from rgt_tui.ui.widgets.lines import PaintedGround, RowChosen
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
@@ -84,9 +97,9 @@ WARM_SECONDS = 0.015
 """Time slice for preparing smoothings in advance, before a key requests them."""
 
 
-def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[Shown], int]:
+def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[ShownRun], int]:
     """Return the runs of some boxes, those of the box `here` first, and how many are left out."""
-    found = [Shown(box.spec.name, run) for box in boxes for run in box.runs]
+    found = [ShownRun(box.spec.name, run) for box in boxes for run in box.runs]
     found.sort(key=lambda each: each.box != here)
     if len(found) <= MOST_LISTED:
         return found, 0
@@ -102,7 +115,7 @@ class CurvesScreen(FleetAwareScreen):
 
     KEYS: ClassVar[tuple[Command, ...]] = CURVES
     PLACE: ClassVar[str] = "curves"
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings(KEYS))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(KEYS))
     DEFAULT_CSS = """
     CurvesScreen { layout: vertical; }
     CurvesScreen #curves { layout: vertical; layers: plot legend; height: 1fr; }
@@ -116,7 +129,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
-        self.settings = Settings()
+        self.settings = PlotSettings()
         self.selected: RunKey | None = None
         self.scope: tuple[str, ...] = ()
         """Name patterns of further boxes whose runs are shown; empty = only this box."""
@@ -130,9 +143,9 @@ class CurvesScreen(FleetAwareScreen):
         """Whether all metrics are shown as small plots; the settings hold the chosen one."""
         self._grid_boards: dict[str, Board] = {}
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the plot and its legend."""
-        yield Ground(
+        yield PaintedGround(
             CurvePlot(id="plot"), MetricGrid(id="grid"), CurveLegend(id="legend"), id="curves"
         )
 
@@ -141,7 +154,7 @@ class CurvesScreen(FleetAwareScreen):
         self.call_after_refresh(self.redraw_now)
 
     @property
-    def plot(self) -> CurvePlot:
+    def plot_widget(self) -> CurvePlot:
         """The plot."""
         return self.query_one(CurvePlot)
 
@@ -157,7 +170,7 @@ class CurvesScreen(FleetAwareScreen):
     def on_mount(self) -> None:
         """Restore smoothing, y axes and pinned run of the last curves screen."""
         super().on_mount()
-        kept: Settings | None = getattr(self.app, KEPT, None)
+        kept: PlotSettings | None = getattr(self.app, KEPT, None)
         if kept is not None:
             here = self.settings
             self.settings = replace(kept, metric=here.metric, axis=here.axis, pinned=here.pinned)
@@ -173,16 +186,16 @@ class CurvesScreen(FleetAwareScreen):
         )
         setattr(self.app, KEPT, kept)
 
-    def _asked_for(self, box: str) -> bool:
+    def _is_box_shown(self, box: str) -> bool:
         return box == self.box_name or any(fnmatchcase(box, pattern) for pattern in self.scope)
 
-    def boxes(self) -> dict[str, BoxState]:
+    def shown_boxes(self) -> dict[str, BoxState]:
         """Return the boxes whose runs are shown, by name, including the pinned run's box."""
         pinned = self.settings.reference
         return {
             box.spec.name: box
             for box in (self.fleet_state.boxes if self.fleet_state is not None else ())
-            if self._asked_for(box.spec.name)
+            if self._is_box_shown(box.spec.name)
             or (pinned is not None and box.spec.name == pinned.box)
         }
 
@@ -191,13 +204,15 @@ class CurvesScreen(FleetAwareScreen):
 
         Always draw the legend with its ages.
         """
-        boxes, pinned = self.boxes(), self.settings.reference
+        boxes, pinned = self.shown_boxes(), self.settings.reference
         runs, self._left_out = listed_runs(
-            (box for box in boxes.values() if self._asked_for(box.spec.name)), self.box_name
+            (box for box in boxes.values() if self._is_box_shown(box.spec.name)), self.box_name
         )
-        if pinned is not None and not self._asked_for(pinned.box) and pinned.box in boxes:
+        if pinned is not None and not self._is_box_shown(pinned.box) and pinned.box in boxes:
             runs += [
-                Shown(pinned.box, run) for run in boxes[pinned.box].runs if run.name == pinned.run
+                ShownRun(pinned.box, run)
+                for run in boxes[pinned.box].runs
+                if run.name == pinned.run
             ]
         if self.spot is not None:
             self._go_to_spot(self.spot, runs)
@@ -205,16 +220,17 @@ class CurvesScreen(FleetAwareScreen):
         if self.grid:
             self._show_grid(runs)
             return
-        if changed or self.plot.frame is None:
-            self.plot.show(
-                self.board, nothing_to_draw(self.box, self.box_name or "", self.settings, runs)
+        if changed or self.plot_widget.drawn_frame is None:
+            self.plot_widget.show_board(
+                self.board,
+                nothing_to_draw(self.box_state, self.box_name or "", self.settings, runs),
             )
         self._show_legend(boxes, now)
-        if not self._warming and self.board.warm(0.0):
+        if not self._warming and self.board.prepare_smoothings(0.0):
             self._warming = True
-            self.set_timer(0.05, self._warm)
+            self.set_timer(0.05, self._prepare_smoothings)
 
-    def _show_grid(self, runs: list[Shown]) -> None:
+    def _show_grid(self, runs: list[ShownRun]) -> None:
         from rgt_tui.ui.plot.board import Board
 
         metrics = metrics_of(each.run for each in runs)
@@ -222,31 +238,31 @@ class CurvesScreen(FleetAwareScreen):
             metric: self._grid_boards.get(metric) or Board(self.board) for metric in metrics
         }
         grid = self.query_one(MetricGrid)
-        empty = nothing_to_draw(self.box, self.box_name or "", self.settings, runs)
-        grid.show(self._grid_boards, metrics, self.settings.metric, empty)
+        empty = nothing_to_draw(self.box_state, self.box_name or "", self.settings, runs)
+        grid.show_plots(self._grid_boards, metrics, self.settings.metric, empty)
         for metric in grid.shown_metrics():
             self._grid_boards[metric].update(
                 runs, grid_settings(self.settings, metric), self.selected
             )
         grid.redraw()
 
-    def _warm(self) -> None:
+    def _prepare_smoothings(self) -> None:
         """Prepare smoothings for the next keys, one time slice at a time."""
-        self._warming = self.board.warm(WARM_SECONDS)
+        self._warming = self.board.prepare_smoothings(WARM_SECONDS)
         if self._warming:
-            self.set_timer(0.05, self._warm)
+            self.set_timer(0.05, self._prepare_smoothings)
 
     def legend_title(self) -> str:
         """Return what the values in the legend are."""
-        cross = self.settings.cross
+        cross = self.settings.crosshair_x
         if cross is None:
             return f"{self.settings.metric}, newest"
-        from rgt_tui.ui.plot.frame import axis_word
+        from rgt_tui.ui.plot.frame import format_axis_value
 
-        word = axis_word(self.settings.axis, cross)
+        word = format_axis_value(self.settings.axis, cross)
         at = (
             f"at step {word}"
-            if self.settings.axis is Axis.STEP
+            if self.settings.axis is XAxis.STEP
             else f"at {self.settings.axis.value} {word}"
         )
         return at + (", smoothed" if self.settings.smooth else "")
@@ -254,7 +270,9 @@ class CurvesScreen(FleetAwareScreen):
     def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
         legend = self.query_one(CurveLegend)
         legend.show_runs(
-            self.legend_title(), entries(boxes, self.board, now, self.plot.frame), self.selected
+            self.legend_title(),
+            build_legend_entries(boxes, self.board, now, self.plot_widget.drawn_frame),
+            self.selected,
         )
         self._place_legend(legend)
 
@@ -264,7 +282,7 @@ class CurvesScreen(FleetAwareScreen):
         Once below, it stays there until other runs or settings are shown: the plot is smaller then,
         and a legend that moved with each new point would be worse than either place.
         """
-        frame, settings = self.plot.frame, self.settings
+        frame, settings = self.plot_widget.drawn_frame, self.settings
         shown = (
             self.size,
             settings.metric,
@@ -285,27 +303,27 @@ class CurvesScreen(FleetAwareScreen):
             # The legend may be wider with a pinned run, to show the differences.
             widest = frame.columns * (3 if settings.reference is None else 4) // 5
             width = min(legend.needed_width(brief=brief), max(30, widest))
-            height = min(legend.needed(brief=brief), most)
-            place, covered = frame.corner(width, height, self._beside)
+            height = min(legend.needed_height(brief=brief), most)
+            place, covered = frame.choose_corner(width, height, self._beside)
             if not covered:
                 break
-        if covered and not self._crowded(legend, most):
+        if covered and not self._is_crowded(legend, most):
             self.add_class("below")
             return self._put_below(legend, room.height)
         self._beside = place
         self._set_place(legend, place, width, height, brief=brief)
         return None
 
-    def _crowded(self, legend: CurveLegend, most: int) -> bool:
+    def _is_crowded(self, legend: CurveLegend, most: int) -> bool:
         """Return whether the legend would not fit below the plot, either.
 
         In that case it stays in the plot, in the corner where it hides the least.
         """
-        return legend.needed(brief=2) > most
+        return legend.needed_height(brief=2) > most
 
     def _put_below(self, legend: CurveLegend, room: int) -> None:
         most = max(2, room // 3)
-        self._set_place(legend, (0, 0), 0, min(most, max(2, legend.needed())), brief=0)
+        self._set_place(legend, (0, 0), 0, min(most, max(2, legend.needed_height())), brief=0)
 
     def _set_place(
         self, legend: CurveLegend, place: tuple[int, int], width: int, height: int, *, brief: int
@@ -321,13 +339,16 @@ class CurvesScreen(FleetAwareScreen):
             legend.brief = brief
             legend.redraw()
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return metric, axes, smoothing and decimation."""
-        box = self.box
+        box = self.box_state
         heard = heard_part(box, None if box is None else self.verdict(box))
-        return [*heard, *curve_parts(self.settings, self.board, self.plot.frame, self._left_out)]
+        return [
+            *heard,
+            *curve_parts(self.settings, self.board, self.plot_widget.drawn_frame, self._left_out),
+        ]
 
-    def _change(self, settings: Settings) -> None:
+    def _apply_settings(self, settings: PlotSettings) -> None:
         if settings != self.settings:
             self.settings = settings
             self.redraw_now()
@@ -336,33 +357,33 @@ class CurvesScreen(FleetAwareScreen):
         """Redraw, and the header after that: it depends on the frame that drawing makes."""
         super().redraw_now()
         if self.fleet_state is not None:
-            self.query_one(HeaderLine).show(
-                self.crumbs(), self.header_parts(self.fleet_state, self.now)
+            self.query_one(HeaderLine).show_parts(
+                self.build_crumbs(), self.header_parts(self.fleet_state, self.now)
             )
 
-    def clear(self) -> bool:
+    def clear_on_escape(self) -> bool:
         """Leave the grid, or hide the crosshair."""
         if self.grid:
             self.action_toggle_grid()
             return True
         if self.settings.pinned is None:
             return False
-        self._change(replace(self.settings, pinned=None, hover=None))
+        self._apply_settings(replace(self.settings, pinned=None, hover=None))
         return True
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the values in the legend."""
         title = f"{self.settings.metric} {self.legend_title()}"
-        if self.settings.cross is None:
+        if self.settings.crosshair_x is None:
             title = self.legend_title()
-        text = copied_table(title, entries(self.boxes(), self.board, self.now))
+        text = copied_table(title, build_legend_entries(self.shown_boxes(), self.board, self.now))
         if text:
-            return Copied(what="the values of the runs", text=text)
+            return ClipboardText(what="the values of the runs", text=text)
         return None
 
     # Going to a spot, and opening one in the log.
 
-    def _go_to_spot(self, spot: Spot, runs: list[Shown]) -> None:
+    def _go_to_spot(self, spot: ScreenPosition, runs: list[ShownRun]) -> None:
         """Go to the spot that the screen was opened for, once its run exists."""
         mine = [each for each in runs if each.box == self.box_name and each.run.metrics]
         if not mine:
@@ -380,10 +401,10 @@ class CurvesScreen(FleetAwareScreen):
         step = float(spot.step) if spot.step is not None else self._step_then(chosen, spot.at)
         if step is None and spot.at is not None:
             self.hint(f"{chosen.run.name} did not log which step it was at then")
-        self.settings = replace(self.settings, axis=Axis.STEP, pinned=step, hover=None)
+        self.settings = replace(self.settings, axis=XAxis.STEP, pinned=step, hover=None)
 
     @staticmethod
-    def _step_then(each: Shown, at: float | None) -> float | None:
+    def _step_then(each: ShownRun, at: float | None) -> float | None:
         from rgt_tui.ui.plot.board import clock_of
 
         knots = clock_of(each.run) if at is not None and TIME in each.run.series else None
@@ -400,10 +421,10 @@ class CurvesScreen(FleetAwareScreen):
         if self.grid:
             self.action_toggle_grid()
             return
-        cross, board = self.settings.cross, self.board
+        cross, board = self.settings.crosshair_x, self.board
         here = [
             key
-            for key in board.shown
+            for key in board.shown_runs
             if cross is not None and board.value_at(key, cross) is not None
         ]
         if cross is None:
@@ -420,13 +441,13 @@ class CurvesScreen(FleetAwareScreen):
             )
             return
         step = board.step_at(each.key, cross)
-        place = board.trace(each.key)
-        if place is not None and step is not None and (index := place.place(step)) is not None:
+        place = board.find_trace(each.key)
+        if place is not None and step is not None and (index := place.index_at(step)) is not None:
             step = float(place.xs[index])
         from rgt_tui.ui.plot.board import clock_of
 
         knots = clock_of(each.run)
-        box = self.boxes().get(each.box)
+        box = self.shown_boxes().get(each.box)
         log = None
         if box is not None:
             cells = [
@@ -436,7 +457,7 @@ class CurvesScreen(FleetAwareScreen):
                 one.log for one in box.found if one.name == each.run.name
             ]
             log = next((path for path in logs if path), None)
-        spot = Spot(
+        spot = ScreenPosition(
             run=each.run.name,
             step=None if step is None else int(step),
             at=None if knots is None or step is None else knots.x_of(step),
@@ -453,21 +474,21 @@ class CurvesScreen(FleetAwareScreen):
             self.hint(
                 f"{metrics[0]} is the only metric" if metrics else "no run has logged a metric yet"
             )
-        self._change(self.settings.next_metric(metrics))
+        self._apply_settings(self.settings.next_metric(metrics))
 
     def _choose_metric(self, by: int) -> None:
         metrics = metrics_of(each.run for each in self.board.runs)
         if metrics:
             here = metrics.index(self.settings.metric) if self.settings.metric in metrics else 0
             at = min(max(0, here + by), len(metrics) - 1)
-            self._change(replace(self.settings, metric=metrics[at]))
+            self._apply_settings(replace(self.settings, metric=metrics[at]))
 
     def action_toggle_grid(self) -> None:
         """Switch between all metrics and one."""
         self.grid = not self.grid
         self.set_class(self.grid, "grid")
         self._grid_boards.clear()
-        self.plot.forget()
+        self.plot_widget.forget_frame()
         self.redraw_now()
         self.call_after_refresh(self.redraw_now)
 
@@ -476,12 +497,12 @@ class CurvesScreen(FleetAwareScreen):
         if message.metric == self.settings.metric:
             self.action_toggle_grid()
         else:
-            self._change(replace(self.settings, metric=message.metric))
+            self._apply_settings(replace(self.settings, metric=message.metric))
 
     def action_next_axis(self) -> None:
         """Switch to the next x axis that a run logs; the crosshair stays at its step."""
         known = axes_of(each.run for each in self.board.runs)
-        order = list(Axis)
+        order = list(XAxis)
         here = order.index(self.settings.axis)
         skipped = []
         for turn in range(1, len(order) + 1):
@@ -492,39 +513,39 @@ class CurvesScreen(FleetAwareScreen):
         missing = dict.fromkeys(MISSING[axis] for axis in skipped)
         if missing:
             self.hint("; ".join(missing))
-        keys = [self.selected] if self.selected in self.board.shown else self.board.shown
+        keys = [self.selected] if self.selected in self.board.shown_runs else self.board.shown_runs
         cross, key = self.settings.pinned, next(iter(keys), None)
         step = self.board.step_at(key, cross) if key is not None and cross is not None else None
-        self._change(
+        self._apply_settings(
             replace(
                 self.settings, axis=axis, view=type(self.settings.view)(), pinned=None, hover=None
             )
         )
         if key is not None and step is not None:
-            self._change(replace(self.settings, pinned=self.board.x_of(key, step)))
+            self._apply_settings(replace(self.settings, pinned=self.board.x_of(key, step)))
 
     def action_toggle_log(self) -> None:
         """Switch the y axis between logarithmic and linear."""
-        self._change(self.settings.toggled_log())
+        self._apply_settings(self.settings.toggled_log())
 
     def action_smoother(self) -> None:
         """Use the next smoothing."""
-        self._change(self.settings.smoother())
+        self._apply_settings(self.settings.next_smoothing())
 
     def action_toggle_evaluations(self) -> None:
         """Show or hide the evaluations of the loss."""
-        self._change(replace(self.settings, evaluations=not self.settings.evaluations))
+        self._apply_settings(replace(self.settings, evaluations=not self.settings.evaluations))
         if self.settings.metric != "loss":
             self.hint(f"evaluations are drawn with the loss; {key_for('curves.metric')} shows it")
 
     def action_zoom(self, factor: float) -> None:
         """Zoom around the crosshair, or the middle."""
-        self._zoom(factor, self.settings.cross)
+        self._zoom_by(factor, self.settings.crosshair_x)
 
-    def _zoom(self, factor: float, about: float | None) -> None:
-        closest = self.settings.axis.closest
-        view = self.settings.view.zoom(factor, about, self.board.extent, closest)
-        self._change(replace(self.settings, view=view))
+    def _zoom_by(self, factor: float, about: float | None) -> None:
+        closest = self.settings.axis.closest_zoom
+        view = self.settings.view.zoom(factor, about, self.board.x_extent, closest)
+        self._apply_settings(replace(self.settings, view=view))
 
     def action_pan(self, share: float) -> None:
         """Move the window; in the grid, choose the next plot in the row."""
@@ -533,34 +554,36 @@ class CurvesScreen(FleetAwareScreen):
             return
         if self.settings.view.is_all:
             self.hint("everything is on screen: + zooms in")
-        self._change(replace(self.settings, view=self.settings.view.pan(share, self.board.extent)))
+        self._apply_settings(
+            replace(self.settings, view=self.settings.view.pan(share, self.board.x_extent))
+        )
 
     def action_reset_view(self) -> None:
         """Show everything."""
-        self._change(replace(self.settings, view=type(self.settings.view)()))
+        self._apply_settings(replace(self.settings, view=type(self.settings.view)()))
 
-    def _whole(self, x: float) -> float:
+    def _round_x(self, x: float) -> float:
         """Round an x value for the crosshair to a whole step, second or token."""
-        if self.settings.axis is Axis.EPOCH:
+        if self.settings.axis is XAxis.EPOCH:
             return x
         return float(round(x))
 
     def action_cross(self, cells: int) -> None:
         """Move the crosshair by columns; it starts at the right end."""
-        frame = self.plot.frame
+        frame = self.plot_widget.drawn_frame
         if frame is None:
             return
         now = self.settings.pinned
         pace = 2 * frame.per_dot
-        pace = pace if self.settings.axis is Axis.EPOCH else max(1.0, pace)
+        pace = pace if self.settings.axis is XAxis.EPOCH else max(1.0, pace)
         x = frame.window[1] if now is None else now + cells * pace
-        x = min(max(self._whole(x), frame.window[0]), frame.window[1])
-        self._change(replace(self.settings, pinned=x, hover=None))
+        x = min(max(self._round_x(x), frame.window[0]), frame.window[1])
+        self._apply_settings(replace(self.settings, pinned=x, hover=None))
 
     def action_select_run(self, by: int) -> None:
         """Select another run; in the grid, choose the plot below or above."""
         if self.grid:
-            self._choose_metric(by * self.query_one(MetricGrid).columns)
+            self._choose_metric(by * self.query_one(MetricGrid).column_count)
             return
         keys = [each.key for each in self.board.runs]
         if keys:
@@ -580,7 +603,7 @@ class CurvesScreen(FleetAwareScreen):
                 f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
             )
         else:
-            self._change(self.settings.toggled(self.selected))
+            self._apply_settings(self.settings.toggle_run(self.selected))
 
     def action_only_run(self) -> None:
         """Show only the selected run, or all runs."""
@@ -589,7 +612,9 @@ class CurvesScreen(FleetAwareScreen):
                 f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
             )
         else:
-            self._change(self.settings.only(self.selected, (each.key for each in self.board.runs)))
+            self._apply_settings(
+                self.settings.isolate_run(self.selected, (each.key for each in self.board.runs))
+            )
 
     def action_pin_reference(self) -> None:
         """Pin the selected run as reference for the others, or unpin it."""
@@ -599,78 +624,78 @@ class CurvesScreen(FleetAwareScreen):
             )
         else:
             pinned = None if self.settings.reference == self.selected else self.selected
-            self._change(replace(self.settings, reference=pinned))
+            self._apply_settings(replace(self.settings, reference=pinned))
 
     def action_all_boxes(self) -> None:
         """Show the runs of all boxes, or of this box only."""
-        self._take_scope(() if self.scope else ("*",))
+        self._apply_scope(() if self.scope else ("*",))
 
     def action_choose_boxes(self) -> None:
         """Open the entry for the boxes whose runs to show."""
         self.open_entry(
             "runs of boxes",
             " ".join(self.scope),
-            lambda text: self._take_scope(tuple(text.split())),
+            lambda text: self._apply_scope(tuple(text.split())),
         )
 
     def action_export(self) -> None:
         """Open the entry for the file name; its suffix decides the format."""
-        if not self.board.shown:
+        if not self.board.shown_runs:
             self.hint("nothing to export")
             return
         self.open_entry(
             "write to (.svg .csv .png)",
-            proposed(self.box_name or "fleet", self.settings.metric),
-            self._export,
+            propose_file_name(self.box_name or "fleet", self.settings.metric),
+            self._start_export,
         )
 
-    def _export(self, name: str) -> None:
+    def _start_export(self, name: str) -> None:
         """Collect the shown data here; the file is made in a worker."""
         try:
             name = name.strip()
-            ending = wanted(name)
+            ending = check_suffix(name)
         except NotExported as error:
             self.hint(str(error))
             return
         board, settings = self.board, self.settings
-        shown = frozenset(board.shown)
+        shown = frozenset(board.shown_runs)
         runs = [each for each in board.runs if each.key in shown]
         picture = ""
         if ending != ".csv":
-            from rgt_tui.ui.plot.picture import svg
+            from rgt_tui.ui.plot.picture import draw_svg
 
-            curves = board.curves()
+            curves = board.build_curves()
             several = len({each.box for each in runs}) > 1
-            by_number = {board.number(each.key): each for each in runs}
+            by_number = {board.run_number(each.key): each for each in runs}
             listed = [by_number[curve.number] for curve in curves]
             names = [f"{each.box} {each.run.name}" if several else each.run.name for each in listed]
             smooth = f", smoothed {settings.smooth:.2f}" if settings.smooth else ""
             title = f"{settings.metric}{smooth}" + ("" if several else f" of {self.box_name}")
-            picture = svg(curves, names, title, settings)
+            picture = draw_svg(curves, names, title, settings)
         self._write_export(name, ending, picture, runs, settings.metric)
 
     @work(group="export", exit_on_error=False, description="write the curves to a file")
     async def _write_export(
-        self, name: str, ending: str, picture: str, runs: list[Shown], metric: str
+        self, name: str, ending: str, picture: str, runs: list[ShownRun], metric: str
     ) -> None:
         """Make and write the file in a thread, and show its path."""
 
-        def made() -> Path:
+        def write_file() -> Path:
             if ending == ".csv":
-                content = points(runs, metric)
+                content = export_points(runs, metric)
             else:
-                content = png(picture) if ending == ".png" else picture.encode()
-            return write(name, content, os.environ)
+                content = render_png(picture) if ending == ".png" else picture.encode()
+            return write_export(name, content, os.environ)
 
         try:
-            path = await asyncio.to_thread(made)
-            self.hint(f"written: {path.name} in {short(path.parent)}", EXPORT_SECONDS)
+            path = await asyncio.to_thread(write_file)
+            self.hint(f"written: {path.name} in {shorten_path(path.parent)}", EXPORT_SECONDS)
         except NotExported as error:
             self.hint(str(error), EXPORT_SECONDS)
 
-    def _take_scope(self, scope: tuple[str, ...]) -> None:
+    def _apply_scope(self, scope: tuple[str, ...]) -> None:
         self.scope = scope
-        names = [name for name in self.boxes() if self._asked_for(name)]
+        names = [name for name in self.shown_boxes() if self._is_box_shown(name)]
         if scope and len(names) < 2:
             self.hint(
                 f"no other box is called {' '.join(scope)}"
@@ -683,17 +708,17 @@ class CurvesScreen(FleetAwareScreen):
 
     def on_curve_plot_pointed(self, message: CurvePlot.Pointed) -> None:
         """Follow the pointer; a click pins the crosshair, another at the same place unpins it."""
-        x = None if message.x is None else self._whole(message.x)
+        x = None if message.x is None else self._round_x(message.x)
         if message.clicked:
-            self._change(
+            self._apply_settings(
                 replace(self.settings, pinned=None if x == self.settings.pinned else x, hover=None)
             )
         else:
-            self._change(replace(self.settings, hover=x))
+            self._apply_settings(replace(self.settings, hover=x))
 
     def on_curve_plot_zoomed(self, message: CurvePlot.Zoomed) -> None:
         """Zoom around the pointer."""
-        self._zoom(message.factor, message.x)
+        self._zoom_by(message.factor, message.x)
 
     def on_row_chosen(self, message: RowChosen) -> None:
         """Select a run; a click on the selected one hides it or shows it again."""

@@ -15,8 +15,8 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.moment_fleet import SOON, place_of_event
 from rgt_tui.fleet.history.morning_report import (
     NextClock,
-    Report,
-    Word,
+    NightReport,
+    ReportEntry,
     morning_report,
     report_words,
 )
@@ -25,42 +25,42 @@ from rgt_tui.health import clock_readings
 from rgt_tui.model import (
     Alert,
     BoxState,
+    EventFilter,
     Finding,
     FleetState,
     Happening,
     Happenings,
-    Spot,
-    Wanted,
+    ScreenPosition,
     moment,
 )
 from rgt_tui.profiles import how_many
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import JOURNAL, MOVE, Command, bindings, key_for
-from rgt_tui.ui.enduring import endured, words
-from rgt_tui.ui.notation import compact_time, glyphs, thousands
-from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import JOURNAL, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.enduring import describe_error, report_fault_to_app
+from rgt_tui.ui.notation import compact_time, current_glyphs, format_thousands
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, MoveKeys
 from rgt_tui.ui.screens.log import log_of
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_rows import Row
+from rgt_tui.ui.widgets.fleet_rows import FleetRow
 from rgt_tui.ui.widgets.lines import FittedLines
-from rgt_tui.ui.widgets.panes import Section, out_of_sight
+from rgt_tui.ui.widgets.panes import PaneSection, out_of_sight
 from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    clip,
-    dim,
-    fit,
+    clip_line,
+    dim_span,
     fit_name,
-    line,
+    fit_text,
+    make_line,
     name_width,
     width_of,
-    wrapped,
+    wrap_text,
 )
 from rgt_tui.ui.widgets.why import READ_FROM, why_lines
 
@@ -82,7 +82,7 @@ MOST_LINES = 8
 WITHOUT = "no history is kept here: only events since rgt was started"
 
 
-def stamp(at: float, now: float) -> str:
+def format_stamp(at: float, now: float) -> str:
     """Return the time of an event, with its date if that is more than a day ago."""
     then = time.localtime(at)
     return time.strftime("%H:%M:%S" if abs(now - at) < 86400.0 else "%m-%d %H:%M:%S", then)
@@ -102,35 +102,41 @@ def row_lines(
 
     `held` is how long the condition lasted that the event ends, in seconds; None if it ends none.
     """
-    g = glyphs()
+    g = current_glyphs()
     mark = {"error": g.trouble, "warn": g.warn}.get(
         row.level, g.unknown if held is None else g.check
     )
     tone = level_tone(row.level)
-    head = line(dim(f" {fit(stamp(row.at, now), stamps, right=True)} "), Span(f"{mark} ", tone))
+    head = make_line(
+        dim_span(f" {fit_text(format_stamp(row.at, now), stamps, right=True)} "),
+        Span(f"{mark} ", tone),
+    )
     name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
     told = held is None or held < 1 or " after " in row.text  # some events already contain it
-    after = EMPTY if told else (dim(f"  after {compact_time(held)}"),)
-    made = line(head, name, Span(row.text, tone), after)
+    after = EMPTY if told else (dim_span(f"  after {compact_time(held)}"),)
+    made = make_line(head, name, Span(row.text, tone), after)
     beside = width - width_of(head) - width_of(name)
     if not whole or width_of(made) <= width or beside < LEAST_TEXT:
-        return [clip(made, width)]
-    first, *rest = wrapped(row.text, beside, tone, most=MOST_LINES)
-    rows = [line(head, name, *first), *(line(" " * (width - beside), *more) for more in rest)]
-    return [*rows[:-1], clip(line(rows[-1], after), width)]
+        return [clip_line(made, width)]
+    first, *rest = wrap_text(row.text, beside, tone, most=MOST_LINES)
+    rows = [
+        make_line(head, name, *first),
+        *(make_line(" " * (width - beside), *more) for more in rest),
+    ]
+    return [*rows[:-1], clip_line(make_line(rows[-1], after), width)]
 
 
-def packed(found: Sequence[Word], width: int) -> list[Line]:
+def pack_words(found: Sequence[ReportEntry], width: int) -> list[Line]:
     """Return the words of the report in as many lines as needed, without breaking a word."""
     rows: list[Line] = []
     row: Line = EMPTY
     for word in found:
         label = f"{word.label} " if word.label else ""
-        piece = line(dim(label), Span(word.text, level_tone(word.level)))
+        piece = make_line(dim_span(label), Span(word.text, level_tone(word.level)))
         if row and width_of(row) + 3 + width_of(piece) > width - 2:
             rows.append(row)
             row = EMPTY
-        row = line(row, "   ", piece) if row else line(" ", piece)
+        row = make_line(row, "   ", piece) if row else make_line(" ", piece)
     return [*rows, row]
 
 
@@ -164,25 +170,25 @@ class HappeningList(SelectableList[str]):
 
         `older` = there are earlier events that are not read yet.
         """
-        self._older, self._empty, self._now = older, (EMPTY, line(dim(f" {empty}"))), now
+        self._older, self._empty, self._now = older, (EMPTY, make_line(dim_span(f" {empty}"))), now
         self._names = name_width((row.box or ALL for row in rows), self.size.width) if named else 0
         if rows is self._happenings:
             self.redraw()
             return
         keys = [str(row.n) for row in rows]
-        before = self.index
+        before = self.selected_index
         if before >= len(self._keys) - 1 or self._picked not in keys:
             self._picked = keys[-1] if keys else None
-        self._happenings, self._over = rows, ended(rows)
+        self._happenings, self._over = rows, find_durations(rows)
         self._keys = keys
-        self._top = max(0, self._top + self.index - before)
+        self._top = max(0, self._top + self.selected_index - before)
         self.redraw()
 
     @property
-    def event(self) -> Happening | None:
+    def selected_event(self) -> Happening | None:
         """The selected event."""
         if self._happenings:
-            return self._happenings[self.index]
+            return self._happenings[self.selected_index]
         return None
 
     def wanted_height(self, width: int) -> int:
@@ -193,7 +199,7 @@ class HappeningList(SelectableList[str]):
         """Select the last event up to a time."""
         before = [place for place, row in enumerate(self._happenings) if row.at <= at]
         if self._keys:
-            self.pick(before[-1] if before else 0)
+            self.select_index(before[-1] if before else 0)
 
     def draw_row(self, index: int, width: int, *, whole: bool) -> list[Line]:
         """Draw one event."""
@@ -206,20 +212,20 @@ class HappeningList(SelectableList[str]):
             self._extra = len(made) - 1
         return made
 
-    def unseen(self, above: int, below: int) -> Line:
+    def hidden_rows_line(self, above: int, below: int) -> Line:
         """Return the count of events out of sight."""
-        return line(
-            out_of_sight(above, below), dim(" and older ones" if self._older and above else "")
+        return make_line(
+            out_of_sight(above, below), dim_span(" and older ones" if self._older and above else "")
         )
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
         """Draw the visible events; the time column is as wide as the widest time around."""
-        near = self._happenings[max(0, self.index - height) : self.index + height]
-        self._stamps = max((len(stamp(row.at, self._now)) for row in near), default=0)
+        near = self._happenings[max(0, self.selected_index - height) : self.selected_index + height]
+        self._stamps = max((len(format_stamp(row.at, self._now)) for row in near), default=0)
         return super().make_lines(width, height)
 
 
-def ended(rows: Iterable[Happening]) -> dict[int, float]:
+def find_durations(rows: Iterable[Happening]) -> dict[int, float]:
     """Return the duration in seconds, by event number, for events that end a condition."""
     held: dict[tuple[str, str], float] = {}
     found = {}
@@ -260,20 +266,20 @@ def proof_of(row: Happening, box: BoxState) -> Finding | None:
     return next(about, None)
 
 
-class JournalScreen(Moves, FleetAwareScreen):
+class JournalScreen(MoveKeys, FleetAwareScreen):
     """The report of the night, with all events below it."""
 
     PLACE = "journal"
     KEYS: ClassVar[tuple[Command, ...]] = (*JOURNAL, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
         super().__init__(fleet, box_name)
-        self._wanted = Wanted(box=box_name)
+        self._wanted = EventFilter(box=box_name)
         self._rows: tuple[Happening, ...] = ()
         self._older = False
         self._kept: int | None = None
-        self._report: Report | None = None
+        self._report: NightReport | None = None
         self._trouble = ""
         self._asked_at = self._reported_at = float("-inf")
         self._read = False
@@ -282,7 +288,7 @@ class JournalScreen(Moves, FleetAwareScreen):
         read."""
         self._reading_older = False
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the report and the list, and below them the current state of the event's box."""
         yield FittedLines(self._report_lines, id="report")
         yield HappeningList()
@@ -296,7 +302,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     @property
     def target_box(self) -> str | None:
         """The box of the selected event."""
-        picked = self.happening_list.event
+        picked = self.happening_list.selected_event
         if picked is None:
             return self.box_name
         return picked.box
@@ -304,7 +310,7 @@ class JournalScreen(Moves, FleetAwareScreen):
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the events, and read new ones."""
         if self.fleet.chronicle is None:
-            self._take_session(state)
+            self._show_session_events(state)
         elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
             self.read_newest(self._wanted)
@@ -313,42 +319,48 @@ class JournalScreen(Moves, FleetAwareScreen):
                 self.read_report()
         self.query_one(FittedLines).update()
         self.happening_list.show_events(
-            self._rows, self._empty(), now, named=self.box_name is None, older=self._older
+            self._rows, self._empty_text(), now, named=self.box_name is None, older=self._older
         )
         self._show_box()
 
     def _report_lines(self, width: int) -> list[Line]:
         found = () if self._report is None else report_words(self._report, self.now)
         if found:
-            return [*packed(found, width), EMPTY]
+            return [*pack_words(found, width), EMPTY]
         return []
 
     def _show_box(self) -> None:
         """Show the current state of the selected event's box, if the list leaves room."""
-        picked = self.happening_list.event
+        picked = self.happening_list.selected_event
         width = self.size.width
         wanted = len(self._report_lines(width)) + self.happening_list.wanted_height(width)
-        self.show_context(None if picked is None else picked.box, wanted, self._stands, steady=True)
+        self.show_context(
+            None if picked is None else picked.box, wanted, self._box_section, steady=True
+        )
 
-    def _stands(self, box: BoxState, width: int, height: int) -> Section:
-        row = Row(box, self.verdict(box), (), self.fleet.profile(box.spec.name).name, self.now)
-        title = line(Span(box.spec.name), dim("  now" if self.until is None else "  then"))
-        return Section(title, why_lines(row, width, self.now))
+    def _box_section(self, box: BoxState, width: int, height: int) -> PaneSection:
+        row = FleetRow(
+            box, self.verdict(box), (), self.fleet.profile_of(box.spec.name).name, self.now
+        )
+        title = make_line(
+            Span(box.spec.name), dim_span("  now" if self.shown_until is None else "  then")
+        )
+        return PaneSection(title, why_lines(row, width, self.now))
 
-    def _take_session(self, state: FleetState) -> None:
+    def _show_session_events(self, state: FleetState) -> None:
         """Show the events of this session if no history is kept."""
-        from rgt_tui.store.happenings import fits
+        from rgt_tui.store.happenings import matches_filter
 
         self._trouble = WITHOUT
         rows = [
             Happening(place, event.at, event.box, event.text, event.level, event.about)
             for place, event in enumerate(state.events)
         ]
-        rows = [row for row in rows if fits(row, self._wanted)]
+        rows = [row for row in rows if matches_filter(row, self._wanted)]
         if rows != list(self._rows):
             self._rows = tuple(rows)
 
-    def _empty(self) -> str:
+    def _empty_text(self) -> str:
         if self._trouble:
             return self._trouble
         if not self._read and self.fleet.chronicle is not None:
@@ -364,9 +376,9 @@ class JournalScreen(Moves, FleetAwareScreen):
     @work(
         group="journal", exclusive=True, exit_on_error=False, description="read the newest events"
     )
-    async def read_newest(self, wanted: Wanted) -> None:
+    async def read_newest(self, wanted: EventFilter) -> None:
         """Read the events after the newest row."""
-        found = await self._page(wanted, None)
+        found = await self._read_page(wanted, None)
         if found is None or wanted != self._wanted:
             return
         newest = self._rows[-1].n if self._rows else -1
@@ -386,35 +398,35 @@ class JournalScreen(Moves, FleetAwareScreen):
             self._opens = False
             self.action_log_then()
 
-    async def _page(self, wanted: Wanted, before: int | None) -> Happenings | None:
+    async def _read_page(self, wanted: EventFilter, before: int | None) -> Happenings | None:
         chronicle = self.fleet.chronicle
         if chronicle is None:
             return None
         # At an earlier moment: only events up to then.
-        wanted = msgspec.structs.replace(wanted, until=self.until)
+        wanted = msgspec.structs.replace(wanted, until=self.shown_until)
         try:
-            found = await chronicle.happened(wanted, before, PAGE)
+            found = await chronicle.read_event_page(wanted, before, PAGE)
         except Exception as error:
-            self._failed(error)
+            self._show_failure(error)
             return None
         self._trouble = ""
         return found
 
     @property
-    def until(self) -> float | None:
+    def shown_until(self) -> float | None:
         """The shown moment, if it is not the present."""
-        return self.fleet.moment
+        return self.fleet.shown_moment
 
-    def _failed(self, error: Exception) -> None:
-        why = str(error) if isinstance(error, HistoryError) else words(error)
+    def _show_failure(self, error: Exception) -> None:
+        why = str(error) if isinstance(error, HistoryError) else describe_error(error)
         self._trouble = f"the history cannot be read: {why}"
         self.hint(self._trouble)
         self.redraw_now()
 
     @work(group="older", exit_on_error=False, description="read older events")
-    async def read_older(self, wanted: Wanted) -> None:
+    async def read_older(self, wanted: EventFilter) -> None:
         """Read the page before the oldest row."""
-        found = await self._page(wanted, self._rows[0].n)
+        found = await self._read_page(wanted, self._rows[0].n)
         self._reading_older = False
         if found is not None and wanted == self._wanted:
             self._rows = (*found.rows, *self._rows)
@@ -437,17 +449,17 @@ class JournalScreen(Moves, FleetAwareScreen):
         look = None if last is None else last.since(now)
         since = night_began(now, None if look is None else look.at)
         try:
-            night = await chronicle.night(since, now, self.box_name)
+            night = await chronicle.read_night(since, now, self.box_name)
         except Exception as error:
-            self._failed(error)
+            self._show_failure(error)
             return
         boxes = [box for box in self.fleet_state.boxes if self.box_name in (None, box.spec.name)]
         clocks: list[NextClock] = []
         for box in boxes:
             try:
-                readings = clock_readings(self.fleet.profile(box.spec.name), box, now)
+                readings = clock_readings(self.fleet.profile_of(box.spec.name), box, now)
             except Exception as error:
-                if not endured(self, error):
+                if not report_fault_to_app(self, error):
                     raise
                 continue
             clocks += [
@@ -467,26 +479,26 @@ class JournalScreen(Moves, FleetAwareScreen):
     def follow_row(self) -> None:
         """Show the box, and read older events before the selection reaches the top."""
         self._show_box()
-        if self._older and not self._reading_older and self.happening_list.index < AHEAD:
+        if self._older and not self._reading_older and self.happening_list.selected_index < AHEAD:
             self._reading_older = True
             self.read_older(self._wanted)
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the active filters and the number of recorded events."""
         parts: Parts = []
         if self._trouble:
-            parts.append((0, line(Span(self._trouble, Tone.WARN))))
+            parts.append((0, make_line(Span(self._trouble, Tone.WARN))))
         if self._wanted.errors:
-            parts.append((1, line(Span("errors only", Tone.ACCENT))))
+            parts.append((1, make_line(Span("errors only", Tone.ACCENT))))
         if self._wanted.term:
-            parts.append((1, line(dim("/"), Span(self._wanted.term, Tone.ACCENT))))
+            parts.append((1, make_line(dim_span("/"), Span(self._wanted.term, Tone.ACCENT))))
         if self._kept is not None:
             parts.append(
                 (
                     2,
-                    line(
-                        dim(
-                            f"{thousands(self._kept)} {how_many(self._kept, 'event').split(' ', 1)[1]} kept"
+                    make_line(
+                        dim_span(
+                            f"{format_thousands(self._kept)} {how_many(self._kept, 'event').split(' ', 1)[1]} kept"
                         )
                     ),
                 )
@@ -495,8 +507,8 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     # Actions on an event.
 
-    def _picked(self) -> Happening | None:
-        picked = self.happening_list.event
+    def _find_picked(self) -> Happening | None:
+        picked = self.happening_list.selected_event
         if picked is None:
             self.hint("no event is selected")
         return picked
@@ -506,15 +518,15 @@ class JournalScreen(Moves, FleetAwareScreen):
         self._opens = (
             not self._read
             and self.fleet.chronicle is not None
-            and self.happening_list.event is None
+            and self.happening_list.selected_event is None
         )
         if self._opens:
             return
-        picked = self._picked()
+        picked = self._find_picked()
         if picked is None:
             return
         state = self.fleet_state
-        box = None if state is None else state.box(picked.box)
+        box = None if state is None else state.find_box(picked.box)
         if not picked.box:
             self.hint("this event is about several boxes: it has no log")
             return
@@ -527,7 +539,9 @@ class JournalScreen(Moves, FleetAwareScreen):
             self.open_proof(picked, box)
             return
         log = log_of(box, picked.about.partition(":")[2])
-        cast("Dashboard", self.app).open_screen("log", picked.box, Spot(at=picked.at, log=log))
+        cast("Dashboard", self.app).open_screen(
+            "log", picked.box, ScreenPosition(at=picked.at, log=log)
+        )
 
     @work(
         group="proof",
@@ -541,12 +555,12 @@ class JournalScreen(Moves, FleetAwareScreen):
         chronicle = self.fleet.chronicle
         if chronicle is not None and (now is None or abs(now.since - row.at) > SOON):
             try:
-                line = await chronicle.timeline()
+                line = await chronicle.read_timeline()
                 place = place_of_event(line, row.at)
                 if place is None:
                     then = None
                 else:
-                    then = await chronicle.moment(line.ns[place.tick], place.at, frozenset())
+                    then = await chronicle.read_moment(line.ns[place.tick], place.at, frozenset())
                 stood = (
                     [one for one in then.boxes if one.spec.name == row.box]
                     if then is not None
@@ -554,19 +568,21 @@ class JournalScreen(Moves, FleetAwareScreen):
                 )
                 found = next((proof_of(row, one) for one in stood), None) or now
             except Exception as error:
-                self._failed(error)
+                self._show_failure(error)
         spot = (
-            Spot(at=row.at)
+            ScreenPosition(at=row.at)
             if found is None
-            else Spot(at=row.at, log=found.where, text=found.evidence)
+            else ScreenPosition(at=row.at, log=found.where, text=found.evidence)
         )
         cast("Dashboard", self.app).open_screen("log", row.box, spot)
 
     def action_open_past(self, place: str) -> None:
         """Open the time machine at the selected event."""
-        picked = self.happening_list.event
+        picked = self.happening_list.selected_event
         if place == "time machine" and picked is not None:
-            cast("Dashboard", self.app).open_screen(place, self.box_name, Spot(at=picked.at))
+            cast("Dashboard", self.app).open_screen(
+                place, self.box_name, ScreenPosition(at=picked.at)
+            )
         elif place == "time machine":
             super().action_open_past(place)
         else:
@@ -574,9 +590,9 @@ class JournalScreen(Moves, FleetAwareScreen):
 
     def action_errors_only(self) -> None:
         """Switch between errors only and all events."""
-        self._want(errors=not self._wanted.errors)
+        self._change_filter(errors=not self._wanted.errors)
 
-    def _want(self, **changes: object) -> None:
+    def _change_filter(self, **changes: object) -> None:
         wanted = msgspec.structs.replace(self._wanted, **changes)
         if wanted != self._wanted:
             self._wanted = wanted
@@ -587,13 +603,13 @@ class JournalScreen(Moves, FleetAwareScreen):
     def action_find(self) -> None:
         """Open the entry line."""
         self.open_entry(
-            "events with", self._wanted.term, changed=lambda text: self._want(term=text)
+            "events with", self._wanted.term, changed=lambda text: self._change_filter(term=text)
         )
 
-    def clear(self) -> bool:
+    def clear_on_escape(self) -> bool:
         """Clear the filter; return whether there was one."""
         had = self._is_filtered
-        self._want(term="", errors=False)
+        self._change_filter(term="", errors=False)
         return had
 
     def why_not(self, command: Command) -> str | None:
@@ -604,37 +620,41 @@ class JournalScreen(Moves, FleetAwareScreen):
             and self._alert_now() is None
         ):
             return "the alert of the selected event is not active now"
-        if command.id == "journal.log" and self._read and self.happening_list.event is None:
+        if (
+            command.id == "journal.log"
+            and self._read
+            and self.happening_list.selected_event is None
+        ):
             return "no event is selected"
         return super().why_not(command)
 
     def _alert_now(self) -> Alert | None:
         """Return the alert that the selected event is about, if it is active."""
-        picked = self.happening_list.event
+        picked = self.happening_list.selected_event
         state = self.fleet_state
-        box = None if state is None or picked is None else state.box(picked.box)
+        box = None if state is None or picked is None else state.find_box(picked.box)
         if box is None or picked is None:
             return None
         return alert_of(picked, box.alerts)
 
     def action_mute(self) -> None:
         """Mute the alert of the selected event for an hour, if it is active."""
-        picked = self._picked()
+        picked = self._find_picked()
         if picked is None:
             return
         alert = self._alert_now()
         if alert is None:
             self.hint("nothing to mute: the alert of this event is not active now")
             return
-        self.fleet.mute(picked.box, alert.id, MUTE_SECONDS)
+        self.fleet.mute_alert(picked.box, alert.id, MUTE_SECONDS)
         self.hint(f"muted {alert.id} on {picked.box} for an hour")
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the selected event as a line."""
-        picked = self.happening_list.event
+        picked = self.happening_list.selected_event
         if picked is None:
             return None
         when = moment(picked.at)
-        return Copied(
+        return ClipboardText(
             what=f"the event of {when}", text=f"{when}  {picked.box}  {picked.level}  {picked.text}"
         )

@@ -14,30 +14,37 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.handbook import ACTION_WORDS, HandbookError, Page, all_pages, find_pages, shipped_pages
-from rgt_tui.health import told_by
-from rgt_tui.model import Finding, Fix, FleetState, Severity
+from rgt_tui.handbook import (
+    ACTION_WORDS,
+    HandbookError,
+    HandbookPage,
+    all_pages,
+    find_pages,
+    shipped_pages,
+)
+from rgt_tui.health import ids_referring_to
+from rgt_tui.model import Finding, FixStep, FleetState, Severity
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, bindings, key_for
-from rgt_tui.ui.notation import compact_time, glyphs, percent
-from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.notation import compact_time, current_glyphs, percent_or_dash
+from rgt_tui.ui.screens.base import FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import Beside
-from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.lines import SideBySideWidgets
+from rgt_tui.ui.widgets.panes import Pane, PaneSection
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    dim,
-    fit,
-    labelled,
-    line,
-    toned,
-    wrapped,
+    dim_span,
+    fit_text,
+    label_lines,
+    make_line,
+    tone_line,
+    wrap_text,
 )
 from rgt_tui.ui.widgets.why import action_lines
 
@@ -47,25 +54,25 @@ IDS = 8
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
-def list_rows(pages: Iterable[Page], held: Mapping[str, bool]) -> list[ListRow]:
+def list_rows(pages: Iterable[HandbookPage], held: Mapping[str, bool]) -> list[ListRow]:
     """Return a row per page.
 
     Those of current findings are marked, and dimmed if the data is old.
     """
-    return [ListRow(page.id, _row(page, held)) for page in pages]
+    return [ListRow(page.id, _draw_row(page, held)) for page in pages]
 
 
-def _row(page: Page, held: Mapping[str, bool]) -> Line:
-    mark, tone = SEVERITIES[page.severity].mark
+def _draw_row(page: HandbookPage, held: Mapping[str, bool]) -> Line:
+    mark, tone = SEVERITIES[page.severity].glyph_and_tone
     if not held.get(page.id, True):
         tone = Tone.DIM
     title = Span(page.title, Tone.STRONG if page.own else Tone.TEXT)
     if page.id not in held:
-        return line("   ", fit(page.id, IDS), title)
-    return line(Span(f" {mark} ", tone), Span(fit(page.id, IDS), tone), title)
+        return make_line("   ", fit_text(page.id, IDS), title)
+    return make_line(Span(f" {mark} ", tone), Span(fit_text(page.id, IDS), tone), title)
 
 
-class Found(NamedTuple):
+class BoxFinding(NamedTuple):
     """An active finding on a box."""
 
     box: str
@@ -74,54 +81,58 @@ class Found(NamedTuple):
     """Glyph and age of the box's data if it is old; empty = current."""
 
 
-def _proof(found: Found, page: Page, width: int, tone: Tone) -> Section:
+def _proof_section(found: BoxFinding, page: HandbookPage, width: int, tone: Tone) -> PaneSection:
     """Return the proof of a page on one box; dimmed for a box whose data is old."""
     finding = found.finding
     rows = [
-        *labelled("proof", finding.evidence, width, Tone.WARN, most=4),
+        *label_lines("proof", finding.evidence, width, Tone.WARN, most=4),
         *(action_lines(finding, width) if finding.action != page.action else ()),
-        *labelled("where", _where(finding), width, Tone.DIM),
+        *label_lines("where", _describe_place(finding), width, Tone.DIM),
     ]
     if not found.age:
-        return Section(line(Span(f"on {found.box} now", tone)), rows)
-    title = line(Span(f"on {found.box}", Tone.DIM))
-    return Section(title, [toned(row, Tone.DIM) for row in rows], line(dim(f"{found.age} old")))
+        return PaneSection(make_line(Span(f"on {found.box} now", tone)), rows)
+    title = make_line(Span(f"on {found.box}", Tone.DIM))
+    return PaneSection(
+        title, [tone_line(row, Tone.DIM) for row in rows], make_line(dim_span(f"{found.age} old"))
+    )
 
 
-def page_sections(page: Page, found: Sequence[Found], width: int) -> list[Section]:
+def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -> list[PaneSection]:
     """Return a page for a pane of that inner width.
 
     The order is: what to do, what never to do, the fixes, the proof on the boxes, the cause.
     """
-    mark, tone = SEVERITIES[page.severity].mark
+    mark, tone = SEVERITIES[page.severity].glyph_and_tone
     head = [
-        *wrapped(page.title, width, Tone.STRONG),
-        line(Span(f"{mark} {page.severity}", tone), dim(f" {glyphs().dot} {page.topic}")),
-        *labelled("do", ACTION_WORDS[page.action], width),
+        *wrap_text(page.title, width, Tone.STRONG),
+        make_line(
+            Span(f"{mark} {page.severity}", tone), dim_span(f" {current_glyphs().dot} {page.topic}")
+        ),
+        *label_lines("do", ACTION_WORDS[page.action], width),
     ]
-    made = [Section(line(page.id, dim("  your own" if page.own else "")), head)]
+    made = [PaneSection(make_line(page.id, dim_span("  your own" if page.own else "")), head)]
     steps = steps_of(page, found)
-    rows = labelled("never", page.never, width, Tone.WARN, most=6)
+    rows = label_lines("never", page.never, width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):
-        rows += labelled(f"fix {number}", fix.text, width, most=8)
+        rows += label_lines(f"fix {number}", fix.text, width, most=8)
         if fix.command is not None:
-            rows += labelled("", f"$ {fix.command}", width, Tone.ACCENT, most=6)
-    made.append(Section(line("fix"), rows))
-    made += [_proof(one, page, width, tone) for one in found]
+            rows += label_lines("", f"$ {fix.command}", width, Tone.ACCENT, most=6)
+    made.append(PaneSection(make_line("fix"), rows))
+    made += [_proof_section(one, page, width, tone) for one in found]
     about = [
-        *labelled("seen", page.symptom, width, pad=7, most=12),
-        *labelled("cause", page.cause, width, pad=7, most=12),
+        *label_lines("seen", page.symptom, width, pad=7, most=12),
+        *label_lines("cause", page.cause, width, pad=7, most=12),
     ]
-    made.append(Section(line("why"), about))
-    more = labelled("beats", ", ".join(page.beats), width, Tone.DIM) if page.beats else []
-    for name, ids in zip(("alerts", "checks"), told_by(page.id), strict=True):
-        more += labelled(name, ", ".join(ids), width, Tone.DIM, pad=7) if ids else []
-    more += [row for source in page.sources for row in wrapped(source, width, Tone.DIM)]
-    made.append(Section(line("sources"), more))
+    made.append(PaneSection(make_line("why"), about))
+    more = label_lines("beats", ", ".join(page.beats), width, Tone.DIM) if page.beats else []
+    for name, ids in zip(("alerts", "checks"), ids_referring_to(page.id), strict=True):
+        more += label_lines(name, ", ".join(ids), width, Tone.DIM, pad=7) if ids else []
+    more += [row for source in page.sources for row in wrap_text(source, width, Tone.DIM)]
+    made.append(PaneSection(make_line("sources"), more))
     return made
 
 
-def steps_of(page: Page, found: Sequence[Found]) -> Sequence[Fix]:
+def steps_of(page: HandbookPage, found: Sequence[BoxFinding]) -> Sequence[FixStep]:
     """Return the fixes of the first box with a finding, with its real paths.
 
     Else the page's fixes.
@@ -129,18 +140,22 @@ def steps_of(page: Page, found: Sequence[Found]) -> Sequence[Fix]:
     return (found[0].finding.fixes if found else ()) or page.fixes
 
 
-def _where(finding: Finding) -> str:
+def _describe_place(finding: Finding) -> str:
     line_no = "" if finding.line_no is None else f", line {finding.line_no:,}"
-    sure = "" if finding.confidence is None else f"; {percent(100.0 * finding.confidence)} sure"
+    sure = (
+        ""
+        if finding.confidence is None
+        else f"; {percent_or_dash(100.0 * finding.confidence)} sure"
+    )
     return f"{finding.where}{line_no}{sure}"
 
 
-class HandbookScreen(Moves, FleetAwareScreen):
+class HandbookScreen(MoveKeys, FleetAwareScreen):
     """Known failures: their symptoms, causes and fixes."""
 
     PLACE = "handbook"
     KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *ALERTS_TOO, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
     DEFAULT_CSS = """
@@ -153,13 +168,13 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
         super().__init__(fleet, box_name)
-        self._pages: Mapping[str, Page] = shipped_pages()
+        self._pages: Mapping[str, HandbookPage] = shipped_pages()
         self._term = ""
-        self._found: tuple[str, Sequence[Page]] | None = None
+        self._found: tuple[str, Sequence[HandbookPage]] | None = None
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the list and the page."""
-        with Beside(id="split"):
+        with SideBySideWidgets(id="split"):
             yield SelectableList(id="pages")
             yield Pane(id="page", focusable=True)
 
@@ -179,24 +194,24 @@ class HandbookScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     @property
-    def picked(self) -> Page | None:
+    def picked_page(self) -> HandbookPage | None:
         """The selected page."""
-        return self._pages.get(self.main_list.picked or "")
+        return self._pages.get(self.main_list.picked_key or "")
 
-    def _findings(self, state: FleetState) -> dict[str, list[Found]]:
+    def _list_findings(self, state: FleetState) -> dict[str, list[BoxFinding]]:
         """Return the findings by page, those of current data first."""
-        found: dict[str, list[Found]] = {}
+        found: dict[str, list[BoxFinding]] = {}
         for box in state.boxes:
             if self.box_name in (None, box.spec.name) and box.findings:
                 verdict = self.verdict(box)
                 old = f"{old_mark(verdict.health)} {compact_time(verdict.sample_age)}"
                 for finding in box.findings:
                     if not finding.cleared:
-                        one = Found(box.spec.name, finding, old if verdict.stale else "")
+                        one = BoxFinding(box.spec.name, finding, old if verdict.stale else "")
                         found.setdefault(finding.gotcha, []).append(one)
         return {page: sorted(some, key=lambda one: bool(one.age)) for page, some in found.items()}
 
-    def _shown(self, now: Iterable[str]) -> Sequence[Page]:
+    def _find_shown_pages(self, now: Iterable[str]) -> Sequence[HandbookPage]:
         """Return the matching pages, those with findings first."""
         if self._found is None or self._found[0] != self._term:
             pages = list(self._pages.values())
@@ -211,32 +226,35 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the list and the selected page."""
-        findings = self._findings(state)
+        findings = self._list_findings(state)
         seen = {page: not some[0].age for page, some in findings.items()}
-        shown = self._shown(findings)
+        shown = self._find_shown_pages(findings)
         empty = [
             EMPTY,
-            line(dim(f" no page matches; {key_for('screen.escape')} clears the search")),
+            make_line(dim_span(f" no page matches; {key_for('screen.escape')} clears the search")),
         ]
-        self.main_list.show(list_rows(shown, seen), empty)
+        self.main_list.show_rows(list_rows(shown, seen), empty)
         if self.spot is not None and self.spot.gotcha is not None:
             wanted, self.spot = self.spot.gotcha, None
             ids = [page.id for page in shown]
             if wanted in ids:
-                self.main_list.pick(ids.index(wanted))
+                self.main_list.select_index(ids.index(wanted))
             else:
                 self.hint(f"the handbook has no page {wanted}")
-        picked = self.picked
+        picked = self.picked_page
         page = self.query_one("#page", Pane)
 
-        def made(width: int) -> list[Section]:
+        def make_page(width: int) -> list[PaneSection]:
             if picked is None:
                 return []
             return page_sections(picked, findings.get(picked.id, ()), width)
 
         scrolls = page.wanted_height(page.size.width) > page.size.height
-        page.show(
-            made, line(dim(f"{key_for('handbook.next-pane')} scrolls it")) if scrolls else EMPTY
+        page.show_sections(
+            make_page,
+            make_line(dim_span(f"{key_for('handbook.next-pane')} scrolls it"))
+            if scrolls
+            else EMPTY,
         )
 
     def action_next_pane(self) -> None:
@@ -245,33 +263,36 @@ class HandbookScreen(Moves, FleetAwareScreen):
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self._term, changed=self._search)
+        self.open_entry("search", self._term, changed=self._apply_search)
 
-    def _search(self, text: str) -> None:
+    def _apply_search(self, text: str) -> None:
         """Search while typing."""
         self._term = text
         self.redraw_now()
 
-    def clear(self) -> bool:
+    def clear_on_escape(self) -> bool:
         """Clear the search; return whether there was one."""
         had = bool(self._term)
-        self._search("")
+        self._apply_search("")
         return had
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the search and its number of pages, else the fleet's summary."""
         if not self._term:
-            return super().summary(state, now)
-        found = how_many(len(self._shown(())), "page")
-        return [(0, line(dim("search "), Span(self._term, Tone.ACCENT))), (1, line(dim(found)))]
+            return super().build_summary(state, now)
+        found = how_many(len(self._find_shown_pages(())), "page")
+        return [
+            (0, make_line(dim_span("search "), Span(self._term, Tone.ACCENT))),
+            (1, make_line(dim_span(found))),
+        ]
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the fixes of the page, with what never to do above them."""
-        page = self.picked
+        page = self.picked_page
         if page is None:
             return None
         found = (
-            self._findings(self.fleet_state).get(page.id, [])
+            self._list_findings(self.fleet_state).get(page.id, [])
             if self.fleet_state is not None
             else []
         )
@@ -279,4 +300,4 @@ class HandbookScreen(Moves, FleetAwareScreen):
         rows = [f"# never: {page.never}"]
         for fix in steps:
             rows += [f"# {fix.text}", *([fix.command] if fix.command is not None else [])]
-        return Copied(what=f"the fix of {page.id}: {len(steps)} steps", text="\n".join(rows))
+        return ClipboardText(what=f"the fix of {page.id}: {len(steps)} steps", text="\n".join(rows))

@@ -15,17 +15,28 @@ from textual.binding import BindingType
 from textual.screen import ModalScreen
 
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.clipboard import Copied, take_along
-from rgt_tui.ui.commands import MOVE, Command, bindings, key_for
-from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.legends import Legend
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import plain
-from rgt_tui.ui.screens.base import Entries, Moves
+from rgt_tui.ui.notation import make_displayable
+from rgt_tui.ui.screens.base import EntrySupport, MoveKeys
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, text_of, wrapped
+from rgt_tui.ui.widgets.panes import draw_frame
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip_line,
+    dim_span,
+    fit_text,
+    make_line,
+    text_of,
+    wrap_text,
+)
 
 HELP: tuple[Command, ...] = (
     Command("help.close", ("q", "question_mark", "f1"), "close", "Close the help.", "close", footer=1),
@@ -51,7 +62,7 @@ class HelpRow(NamedTuple):
 
 def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
     """Return a row per command: keys, name, and what it does."""
-    return [HelpRow(plain(c.shown_keys), c.title, c.help, c) for c in commands]
+    return [HelpRow(make_displayable(c.shown_keys), c.title, c.help, c) for c in commands]
 
 
 def legend_rows(legend: Legend) -> list[HelpRow]:
@@ -59,11 +70,11 @@ def legend_rows(legend: Legend) -> list[HelpRow]:
     out: list[HelpRow] = []
     for title, rows in legend:
         out += [HelpRow(), HelpRow(title, title=True)]
-        out += [HelpRow(plain(row.mark), text=row.means) for row in rows]
+        out += [HelpRow(make_displayable(row.mark), text=row.means) for row in rows]
     return out
 
 
-def chosen(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
+def search_rows(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
     """Return the rows that contain all words of a search; without a search, all rows."""
     words = query.casefold().split()
     if not words:
@@ -85,14 +96,18 @@ def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]
     out: list[tuple[Line, HelpRow]] = []
     for row in rows:
         if row.title or not row.text:
-            out.append((line(Span(row.lead, Tone.STRONG)) if row.title else EMPTY, row))
+            out.append((make_line(Span(row.lead, Tone.STRONG)) if row.title else EMPTY, row))
             continue
         tone = Tone.WARN if row.command is not None and row.command.dangerous else Tone.ACCENT
         tone = tone if row.command is not None else Tone.TEXT
-        for index, part in enumerate(wrapped(row.text, room, Tone.DIM)):
+        for index, part in enumerate(wrap_text(row.text, room, Tone.DIM)):
             lead, name = (row.lead, row.name) if index == 0 else ("", "")
-            made = line(
-                Span(fit(lead, leads, right=True), tone), "  ", Span(fit(name, names)), "  ", *part
+            made = make_line(
+                Span(fit_text(lead, leads, right=True), tone),
+                "  ",
+                Span(fit_text(name, names)),
+                "  ",
+                *part,
             )
             out.append((made, row))
     return out
@@ -111,21 +126,21 @@ class HelpPanel(LineWidget):
         self._top = 0
 
     @property
-    def rows(self) -> list[HelpRow]:
+    def shown_rows(self) -> list[HelpRow]:
         """The shown rows."""
-        return chosen(self._rows, self.query_text)
+        return search_rows(self._rows, self.query_text)
 
-    def search(self, text: str) -> None:
+    def show_matching(self, text: str) -> None:
         """Show only rows with these words."""
         self.query_text, self._top = text, 0
         self.redraw()
 
-    def _columns(self, width: int, height: int) -> list[list[tuple[Line, HelpRow]]]:
+    def _make_columns(self, width: int, height: int) -> list[list[tuple[Line, HelpRow]]]:
         """Return the lines in one column, or in two if one is too long and two fit."""
-        made = row_lines(self.rows, width)
+        made = row_lines(self.shown_rows, width)
         if len(made) <= height or width < TWO_FROM:
             return [made]
-        made = row_lines(self.rows, width // 2 - GAP)
+        made = row_lines(self.shown_rows, width // 2 - GAP)
         blanks = [place for place, (_, row) in enumerate(made) if not row.text and not row.title]
         cut = min((*blanks, len(made)), key=lambda place: abs(2 * place - len(made)))
         return [made[:cut], made[cut + 1 :]]
@@ -133,38 +148,42 @@ class HelpPanel(LineWidget):
     def scroll_lines(self, count: int) -> None:
         """Scroll a list that is longer than the screen."""
         width, height = self.size.width - 4, self.size.height - 2
-        most = max(map(len, self._columns(width, height))) - height
+        most = max(map(len, self._make_columns(width, height))) - height
         self._top = max(0, min(self._top + count, most))
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        columns = self._columns(width - 4, height - 2)
+        columns = self._make_columns(width - 4, height - 2)
         body = [made for made, _ in columns[0]]
         if len(columns) > 1:
             beside = [made for made, _ in columns[1]]
             half = (width - 4) // 2
             body = [
-                line(*clip(left, half), *right)
+                make_line(*clip_line(left, half), *right)
                 for left, right in zip_longest(body, beside, fillvalue=EMPTY)
             ]
         if not body:
             body = [
-                line("no row has ", Span(self.query_text, Tone.ACCENT)),
-                line(dim(f"{key_for('help.escape')} clears the search")),
+                make_line("no row has ", Span(self.query_text, Tone.ACCENT)),
+                make_line(dim_span(f"{key_for('help.escape')} clears the search")),
             ]
         title = f"{self._place} keys" if self._place else "keys"
         if self._without:
             title += f"  {how_many(self._without, 'key')} hidden: no use here"
-        hint = line(
-            dim(f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes")
+        hint = make_line(
+            dim_span(
+                f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes"
+            )
         )
-        return framed(body[self._top :], width, height, title=line(title), hint=hint, active=True)
+        return draw_frame(
+            body[self._top :], width, height, title=make_line(title), hint=hint, active=True
+        )
 
     def on_click(self, event: events.Click) -> None:
         """Run the command of the clicked row."""
         width = self.size.width - 4
-        columns = self._columns(width, self.size.height - 2)
+        columns = self._make_columns(width, self.size.height - 2)
         made = columns[-1 if event.x - 2 >= width // 2 else 0]
         index = self._top + event.y - 1
         if 0 < event.y < self.size.height - 1 and index < len(made):
@@ -173,7 +192,7 @@ class HelpPanel(LineWidget):
                 self.screen.run_below(command)
 
 
-class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
+class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScreen[None]):
     """Covers the screen that it explains.
 
     Args:
@@ -185,7 +204,7 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
 
     PLACE = "help"
     KEYS: ClassVar[tuple[Command, ...]] = (*HELP, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
     def __init__(
         self, commands: Sequence[Command], place: str, legend: Legend = (), without: int = 0
@@ -205,20 +224,20 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
         yield EventLine()
 
     @property
-    def panel(self) -> HelpPanel:
+    def help_panel(self) -> HelpPanel:
         """The panel with the rows."""
         return self.query_one(HelpPanel)
 
     def hint(self, text: str, seconds: float = 0.0) -> None:
         """Show a message on the last line."""
-        self.query_one(EventLine).hint(text)
+        self.query_one(EventLine).show_hint(text)
 
     def run_below(self, command: Command) -> None:
         """Close the help, and run a command of the screen below."""
         below = self.app.screen_stack[-2]
         self.dismiss()
         if command.id != "app.help":
-            self.app.call_later(below.run_action, command.does)
+            self.app.call_later(below.run_action, command.textual_action)
 
     def action_close(self) -> None:
         """Close the help."""
@@ -228,23 +247,27 @@ class HelpScreen(Moves, Entries, Enduring, MouseSelection, ModalScreen[None]):
         """Clear the selection, then the search, then close."""
         if self.end_selection():
             return
-        if self.panel.query_text:
-            self.panel.search("")
+        if self.help_panel.query_text:
+            self.help_panel.show_matching("")
         else:
             self.dismiss()
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self.panel.query_text, changed=self.panel.search)
+        self.open_entry("search", self.help_panel.query_text, changed=self.help_panel.show_matching)
 
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, else the shown rows."""
         if self.copy_marked(self.hint):
             return
-        rows = [text_of(made).rstrip() for made, _ in row_lines(self.panel.rows, 100)]
-        self.hint(take_along(self.app, Copied(what=f"{self._place} help", text="\n".join(rows))))
+        rows = [text_of(made).rstrip() for made, _ in row_lines(self.help_panel.shown_rows, 100)]
+        self.hint(
+            copy_to_clipboard(
+                self.app, ClipboardText(what=f"{self._place} help", text="\n".join(rows))
+            )
+        )
 
     @property
-    def moved(self) -> HelpPanel:
+    def moved_widget(self) -> HelpPanel:
         """The panel with the rows."""
-        return self.panel
+        return self.help_panel

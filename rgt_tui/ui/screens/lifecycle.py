@@ -18,18 +18,18 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import PHASES
 from rgt_tui.model import CheckResult, CheckStatus, FleetState, PersonTick
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, bindings, key_for
-from rgt_tui.ui.enduring import short
-from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, write
-from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.enduring import shorten_path
+from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, write_export
+from rgt_tui.ui.screens.base import FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.checklist import (
     CheckDetail,
     Checklist,
+    ChecklistRow,
     CheckRun,
-    Phase,
-    Row,
+    PhaseChecks,
     detail_lines,
     next_check,
     phases_of,
@@ -69,7 +69,7 @@ LIFECYCLE: tuple[Command, ...] = (
 )  # fmt: skip
 
 
-class LifecycleScreen(Moves, FleetAwareScreen):
+class LifecycleScreen(MoveKeys, FleetAwareScreen):
     """What is proved about one box, what is not, and what is next."""
 
     KEYS: ClassVar[tuple[Command, ...]] = (
@@ -79,7 +79,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         *MOVE,
     )
     PLACE: ClassVar[str] = "phases"
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings(KEYS))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(KEYS))
     DEFAULT_CSS = """
     LifecycleScreen #lifecycle { layout: vertical; height: 1fr; margin: 1 0 1 0; }
     LifecycleScreen #checks { height: 1fr; width: 1fr; }
@@ -92,14 +92,14 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def __init__(self, fleet: FleetSource, box_name: str) -> None:
         super().__init__(fleet, box_name)
         self.checklist = Checklist()
-        self.phases: tuple[Phase, ...] = ()
+        self.phases: tuple[PhaseChecks, ...] = ()
         self.opened: frozenset[int] = frozenset()
         self._seen_trouble: frozenset[int] | None = None
         self.runs: dict[str, CheckRun] = {}
         """The newest run of each check."""
         self._drawing: Timer | None = None
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the list and the detail, and below them more about the box."""
         yield Container(self.checklist, CheckDetail(), id="lifecycle")
         yield BoxContext()
@@ -111,27 +111,29 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         self.redraw_now()
 
     @property
-    def cursor(self) -> str | None:
+    def cursor_key(self) -> str | None:
         """Key of the selected line, even if its phase is folded."""
-        return self.checklist.picked
+        return self.checklist.picked_key
 
-    @cursor.setter
-    def cursor(self, key: str | None) -> None:
-        self.checklist.select(key)
+    @cursor_key.setter
+    def cursor_key(self, key: str | None) -> None:
+        self.checklist.select_key(key)
 
     def receive_state(self, state: FleetState, now: float) -> None:
         """Evaluate the checks before the header and the list are drawn from them."""
-        found = state.box(self.box_name or "")
-        self.phases = phases_of(self.fleet.checks(found.spec.name)) if found is not None else ()
+        found = state.find_box(self.box_name or "")
+        self.phases = (
+            phases_of(self.fleet.evaluate_checks(found.spec.name)) if found is not None else ()
+        )
         self._open_trouble()
         super().receive_state(state, now)
 
     def _open_trouble(self) -> None:
         """Open phases that newly need attention; a phase that the person closed stays closed."""
-        trouble = frozenset(phase.number for phase in self.phases if phase.wants_a_look)
+        trouble = frozenset(phase.number for phase in self.phases if phase.needs_attention)
         if self._seen_trouble is None and any(phase.checks for phase in self.phases):
             first = next_check(self.phases)
-            self.cursor = first.id if first is not None else None
+            self.cursor_key = first.id if first is not None else None
             self.opened = trouble | (
                 {first.phase} if first is not None else {self.phases[0].number}
             )
@@ -143,7 +145,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the list at every tick, because its ages advance."""
         empty: tuple[str, ...] = ()
-        if self.box is None:
+        if self.box_state is None:
             empty = (
                 f"{self.box_name or ''} is no longer in the fleet.",
                 f"{key_for('screen.back')} goes back.",
@@ -152,40 +154,40 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             empty = ("This box has no checks.", f"{key_for('screen.back')} goes back.")
         self.checklist.show_phases(self.phases, self.opened, now, empty)
         row = None if empty else self.checklist.cursor_row
-        height = self._fit(
+        height = self._fit_detail(
             len(detail_lines(row, max(8, self.size.width - 2), LOW, now, self._runs_by(row)))
         )
-        below = None if height is None else self.checklist.below(height)
+        below = None if height is None else self.checklist.count_hidden_below(height)
         detail = self.query_one(CheckDetail)
-        detail.show(
+        detail.show_check(
             row,
             now,
-            self.run_here,
+            self.selected_run,
             self._runs_by(row),
             below=below,
-            then=() if empty else self._then(),
+            then=() if empty else self._list_next_checks(),
         )
 
-    def _then(self) -> list[CheckResult]:
+    def _list_next_checks(self) -> list[CheckResult]:
         """Return the other checks that need attention, in the order that the keys visit them."""
-        ids = [check.id for check in self._asking()]
-        here = next((place for place, name in enumerate(ids, 1) if name == self.cursor), 0)
-        return [*self._asking()[here:], *self._asking()[: max(0, here - 1)]]
+        ids = [check.id for check in self._list_open_checks()]
+        here = next((place for place, name in enumerate(ids, 1) if name == self.cursor_key), 0)
+        return [*self._list_open_checks()[here:], *self._list_open_checks()[: max(0, here - 1)]]
 
-    def _asking(self) -> list[CheckResult]:
+    def _list_open_checks(self) -> list[CheckResult]:
         asking = {CheckStatus.FAILED, CheckStatus.WARN, CheckStatus.PERSON}
         return [check for phase in self.phases for check in phase.checks if check.status in asking]
 
-    def _fit(self, wanted: int) -> int | None:
+    def _fit_detail(self, wanted: int) -> int | None:
         """Size the detail below the list.
 
         Return the list's lines, None if the detail is next to it.
 
         `wanted` is the number of lines that the detail needs.
         """
-        huge, running = self.has_class("huge"), self.run_here is not None
+        huge, running = self.has_class("huge"), self.selected_run is not None
         room = self.body_height - (1 if self.has_class("tight") else 2)
-        rows = max(len(PHASES), len(self.checklist.rows))
+        rows = max(len(PHASES), len(self.checklist.selectable_rows))
         # A run's output must be readable, so it gets the room of the panes about the box.
         context = self.show_context(
             None if running else self.box_name,
@@ -208,7 +210,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         return height
 
     @property
-    def selected(self) -> CheckResult | None:
+    def selected_check(self) -> CheckResult | None:
         """The selected check; None on a phase."""
         row = self.checklist.cursor_row
         if row is not None:
@@ -216,40 +218,40 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         return None
 
     @property
-    def run_here(self) -> CheckRun | None:
+    def selected_run(self) -> CheckRun | None:
         """The newest run of the selected check."""
-        if self.selected is not None:
-            return self.runs.get(self.selected.id)
+        if self.selected_check is not None:
+            return self.runs.get(self.selected_check.id)
         return None
 
-    def _runs_by(self, row: Row | None) -> str:
+    def _runs_by(self, row: ChecklistRow | None) -> str:
         """Return the command that enter runs; may be empty."""
         if row is None or row.check is None or not self.fleet.runs_checks:
             return ""
-        return self.fleet.runnable(self.box_name or "", row.check.id) or ""
+        return self.fleet.runnable_command(self.box_name or "", row.check.id) or ""
 
     def action_run_check(self) -> None:
         """Run the selected check's command; on a phase, fold it."""
-        check = self.selected
+        check = self.selected_check
         if check is None:
             self.action_fold()
             return
         here = self.runs.get(check.id)
-        if here is not None and here.under_way:
+        if here is not None and here.is_running:
             self.hint(f"it is running; {key_for('screen.escape')} ends it")
         elif not self.fleet.runs_checks:
             self.hint(self.fleet.why_nothing)
         elif not self._runs_by(self.checklist.cursor_row):
             typed = f": type {check.command}" if check.command else ": its readings decide it"
             self.hint(f"{check.id} has no command to run here{typed}")
-        elif any(run.under_way for run in self.runs.values()):
+        elif any(run.is_running for run in self.runs.values()):
             self.hint(f"another check is running; {key_for('screen.escape')} ends it")
         else:
-            self._run(check.id, self._runs_by(self.checklist.cursor_row))
+            self._run_check(check.id, self._runs_by(self.checklist.cursor_row))
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; None if it works on the selected check."""
-        check = self.selected if self.fleet_state is not None else None
+        check = self.selected_check if self.fleet_state is not None else None
         if (
             check is not None
             and command.id == "phases.run"
@@ -261,7 +263,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             return "the selected check is judged by its readings"
         return super().why_not(command)
 
-    def _run(self, check: str, command: str) -> None:
+    def _run_check(self, check: str, command: str) -> None:
         made = self.runs[check] = CheckRun(command=command, began=self.now)
         self._worker = self.run_worker(
             self._carry_out(check, made), group="check", exit_on_error=False, description=command
@@ -271,7 +273,7 @@ class LifecycleScreen(Moves, FleetAwareScreen):
     async def _carry_out(self, check: str, run: CheckRun) -> None:
         try:
             run.status = await self.fleet.run_check(
-                self.box_name or "", check, partial(self._took, run)
+                self.box_name or "", check, partial(self._append_output, run)
             )
         except asyncio.CancelledError:
             run.words = "ended by you"
@@ -282,19 +284,19 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             run.ended = self.now
             self.redraw_now()
 
-    def _took(self, run: CheckRun, row: str) -> None:
+    def _append_output(self, run: CheckRun, row: str) -> None:
         """Append a line of output, and draw shortly after, so that a burst is drawn once."""
-        run.take(row)
+        run.append_output(row)
         if self._drawing is None:
-            self._drawing = self.set_timer(DRAW_SECONDS, self._draw_took)
+            self._drawing = self.set_timer(DRAW_SECONDS, self._draw_output)
 
-    def _draw_took(self) -> None:
+    def _draw_output(self) -> None:
         self._drawing = None
         self.redraw_now()
 
-    def clear(self) -> bool:
+    def clear_on_escape(self) -> bool:
         """Stop the running check; return whether there was one."""
-        under_way = any(run.under_way for run in self.runs.values())
+        under_way = any(run.is_running for run in self.runs.values())
         if under_way:
             self._worker.cancel()
             self.hint("ended")
@@ -302,13 +304,13 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def action_tick(self) -> None:
         """Tick a check that only a person can judge, or undo that; on a phase, fold it."""
-        check = self.selected
+        check = self.selected_check
         if check is None:
             self.action_fold()
         elif not self.fleet.runs_checks:
             self.hint(self.fleet.why_nothing)
         elif check.by:
-            self._say(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
+            self._start_tick(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
         elif check.status is CheckStatus.PERSON:
             take = partial(self._take_note, check.id)
             self.open_entry(f"{check.id}: what did you see?", "", take, self._tick_nothing)
@@ -330,17 +332,22 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def _take_name(self, check: str, note: str, name: str) -> None:
         if name.strip():
-            self._say(check, PersonTick(ticked=True, at=self.now, by=name.strip(), note=note))
+            self._start_tick(
+                check, PersonTick(ticked=True, at=self.now, by=name.strip(), note=note)
+            )
         else:
             self.hint("nothing was ticked: it needs a name")
 
-    def _say(self, check: str, tick: PersonTick) -> None:
+    def _start_tick(self, check: str, tick: PersonTick) -> None:
         self.run_worker(
-            self._saying(check, tick), group="tick", exit_on_error=False, description="tick a check"
+            self._send_tick(check, tick),
+            group="tick",
+            exit_on_error=False,
+            description="tick a check",
         )
 
-    async def _saying(self, check: str, tick: PersonTick) -> None:
-        trouble = await self.fleet.tick(self.box_name or "", check, tick)
+    async def _send_tick(self, check: str, tick: PersonTick) -> None:
+        trouble = await self.fleet.store_tick(self.box_name or "", check, tick)
         if trouble is not None:
             self.hint(trouble, 12.0)
         else:
@@ -350,18 +357,18 @@ class LifecycleScreen(Moves, FleetAwareScreen):
         if self.fleet_state is not None:
             self.receive_state(self.fleet_state, self.now)
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the output of the selected check's run, else all phases as Markdown."""
-        run = self.run_here
+        run = self.selected_run
         if run is not None:
-            return Copied(
+            return ClipboardText(
                 what=f"what {run.command} printed", text="\n".join((f"$ {run.command}", *run.lines))
             )
         if not any(phase.checks for phase in self.phases):
             return None
-        return Copied(what="the phases as Markdown", text=self._markdown())
+        return ClipboardText(what="the phases as Markdown", text=self._make_markdown())
 
-    def _markdown(self) -> str:
+    def _make_markdown(self) -> str:
         return phases_markdown(self.box_name or "", self.phases, self.now)
 
     def action_export(self) -> None:
@@ -370,56 +377,56 @@ class LifecycleScreen(Moves, FleetAwareScreen):
             self.hint("nothing to write")
             return
         self.run_worker(
-            self._export(self._markdown()),
+            self._write_export(self._make_markdown()),
             group="export",
             exit_on_error=False,
             description="export",
         )
 
-    async def _export(self, text: str) -> None:
+    async def _write_export(self, text: str) -> None:
         name = export_name(self.box_name or "", self.now)
         try:
-            path = await asyncio.to_thread(write, name, text.encode())
+            path = await asyncio.to_thread(write_export, name, text.encode())
         except NotExported as error:
             self.hint(f"{error}; {key_for('screen.copy')} copies it", 12.0)
         else:
-            self.hint(f"written: {path.name} in {short(path.parent)}", 12.0)
+            self.hint(f"written: {path.name} in {shorten_path(path.parent)}", 12.0)
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the counts, and what is next."""
         return summary_parts(self.phases)
 
-    def _go(self, key: str) -> None:
-        self.cursor = key
+    def _select_key(self, key: str) -> None:
+        self.cursor_key = key
         self.redraw_now()
 
     def action_next_open(self, by: int) -> None:
         """Go to the next check that failed, warns or needs a person."""
         checks = [check for phase in self.phases for check in phase.checks]
-        asking = self._asking()
+        asking = self._list_open_checks()
         wanted = [i for i, check in enumerate(checks) if check in asking]
         if not wanted:
             self.hint("nothing failed, and nothing needs you")
             return
         ids = [check.id for check in checks]
-        here = ids.index(self.cursor) if self.cursor in ids else self._before_phase(ids)
+        here = ids.index(self.cursor_key) if self.cursor_key in ids else self._before_phase(ids)
         ahead = [i for i in wanted if (i > here if by > 0 else i < here)]
         target = checks[(ahead or wanted)[0 if by > 0 else -1]]
         self.opened |= {target.phase}
-        self._go(target.id)
+        self._select_key(target.id)
 
     def _before_phase(self, ids: list[str]) -> int:
         """Return the index right before the checks of the selected phase."""
-        phase = self._phase_here()
+        phase = self._selected_phase()
         if phase is not None and phase.checks:
             return ids.index(phase.checks[0].id) - 1
         return -1
 
-    def _phase_here(self) -> Phase | None:
+    def _selected_phase(self) -> PhaseChecks | None:
         """Return the phase of the selected line, even if it is folded."""
         for phase in self.phases:
-            if self.cursor == f"phase {phase.number}" or any(
-                check.id == self.cursor for check in phase.checks
+            if self.cursor_key == f"phase {phase.number}" or any(
+                check.id == self.cursor_key for check in phase.checks
             ):
                 return phase
         if self.phases:
@@ -428,27 +435,27 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def action_fold(self) -> None:
         """Open or close the phase of the selection."""
-        phase = self._phase_here()
+        phase = self._selected_phase()
         if phase is not None:
-            self._toggle(phase.number)
+            self._toggle_phase(phase.number)
 
-    def _toggle(self, number: int) -> None:
+    def _toggle_phase(self, number: int) -> None:
         self.opened ^= {number}
         if number not in self.opened and not self.checklist_has_all():
             remaining = sorted(self.opened)
-            self.cursor = f"phase {remaining[0]}" if remaining else f"phase {number}"
+            self.cursor_key = f"phase {remaining[0]}" if remaining else f"phase {number}"
         else:
-            self.cursor = f"phase {number}"
+            self.cursor_key = f"phase {number}"
         self.redraw_now()
 
     def checklist_has_all(self) -> bool:
         """Return whether the list also has the headings of closed phases."""
-        return self.checklist.rail == 0
+        return self.checklist.rail_width == 0
 
     def action_fold_all(self) -> None:
         """Open all phases, or close all except the selected one."""
         every = frozenset(phase.number for phase in self.phases)
-        here = self._phase_here()
+        here = self._selected_phase()
         if self.opened != every:
             self.opened = every
         else:
@@ -457,17 +464,17 @@ class LifecycleScreen(Moves, FleetAwareScreen):
 
     def action_step_phase(self, by: int) -> None:
         """Open the next or previous phase, and go to its heading."""
-        here = self._phase_here()
+        here = self._selected_phase()
         if here is None:
             return
         numbers = [phase.number for phase in self.phases]
         number = numbers[min(max(0, numbers.index(here.number) + by), len(numbers) - 1)]
         self.opened |= {number}
-        self._go(f"phase {number}")
+        self._select_key(f"phase {number}")
 
     def on_checklist_folded(self, message: Checklist.Folded) -> None:
         """Open or close the clicked phase."""
-        self._toggle(message.phase)
+        self._toggle_phase(message.phase)
 
 
 def _own_name() -> str:

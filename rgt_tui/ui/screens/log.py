@@ -20,15 +20,15 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.box_logs import BoxLog, NothingOlder
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
-from rgt_tui.model import BoxState, FleetState, Link, LogView, Spot
+from rgt_tui.model import BoxState, FleetState, LinkState, LogView, ScreenPosition
 from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, bindings, key_for
-from rgt_tui.ui.logs.line_finder import Sheet, finder_for, search_box
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.logs.line_finder import LineSheet, finder_for, search_box
 from rgt_tui.ui.logs.log_rows import ShownLog, step_of
-from rgt_tui.ui.notation import size, thousands
-from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.notation import format_thousands, size_or_dash
+from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
@@ -89,7 +89,7 @@ def zone_of(box: BoxState) -> float | None:
     return east + round(box.clock_skew or 0.0)
 
 
-class LogKeys(Moves, FleetAwareScreen):
+class LogKeys(MoveKeys, FleetAwareScreen):
     """A screen with a log pane called ``#log``."""
 
     _wanted_log: str | None = None
@@ -113,13 +113,13 @@ class LogKeys(Moves, FleetAwareScreen):
         path = self._wanted_log or (current[1].log if current else None)
         if path is not None and path != self._asked and all(view.path != path for view in box.logs):
             self._asked = path
-            self.fleet.follow(box.spec.name, path)
+            self.fleet.follow_log(box.spec.name, path)
         view = choose_log(
             box, self._wanted_log or self._shown_log(current[1].log if current else None)
         )
         views = [] if view is None else [view]
         views += [one for one in box.logs if one.path in self._merged and one is not view]
-        lost = box.link is not Link.LIVE
+        lost = box.link is not LinkState.LIVE
         newest = max((one.at for one in views if one.at is not None), default=None)
         age = now - newest if newest is not None and (lost or now - newest > 60) else None
         quiet = "as it stood" if self._is_past else ""
@@ -129,9 +129,9 @@ class LogKeys(Moves, FleetAwareScreen):
             empty = "no log found yet"
         elif view is None and (why := no_agent(box)):
             empty = f"this box sends no log: {why}"
-        logs = [kept for one in views if (kept := self._read(box, one)) is not None]
+        logs = [kept for one in views if (kept := self._read_lines(box, one)) is not None]
         for path in [path for path in self._kept if all(one.path != path for one in views)]:
-            self._leave(path)
+            self._leave_log(path)
         self.show_lines(box, logs, now, age, empty)
 
     def _shown_log(self, running: str | None) -> str | None:
@@ -143,24 +143,24 @@ class LogKeys(Moves, FleetAwareScreen):
             running: Log of the running cell. While following the end, the screen switches to it.
         """
         if running is None or not self.log_pane.cursor.following:
-            return self.log_pane.path
+            return self.log_pane.log_path
         return None
 
     def show_lines(
         self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
     ) -> None:
         """Show lines in the pane."""
-        self.log_pane.older = self.older(box, logs[0]) if logs else ""
-        self.log_pane.show(logs, now=now, age=age, empty=empty, findings=findings_of(box))
+        self.log_pane.older = self.describe_older(box, logs[0]) if logs else ""
+        self.log_pane.show_logs(logs, now=now, age=age, empty=empty, findings=findings_of(box))
 
-    def older(self, box: BoxState, kept: KeptLines) -> str:
+    def describe_older(self, box: BoxState, kept: KeptLines) -> str:
         """Return a text about the lines before the loaded ones."""
         left = sum(view.dropped for view in box.logs if view.path == kept.path)
         if left:
             return f"{how_many(left, 'earlier line')} on the box"
         return ""
 
-    def _read(self, box: BoxState, view: LogView) -> KeptLines | None:
+    def _read_lines(self, box: BoxState, view: LogView) -> KeptLines | None:
         """Return all loaded lines of a log."""
         kept = self._kept.get(view.path)
         if self.fleet.keeps_logs:
@@ -169,12 +169,12 @@ class LogKeys(Moves, FleetAwareScreen):
                 if kept is not None:
                     self._kept[view.path] = kept
             return kept
-        if kept is None or not kept.take_view(view):
+        if kept is None or not kept.append_view(view):
             kept = self._kept[view.path] = KeptLines(view.path)
-            kept.take_view(view)
+            kept.append_view(view)
         return kept
 
-    def _leave(self, path: str) -> None:
+    def _leave_log(self, path: str) -> None:
         if (
             self._kept.pop(path, None) is not None
             and self.fleet.keeps_logs
@@ -185,10 +185,10 @@ class LogKeys(Moves, FleetAwareScreen):
     def on_unmount(self) -> None:
         """Stop reading the logs."""
         for path in list(self._kept):
-            self._leave(path)
+            self._leave_log(path)
 
     @property
-    def moved(self) -> LineWidget:
+    def moved_widget(self) -> LineWidget:
         """The widget that the keys move in."""
         if isinstance(self.focused, Pane):
             return self.focused
@@ -196,7 +196,7 @@ class LogKeys(Moves, FleetAwareScreen):
 
     def action_follow(self) -> None:
         """Follow the end."""
-        self.log_pane.cursor.follow()
+        self.log_pane.cursor.follow_end()
         self.log_pane.redraw()
 
     def action_next_error(self, direction: int) -> None:
@@ -205,12 +205,12 @@ class LogKeys(Moves, FleetAwareScreen):
 
     def action_next_log(self, direction: int) -> None:
         """Show another log of the box."""
-        box = self.box
+        box = self.box_state
         if box is None or not box.logs:
             self.hint("no log is followed on this box")
             return
         paths = [view.path for view in box.logs]
-        here = self.log_pane.path
+        here = self.log_pane.log_path
         if paths == [here]:
             self.hint("this is the only log of the box")
             return
@@ -238,13 +238,13 @@ class LogScreen(LogKeys):
 
     PLACE = "log"
     KEYS: ClassVar[tuple[Command, ...]] = (*LOG, *LOG_LINES, *LOG_TARGET, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
         super().__init__(fleet, box_name)
         self._typing = ""
         """Purpose of the entry line: ``search``, ``only`` or ``find on the box``."""
-        self._sheets: list[Sheet] = []
+        self._sheets: list[LineSheet] = []
         """Shown instead of the log: lines found on the box, then the lines around one of them."""
         self._counted: set[str] = set()
         """Logs whose older lines are being or were counted."""
@@ -253,7 +253,7 @@ class LogScreen(LogKeys):
         """Return the log pane, which gets the focus when an entry closes."""
         return self.log_pane
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the log pane."""
         yield LogPane(id="log", margins=True)
 
@@ -277,10 +277,10 @@ class LogScreen(LogKeys):
         """Draw the new lines."""
         if self.spot is not None and self.spot.log is not None:
             self._wanted_log = self.spot.log
-        elif self.spot is not None and self.spot.step is not None and self.box is not None:
-            self._wanted_log = self._wanted_log or log_with_steps(self.box, self.spot.run)
-        if self.box is not None:
-            self.show_log(self.box, now)
+        elif self.spot is not None and self.spot.step is not None and self.box_state is not None:
+            self._wanted_log = self._wanted_log or log_with_steps(self.box_state, self.spot.run)
+        if self.box_state is not None:
+            self.show_log(self.box_state, now)
             self._go_to_spot()
 
     def show_lines(
@@ -291,8 +291,8 @@ class LogScreen(LogKeys):
         if self._sheets:
             sheet = self._sheets[-1]
             pane.heading = sheet.heading
-            pane.older = "" if sheet.hits else self.older(box, sheet.kept)
-            pane.show(
+            pane.older = "" if sheet.hits else self.describe_older(box, sheet.kept)
+            pane.show_logs(
                 [sheet.kept],
                 now=now,
                 age=None,
@@ -302,7 +302,7 @@ class LogScreen(LogKeys):
             return
         pane.heading = ""
         super().show_lines(box, logs, now, age, empty)
-        place = logs[0].place if logs else None
+        place = logs[0].oldest_position if logs else None
         if (
             place is None
             or logs[0].path in self._counted
@@ -319,19 +319,19 @@ class LogScreen(LogKeys):
             return None
         return self.fleet.box_log(self.box_name, path)
 
-    def older(self, box: BoxState, kept: KeptLines) -> str:
+    def describe_older(self, box: BoxState, kept: KeptLines) -> str:
         """Return a text about the lines before the loaded ones."""
-        if kept.place is None or self.box_log(kept.path) is None:
-            return super().older(box, kept)
-        offset, before = kept.place[1].offset, kept.lines_before
+        if kept.oldest_position is None or self.box_log(kept.path) is None:
+            return super().describe_older(box, kept)
+        offset, before = kept.oldest_position[1].offset, kept.lines_before
         if offset == 0 or before == 0:
             return ""
-        amount = size(offset) if before is None else thousands(before)
+        amount = size_or_dash(offset) if before is None else format_thousands(before)
         return f"{amount} older on the box: {key_for('move.page-up')}"
 
     def _go_to_spot(self) -> None:
         """Go to the line that the screen was opened for, once it is loaded."""
-        spot, rows = self.spot, self.log_pane.rows
+        spot, rows = self.spot, self.log_pane.shown_rows
         if spot is None or rows is None or not len(rows):
             return
         shown = rows.logs[0]
@@ -342,14 +342,14 @@ class LogScreen(LogKeys):
         number = shown.line_at(spot)
         log = self.box_log(kept.path)
         if number is not None:
-            self.log_pane.go(kept, number)
+            self.log_pane.go_to_line(kept, number)
         elif spot.line_no is not None and log is not None:
             self.query_box(
                 f"line {spot.line_no:,} is not known", self._open_line, log, spot.line_no
             )
         elif spot.text and log is not None:
             self.query_box("not searched", self._find_on_box, log, re.escape(spot.text.strip()))
-        elif spot.at is not None and log is not None and kept.place is not None:
+        elif spot.at is not None and log is not None and kept.oldest_position is not None:
             self.query_box("no older lines", self._load_until, log, shown, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
             why = _why_unsure(shown)
@@ -359,49 +359,49 @@ class LogScreen(LogKeys):
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self._type("search", self.log_pane.searched)
+        self._start_typing("search", self.log_pane.searched_text)
 
     def action_filter(self) -> None:
         """Open the entry line of the filter."""
-        self._type("only", self.log_pane.filtered)
+        self._start_typing("only", self.log_pane.filtered_text)
 
-    def _type(self, what: str, text: str) -> None:
+    def _start_typing(self, what: str, text: str) -> None:
         self._typing = what
         self.open_entry(what, text, self._find_typed, self._try_typed)
 
-    def _typed(self, text: str) -> str:
+    def _apply_typed(self, text: str) -> str:
         if self._typing == "find on the box":
             if text:
                 return finder_for(text).trouble
             return ""
         if self._typing == "search":
-            return self._search(text)
+            return self._apply_search(text)
         return self.log_pane.filter_by(text)
 
-    def _search(self, text: str) -> str:
+    def _apply_search(self, text: str) -> str:
         """Start or end a search; return the error in the text, if any."""
-        trouble = self.log_pane.search(text)
-        self.query_one(KeyLine).offer(self.offered())
+        trouble = self.log_pane.search_for(text)
+        self.query_one(KeyLine).show_commands(self.offered())
         return trouble
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; without a search there is no next match."""
-        if command.id in OF_A_SEARCH and self.is_mounted and not self.log_pane.searched:
+        if command.id in OF_A_SEARCH and self.is_mounted and not self.log_pane.searched_text:
             return "no active search"
         return super().why_not(command)
 
     def _try_typed(self, text: str) -> None:
         """Search while typing, and show the error in the text."""
-        trouble = self._typed(text)
+        trouble = self._apply_typed(text)
         for entry in self.query(EntryLine):
-            entry.say(trouble)
+            entry.show_note(trouble)
 
     def _find_typed(self, text: str) -> None:
         """Go to the newest match; an empty text ends the search or filter."""
-        trouble = self._typed(text)
+        trouble = self._apply_typed(text)
         if not text:
             return
-        log = self.box_log(self.log_pane.path)
+        log = self.box_log(self.log_pane.log_path)
         if self._typing == "find on the box" and log is not None:
             self.query_box("not searched", self._find_on_box, log, text)
         elif self._typing == "search":
@@ -411,7 +411,7 @@ class LogScreen(LogKeys):
 
     def action_next_match(self, direction: int) -> None:
         """Go to the next or previous match."""
-        if not self.log_pane.searched:
+        if not self.log_pane.searched_text:
             self.hint(f"no active search; {key_for('log.search')} starts one")
             return
         self.log_pane.next_match(direction, self.hint)
@@ -425,17 +425,17 @@ class LogScreen(LogKeys):
         """
         pane = self.log_pane
         sheet = self._sheets[-1] if self._sheets else None
-        if pane.move(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
+        if pane.move_by(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
             return
-        if len(pane.logs) != 1:
-            if count < 0 and pane.logs:
+        if len(pane.shown_logs) != 1:
+            if count < 0 and pane.shown_logs:
                 self.hint(
                     f"older lines can be loaded for one log only; {key_for('log.merge')} ends the merge"
                 )
             return
         if sheet is not None and sheet.hits:
             return
-        shown = pane.logs[0]
+        shown = pane.shown_logs[0]
         log = self.box_log(shown.kept.path)
         if log is None:
             if count < 0:
@@ -463,7 +463,7 @@ class LogScreen(LogKeys):
     async def _load_older(self, log: BoxLog, shown: ShownLog) -> None:
         """Load the lines before the loaded ones, and go up a page."""
         await self._read_older(log, shown)
-        self.log_pane.move(-max(1, self.log_pane.page_rows))
+        self.log_pane.move_by(-max(1, self.log_pane.page_rows))
         self.hint(f"{how_many(len(shown.kept), 'line')} are kept here now")
         self.redraw_now()
 
@@ -471,7 +471,7 @@ class LogScreen(LogKeys):
         self.hint("loading older lines from the box …", 30.0)
         shown.forget_before(await log.load_older(shown.kept))
 
-    async def _load_until(self, log: BoxLog, shown: ShownLog, spot: Spot) -> None:
+    async def _load_until(self, log: BoxLog, shown: ShownLog, spot: ScreenPosition) -> None:
         """Load older lines until those of a moment are there, at most `MOST_BACK` chunks."""
         with suppress(NothingOlder):
             for _ in range(MOST_BACK):
@@ -480,7 +480,7 @@ class LogScreen(LogKeys):
                 if place is not None:
                     self.hint("")
                     self.redraw_now()
-                    self.log_pane.go(shown.kept, place)
+                    self.log_pane.go_to_line(shown.kept, place)
                     return
         why = _why_unsure(shown) or ": their times are unknown, or it is older"
         self.hint(f"that line was not found{why}", 15.0)
@@ -491,7 +491,7 @@ class LogScreen(LogKeys):
         last = kept.end - 1
         count = await log.load_newer(kept)
         self.redraw_now()
-        self.log_pane.go(kept, last)
+        self.log_pane.go_to_line(kept, last)
         self.hint(
             ""
             if count
@@ -515,9 +515,11 @@ class LogScreen(LogKeys):
         """Show the lines around an offset of a log."""
         kept, number, total = await log.read_around(place)
         name = log.path.rpartition("/")[2]
-        self._sheets.append(Sheet(kept, f"{name} at {size(place.offset)} of {size(total)}"))
+        self._sheets.append(
+            LineSheet(kept, f"{name} at {size_or_dash(place.offset)} of {size_or_dash(total)}")
+        )
         self.redraw_now()
-        self.log_pane.go(kept, number)
+        self.log_pane.go_to_line(kept, number)
 
     async def _open_line(self, log: BoxLog, line_no: int) -> None:
         """Show the lines around a line number."""
@@ -526,19 +528,19 @@ class LogScreen(LogKeys):
 
     def action_find(self) -> None:
         """Open the entry for a search in the complete log on the box."""
-        if self.box_log(self.log_pane.path) is None:
+        if self.box_log(self.log_pane.log_path) is None:
             self.hint(
                 f"only a box that is connected can be searched; {key_for('log.search')} searches the lines kept here"
             )
         else:
-            self._type("find on the box", self.log_pane.searched)
+            self._start_typing("find on the box", self.log_pane.searched_text)
 
     async def _find_on_box(self, log: BoxLog, wanted: str) -> None:
         """Search the complete log on the box; matches are listed as they arrive."""
-        mine: list[Sheet] = []
-        at_first: list[Sheet] = []
+        mine: list[LineSheet] = []
+        at_first: list[LineSheet] = []
 
-        def show(sheet: Sheet) -> None:
+        def show_sheet(sheet: LineSheet) -> None:
             if not mine:
                 self._sheets = [sheet]
                 mine.append(sheet)
@@ -547,10 +549,10 @@ class LogScreen(LogKeys):
             self.redraw_now()
             if sheet.hits and not at_first:
                 at_first.append(sheet)
-                self.log_pane.go(sheet.kept, 0)  # the newest
+                self.log_pane.go_to_line(sheet.kept, 0)  # the newest
 
         try:
-            await search_box(log, wanted, show)
+            await search_box(log, wanted, show_sheet)
         except Exception:
             self._sheets = [sheet for sheet in self._sheets if sheet not in mine]
             self.redraw_now()
@@ -573,7 +575,7 @@ class LogScreen(LogKeys):
 
     def action_sideways(self, direction: int) -> None:
         """Scroll cut lines sideways."""
-        self.log_pane.sideways(direction)
+        self.log_pane.scroll_sideways(direction)
 
     def action_times(self) -> None:
         """Switch the times before the lines."""
@@ -588,16 +590,16 @@ class LogScreen(LogKeys):
 
     def action_merge(self) -> None:
         """Merge another log of the box into the view; after the last one, show this log only."""
-        box = self.box
+        box = self.box_state
         if box is not None:
-            others = [view.path for view in box.logs if view.path != self.log_pane.path]
+            others = [view.path for view in box.logs if view.path != self.log_pane.log_path]
         else:
             others = []
         more = [path for path in others if path not in self._merged]
         if not others:
             self.hint("the box has no other log")
             return
-        self._wanted_log = self.log_pane.path
+        self._wanted_log = self.log_pane.log_path
         self._merged = (*self._merged, more[0]) if more else ()
         self.redraw_now()
 
@@ -606,30 +608,30 @@ class LogScreen(LogKeys):
     def action_select(self) -> None:
         """Start or end the selection of several lines."""
         pane = self.log_pane
-        if pane.rows is not None:
-            pane.cursor.select(pane.rows, not pane.cursor.selecting)
+        if pane.shown_rows is not None:
+            pane.cursor.set_selecting(pane.shown_rows, not pane.cursor.is_selecting)
             pane.redraw()
 
     def action_select_more(self, count: int) -> None:
         """Select one more line."""
         pane = self.log_pane
-        if pane.rows is not None:
-            if not pane.cursor.selecting:
-                pane.cursor.select(pane.rows, True)
-            pane.move(count)
+        if pane.shown_rows is not None:
+            if not pane.cursor.is_selecting:
+                pane.cursor.set_selecting(pane.shown_rows, True)
+            pane.move_by(count)
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the selected lines."""
         rows = self.log_pane.chosen_lines()
         if rows:
-            return Copied(what=how_many(len(rows), "line"), text="\n".join(rows))
+            return ClipboardText(what=how_many(len(rows), "line"), text="\n".join(rows))
         return None
 
     def action_open_page(self) -> None:
         """Open the handbook page for the selected line, or the lines around a found one."""
-        place = self.log_pane.place
+        place = self.log_pane.cursor_place
         sheet = self._sheets[-1] if self._sheets else None
-        log = self.box_log(self.log_pane.path)
+        log = self.box_log(self.log_pane.log_path)
         if (
             log is not None
             and sheet
@@ -645,32 +647,34 @@ class LogScreen(LogKeys):
                 f"the handbook has no page for this line; {key_for('log.next-error')} goes to the next error"
             )
         else:
-            cast("Dashboard", self.app).open_screen("handbook", self.box_name, Spot(gotcha=page))
+            cast("Dashboard", self.app).open_screen(
+                "handbook", self.box_name, ScreenPosition(gotcha=page)
+            )
 
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the box; the curves at the step in the selected line."""
-        here = self.log_pane.place
-        if place == "curves" and here is not None and self.box is not None:
-            step = step_of(here[0].line(here[1]))
-            run = run_of(self.box, here[0].path)
+        here = self.log_pane.cursor_place
+        if place == "curves" and here is not None and self.box_state is not None:
+            step = step_of(here[0].read_line(here[1]))
+            run = run_of(self.box_state, here[0].path)
             if step is not None and not self.log_pane.cursor.following:
                 cast("Dashboard", self.app).open_screen(
-                    place, self.box_name, Spot(run=run, step=step)
+                    place, self.box_name, ScreenPosition(run=run, step=step)
                 )
                 return
         super().action_open_for_box(place)
 
-    def clear(self) -> bool:
+    def clear_on_escape(self) -> bool:
         """Clear the selection, else the search, else the filter, else leave the found lines."""
         pane = self.log_pane
-        if pane.cursor.selecting and pane.rows is not None:
-            pane.cursor.select(pane.rows, False)
+        if pane.cursor.is_selecting and pane.shown_rows is not None:
+            pane.cursor.set_selecting(pane.shown_rows, False)
             pane.redraw()
             return True
-        if pane.searched:
-            self._search("")
+        if pane.searched_text:
+            self._apply_search("")
             return True
-        if pane.filtered:
+        if pane.filtered_text:
             pane.filter_by("")
             return True
         if self._sheets:

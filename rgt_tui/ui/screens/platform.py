@@ -14,9 +14,9 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import BY_ID
 from rgt_tui.model import FleetState, Profile
-from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, Weight, platform_sections
+from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, RowWeight, platform_sections
 from rgt_tui.profiles.platform_page import KNOWN
-from rgt_tui.ui.clipboard import Copied
+from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     ALERTS_TOO,
     BOX_TARGET,
@@ -24,15 +24,24 @@ from rgt_tui.ui.commands import (
     MOVE,
     PLATFORM,
     Command,
-    bindings,
+    build_bindings,
     key_for,
 )
-from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.lines import Beside
-from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.lines import SideBySideWidgets
+from rgt_tui.ui.widgets.panes import Pane, PaneSection
 from rgt_tui.ui.widgets.platform_lines import platform_section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, text_of, wrapped
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim_span,
+    make_line,
+    text_of,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from textual import events
@@ -44,40 +53,43 @@ TIGHT_LABEL = 11
 COPIED_WIDTH = 100
 """Width of the copied page."""
 TONES = {
-    Weight.PLAIN: Tone.TEXT,
-    Weight.ASIDE: Tone.DIM,
-    Weight.STRONG: Tone.STRONG,
-    Weight.GOOD: Tone.PROVED,
-    Weight.WARN: Tone.WARN,
-    Weight.BAD: Tone.TROUBLE,
+    RowWeight.PLAIN: Tone.TEXT,
+    RowWeight.ASIDE: Tone.DIM,
+    RowWeight.STRONG: Tone.STRONG,
+    RowWeight.GOOD: Tone.PROVED,
+    RowWeight.WARN: Tone.WARN,
+    RowWeight.BAD: Tone.TROUBLE,
 }
 
 
 def row_lines(row: PageRow, width: int) -> list[Line]:
     """Return a row of the page: its label, and its wrapped text to the right."""
     pad = LABEL if width >= 70 else TIGHT_LABEL
-    rows = wrapped(row.text, max(8, width - pad), TONES[row.weight])
+    rows = wrap_text(row.text, max(8, width - pad), TONES[row.weight])
     if len(row.label) < pad:
         return [
-            line(dim((row.label if i == 0 else "").ljust(pad)), *made)
+            make_line(dim_span((row.label if i == 0 else "").ljust(pad)), *made)
             for i, made in enumerate(rows)
         ]
     # A long label (a button's words, what sources disagree about) gets its own line.
-    head = wrapped(row.label, width, Tone.STRONG)
-    return [*head, *(line(" " * pad, *made) for made in rows)]
+    head = wrap_text(row.label, width, Tone.STRONG)
+    return [*head, *(make_line(" " * pad, *made) for made in rows)]
 
 
-def page_sections(page: Sequence[PageSection], width: int) -> list[Section]:
+def page_sections(page: Sequence[PageSection], width: int) -> list[PaneSection]:
     """Return the page's sections for a pane of that inner width."""
     return [
-        Section(
-            line(section.title), [made for row in section.rows for made in row_lines(row, width)]
+        PaneSection(
+            make_line(section.title),
+            [made for row in section.rows for made in row_lines(row, width)],
         )
         for section in page
     ]
 
 
-def halves(page: Sequence[PageSection], width: int) -> tuple[list[PageSection], list[PageSection]]:
+def split_columns(
+    page: Sequence[PageSection], width: int
+) -> tuple[list[PageSection], list[PageSection]]:
     """Split the page into two columns of similar height, in reading order."""
     heights = [1 + len(section.body) for section in page_sections(page, width)]
     total = sum(heights)
@@ -85,7 +97,7 @@ def halves(page: Sequence[PageSection], width: int) -> tuple[list[PageSection], 
     return list(page[:cut]), list(page[cut:])
 
 
-class PlatformPage(Moves, FleetAwareScreen):
+class PlatformPage(MoveKeys, FleetAwareScreen):
     """Base of both forms of the page. Bindings are inherited, so each form has its own."""
 
     AUTO_FOCUS = "#page"
@@ -97,16 +109,16 @@ class PlatformPage(Moves, FleetAwareScreen):
         super().__init__(fleet, box_name)
         self._page: tuple[PageSection, ...] = ()
         self._of: Profile | None = None
-        self._drawn: dict[tuple[str, int], list[Section]] = {}
+        self._drawn: dict[tuple[str, int], list[PaneSection]] = {}
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the page, and the second column for wide screens."""
-        with Beside(id="split"):
+        with SideBySideWidgets(id="split"):
             yield Pane(id="page", focusable=True)
             yield Pane(id="more", focusable=True)
 
-    def _learn(self) -> None:
-        profile = self.fleet.profile(self.box_name or "")
+    def _load_page(self) -> None:
+        profile = self.fleet.profile_of(self.box_name or "")
         if profile != self._of:
             page = platform_sections(
                 profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None
@@ -118,7 +130,7 @@ class PlatformPage(Moves, FleetAwareScreen):
             self._of = profile
             self._drawn.clear()
 
-    def _column(self, side: str, page: Sequence[PageSection], width: int) -> list[Section]:
+    def _make_column(self, side: str, page: Sequence[PageSection], width: int) -> list[PaneSection]:
         """Return a column; it is wrapped once per width."""
         made = self._drawn.get((side, width))
         if made is None:
@@ -127,27 +139,29 @@ class PlatformPage(Moves, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the page, with the part about this box above it."""
-        self._learn()
+        self._load_page()
         assert self._of is not None
-        profile, box = self._of, self.box
+        profile, box = self._of, self.box_state
         wide = self.size.width >= WIDE
         left, right = (
-            halves(self._page, self.size.width // 2 - 4) if wide else (list(self._page), [])
+            split_columns(self._page, self.size.width // 2 - 4) if wide else (list(self._page), [])
         )
         self.query_one("#more").display = bool(right)
 
-        def first(width: int) -> list[Section]:
+        def make_first(width: int) -> list[PaneSection]:
             here = [] if box is None else [platform_section(profile, box, width, now)]
-            return [*here, *self._column("left", left, width)]
+            return [*here, *self._make_column("left", left, width)]
 
-        self.query_one("#page", Pane).show(first, self.foot())
-        self.query_one("#more", Pane).show(lambda width: self._column("right", right, width))
+        self.query_one("#page", Pane).show_sections(make_first, self.foot_line())
+        self.query_one("#more", Pane).show_sections(
+            lambda width: self._make_column("right", right, width)
+        )
 
-    def foot(self) -> Line:
+    def foot_line(self) -> Line:
         """Return the right end of the lower border."""
         return EMPTY
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the page as text."""
         sections = [] if self._of is None else page_sections(self._page, COPIED_WIDTH)
         rows = [
@@ -155,26 +169,26 @@ class PlatformPage(Moves, FleetAwareScreen):
         ]
         text = "\n\n".join("\n".join(row.rstrip() for row in each) for each in rows)
         if self._of and text:
-            return Copied(what=f"the page of {self._of.name}", text=text)
+            return ClipboardText(what=f"the page of {self._of.name}", text=text)
         return None
 
     def on_mount(self) -> None:
         """Record that the page was shown."""
         super().on_mount()
-        self.seen()
+        self.record_seen()
 
-    def seen(self) -> None:
+    def record_seen(self) -> None:
         """Record that the person has seen this platform's page."""
         see = getattr(self.app, "platform_seen", None)
         if see is not None:
-            see(self.fleet.profile(self.box_name or ""))
+            see(self.fleet.profile_of(self.box_name or ""))
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the platform's name, and how well it is known."""
-        profile = self.fleet.profile(self.box_name or "")
+        profile = self.fleet.profile_of(self.box_name or "")
         return [
-            (0, line(Span(profile.name, Tone.STRONG))),
-            (1, line(dim(KNOWN.get(profile.confidence, profile.confidence)))),
+            (0, make_line(Span(profile.name, Tone.STRONG))),
+            (1, make_line(dim_span(KNOWN.get(profile.confidence, profile.confidence)))),
         ]
 
     def main_widget(self) -> Pane:
@@ -182,7 +196,7 @@ class PlatformPage(Moves, FleetAwareScreen):
         return self.query_one("#page", Pane)
 
     @property
-    def moved(self) -> Pane:
+    def moved_widget(self) -> Pane:
         """The focused column."""
         if isinstance(self.focused, Pane):
             return self.focused
@@ -191,7 +205,7 @@ class PlatformPage(Moves, FleetAwareScreen):
     def action_next_pane(self, direction: int) -> None:
         """Focus the other column, if there is one."""
         panes = [pane for pane in self.query(Pane) if pane.display]
-        here = panes.index(self.moved)
+        here = panes.index(self.moved_widget)
         self.set_focus(panes[(here + direction) % len(panes)])
 
     def on_resize(self, event: events.Resize) -> None:
@@ -210,7 +224,7 @@ class PlatformScreen(PlatformPage):
         *ALERTS_TOO,
         *MOVE,
     )
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
 
 class FirstContactScreen(PlatformPage):
@@ -222,19 +236,19 @@ class FirstContactScreen(PlatformPage):
 
     PLACE: ClassVar[str] = "first contact"
     KEYS: ClassVar[tuple[Command, ...]] = (*FIRST, *PLATFORM, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     SECTIONS: ClassVar[tuple[str, ...] | None] = FIRST_CONTACT
 
-    def seen(self) -> None:
+    def record_seen(self) -> None:
         """Do nothing: only the key records that the page was read."""
 
-    def foot(self) -> Line:
+    def foot_line(self) -> Line:
         """Return the key that continues."""
-        return line(Span(key_for("first.read"), Tone.ACCENT), dim(" read"))
+        return make_line(Span(key_for("first.read"), Tone.ACCENT), dim_span(" read"))
 
     def action_read(self) -> None:
         """Record that the page was read, and close it."""
-        super().seen()
+        super().record_seen()
         self.dismiss()
 
     def action_whole(self) -> None:

@@ -12,13 +12,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model import FleetState, Question, QuestionKind
-from rgt_tui.ui.commands import Command, bindings, key_for
-from rgt_tui.ui.enduring import Enduring
+from rgt_tui.model import BoxQuestion, FleetState, QuestionKind
+from rgt_tui.ui.commands import Command, build_bindings, key_for
+from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import glyphs, plain
+from rgt_tui.ui.notation import current_glyphs, make_displayable
 from rgt_tui.ui.widgets.lines import FittedLines
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, line, wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, make_line, wrap_text
 from rgt_tui.ui.widgets.teardown.confirm import GuardedField
 
 QUESTION: tuple[Command, ...] = (
@@ -54,29 +54,31 @@ HINTS = {
 }
 
 
-def question_lines(question: Question, width: int) -> list[Line]:
+def question_lines(question: BoxQuestion, width: int) -> list[Line]:
     """Return the text above the entry: who asks for what, its lines, and what an answer does."""
     know, answers = WORDS[question.kind]
     out: list[Line] = [
-        line(Span(f"{glyphs().person} ", Tone.ACCENT), Span(question.title, Tone.STRONG)),
+        make_line(
+            Span(f"{current_glyphs().person} ", Tone.ACCENT), Span(question.title, Tone.STRONG)
+        ),
         EMPTY,
     ]
     first = question.lines[:FIRST_LINES]
     for text in first:
-        out += wrapped(text, width)
+        out += wrap_text(text, width)
     if first:
         out.append(EMPTY)
-    out += wrapped(know, width, Tone.DIM)
-    out += wrapped(answers, width, Tone.DIM)
+    out += wrap_text(know, width, Tone.DIM)
+    out += wrap_text(answers, width, Tone.DIM)
     rest = question.lines[FIRST_LINES:]
     if rest:
         out.append(EMPTY)
     for text in rest:
-        out += wrapped(text, width, Tone.DIM)
+        out += wrap_text(text, width, Tone.DIM)
     return out
 
 
-class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
+class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     """Shows one question and sends its answer; closes by itself when the question is over.
 
     Args:
@@ -88,7 +90,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     PLACE = "question"
     KEYS: ClassVar[tuple[Command, ...]] = QUESTION
-    BINDINGS: ClassVar[list[BindingType]] = bindings(QUESTION)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(QUESTION)
     DEFAULT_CSS = """
     QuestionScreen { align: center middle; background: $background 60%; }
     QuestionScreen > Vertical {
@@ -101,7 +103,7 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
     }
     """
 
-    def __init__(self, fleet: FleetSource, question: Question, *, unasked: bool = False) -> None:
+    def __init__(self, fleet: FleetSource, question: BoxQuestion, *, unasked: bool = False) -> None:
         super().__init__()
         self._fleet = fleet
         self.question = question
@@ -116,24 +118,24 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the question and its entry."""
         with Vertical() as box:
-            box.border_title = plain(self.question.box)
+            box.border_title = make_displayable(self.question.box)
             box.border_subtitle = f"enter answers · {key_for('question.later')} later"
-            yield FittedLines(self._lines, id="question")
+            yield FittedLines(self._make_lines, id="question")
             yield GuardedField(
-                self.listens,
+                self.accepts_keys,
                 password=self.question.kind is QuestionKind.SECRET,
                 placeholder=HINTS[self.question.kind],
             )
 
-    def _lines(self, width: int) -> list[Line]:
-        over = [line(Span(OVER, Tone.WARN)), EMPTY] if self._over else []
+    def _make_lines(self, width: int) -> list[Line]:
+        over = [make_line(Span(OVER, Tone.WARN)), EMPTY] if self._over else []
         return [*over, *question_lines(self.question, width)]
 
     def on_mount(self) -> None:
         """Focus the entry."""
         self.query_one(Input).focus()
 
-    def listens(self) -> bool:
+    def accepts_keys(self) -> bool:
         """Return whether a key counts now; a burst that began too early is dropped to its end."""
         now = self._fleet.now()
         early = 0 <= now - self._pressed_at < GUARD_SECONDS
@@ -166,12 +168,12 @@ class QuestionScreen(Enduring, MouseSelection, ModalScreen[None]):
             answer = "yes" if text.strip().lower() == "yes" else None
         else:
             answer = text or None
-        self._fleet.answer(self.question.id, answer)
+        self._fleet.answer_question(self.question.id, answer)
         self.dismiss()
 
     def action_later(self) -> None:
         """Clear the mouse selection, else close and leave the question open."""
-        if not self.listens() or self.end_selection():
+        if not self.accepts_keys() or self.end_selection():
             return
         self.query_one(Input).value = ""
         self.dismiss()

@@ -13,13 +13,13 @@ from textual.screen import ModalScreen
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import Receipt, receipt_rows, receipt_title
 from rgt_tui.model import BoxState, FleetState, MeterKind
-from rgt_tui.ui.clipboard import Copied, take_along
-from rgt_tui.ui.commands import APP, Command, bindings, key_for
-from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.commands import APP, Command, build_bindings, key_for
+from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import glyphs, money, plain
+from rgt_tui.ui.notation import current_glyphs, make_displayable, money_or_dash
 from rgt_tui.ui.widgets.lines import FittedLines
-from rgt_tui.ui.widgets.spans import Line, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, make_line, wrap_text
 
 NAMES = 13
 """Width of the column of labels."""
@@ -50,7 +50,11 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     if box is None:
         return (("receipt", "no receipt: rgt has not stopped or destroyed this box"),)
     meter = box.meter
-    hour = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h: " if meter.per_hour else ""
+    hour = (
+        f"{money_or_dash(meter.per_hour, meter.currency, meter.at_least)}/h: "
+        if meter.per_hour
+        else ""
+    )
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
         ("receipt", "unknown: it was not stopped from here, so its files are unknown"),
@@ -65,17 +69,17 @@ def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
     strong = False
     for label, text in rows:
         strong = label in STRONG if label else strong
-        for number, piece in enumerate(wrapped(text, room, Tone.STRONG if strong else Tone.TEXT)):
-            lines.append(line(dim(f"{label if number == 0 else '':<{NAMES}}"), piece))
+        for number, piece in enumerate(wrap_text(text, room, Tone.STRONG if strong else Tone.TEXT)):
+            lines.append(make_line(dim_span(f"{label if number == 0 else '':<{NAMES}}"), piece))
     return lines
 
 
-class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
+class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     """Shows the newest receipt of a box over the screen below."""
 
     PLACE: ClassVar[str] = "receipt"
     KEYS: ClassVar[tuple[Command, ...]] = RECEIPT
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings(RECEIPT))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(RECEIPT))
     DEFAULT_CSS = """
     ReceiptScreen { align: center middle; background: $background 60%; }
     ReceiptScreen > Vertical {
@@ -103,31 +107,31 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the page."""
         with Vertical(id="page"), VerticalScroll(id="scroll"):
-            yield FittedLines(self._lines, id="rows")
+            yield FittedLines(self._make_lines, id="rows")
 
     def on_mount(self) -> None:
         """Read the receipt from disk in a worker."""
-        self.set_class(not glyphs().braille, "ascii")
-        self.run_worker(self._read(), exit_on_error=False)
+        self.set_class(not current_glyphs().braille, "ascii")
+        self.run_worker(self._read_receipt(), exit_on_error=False)
 
-    async def _read(self) -> None:
-        self.receipt = await self._fleet.receipt(self.box_name)
+    async def _read_receipt(self) -> None:
+        self.receipt = await self._fleet.find_receipt(self.box_name)
         self.is_read = True
         page = self.query_one("#page", Vertical)
         title = (
             receipt_title(self.receipt) if self.receipt is not None else f"{self.box_name}: gone"
         )
-        page.border_title = Content(plain(title))
+        page.border_title = Content(make_displayable(title))
         keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
-        page.border_subtitle = Content(plain(keys))
+        page.border_subtitle = Content(make_displayable(keys))
         self.query_one("#rows", FittedLines).update()
 
-    def _rows(self) -> tuple[tuple[str, str], ...]:
-        return rows_of(self.receipt, self._fleet.state.box(self.box_name))
+    def _list_rows(self) -> tuple[tuple[str, str], ...]:
+        return rows_of(self.receipt, self._fleet.state.find_box(self.box_name))
 
-    def _lines(self, width: int) -> list[Line]:
+    def _make_lines(self, width: int) -> list[Line]:
         if self.is_read:
-            return receipt_lines(self._rows(), width)
+            return receipt_lines(self._list_rows(), width)
         return []
 
     def receive_state(self, state: FleetState, now: float) -> None:
@@ -135,20 +139,20 @@ class ReceiptScreen(Enduring, MouseSelection, ModalScreen[None]):
         if self.is_read and self.receipt is None:
             self.query_one("#rows", FittedLines).update()
 
-    def to_copy(self) -> Copied:
+    def to_copy(self) -> ClipboardText:
         """Return the whole receipt as text."""
-        text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._rows())
-        return Copied(what=f"the receipt of {self.box_name}", text=text)
+        text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._list_rows())
+        return ClipboardText(what=f"the receipt of {self.box_name}", text=text)
 
     def hint(self, said: str) -> None:
         """Show a message on the frame."""
-        self.query_one("#page", Vertical).border_subtitle = Content(plain(said))
+        self.query_one("#page", Vertical).border_subtitle = Content(make_displayable(said))
 
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, else the whole receipt."""
-        copied = self.marked() or self.to_copy()
+        copied = self.find_selection() or self.to_copy()
         self.clear_selection()
-        self.hint(take_along(self.app, copied))
+        self.hint(copy_to_clipboard(self.app, copied))
 
     def action_close(self) -> None:
         """Clear the mouse selection, else close."""

@@ -18,48 +18,48 @@ from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.gate import GENERIC
-from rgt_tui.model import BillingAction, FleetState, Level, Meter, Verb
-from rgt_tui.profiles import action_for, keeps_billing, lacking
+from rgt_tui.model import BillingAction, BillingVerb, FleetState, Meter, RiskLevel
+from rgt_tui.profiles import action_for, describe_missing_verb, list_kept_charges
 from rgt_tui.ui.box_pulls import BoxPulls
-from rgt_tui.ui.clipboard import Copied, take_along
-from rgt_tui.ui.commands import APP, Command, bindings, key_for, keys_for
-from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.commands import APP, Command, build_bindings, key_for, keys_for
+from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
-from rgt_tui.ui.notation import glyphs, plain
+from rgt_tui.ui.notation import current_glyphs, make_displayable
 from rgt_tui.ui.screens.receipt import ReceiptScreen
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line
 from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, NameField, VerbChoice
 from rgt_tui.ui.widgets.teardown.confirm_state import (
     GUARD_SECONDS,
-    Choice,
-    Confirm,
-    Stage,
+    ConfirmState,
+    DialogStage,
+    ItemChoice,
     level_of,
 )
 from rgt_tui.ui.widgets.teardown.confirm_view import (
     NAMES,
-    Setting,
-    asked,
-    button,
-    called,
-    clicks,
-    course,
-    facts,
+    DialogSetting,
+    button_text,
+    call_lines,
+    console_steps,
+    dialog_status,
+    dialog_title,
+    facts_lines,
     price_lines,
-    promise,
+    progress_line,
+    promise_text,
     pull_line,
-    sends,
-    status,
-    title,
+    typing_prompt,
+    verb_with_native,
 )
 from rgt_tui.ui.widgets.teardown.evidence_list import (
     EVIDENCE,
     WALK,
     EvidenceList,
-    Row,
-    pullable,
+    EvidenceRow,
+    list_pullable,
     rows_of,
 )
 
@@ -120,7 +120,7 @@ TEARDOWN: tuple[Command, ...] = (
 """None of these keys sends anything; only the button does."""
 
 
-class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
+class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     """Shows what stopping a box's billing costs and loses.
 
     Sends it once the box's name is typed.
@@ -128,7 +128,7 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     PLACE: ClassVar[str] = "tear down"
     KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings((*TEARDOWN, *WALK)))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*TEARDOWN, *WALK)))
     AUTO_FOCUS = "#cancel"
     DEFAULT_CSS = STYLE
 
@@ -136,11 +136,11 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         super().__init__()
         self._fleet = fleet
         self.box_name = box_name
-        self._profile = fleet.profile(box_name)
-        offered = tuple(verb for verb in Verb if self._described(verb) is not None) or (
-            Verb.DESTROY,
-        )
-        self.state = Confirm(box_name, offered[0], fleet.now(), offered)
+        self._profile = fleet.profile_of(box_name)
+        offered = tuple(
+            verb for verb in BillingVerb if self._find_billing_action(verb) is not None
+        ) or (BillingVerb.DESTROY,)
+        self.state = ConfirmState(box_name, offered[0], fleet.now(), offered)
         self._opened_at = fleet.now()
         self._reviewing: Worker[None] | None = None
         self._asks = False
@@ -156,28 +156,28 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         with Vertical(id="dialog"):
             if len(self.state.offered) > 1:
                 yield VerbChoice(
-                    {verb: self._called(verb) for verb in self.state.offered}, self.state.verb
+                    {verb: self._verb_label(verb) for verb in self.state.offered}, self.state.verb
                 )
             with VerticalScroll(id="scroll", can_focus=False):
                 yield FittedLines(
-                    lambda width: facts(self.state, self._setting(), width), id="facts"
+                    lambda width: facts_lines(self.state, self._make_setting(), width), id="facts"
                 )
-                yield EvidenceList(self._rows)
-                yield FittedLines(lambda width: sends(self.state, width), id="sends")
-            yield FittedLines(lambda width: [self._more()], id="more")
+                yield EvidenceList(self._list_rows)
+                yield FittedLines(lambda width: call_lines(self.state, width), id="sends")
+            yield FittedLines(lambda width: [self._hidden_line()], id="more")
             yield FittedLines(self._pull_lines, id="pull")
-            yield FittedLines(lambda width: [asked(self.state, width)], id="asked")
+            yield FittedLines(lambda width: [typing_prompt(self.state, width)], id="asked")
             with Horizontal(id="answer"):
                 with Horizontal(id="typing"):
-                    yield FittedLines(lambda width: [(dim("here"),)], id="prompt")
-                    yield NameField(self.listens, lambda: self.state.wanted)
+                    yield FittedLines(lambda width: [(dim_span("here"),)], id="prompt")
+                    yield NameField(self.accepts_keys, lambda: self.state.wanted_text)
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
                     yield DialogButton("", id="ok", disabled=True)
             yield FittedLines(
-                lambda width: [status(self.state, self._setting(), width)], id="status"
+                lambda width: [dialog_status(self.state, self._make_setting(), width)], id="status"
             )
-            yield FittedLines(lambda width: [course(self.state, width)], id="course")
+            yield FittedLines(lambda width: [progress_line(self.state, width)], id="course")
 
     @property
     def now(self) -> float:
@@ -185,45 +185,49 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         return self._fleet.now()
 
     @property
-    def group(self) -> str:
+    def worker_group(self) -> str:
         """The group of workers that follow a request for this box.
 
         They belong to the app, not to the dialog.
         """
         return f"teardown:{self.box_name}"
 
-    def listens(self) -> bool:
+    def accepts_keys(self) -> bool:
         """Return whether input counts yet.
 
         Input right after a change is dropped, with a message.
         """
-        armed = self.state.armed(self.now)
+        armed = self.state.accepts_input(self.now)
         told = "" if armed else TOO_SOON
         if (
             self.state.review is not None
             and told != self.state.told
             and TOO_SOON in (told, self.state.told)
         ):
-            self._set(replace(self.state, told=told))
+            self._apply_state(replace(self.state, told=told))
         return armed
 
     def on_mount(self) -> None:
         """Request the first review now, and another every `REVIEW_SECONDS`."""
-        self.set_class(not glyphs().braille, "ascii")
-        following = any(w.group == self.group and not w.is_finished for w in self.app.workers)
-        self._set(replace(self.state, elsewhere=following, pulling=bool(self._pulled())))
+        self.set_class(not current_glyphs().braille, "ascii")
+        following = any(
+            w.group == self.worker_group and not w.is_finished for w in self.app.workers
+        )
+        self._apply_state(
+            replace(self.state, elsewhere=following, pulling=bool(self._list_pulled_paths()))
+        )
         scroll = self.query_one("#scroll")
         for moved in ("scroll_y", "virtual_size"):
             self.watch(scroll, moved, self._count_hidden, init=False)
-        self.set_interval(REVIEW_SECONDS, self.ask)
-        self.ask()
+        self.set_interval(REVIEW_SECONDS, self.start_review)
+        self.start_review()
 
-    def _rows(self) -> tuple[Row, ...]:
+    def _list_rows(self) -> tuple[EvidenceRow, ...]:
         """Return the current rows of the evidence."""
         review = self.state.review
         if review is None:
             return ()
-        return rows_of(review, self.state.choice, self.now, frozenset(self._pulled()))
+        return rows_of(review, self.state.choice, self.now, frozenset(self._list_pulled_paths()))
 
     @property
     def pulls(self) -> BoxPulls:
@@ -231,15 +235,15 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         found: BoxPulls = getattr(self.app, "pulls")  # noqa: B009  (whose class must not be imported here)
         return found
 
-    def _pulled(self) -> tuple[str, ...]:
+    def _list_pulled_paths(self) -> tuple[str, ...]:
         """Return the directories that are being pulled."""
-        pull = self.pulls.of(self.box_name)
-        if pull is not None and pull.under_way:
+        pull = self.pulls.find_pull(self.box_name)
+        if pull is not None and pull.is_running:
             return pull.paths
         return ()
 
     def _pull_lines(self, width: int) -> list[Line]:
-        pull = self.pulls.of(self.box_name)
+        pull = self.pulls.find_pull(self.box_name)
         if pull is None:
             return []
         return [*price_lines(pull, width), pull_line(pull, width)]
@@ -249,38 +253,42 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
         When one ends, request a new review, since its result counts.
         """
-        ended = self.state.pulling and not self._pulled()
-        pull = self.pulls.of(self.box_name)
+        ended = self.state.pulling and not self._list_pulled_paths()
+        pull = self.pulls.find_pull(self.box_name)
         asks = pull is not None and pull.asks is not None
         guard = self.now if asks and not self._asks else self.state.guard_from
         self._asks = asks
-        self._set(replace(self.state, pulling=bool(self._pulled()), guard_from=guard))
+        self._apply_state(
+            replace(self.state, pulling=bool(self._list_pulled_paths()), guard_from=guard)
+        )
         if ended and self.is_attached:
-            self._ask_anew()
+            self._restart_review()
 
-    def _more(self) -> Line:
+    def _hidden_line(self) -> Line:
         """Return the line that counts the lines of the review out of sight."""
         scroll = self.query_one("#scroll", VerticalScroll)
         above = round(scroll.scroll_y)
         hidden = out_of_sight(above, round(scroll.max_scroll_y) - above)
         rows = self.query_one(EvidenceList)
         walk = (
-            (Span("↓", Tone.ACCENT), dim(" evidence")) if rows.picked and not rows.has_focus else ()
+            (Span("↓", Tone.ACCENT), dim_span(" evidence"))
+            if rows.picked_key and not rows.has_focus
+            else ()
         )
         gap = (Span("   "),) if hidden and walk else ()
-        return line(Span(" " * NAMES), hidden, gap, walk)
+        return make_line(Span(" " * NAMES), hidden, gap, walk)
 
     def _count_hidden(self) -> None:
         self.query_one("#more", FittedLines).redraw()
 
     def on_resize(self, event: events.Resize) -> None:
         """Rearrange the dialog for the new size."""
-        self._arrange(event.size.width, event.size.height)
+        self._arrange_dialog(event.size.width, event.size.height)
 
-    def _arrange(self, width: int, height: int) -> None:
+    def _arrange_dialog(self, width: int, height: int) -> None:
         """Stack the buttons below the field if one line is too short; limit the review's height."""
         inner = min(width, DIALOG_WIDTH) - 4
-        field = max(FIELD_WIDTH, len(self.state.wanted) + 3)
+        field = max(FIELD_WIDTH, len(self.state.wanted_text) + 3)
         buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
         stacked = inner < NAMES + field + buttons
         self.set_class(stacked, "stacked")
@@ -291,86 +299,95 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     def receive_state(self, state: FleetState, now: float) -> None:
         """Redraw, so that the ages advance."""
-        self._set(self.state)
+        self._apply_state(self.state)
 
-    def _described(self, verb: Verb) -> BillingAction | None:
+    def _find_billing_action(self, verb: BillingVerb) -> BillingAction | None:
         """Return the platform's description of a verb, None if it has none."""
         return action_for(self._profile, verb)
 
-    def _called(self, verb: Verb) -> str:
+    def _verb_label(self, verb: BillingVerb) -> str:
         """Return the verb's name, together with the platform's own label for it."""
-        action = self._described(verb)
-        return called(verb, action.native_label if action is not None else "")
+        action = self._find_billing_action(verb)
+        return verb_with_native(verb, action.native_label if action is not None else "")
 
-    def _setting(self) -> Setting:
-        box = self._fleet.state.box(self.box_name)
+    def _make_setting(self) -> DialogSetting:
+        box = self._fleet.state.find_box(self.box_name)
         meter = box.meter if box is not None else Meter()
         console = self._profile.home_url or ""
         verb = self.state.verb
-        keeps = keeps_billing(self._profile, verb)
-        lacks = lacking(self._profile, verb)
+        keeps = list_kept_charges(self._profile, verb)
+        lacks = describe_missing_verb(self._profile, verb)
         owner = "your provider" if self._profile.id == GENERIC else ""
-        return Setting(
-            meter, self._described(verb), self._profile.name, self.now, console, keeps, owner, lacks
+        return DialogSetting(
+            meter,
+            self._find_billing_action(verb),
+            self._profile.name,
+            self.now,
+            console,
+            keeps,
+            owner,
+            lacks,
         )
 
-    def _set(self, state: Confirm) -> None:
+    def _apply_state(self, state: ConfirmState) -> None:
         """Store and show a state. Does nothing to the screen after the dialog was closed."""
         cleared = self.state.typed and not state.typed
         moved = self.state.stage is not state.stage
         self.state = state
         if not self.is_mounted or not self.is_attached:
             return
-        setting = self._setting()
+        setting = self._make_setting()
         dialog = self.query_one("#dialog", Vertical)
-        dialog.border_title = Content(plain(title(state, setting)))
-        dialog.border_subtitle = Content(plain(promise(state)))
+        dialog.border_title = Content(make_displayable(dialog_title(state, setting)))
+        dialog.border_subtitle = Content(make_displayable(promise_text(state)))
         for part in self.query(FittedLines):
             part.update()
         for choice in self.query(VerbChoice):
             choice.chosen = state.verb
             choice.redraw()
         field = self.query_one(NameField)
-        field.disabled = state.stage is not Stage.REVIEW or state.by_hand
+        field.disabled = state.stage is not DialogStage.REVIEW or state.by_hand
         for hidden in ("#typing", "#ok", "#course", "#asked"):
             self.query_one(hidden).display = not state.by_hand
         if cleared:
             field.value = ""
         ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
-        after = state.stage in (Stage.OFF, Stage.YOURS)
+        after = state.stage in (DialogStage.OFF, DialogStage.YOURS)
         may = after or state.may_confirm(setting.now)
         lost_focus = ok.has_focus and not may
-        level = level_of(state.review) if state.review is not None else Level.IRREVERSIBLE
-        ok.show(button(state, setting), disabled=not may, level=Level.LOCAL if after else level)
-        closes = "Cancel" if state.stage is Stage.REVIEW and not state.by_hand else "Close"
-        cancel.show(closes, disabled=False)
-        self._arrange(*self.size)
+        level = level_of(state.review) if state.review is not None else RiskLevel.IRREVERSIBLE
+        ok.show_button(
+            button_text(state, setting), disabled=not may, level=RiskLevel.LOCAL if after else level
+        )
+        closes = "Cancel" if state.stage is DialogStage.REVIEW and not state.by_hand else "Close"
+        cancel.show_button(closes, disabled=False)
+        self._arrange_dialog(*self.size)
         if lost_focus or (field.disabled and not after):
             cancel.focus()
         elif after and moved:
-            (ok if state.stage is Stage.OFF else cancel).focus()
+            (ok if state.stage is DialogStage.OFF else cancel).focus()
 
-    def ask(self) -> None:
+    def start_review(self) -> None:
         """Start a review, unless one is running."""
-        if self.state.stage is not Stage.REVIEW:
+        if self.state.stage is not DialogStage.REVIEW:
             return
         if self._reviewing is None or self._reviewing.is_finished:
             self._reviewing = self.run_worker(
-                self._review(self.state.verb, self.state.choice),
+                self._run_review(self.state.verb, self.state.choice),
                 group="review",
                 exclusive=True,
                 exit_on_error=False,
                 description=f"review {self.state.verb} of {self.box_name}",
             )
 
-    def _ask_anew(self) -> None:
+    def _restart_review(self) -> None:
         """Cancel the running review and start one for the current choice."""
         self._cancel_review()
-        self.ask()
+        self.start_review()
 
-    async def _review(self, verb: Verb, choice: Choice) -> None:
+    async def _run_review(self, verb: BillingVerb, choice: ItemChoice) -> None:
         try:
-            review = await self._fleet.review(
+            review = await self._fleet.review_action(
                 self.box_name,
                 verb,
                 forfeits=choice.forfeit_keys,
@@ -379,51 +396,53 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             )
         except Exception as error:  # any failure has to show up as a missing review
             by_hand = isinstance(error, NoControlPlane)
-            self._set(replace(self.state.review_failed(verb, _reason(error)), by_hand=by_hand))
+            self._apply_state(
+                replace(self.state.review_failed(verb, _error_reason(error)), by_hand=by_hand)
+            )
             return
-        self._set(replace(self.state.reviewed(review, self.now, choice), by_hand=False))
+        self._apply_state(replace(self.state.apply_review(review, self.now, choice), by_hand=False))
         if self.state.reviewed_for != self.state.choice:
-            self.call_later(self._ask_anew)
+            self.call_later(self._restart_review)
 
     def on_evidence_list_acted(self, event: EvidenceList.Acted) -> None:
         """Handle an action on a row: forfeit it, ignore it, pull it, or agree to a price."""
         event.stop()
-        if not self.listens():
+        if not self.accepts_keys():
             return
         if event.what == "agree":
-            self.pulls.agree(self.box_name)
+            self.pulls.agree_to_cost(self.box_name)
             return
         if event.what in {"pull", "pull-all"}:
-            self._pull(event.key if event.what == "pull" else None)
+            self._toggle_pull(event.key if event.what == "pull" else None)
             return
-        way = Confirm.give_up if event.what == "forfeit" else Confirm.ignore
+        way = ConfirmState.give_up if event.what == "forfeit" else ConfirmState.toggle_ignored
         before = self.state.choice
-        self._set(way(self.state, event.key, self.now))
+        self._apply_state(way(self.state, event.key, self.now))
         if self.state.choice != before:
-            self._ask_anew()
+            self._restart_review()
 
-    def _pull(self, key: str | None) -> None:
+    def _toggle_pull(self, key: str | None) -> None:
         """Pull the files of one item, or of all items that block the action.
 
         Stop such a pull if it runs.
         """
-        item = self.state.item(key) if key is not None else None
+        item = self.state.find_item(key) if key is not None else None
         paths: tuple[str, ...] = (
             (item.path,) if item is not None and item.path and not item.ok else ()
         )
         if key is None:
-            paths = pullable(self.state.review)
-        going = self._pulled()
+            paths = list_pullable(self.state.review)
+        going = self._list_pulled_paths()
         told = ""
         if going and (key is None or set(paths) <= set(going)):
             self.pulls.stop(self.box_name)
         elif going:
             told = f"another pull is under way; {key_for('teardown.pull-all')} stops it"
-        elif self.state.stage is not Stage.REVIEW or not paths:
+        elif self.state.stage is not DialogStage.REVIEW or not paths:
             told = "nothing to pull here"
         else:
             self.pulls.start(self._fleet, self.box_name, paths)
-        self._set(replace(self.state, told=told, guard_from=self.now))
+        self._apply_state(replace(self.state, told=told, guard_from=self.now))
 
     def on_row_chosen(self, event: RowChosen) -> None:
         """Scroll to the selected row after the next layout."""
@@ -452,11 +471,11 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
             or field.asks_for_help(event)
         ):
             return
-        if not self.listens():
+        if not self.accepts_keys():
             return
         if self.query_one(EvidenceList).has_focus:
             if not any(letter in keys_for(command.id) for command in (*EVIDENCE, COPY)):
-                self._set(
+                self._apply_state(
                     replace(
                         self.state,
                         told=f"letters act on the row here; {key_for('teardown.next')} goes to the field",
@@ -469,25 +488,25 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply the typed name."""
-        self._set(self.state.enter(event.value))
+        self._apply_state(self.state.enter_text(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Move to the button. The guard restarts, so that a double Enter does not press it."""
-        if not self.listens():
+        if not self.accepts_keys():
             return
-        lifted = self.state.lift(self.now)
+        lifted = self.state.lift_protection(self.now)
         if lifted is not self.state:
-            self._set(lifted)
-            self._ask_anew()
+            self._apply_state(lifted)
+            self._restart_review()
         elif self.state.may_confirm(self.now):
-            self._set(replace(self.state, guard_from=self.now))
+            self._apply_state(replace(self.state, guard_from=self.now))
             self.query_one("#ok").focus()
 
     def on_verb_choice_chosen(self, event: VerbChoice.Chosen) -> None:
         """Switch between park and destroy."""
-        if self.listens() and event.verb is not self.state.verb:
-            self._set(self.state.choose(event.verb, self.now))
-            self._ask_anew()
+        if self.accepts_keys() and event.verb is not self.state.verb:
+            self._apply_state(self.state.choose_verb(event.verb, self.now))
+            self._restart_review()
 
     def _cancel_review(self) -> None:
         if self._reviewing is not None:
@@ -498,42 +517,42 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         """Close the dialog, send the request, or do what the button offers after it."""
         event.stop()
         if event.button.id == "cancel":
-            self._close()
+            self._close_dialog()
             return
-        if not self.listens():
+        if not self.accepts_keys():
             return
-        if self.state.stage is Stage.OFF:
+        if self.state.stage is DialogStage.OFF:
             self.app.push_screen(ReceiptScreen(self._fleet, self.box_name))
             return
-        if self.state.stage is Stage.YOURS:
-            self.run_worker(self._done(), group="done", exclusive=True, exit_on_error=False)
+        if self.state.stage is DialogStage.YOURS:
+            self.run_worker(self._confirm_done(), group="done", exclusive=True, exit_on_error=False)
             return
         typed, choice = self.state.typed, self.state.choice
-        state, send = self.state.confirm(self.now)
+        state, send = self.state.press_confirm(self.now)
         if send:
             self._cancel_review()
-            self._set(state)
+            self._apply_state(state)
             # The app owns this worker: it outlives the dialog, and only the end of the app cancels
             # it.
             self.app.run_worker(
-                self._send(state.verb, typed, choice),
-                group=self.group,
+                self._send_request(state.verb, typed, choice),
+                group=self.worker_group,
                 exit_on_error=False,
                 description=f"{state.verb} {self.box_name}",
             )
 
-    async def _done(self) -> None:
+    async def _confirm_done(self) -> None:
         """Confirm a manual stop. It counts only if the box no longer answers."""
-        self._set(self.state.not_done(("checking whether it still answers",)))
+        self._apply_state(self.state.not_done(("checking whether it still answers",)))
         try:
-            step = await self._fleet.done(self.box_name)
+            step = await self._fleet.confirm_done(self.box_name)
         except GateClosed as closed:
-            self._set(self.state.not_done(closed.reasons))
+            self._apply_state(self.state.not_done(closed.reasons))
             return
-        self._set(self.state.progressed(step))
+        self._apply_state(self.state.apply_step(step))
 
-    async def _send(self, verb: Verb, typed: str, choice: Choice) -> None:
-        steps = self._fleet.execute(
+    async def _send_request(self, verb: BillingVerb, typed: str, choice: ItemChoice) -> None:
+        steps = self._fleet.execute_action(
             self.box_name,
             verb,
             typed,
@@ -543,36 +562,36 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         )
         try:
             async for step in steps:
-                self._set(self.state.progressed(step))
-            self._set(self.state.ended())
+                self._apply_state(self.state.apply_step(step))
+            self._apply_state(self.state.end_request())
         except GateClosed as closed:
-            self._set(self.state.gate_closed(closed.reasons, self.now))
+            self._apply_state(self.state.gate_closed(closed.reasons, self.now))
             if self.is_attached:
-                self.ask()
+                self.start_review()
         except asyncio.CancelledError:
-            self._set(self.state.call_failed("rgt stopped following the request"))
+            self._apply_state(self.state.call_failed("rgt stopped following the request"))
             raise
         # whether the request arrived is unknown, and the screen must say so
         except Exception as error:
-            self._set(self.state.call_failed(_reason(error)))
+            self._apply_state(self.state.call_failed(_error_reason(error)))
         if not self.is_attached:
-            self._tell_behind()
+            self._report_after_close()
 
-    def _tell_behind(self) -> None:
+    def _report_after_close(self) -> None:
         """Report the result of a request on the current screen, because its dialog was closed."""
         name = self.box_name
-        if self.state.stage is Stage.OFF:
-            self._hint(self.app.screen, f"{name}: the provider reports that the meter is off")
+        if self.state.stage is DialogStage.OFF:
+            self._hint_on(self.app.screen, f"{name}: the provider reports that the meter is off")
             return
         text = "; ".join(self.state.closed) if self.state.closed else (self.state.trouble or "")
         known = "nothing was sent" if self.state.closed else "state unknown, check the console"
         self.app.notify(
-            plain(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False
+            make_displayable(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False
         )
 
     @staticmethod
     # Not every screen on top has a hint line.
-    def _hint(screen: object, text: str) -> None:
+    def _hint_on(screen: object, text: str) -> None:
         hint = getattr(screen, "hint", None)
         if callable(hint):
             hint(text)
@@ -580,53 +599,53 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
     def action_close(self) -> None:
         """Clear the mouse selection if there is one, else close the dialog."""
         if not self.end_selection():
-            self._close()
+            self._close_dialog()
 
-    def _close(self) -> None:
+    def _close_dialog(self) -> None:
         """Close the dialog. A request that was sent continues, and a hint says so.
 
         Closing loses nothing, so it also works right after a change; only not while the dialog
         opens.
         """
-        if 0 <= self.now - self._opened_at < GUARD_SECONDS and not self.listens():
+        if 0 <= self.now - self._opened_at < GUARD_SECONDS and not self.accepts_keys():
             return
         if self.state.in_flight:
             behind = self.app.screen_stack[-2]
-            self._hint(behind, f"{self.box_name}: the request continues in the background")
+            self._hint_on(behind, f"{self.box_name}: the request continues in the background")
         self.dismiss()
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the manual steps if there are any, else the selected row of the evidence."""
-        if self.state.by_hand or self.state.stage is Stage.YOURS:
-            steps = clicks(self._setting())
+        if self.state.by_hand or self.state.stage is DialogStage.YOURS:
+            steps = console_steps(self._make_setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
             if steps:
-                return Copied(what=f"what to click for {self.box_name}", text=told)
+                return ClipboardText(what=f"what to click for {self.box_name}", text=told)
             return None
-        picked = self.query_one(EvidenceList).picked
-        item = self.state.item(picked) if picked else None
+        picked = self.query_one(EvidenceList).picked_key
+        item = self.state.find_item(picked) if picked else None
         if item is None:
             return None
-        return Copied(
+        return ClipboardText(
             what=f"the evidence {item.key}", text=f"{item.kind}: {item.text}  {item.path}".rstrip()
         )
 
     def action_copy(self) -> None:
         """Copy the selection, and confirm it in the dialog."""
-        copied = self.marked() or self.to_copy()
+        copied = self.find_selection() or self.to_copy()
         self.clear_selection()
-        self.hint("nothing to copy here" if copied is None else take_along(self.app, copied))
+        self.hint("nothing to copy here" if copied is None else copy_to_clipboard(self.app, copied))
 
     def hint(self, said: str) -> None:
         """Show a message in the dialog's status line."""
         if self.state.by_hand:
-            self._hint(self.app.screen_stack[-2], said)
-        self._set(replace(self.state, told=said))
+            self._hint_on(self.app.screen_stack[-2], said)
+        self._apply_state(replace(self.state, told=said))
 
     def action_walk(self, count: int) -> None:
         """Focus the evidence list, which then handles these keys itself."""
         rows = self.query_one(EvidenceList)
-        if self.listens() and rows.picked:
+        if self.accepts_keys() and rows.picked_key:
             rows.focus()
 
     def action_scroll(self, pages: int) -> None:
@@ -635,6 +654,6 @@ class TeardownScreen(Enduring, MouseSelection, ModalScreen[None]):
         part.scroll_relative(y=pages * max(1, part.size.height - 2), animate=False)
 
 
-def _reason(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     """Return an error's message, or its type if it has none."""
     return str(error) or type(error).__name__

@@ -16,26 +16,35 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.moment_fleet import (
     MomentFleet,
-    Place,
+    MomentPosition,
     event_from,
     minute_from,
     place_of,
     place_of_event,
 )
-from rgt_tui.fleet.history.spoken_times import day_and_clock, said_time
+from rgt_tui.fleet.history.spoken_times import day_and_clock, parse_past_time
 from rgt_tui.model import FleetState, Happening
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import LOOKING, MACHINE, MOVE, SCREEN, Command, bindings, key_for
-from rgt_tui.ui.enduring import words
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import LOOKING, MACHINE, MOVE, SCREEN, Command, build_bindings, key_for
+from rgt_tui.ui.enduring import describe_error
 from rgt_tui.ui.legends import Legend, legend_of
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, merged
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip_line,
+    dim_span,
+    make_line,
+    merge_spans,
+)
 
 NOTHING = "no history is kept here, so there is nothing to go back to"
 RANKS = {"error": 2, "warn": 1}
@@ -50,7 +59,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     PLACE = "time machine"
     KEYS: ClassVar[tuple[Command, ...]] = (*MACHINE, *LOOKING, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *SCREEN))
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings((*KEYS, *SCREEN))
 
     ABOVE = 2
     WAITING = "reading the history"
@@ -62,18 +71,20 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         """The box that the screen was opened for: it is selected, and only its events are
         visited."""
         chronicle = fleet.chronicle
-        self._past = None if chronicle is None else MomentFleet(fleet, chronicle, self._say_refused)
+        self._past = (
+            None if chronicle is None else MomentFleet(fleet, chronicle, self._show_refusal)
+        )
         self._trouble = "" if chronicle is not None else NOTHING
         self._happened: tuple[Happening, ...] = ()
-        self._bound: Place | None = None
+        self._bound: MomentPosition | None = None
         """The moment that is being loaded; the next key continues from there."""
         self._early: list[Callable[[], None]] = []
         """Actions requested before the first moment was loaded."""
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the day strip, with the fleet below it."""
         yield DayStrip()
-        yield from super().body()
+        yield from super().compose_body()
 
     def on_mount(self) -> None:
         """Read which moments are recorded."""
@@ -82,11 +93,11 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         else:
             self.begin_travel()
 
-    def legend(self) -> Legend:
+    def build_legend(self) -> Legend:
         """Return the legend of the fleet screen, whose marks and columns this screen uses."""
         return legend_of("fleet")
 
-    def crumbs(self) -> tuple[str, ...]:
+    def build_crumbs(self) -> tuple[str, ...]:
         """Return the path of this screen."""
         return ("fleet", self.PLACE)
 
@@ -102,9 +113,9 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         past = self._past
         assert past is not None
         try:
-            await past.open()
+            await past.load_history()
         except Exception as error:
-            self._failed(error)
+            self._show_failure(error)
             return
         self._happened = tuple(row for row in past.events if self._only in (None, row.box))
         spot, self.spot = self.spot, None
@@ -115,94 +126,96 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             place = place_of_event(past.line, self._happened[-1].at)
         if place is None and past.line.ns:
             last = len(past.line.ns) - 1
-            place = Place(last, past.line.ats[last])
+            place = MomentPosition(last, past.line.ats[last])
             if spot is not None and spot.at is not None:
-                self._say(f"not kept: the first moment is {self._clock(past.line.ats[0])}")
-                place = Place(0, past.line.ats[0])
+                self._show_hint(
+                    f"not kept: the first moment is {self._format_time(past.line.ats[0])}"
+                )
+                place = MomentPosition(0, past.line.ats[0])
         if place is None:
             self._trouble = "nothing is recorded yet: one moment is recorded each minute"
             self._show_trouble()
             return
-        await self._arrive(place)
+        await self._load_moment(place)
         early, self._early = self._early, []
         for asked in early:
             asked()
 
-    async def _arrive(self, place: Place) -> None:
+    async def _load_moment(self, place: MomentPosition) -> None:
         past = self._past
         assert past is not None
         try:
-            await past.go(place)
+            await past.show_position(place)
         except Exception as error:
-            self._failed(error)
+            self._show_failure(error)
             return
         finally:
             if self._bound == place:
                 self._bound = None
         if not self.has_fleet:
-            self.attach(past)
+            self.attach_fleet(past)
             self.fleet_state = past.state
-            self._select()
+            self._select_box()
         self.fleet_state = past.state
 
-    def _select(self) -> None:
+    def _select_box(self) -> None:
         table = self.query_one(FleetTable)
-        if self._only is not None and self._only in table.names:
-            table.pick(table.names.index(self._only))
+        if self._only is not None and self._only in table.row_names:
+            table.select_index(table.row_names.index(self._only))
 
-    def go(self, place: Place) -> None:
+    def go_to_place(self, place: MomentPosition) -> None:
         """Go to another moment; clear the hint, which was about the previous one."""
-        self.query_one(EventLine).hint(None)
+        self.query_one(EventLine).show_hint(None)
         on_the_way = self._bound is not None
         self._bound = place
         if not on_the_way:
-            self._travel()
+            self._load_target()
 
     @work(group="travel", exit_on_error=False, description="read an earlier moment")
-    async def _travel(self) -> None:
+    async def _load_target(self) -> None:
         while self._bound is not None:  # further keys may have moved the target meanwhile
-            await self._arrive(self._bound)
+            await self._load_moment(self._bound)
 
-    def _here(self, again: Callable[[], None]) -> Place | None:
+    def _current_place(self, again: Callable[[], None]) -> MomentPosition | None:
         """Return the current moment, or the one being loaded.
 
         Before the first is loaded, queue `again`.
         """
         past = self._past
         if past is None or self._trouble:
-            self._say(self._trouble)
+            self._show_hint(self._trouble)
         elif past.place is None:
             self._early.append(again)
         else:
             return self._bound or past.place
         return None
 
-    def travel(self, at: float) -> None:
+    def go_to_time(self, at: float) -> None:
         """Go to a time."""
         past = self._past
         place = None if past is None else place_of_event(past.line, at)
         if place is None:
-            self._say("not kept: that is before the first moment")
+            self._show_hint("not kept: that is before the first moment")
         else:
-            self.go(place)
+            self.go_to_place(place)
 
-    def _failed(self, error: Exception) -> None:
-        why = str(error) if isinstance(error, HistoryError) else words(error)
+    def _show_failure(self, error: Exception) -> None:
+        why = str(error) if isinstance(error, HistoryError) else describe_error(error)
         self._trouble = f"the history cannot be read: {why}"
         self._show_trouble()
 
     def _show_trouble(self) -> None:
-        self.query_one(DayStrip).show((), (), 0.0, self._trouble)
-        self._say(self._trouble)
+        self.query_one(DayStrip).show_day((), (), 0.0, self._trouble)
+        self._show_hint(self._trouble)
 
-    def _say(self, text: str) -> None:
+    def _show_hint(self, text: str) -> None:
         self.hint(text, 8.0)
 
-    def _say_refused(self, why: str) -> None:
+    def _show_refusal(self, why: str) -> None:
         """Show why actions are refused, on the top screen and after its own hint."""
         self.app.call_later(lambda: getattr(self.app.screen, "hint", self.hint)(why))
 
-    def _clock(self, at: float) -> str:
+    def _format_time(self, at: float) -> str:
         return day_and_clock(at, self._live.now())
 
     def receive_state(self, state: FleetState, now: float) -> None:
@@ -214,22 +227,22 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         """Draw the fleet as it was, and the day around that moment."""
         super().show_state(state, now)
         if self._past is not None:
-            self.query_one(DayStrip).show(self._past.line.ats, self._happened, now)
+            self.query_one(DayStrip).show_day(self._past.line.ats, self._happened, now)
 
     def action_event(self, direction: int) -> None:
         """Go to the next or the previous event."""
-        past, here = self._past, self._here(lambda: self.action_event(direction))
+        past, here = self._past, self._current_place(lambda: self.action_event(direction))
         if past is None or here is None:
             return
         row = event_from(self._happened, here.at, direction)
         while row is not None:
             place = place_of_event(past.line, row.at)
             if place is not None and place.at != here.at:
-                self.go(place)
+                self.go_to_place(place)
                 self.hint(f"{row.box}: {row.text}", 8.0)
                 return
             row = event_from(self._happened, row.at, direction)
-        self._say(
+        self._show_hint(
             f"that is the last event; {key_for('screen.escape')} goes back to now"
             if direction > 0
             else "there is no event before this"
@@ -237,40 +250,40 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     def action_minute(self, direction: int) -> None:
         """Go forward or back by a minute."""
-        past, here = self._past, self._here(lambda: self.action_minute(direction))
+        past, here = self._past, self._current_place(lambda: self.action_minute(direction))
         if past is None or here is None:
             return
         place = minute_from(past.line, here, direction)
         if place is None:
-            self._say(
+            self._show_hint(
                 f"that is the newest moment; {key_for('screen.escape')} goes back to now"
                 if direction > 0
                 else "not kept: that is the first moment"
             )
         else:
-            self.go(place)
+            self.go_to_place(place)
 
     def action_go_to(self) -> None:
         """Open the entry line for a time."""
-        self.open_entry("go to (02:30, yesterday 14:00, 3h)", done=self._go_to_text)
+        self.open_entry("go to (02:30, yesterday 14:00, 3h)", done=self._seek_typed_time)
 
-    def _go_to_text(self, text: str) -> None:
+    def _seek_typed_time(self, text: str) -> None:
         past = self._past
         if not text or past is None or past.place is None:
             return
         try:
-            at = said_time(text, self._live.now())
+            at = parse_past_time(text, self._live.now())
         except ValueError as error:
-            self._say(str(error))
+            self._show_hint(str(error))
             return
         if at > self._live.now():
-            self._say(f"{text} is in the future")
+            self._show_hint(f"{text} is in the future")
             return
         place = place_of(past.line, at)
         if place is None:
-            self._say(f"not kept: the first moment is {self._clock(past.line.ats[0])}")
+            self._show_hint(f"not kept: the first moment is {self._format_time(past.line.ats[0])}")
         else:
-            self.go(place)
+            self.go_to_place(place)
 
     def on_click(self, event: events.Click) -> None:
         """Go to the time that was clicked on the strip."""
@@ -279,11 +292,11 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         if past is not None and past.place is not None and event.widget is strip:
             place = place_of(past.line, strip.time_at(event.x))
             if place is not None:
-                self.go(place)
+                self.go_to_place(place)
 
     def action_refuse(self) -> None:
         """Show why nothing can be done here."""
-        self._say(self._trouble if self._past is None else self._past.why_nothing)
+        self._show_hint(self._trouble if self._past is None else self._past.why_nothing)
 
     def action_open_past(self, place: str) -> None:
         """Open the journal at this moment; a second time machine is refused with a hint."""
@@ -294,16 +307,16 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         else:
             super().action_open_past(place)
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the moment and the reason shown for the selected box."""
         if self._past is None or self._past.place is None:
             return None
         if self.fleet_state is None or self.target_box is None:
             box = None
         else:
-            box = self.fleet_state.box(self.target_box)
+            box = self.fleet_state.find_box(self.target_box)
         what = "" if box is None else f"  {box.spec.name}: {self.verdict(box).why}"
-        return Copied(what="the moment", text=f"{self._past.moment_text}{what}")
+        return ClipboardText(what="the moment", text=f"{self._past.moment_text}{what}")
 
 
 # A day in one line: recorded minutes, events, and the current position.
@@ -326,19 +339,19 @@ def strip_line(
 ) -> Line:
     """Draw a day in `width` cells: the worst event of each, dots where recorded, and the cursor."""
     begin, end = day
-    g = glyphs()
+    g = current_glyphs()
 
-    def cell(then: float) -> int:
+    def cell_of(then: float) -> int:
         return min(width - 1, int((then - begin) / (end - begin) * width))
 
     cells = [Span(" ")] * width
     for then in watched:
         if begin <= then < end:
-            cells[cell(then)] = dim(g.bar_rest)
+            cells[cell_of(then)] = dim_span(g.bar_rest)
     worst: dict[int, Happening] = {}
     for row in rows:
         if begin <= row.at < end:
-            place = cell(row.at)
+            place = cell_of(row.at)
             if place not in worst or RANKS.get(row.level, 0) >= RANKS.get(worst[place].level, 0):
                 worst[place] = row
     for place, row in worst.items():
@@ -347,8 +360,8 @@ def strip_line(
         )
         cells[place] = Span(mark, level_tone(row.level) if row.level in RANKS else Tone.DIM)
     if begin <= at < end:
-        cells[cell(at)] = Span(g.cursor, Tone.ACCENT)
-    return merged(cells)
+        cells[cell_of(at)] = Span(g.cursor, Tone.ACCENT)
+    return merge_spans(cells)
 
 
 def hours_line(width: int) -> Line:
@@ -361,7 +374,7 @@ def hours_line(width: int) -> Line:
         label = f"{number * hours:02d}:00"
         start = number * width // count
         text[start : start + len(label)] = label[: max(0, width - start)]
-    return (dim("".join(text)[:width]),)
+    return (dim_span("".join(text)[:width]),)
 
 
 class DayStrip(LineWidget):
@@ -376,10 +389,10 @@ class DayStrip(LineWidget):
         self._at = 0.0
         self._words = ""
 
-    def show(
+    def show_day(
         self, watched: Sequence[float], rows: Sequence[Happening], at: float, words: str = ""
     ) -> None:
-        """Set what to draw. `words`, if given, replace the day: they say why it is missing."""
+        """Set what to draw. `describe_error`, if given, replace the day: they say why it is missing."""
         self._watched, self._rows, self._at, self._words = watched, rows, at, words
         self.redraw()
 
@@ -391,10 +404,10 @@ class DayStrip(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the day."""
         if self._words:
-            return [clip(line(" ", Span(self._words, Tone.WARN)), width), EMPTY]
+            return [clip_line(make_line(" ", Span(self._words, Tone.WARN)), width), EMPTY]
         room = max(1, width - 2)
         day = day_around(self._at)
         return [
-            line(" ", *strip_line(day, self._watched, self._rows, self._at, room)),
-            line(" ", *hours_line(room)),
+            make_line(" ", *strip_line(day, self._watched, self._rows, self._at, room)),
+            make_line(" ", *hours_line(room)),
         ]

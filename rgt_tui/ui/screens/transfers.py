@@ -11,15 +11,21 @@ from textual import work
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.fleet import Pulled
+from rgt_tui.fleet import PullResult
 from rgt_tui.model import BoxState, FleetState, moment
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.box_pulls import KEPT, BoxPulls, Pull
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, bindings, key_for
-from rgt_tui.ui.notation import clock, compact_time, glyphs, percent, size
-from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.bars import bar
+from rgt_tui.ui.box_pulls import KEPT, BoxPull, BoxPulls
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, build_bindings, key_for
+from rgt_tui.ui.notation import (
+    clock_or_dash,
+    compact_time,
+    current_glyphs,
+    percent_or_dash,
+    size_or_dash,
+)
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, MoveKeys
+from rgt_tui.ui.widgets.bars import draw_bar
 from rgt_tui.ui.widgets.box_context import BoxContext
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.selectable_list import ListRow, SelectableList
@@ -28,14 +34,14 @@ from rgt_tui.ui.widgets.spans import (
     Line,
     Span,
     Tone,
-    dim,
-    fit,
+    dim_span,
     fit_name,
-    labelled,
-    line,
+    fit_text,
+    join_fitting,
+    label_lines,
+    make_line,
     name_width,
-    pick,
-    spread,
+    spread_line,
     width_of,
 )
 from rgt_tui.ui.widgets.vitals import is_old
@@ -57,48 +63,48 @@ WITHOUT = (
 NOT_KEPT = "no pull by this rgt; copies by others were not recorded"
 
 
-class Entry(NamedTuple):
+class TransferEntry(NamedTuple):
     """One transfer of the list, from any source."""
 
     key: str
     box: str
     kind: str
     """``pull``, ``push code``, …, ``on box``."""
-    pull: Pull
+    pull: BoxPull
     note: TransferNote | None = None
     """Set if another rgt, or an earlier one, made it; None for a pull of this rgt or a program on
     the box."""
 
     @property
-    def ours(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether this rgt can stop it."""
         return self.note is None and self.kind == "pull"
 
 
-NEEDED: dict[str, Callable[[Entry], bool]] = {
+NEEDED: dict[str, Callable[[TransferEntry], bool]] = {
     "transfers.open": lambda entry: True,
-    "transfers.stop": lambda entry: entry.ours and entry.pull.under_way,
-    "transfers.again": lambda entry: entry.kind == "pull" and not entry.pull.under_way,
+    "transfers.stop": lambda entry: entry.is_ours and entry.pull.is_running,
+    "transfers.again": lambda entry: entry.kind == "pull" and not entry.pull.is_running,
     "transfers.agree": lambda entry: entry.pull.asks is not None,
 }
 """Conditions on the selected transfer, by command id."""
 
 
-def from_note(note: TransferNote) -> Entry:
+def from_note(note: TransferNote) -> TransferEntry:
     """Return an entry for a transfer that another rgt recorded."""
     ended = note.ended_at
-    end = None if ended is None else Pulled(whole=bool(note.whole), text=note.text)
+    end = None if ended is None else PullResult(whole=bool(note.whole), text=note.text)
     if note.cut_off:
-        end = Pulled(whole=False, text="cut off: its rgt was killed, or the machine stopped")
+        end = PullResult(whole=False, text="cut off: its rgt was killed, or the machine stopped")
         ended = note.told_at
-    pull = Pull(
-        note.paths, note.look, note.plan, end=end, stopped=note.stopped, cut_off=note.cut_off,
+    pull = BoxPull(
+        note.paths, note.look, note.plan, end=end, stopped=note.was_stopped, cut_off=note.cut_off,
         began_at=note.began_at, ended_at=ended,
     )  # fmt: skip
-    return Entry(f"note\0{note.name}", note.box, note.kind, pull, note)
+    return TransferEntry(f"note\0{note.name}", note.box, note.kind, pull, note)
 
 
-def on_box(box: BoxState, now: float) -> list[Entry]:
+def on_box(box: BoxState, now: float) -> list[TransferEntry]:
     """Return the copies running on a box, and its finished copies to durable storage."""
     name, found = box.spec.name, []
     old = is_old(box, now)
@@ -108,7 +114,9 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
     for program in (box.sample.transfers or ()) if box.sample is not None else ():
         plan = f"{program.name}, process {program.pid} there; {rest}"
         found.append(
-            Entry(f"box\0{name}\0{program.pid}", name, "on box", Pull((), plan=plan, unseen=old))
+            TransferEntry(
+                f"box\0{name}\0{program.pid}", name, "on box", BoxPull((), plan=plan, unseen=old)
+            )
         )
     for queue in box.queues:
         for cell in queue.cells:
@@ -118,20 +126,22 @@ def on_box(box: BoxState, now: float) -> list[Entry]:
                 continue
             whole, to = cell.durable == "verified", cell.durable_path or "durable storage"
             text = f"the result of {cell.name} {'was copied to' if whole else 'is NOT on'} {to}"
-            end = Pulled(whole=whole, text=f"{text}, read back and compared" if whole else text)
-            pull = Pull((), end=end, ended_at=cell.ended or queue.at)
-            found.append(Entry(f"cell\0{name}\0{queue.path}\0{cell.name}", name, "on box", pull))
+            end = PullResult(whole=whole, text=f"{text}, read back and compared" if whole else text)
+            pull = BoxPull((), end=end, ended_at=cell.ended or queue.at)
+            found.append(
+                TransferEntry(f"cell\0{name}\0{queue.path}\0{cell.name}", name, "on box", pull)
+            )
     return found
 
 
-def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
+def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     """Return the glyph, tone and word of a transfer's state."""
-    g = glyphs()
+    g = current_glyphs()
     if pull.asks is not None:
         return g.person, Tone.WARN, "asks"
     if pull.unseen:
         return g.unknown, Tone.DIM, "not known"
-    if pull.under_way:
+    if pull.is_running:
         first = "copies" if kind == "on box" else "connecting"
         return g.ok, Tone.TEXT, pull.progress.phase if pull.progress is not None else first
     if pull.stopped or pull.cut_off:
@@ -143,7 +153,7 @@ def state_of(pull: Pull, kind: str = "pull") -> tuple[str, Tone, str]:
 
 def pull_row(
     box: str,
-    pull: Pull,
+    pull: BoxPull,
     names: int,
     now: float,
     kind: str = "pull",
@@ -166,58 +176,67 @@ def pull_row(
     """
     glyph, tone, word = state_of(pull, kind)
     look = pull.progress
-    head = line(
+    head = make_line(
         Span(f" {glyph} ", tone),
         Span(fit_name(box, names), Tone.STRONG),
         "  ",
-        Span(fit(word, 10), tone),
-        dim(f"  {fit(kind, 9)}  "),
+        Span(fit_text(word, 10), tone),
+        dim_span(f"  {fit_text(kind, 9)}  "),
     )
     room = width - width_of(head) if width else WHOLE
     if pull.asks is not None:
-        yes = dim(f"   {key_for('transfers.agree')} yes")
-        return line(head, Span(f"fetch {pull.asks.short}?", Tone.WARN), yes)
-    if not pull.under_way and pull.end is not None:
+        yes = dim_span(f"   {key_for('transfers.agree')} yes")
+        return make_line(head, Span(f"fetch {pull.asks.size_and_price}?", Tone.WARN), yes)
+    if not pull.is_running and pull.end is not None:
         when = (
-            dim(f"  {compact_time(now - pull.ended_at)} ago")
+            dim_span(f"  {compact_time(now - pull.ended_at)} ago")
             if pull.ended_at is not None
-            else dim("")
+            else dim_span("")
         )
-        text = line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
-        return line(head, spread(text, line(when), room) if width else line(text, when))
+        text = make_line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
+        return make_line(
+            head, spread_line(text, make_line(when), room) if width else make_line(text, when)
+        )
     stuck = f"no bytes for {compact_time(silent)}" if silent else ""
     if look is None:
-        return line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim(pull.plan))
-    share = 100 * look.share
+        return make_line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim_span(pull.plan))
+    share = 100 * look.done_share
     problems = how_many(look.problems, "problem") if look.problems else ""
     parts: Parts = [
-        (5, line(bar(share, BAR))),
-        (1, line(f"{percent(share):>4}")),
-        (0, line(Span(stuck, Tone.WARN))),
-        (0, line(Span(problems, Tone.WARN))),
-        (4, line(f"{size(look.bytes_done)} of {size(look.bytes)}")),
+        (5, make_line(draw_bar(share, BAR))),
+        (1, make_line(f"{percent_or_dash(share):>4}")),
+        (0, make_line(Span(stuck, Tone.WARN))),
+        (0, make_line(Span(problems, Tone.WARN))),
+        (4, make_line(f"{size_or_dash(look.bytes_done)} of {size_or_dash(look.bytes)}")),
         (
             6,
-            line(
-                dim(f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else "")
+            make_line(
+                dim_span(
+                    f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else ""
+                )
             ),
         ),
-        (3, line(f"{size(look.rate)}/s" if look.rate is not None else "speed unknown yet")),
-        (2, line(f"{compact_time(look.eta)} left" if look.eta is not None else "end unknown")),
-        (7, line(dim("" if problems else "0 refused"))),
+        (
+            3,
+            make_line(
+                f"{size_or_dash(look.rate)}/s" if look.rate is not None else "speed unknown yet"
+            ),
+        ),
+        (2, make_line(f"{compact_time(look.eta)} left" if look.eta is not None else "end unknown")),
+        (7, make_line(dim_span("" if problems else "0 refused"))),
     ]
-    return line(head, pick(room, parts))
+    return make_line(head, join_fitting(room, parts))
 
 
-def silent_for(entry: Entry, now: float) -> float:
+def silent_for(entry: TransferEntry, now: float) -> float:
     """Return the seconds since a running transfer last reported; 0 if that was recently."""
-    silent = now - entry.note.told_at if entry.note is not None and entry.pull.under_way else 0.0
+    silent = now - entry.note.told_at if entry.note is not None and entry.pull.is_running else 0.0
     if silent > 5 * EVERY_SECONDS:
         return silent
     return 0.0
 
 
-def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
+def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
     """Draw everything known about a transfer, and what to do next."""
     pull, note = entry.pull, entry.note
     out: list[Line] = []
@@ -226,68 +245,70 @@ def entry_details(entry: Entry, width: int, now: float) -> list[Line]:
         if note is not None and note.paths_left_out:
             what.append(f"and {note.paths_left_out} more")
         rest = "all results of the box" if entry.kind == "pull" else "the trainer"
-        out += labelled("of", ", ".join(what) or rest, width, most=4)
+        out += label_lines("of", ", ".join(what) or rest, width, most=4)
     if note is not None and note.to:
-        out += labelled("to", note.to, width, most=2)
+        out += label_lines("to", note.to, width, most=2)
     if pull.began_at is not None:
-        out += labelled(
-            "since", f"{_when(pull.began_at, now)}, {compact_time(now - pull.began_at)} ago", width
+        out += label_lines(
+            "since",
+            f"{_format_when(pull.began_at, now)}, {compact_time(now - pull.began_at)} ago",
+            width,
         )
     if pull.plan:
-        out += labelled("plan", pull.plan, width)
+        out += label_lines("plan", pull.plan, width)
     if pull.asks is not None:
-        out += labelled("price", pull.asks.words, width, Tone.WARN)
-    if pull.under_way and pull.progress is not None and pull.progress.path:
-        out += labelled("file", pull.progress.path, width)
+        out += label_lines("price", pull.asks.words, width, Tone.WARN)
+    if pull.is_running and pull.progress is not None and pull.progress.path:
+        out += label_lines("file", pull.progress.path, width)
     if note is not None:
-        out += labelled(
+        out += label_lines(
             "by",
-            f"another rgt, process {note.pid}" if pull.under_way else "an rgt that has ended",
+            f"another rgt, process {note.pid}" if pull.is_running else "an rgt that has ended",
             width,
         )
     if silent := silent_for(entry, now):
-        out += labelled("told", f"{compact_time(silent)} ago: no bytes since", width, Tone.WARN)
+        out += label_lines("told", f"{compact_time(silent)} ago: no bytes since", width, Tone.WARN)
     if pull.end is not None:
         if pull.ended_at is not None:
-            out += labelled("ended", _when(pull.ended_at, now), width)
+            out += label_lines("ended", _format_when(pull.ended_at, now), width)
         tone = Tone.TEXT if pull.end.whole else Tone.STRONG
-        out += labelled("end", pull.end.text, width, tone, most=6)
+        out += label_lines("end", pull.end.text, width, tone, most=6)
         if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
-            came = f"{size(pull.progress.bytes_done)} of {size(pull.progress.bytes)}(maybe more)"
-            out += labelled("came", came, width)
+            came = f"{size_or_dash(pull.progress.bytes_done)} of {size_or_dash(pull.progress.bytes)}(maybe more)"
+            out += label_lines("came", came, width)
         if not pull.end.whole and KEPT not in pull.end.text and entry.kind == "pull":
-            out += labelled("then", f"{key_for('transfers.again')} pulls again: {KEPT}", width)
+            out += label_lines("then", f"{key_for('transfers.again')} pulls again: {KEPT}", width)
     return out
 
 
-def _when(at: float, now: float) -> str:
+def _format_when(at: float, now: float) -> str:
     """Return a time of day, with the date unless it is today."""
     import time
 
     if time.localtime(at)[:3] == time.localtime(now)[:3]:
-        return clock(at)
+        return clock_or_dash(at)
     return moment(at)
 
 
-def in_order(entries: Iterable[Entry]) -> list[Entry]:
+def in_order(entries: Iterable[TransferEntry]) -> list[TransferEntry]:
     """Sort entries: running ones first, then by end, newest first."""
     return sorted(
         entries,
-        key=lambda one: (not one.pull.under_way, -(one.pull.ended_at or one.pull.began_at or 0.0)),
+        key=lambda one: (not one.pull.is_running, -(one.pull.ended_at or one.pull.began_at or 0.0)),
     )
 
 
-class TransfersScreen(Moves, FleetAwareScreen):
+class TransfersScreen(MoveKeys, FleetAwareScreen):
     """One line per transfer, running ones first."""
 
     PLACE = "transfers"
     KEYS: ClassVar[tuple[Command, ...]] = (*TRANSFERS, *MOVE)
-    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     _notes: Sequence[TransferNote] = ()
     _trouble = ""
     _asked_at = -math.inf
 
-    def body(self) -> Iterable[Widget]:
+    def compose_body(self) -> Iterable[Widget]:
         """Return the list, and below it more about the box of the selected transfer."""
         yield SelectableList(id="transfers")
         yield BoxContext()
@@ -298,9 +319,10 @@ class TransfersScreen(Moves, FleetAwareScreen):
         found: BoxPulls = getattr(self.app, "pulls")  # noqa: B009  (whose class must not be imported here)
         return found
 
-    def _every(self) -> dict[str, Entry]:
+    def _list_entries(self) -> dict[str, TransferEntry]:
         known = [
-            Entry(f"{box}\0{pull.began_at}", box, "pull", pull) for box, pull in self.pulls.every()
+            TransferEntry(f"{box}\0{pull.began_at}", box, "pull", pull)
+            for box, pull in self.pulls.list_pulls()
         ]
         known += [from_note(note) for note in self._notes if not note.ours]
         if self.fleet_state is not None:
@@ -310,14 +332,14 @@ class TransfersScreen(Moves, FleetAwareScreen):
         mine = (one for one in known if self.box_name in (None, one.box))
         return {one.key: one for one in in_order(mine)}
 
-    def _picked(self) -> Entry | None:
-        return self._every().get(self.main_list.picked or "")
+    def _find_picked(self) -> TransferEntry | None:
+        return self._list_entries().get(self.main_list.picked_key or "")
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; None if it works on the selected transfer."""
         if self.fleet_state is None or command.id not in NEEDED:
             return super().why_not(command)
-        picked = self._picked()
+        picked = self._find_picked()
         fits = picked is not None and NEEDED[command.id](picked)
         if fits:
             return super().why_not(command)
@@ -326,7 +348,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
     @property
     def target_box(self) -> str | None:
         """The box of the selected transfer."""
-        picked = self._picked()
+        picked = self._find_picked()
         if picked is None:
             return self.box_name
         return picked.box
@@ -340,7 +362,7 @@ class TransfersScreen(Moves, FleetAwareScreen):
         if self.fleet.keeps_transfers and not 0.0 <= now - self._asked_at < EVERY_SECONDS:
             self._asked_at = now
             self.read_notes()
-        every = self._every()
+        every = self._list_entries()
         width = self.size.width
         names = name_width((one.box for one in every.values()), width)
         rows = [
@@ -359,8 +381,10 @@ class TransfersScreen(Moves, FleetAwareScreen):
             for key, one in every.items()
         ]
         without = WITHOUT if self.fleet.keeps_transfers else NOT_KEPT
-        empty = (EMPTY, line(dim(f" {without}")))
-        self.main_list.show(rows, empty, lambda key, width: entry_details(every[key], width, now))
+        empty = (EMPTY, make_line(dim_span(f" {without}")))
+        self.main_list.show_rows(
+            rows, empty, lambda key, width: entry_details(every[key], width, now)
+        )
         self.show_context(self.target_box if every else None, self.main_list.wanted_height(width))
 
     @work(
@@ -381,19 +405,20 @@ class TransfersScreen(Moves, FleetAwareScreen):
         if self.is_mounted:
             self.redraw_now()
 
-    def summary(self, state: FleetState, now: float) -> Parts:
+    def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return how many are running and how many have ended."""
         if self._trouble:
-            text = f"{glyphs().trouble} transfers of others are unknown: {self._trouble}"
-            return [(1, line(Span(text, Tone.TROUBLE)))]
-        every = [one.pull for one in self._every().values()]
-        going, unseen = sum(pull.under_way for pull in every), sum(pull.unseen for pull in every)
+            text = f"{current_glyphs().trouble} transfers of others are unknown: {self._trouble}"
+            return [(1, make_line(Span(text, Tone.TROUBLE)))]
+        every = [one.pull for one in self._list_entries().values()]
+        going, unseen = sum(pull.is_running for pull in every), sum(pull.unseen for pull in every)
         lost = f"   {unseen} not known" if unseen else ""
         return [
             (
                 1,
-                line(
-                    Span(f"{going} under way"), dim(f"{lost}   {len(every) - going - unseen} ended")
+                make_line(
+                    Span(f"{going} under way"),
+                    dim_span(f"{lost}   {len(every) - going - unseen} ended"),
                 ),
             )
         ]
@@ -408,22 +433,22 @@ class TransfersScreen(Moves, FleetAwareScreen):
 
     def action_open(self) -> None:
         """Open the box of the selected transfer."""
-        picked = self._picked()
-        if picked is not None and self._is_here(picked.box):
+        picked = self._find_picked()
+        if picked is not None and self._is_for_this_box(picked.box):
             cast("Dashboard", self.app).open_screen("box", picked.box)
 
-    def _is_here(self, box: str) -> bool:
-        here = self.fleet_state is not None and self.fleet_state.box(box) is not None
+    def _is_for_this_box(self, box: str) -> bool:
+        here = self.fleet_state is not None and self.fleet_state.find_box(box) is not None
         if not here:
             self.hint(f"{box} is not a box of this fleet")
         return here
 
     def action_stop_pull(self) -> None:
         """Stop the selected pull; the files that arrived are kept."""
-        picked = self._picked()
-        if picked is None or not picked.pull.under_way:
+        picked = self._find_picked()
+        if picked is None or not picked.pull.is_running:
             self.hint("nothing is being pulled here")
-        elif not picked.ours:
+        elif not picked.is_ours:
             self.hint(
                 f"process {picked.note.pid} of this machine is doing it: ctrl+c there stops it"
                 if picked.note is not None
@@ -435,33 +460,33 @@ class TransfersScreen(Moves, FleetAwareScreen):
 
     def action_agree(self) -> None:
         """Agree to the price of the selected pull."""
-        picked = self._picked()
+        picked = self._find_picked()
         if picked is None or picked.pull.asks is None:
             self.hint("this pull needs no answer")
             return
-        self.pulls.agree(picked.box)
-        self.hint(f"agreed: {picked.pull.asks.short}")
+        self.pulls.agree_to_cost(picked.box)
+        self.hint(f"agreed: {picked.pull.asks.size_and_price}")
 
     def action_again(self) -> None:
         """Pull the same paths again; files that are complete here are skipped."""
-        picked = self._picked()
+        picked = self._find_picked()
         if picked is None or self.fleet.plays_back:
             self.hint("nothing to pull")
-        elif picked.pull.under_way:
+        elif picked.pull.is_running:
             self.hint("it is in progress")
         elif picked.kind != "pull" or (picked.note is not None and picked.note.paths_left_out):
             self.hint("too many paths to repeat this pull here")
-        elif self._is_here(picked.box):
-            self.main_list.select(f"{picked.box}\0{self.now}")
+        elif self._is_for_this_box(picked.box):
+            self.main_list.select_key(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)
             self.hint(f"pulling from {picked.box} again")
 
-    def to_copy(self) -> Copied | None:
+    def to_copy(self) -> ClipboardText | None:
         """Return the selected transfer: its box, its directories, its state or result."""
-        picked = self._picked()
+        picked = self._find_picked()
         if picked is None:
             return None
         pull = picked.pull
         end = pull.end.text if pull.end is not None else state_of(pull, picked.kind)[2]
         text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
-        return Copied(what=f"the {picked.kind} of {picked.box}", text=text)
+        return ClipboardText(what=f"the {picked.kind} of {picked.box}", text=text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
+    from rgt_tui.ui.widgets.bars import curve_spark, draw_bar, draw_sparkline, resample, thin_bar
     from rgt_tui.ui.widgets.box_context import (
         LEAST_HALF,
         LEAST_TAIL,
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.widgets.box_past import (
         TALLEST,
-        course,
         course_of,
         fitting_span,
         label_of,
+        mean_per_cell,
         names_of,
         past_room,
         past_section,
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
         CheckDetail,
         Checklist,
         CheckRun,
-        Phase,
+        PhaseChecks,
         detail_lines,
-        mark,
         next_check,
         phases_of,
         rail_line,
         row_line,
         rows_of,
+        status_glyph,
         summary_parts,
         then_lines,
     )
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
         CurveLegend,
         CurvePlot,
         MetricGrid,
+        choose_grid,
         curve_tone,
         entry_line,
-        layout,
-        newest_told,
+        format_newest,
         run_names,
     )
     from rgt_tui.ui.widgets.fixed_lines import (
@@ -64,44 +64,44 @@ if TYPE_CHECKING:
         EventLine,
         HeaderLine,
         KeyLine,
+        choose_event,
         layout_keys,
-        standing,
     )
     from rgt_tui.ui.widgets.gpu_cards import (
         fault_lines,
         gpu_lines,
         gpu_sections,
+        is_pcie_narrow,
         links_down,
-        narrow,
         worst_first,
     )
-    from rgt_tui.ui.widgets.lines import FittedLines, Ground, LineWidget, RowChosen
+    from rgt_tui.ui.widgets.lines import FittedLines, LineWidget, PaintedGround, RowChosen
     from rgt_tui.ui.widgets.log_pane import LogPane
-    from rgt_tui.ui.widgets.panes import Pane, Section, border, framed, sections
+    from rgt_tui.ui.widgets.panes import Pane, PaneSection, draw_border, draw_frame, draw_sections
     from rgt_tui.ui.widgets.platform_lines import (
         dangers_section,
         platform_section,
-        unseen_parts,
-        unseen_section,
+        unlisted_parts,
+        unlisted_section,
     )
     from rgt_tui.ui.widgets.selectable_list import SelectableList
     from rgt_tui.ui.widgets.spans import (
         Line,
         Span,
         Tone,
-        clip,
-        differing,
-        fit,
+        clip_line,
+        find_differing_runs,
         fit_name,
-        line,
-        merged,
+        fit_text,
+        join_fitting,
+        make_line,
+        merge_spans,
         name_width,
-        pick,
-        split,
-        spread,
+        split_line,
+        spread_line,
         text_of,
         width_of,
-        wrapped,
+        wrap_text,
     )
     from rgt_tui.ui.widgets.vitals import (
         checkpoint_lines,
@@ -112,21 +112,21 @@ if TYPE_CHECKING:
         link_lines,
         memory_lines,
         own_stop_lines,
-        tree,
         vitals_sections,
+        walk_processes,
     )
     from rgt_tui.ui.widgets.why import (
         READ_FROM,
-        Block,
+        WhyBlock,
         WhyPane,
         action_lines,
         finding_details,
         finding_lines,
         run_lines,
         steps_of,
+        visible_lines,
         why_blocks,
         why_lines,
-        window,
     )
 
 __all__ = [
@@ -137,7 +137,6 @@ __all__ = [
     "SHARED_FROM",
     "TALLEST",
     "TALLEST_HALF",
-    "Block",
     "BoxContext",
     "CheckDetail",
     "CheckRun",
@@ -149,32 +148,32 @@ __all__ = [
     "EntryNote",
     "EventLine",
     "FittedLines",
-    "Ground",
     "HeaderLine",
     "KeyLine",
     "Line",
     "LineWidget",
     "LogPane",
     "MetricGrid",
+    "PaintedGround",
     "Pane",
-    "Phase",
+    "PaneSection",
+    "PhaseChecks",
     "RowChosen",
-    "Section",
     "SelectableList",
     "Span",
     "Tone",
+    "WhyBlock",
     "WhyPane",
     "action_lines",
-    "bar",
     "bars",
-    "border",
     "box_context",
     "box_past",
     "checklist",
     "checkpoint_lines",
-    "clip",
+    "choose_event",
+    "choose_grid",
+    "clip_line",
     "context_height",
-    "course",
     "course_of",
     "cpu_lines",
     "curve",
@@ -183,46 +182,49 @@ __all__ = [
     "dangers_section",
     "detail_lines",
     "detail_sections",
-    "differing",
     "disk_lines",
+    "draw_bar",
+    "draw_border",
+    "draw_frame",
+    "draw_sections",
+    "draw_sparkline",
     "entry_line",
     "fault_lines",
+    "find_differing_runs",
     "finding_details",
     "finding_lines",
-    "fit",
     "fit_name",
+    "fit_text",
     "fitting_span",
     "fixed_lines",
-    "framed",
+    "format_newest",
     "gpu_cards",
     "gpu_lines",
     "gpu_sections",
     "is_old",
+    "is_pcie_narrow",
+    "join_fitting",
     "label_of",
-    "layout",
     "layout_keys",
     "limited_lines",
-    "line",
     "lines",
     "link_lines",
     "links_down",
     "log_pane",
     "lower_widths",
-    "mark",
+    "make_line",
+    "mean_per_cell",
     "memory_lines",
-    "merged",
+    "merge_spans",
     "name_width",
     "names_of",
-    "narrow",
     "newest_lines",
-    "newest_told",
     "next_check",
     "own_stop_lines",
     "panes",
     "past_room",
     "past_section",
     "phases_of",
-    "pick",
     "platform_lines",
     "platform_section",
     "queue_lines",
@@ -232,68 +234,67 @@ __all__ = [
     "rows_of",
     "run_lines",
     "run_names",
-    "sections",
     "selectable_list",
     "spans",
-    "spark",
-    "split",
     "split_heights",
     "split_left",
-    "spread",
-    "standing",
+    "split_line",
+    "spread_line",
+    "status_glyph",
     "steps_of",
     "summary_parts",
     "text_of",
     "then_lines",
     "thin_bar",
-    "tree",
-    "unseen_parts",
-    "unseen_section",
+    "unlisted_parts",
+    "unlisted_section",
+    "visible_lines",
     "vitals",
     "vitals_sections",
+    "walk_processes",
     "why",
     "why_blocks",
     "why_lines",
     "width_of",
-    "window",
     "worst_first",
-    "wrapped",
+    "wrap_text",
 ]
 
 __getattr__ = imported_later(
     __name__,
     {
-        "bars": "bar curve_spark resample spark thin_bar",
+        "bars": "draw_bar curve_spark resample draw_sparkline thin_bar",
         "box_context": (
             "LEAST_HALF LEAST_TAIL SHARED_FROM TALLEST_HALF BoxContext context_height detail_sections "
             "lower_widths newest_lines split_heights split_left"
         ),
-        "box_past": "TALLEST course course_of fitting_span label_of names_of past_room past_section",
+        "box_past": "TALLEST mean_per_cell course_of fitting_span label_of names_of past_room past_section",
         "checklist": (
-            "CheckDetail CheckRun Checklist Phase detail_lines mark next_check phases_of rail_line "
+            "CheckDetail CheckRun Checklist PhaseChecks detail_lines status_glyph next_check phases_of rail_line "
             "row_line rows_of summary_parts then_lines"
         ),
-        "curve": "CurveLegend CurvePlot MetricGrid curve_tone entry_line layout newest_told run_names",
+        "curve": "CurveLegend CurvePlot MetricGrid curve_tone entry_line choose_grid format_newest run_names",
         "fixed_lines": (
-            "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys standing"
+            "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys choose_event"
         ),
-        "gpu_cards": "fault_lines gpu_lines gpu_sections links_down narrow worst_first",
-        "lines": "FittedLines Ground LineWidget RowChosen",
+        "gpu_cards": "fault_lines gpu_lines gpu_sections links_down is_pcie_narrow worst_first",
+        "lines": "FittedLines PaintedGround LineWidget RowChosen",
         "log_pane": "LogPane",
-        "panes": "Pane Section border framed sections",
-        "platform_lines": "dangers_section platform_section unseen_parts unseen_section",
+        "panes": "Pane PaneSection draw_border draw_frame draw_sections",
+        "platform_lines": "dangers_section platform_section unlisted_parts unlisted_section",
         "selectable_list": "SelectableList",
         "spans": (
-            "Line Span Tone clip differing fit fit_name line merged name_width pick split spread text_of "
-            "width_of wrapped"
+            "Line Span Tone clip_line find_differing_runs fit_text fit_name make_line "
+            "merge_spans name_width join_fitting split_line spread_line text_of "
+            "width_of wrap_text"
         ),
         "vitals": (
             "checkpoint_lines cpu_lines disk_lines is_old limited_lines link_lines memory_lines "
-            "own_stop_lines tree vitals_sections"
+            "own_stop_lines walk_processes vitals_sections"
         ),
         "why": (
-            "Block READ_FROM WhyPane action_lines finding_details finding_lines run_lines steps_of "
-            "why_blocks why_lines window"
+            "WhyBlock READ_FROM WhyPane action_lines finding_details finding_lines run_lines steps_of "
+            "why_blocks why_lines visible_lines"
         ),
     },
 )

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rgt_tui.model import Series
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.spans import Line, Span, Tone
 
 
-def bar(
+def draw_bar(
     value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float | None = None
 ) -> Line:
     """Return a bar of `width` cells for `value` percent, in eighths of a cell.
@@ -22,7 +22,7 @@ def bar(
         tone: Tone of the filled part.
         limit: Percent at which a limit is drawn into the track.
     """
-    g = glyphs()
+    g = current_glyphs()
     share = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 100.0)
     eighths = round(share * width * 8 / 100)
     if share > 0:
@@ -56,7 +56,7 @@ def thin_bar(value: float | None, width: int) -> Line:
 
     ``?`` marks an unknown value.
     """
-    g = glyphs()
+    g = current_glyphs()
     if value is None:
         return (Span("?" + g.bar_rest * (width - 1), Tone.DIM),)
     share = min(max(value, 0.0), 100.0) if math.isfinite(value) else 0.0
@@ -82,7 +82,7 @@ def resample(values: Sequence[float | None], width: int) -> list[float | None]:
     return out
 
 
-def spark(
+def draw_sparkline(
     values: Sequence[float | None],
     width: int,
     *,
@@ -90,12 +90,12 @@ def spark(
     high: float | None = None,
 ) -> str:
     """Return a sparkline of `width` cells; a missing value is a dot, NaN or infinity an x."""
-    g = glyphs()
-    return _spark(tuple(values), width, low, high, (g.braille, g.bar_rest, g.spark))
+    g = current_glyphs()
+    return _draw_cached_sparkline(tuple(values), width, low, high, (g.braille, g.bar_rest, g.spark))
 
 
 @lru_cache(maxsize=128)
-def _spark(
+def _draw_cached_sparkline(
     values: tuple[float | None, ...],
     width: int,
     low: float | None,
@@ -103,16 +103,16 @@ def _spark(
     _signs: object,
 ) -> str:
     """Draw a sparkline. Cached, because a table redraws twice as often as its boxes report."""
-    g = glyphs()
+    g = current_glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     known = [v for v in cells if v is not None and math.isfinite(v)]
     bottom = low if low is not None else min(known, default=0.0)
     top = high if high is not None else max(known, default=1.0)
     if g.braille:
         pairs = zip(cells[::2], cells[1::2], strict=True)
-        return "".join(_dots(left, right, bottom, top) for left, right in pairs)
+        return "".join(_braille_dots(left, right, bottom, top) for left, right in pairs)
     height = len(g.spark) - 1
-    return "".join(_one(value, bottom, top, g.spark, height) for value in cells)
+    return "".join(_level_glyph(value, bottom, top, g.spark, height) for value in cells)
 
 
 def spark_rows(
@@ -122,13 +122,13 @@ def spark_rows(
 
     A missing value is a dot in the last line.
     """
-    g = glyphs()
+    g = current_glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     levels = (4 if g.braille else len(g.spark)) * height
     heights = [
         None
         if v is None or not math.isfinite(v)
-        else 1 + round(_share(v, low, high) * (levels - 1))
+        else 1 + round(_scale_share(v, low, high) * (levels - 1))
         for v in cells
     ]
     each = levels // height
@@ -137,7 +137,9 @@ def spark_rows(
         part = [None if h is None else min(each, max(0, h - row * each)) for h in heights]
         if g.braille:
             pairs = zip(part[::2], part[1::2], strict=True)
-            rows.append("".join(_column(left, right, lowest=row == 0) for left, right in pairs))
+            rows.append(
+                "".join(_braille_column(left, right, lowest=row == 0) for left, right in pairs)
+            )
         else:
             rows.append(
                 "".join(
@@ -148,10 +150,10 @@ def spark_rows(
     return rows
 
 
-def _column(left: int | None, right: int | None, *, lowest: bool) -> str:
+def _braille_column(left: int | None, right: int | None, *, lowest: bool) -> str:
     if left is None and right is None:
         if lowest:
-            return glyphs().bar_rest
+            return current_glyphs().bar_rest
         return " "
     dots = _LEFT[left or 0] + _RIGHT[right or 0]
     if dots:
@@ -159,17 +161,17 @@ def _column(left: int | None, right: int | None, *, lowest: bool) -> str:
     return " "
 
 
-def _share(value: float, bottom: float, top: float) -> float:
+def _scale_share(value: float, bottom: float, top: float) -> float:
     if top <= bottom:
         return 0.5
     return min(max((value - bottom) / (top - bottom), 0.0), 1.0)
 
 
-def _one(value: float | None, bottom: float, top: float, levels: str, height: int) -> str:
+def _level_glyph(value: float | None, bottom: float, top: float, levels: str, height: int) -> str:
     if value is None:
-        return glyphs().bar_rest
+        return current_glyphs().bar_rest
     if math.isfinite(value):
-        return levels[round(_share(value, bottom, top) * height)]
+        return levels[round(_scale_share(value, bottom, top) * height)]
     return "x"
 
 
@@ -178,13 +180,15 @@ _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 """Braille dots of a column filled from below, indexed by the number of dots set (0 to 4)."""
 
 
-def _dots(left: float | None, right: float | None, bottom: float, top: float) -> str:
+def _braille_dots(left: float | None, right: float | None, bottom: float, top: float) -> str:
     """Return two values as the two columns of one braille character."""
     if left is None and right is None:
-        return glyphs().bar_rest
+        return current_glyphs().bar_rest
     if any(value is not None and not math.isfinite(value) for value in (left, right)):
         return "x"
-    heights = [0 if v is None else 1 + round(_share(v, bottom, top) * 3) for v in (left, right)]
+    heights = [
+        0 if v is None else 1 + round(_scale_share(v, bottom, top) * 3) for v in (left, right)
+    ]
     return chr(0x2800 + _LEFT[heights[0]] + _RIGHT[heights[1]])
 
 
@@ -192,8 +196,8 @@ def curve_spark(series: Series | None, width: int) -> str:
     """Return a sparkline of a whole curve. Reads one point per cell, however long the curve is."""
     if not series:
         return ""
-    _, ys, count = series.columns()
-    cells = width * 2 if glyphs().braille else width
+    _, ys, count = series.backing_columns()
+    cells = width * 2 if current_glyphs().braille else width
     if count <= cells:
-        return spark(ys[:count], width)
-    return spark([ys[(cell + 1) * count // cells - 1] for cell in range(cells)], width)
+        return draw_sparkline(ys[:count], width)
+    return draw_sparkline([ys[(cell + 1) * count // cells - 1] for cell in range(cells)], width)

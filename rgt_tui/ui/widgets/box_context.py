@@ -11,10 +11,10 @@ from textual.widget import Widget
 from rgt_tui.model import BoxState, FleetState
 from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import clock, compact_time
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.panes import Pane, Section, set_height, set_width
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, toned
+from rgt_tui.ui.notation import clock_or_dash, compact_time
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
+from rgt_tui.ui.widgets.panes import Pane, PaneSection, set_height, set_width
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, fit_text, make_line, tone_line
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
 """Minimum width, and the panes shown side by side from that width on."""
@@ -71,10 +71,10 @@ class BoxContext(Horizontal):
         """Return the panes."""
         return [Pane(id=name) for name in SHARES[-1][1]]
 
-    def show(
+    def show_box(
         self,
         box: BoxState | None,
-        first: Callable[[BoxState, int, int], Section],
+        first: Callable[[BoxState, int, int], PaneSection],
         height: int,
         now: float,
         *,
@@ -98,18 +98,18 @@ class BoxContext(Horizontal):
         self._has = frozenset(
             ("story", *(["log"] if view and view.lines else []), *(["past"] if has_past else []))
         )
-        self.query_one("#story", Pane).show(lambda width: [first(box, width, inner)])
-        self.query_one("#log", Pane).show(
+        self.query_one("#story", Pane).show_sections(lambda width: [first(box, width, inner)])
+        self.query_one("#log", Pane).show_sections(
             lambda width: newest_lines(box, width, inner, stale=stale)
         )
-        self.query_one("#past", Pane).show(lambda width: past_of(box, width, inner, now))
-        self._share(self.size.width or self.screen.size.width)
+        self.query_one("#past", Pane).show_sections(lambda width: past_of(box, width, inner, now))
+        self._share_width(self.size.width or self.screen.size.width)
 
     def on_resize(self, event: events.Resize) -> None:
         """Divide the width between the panes."""
-        self._share(event.size.width)
+        self._share_width(event.size.width)
 
-    def _share(self, width: int) -> None:
+    def _share_width(self, width: int) -> None:
         names = next(found for least, found in reversed(SHARES) if width >= least or not least)
         shown = [name for name in names if name in self._has]
         for place, name in enumerate(SHARES[-1][1]):
@@ -174,7 +174,7 @@ def tail_widths(width: int, *, past: bool) -> dict[str, int]:
 BOTH_FROM = 150
 
 
-def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list[Section]:
+def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list[PaneSection]:
     """Return the newest log lines of a box, as many as fit, with errors marked."""
     from rgt_tui.ui.logs.line_finder import is_error
 
@@ -182,15 +182,20 @@ def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list
     if view is None or not view.lines:
         return []
     rows = list(view.lines[-max(1, height) :])
-    body = [line(Span(fit(row, width), _tone(is_error(row), stale=stale))) for row in rows]
+    body = [
+        make_line(Span(fit_text(row, width), _choose_tone(is_error(row), stale=stale)))
+        for row in rows
+    ]
     return [
-        Section(
-            line("log  ", dim(view.path.rpartition("/")[2])), body, line(dim(key_for("box.log")))
+        PaneSection(
+            make_line("log  ", dim_span(view.path.rpartition("/")[2])),
+            body,
+            make_line(dim_span(key_for("box.log"))),
         )
     ]
 
 
-def _tone(error: bool, *, stale: bool) -> Tone:
+def _choose_tone(error: bool, *, stale: bool) -> Tone:
     if error:
         return Tone.TROUBLE
     if stale:
@@ -198,7 +203,7 @@ def _tone(error: bool, *, stale: bool) -> Tone:
     return Tone.TEXT
 
 
-def past_of(box: BoxState, width: int, height: int, now: float) -> list[Section]:
+def past_of(box: BoxState, width: int, height: int, now: float) -> list[PaneSection]:
     """Return the section with a box's figures over time; empty if none are stored."""
     from rgt_tui.ui.widgets.box_past import fitting_span, past_section
 
@@ -211,27 +216,29 @@ def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[
     """Return the last events of a box, newest first."""
     mine = [event for event in state.events if event.box == box][-most:]
     return [
-        line(dim(f"{clock(event.at)}  "), Span(event.text, level_tone(event.level)))
+        make_line(
+            dim_span(f"{clock_or_dash(event.at)}  "), Span(event.text, level_tone(event.level))
+        )
         for event in reversed(mine)
     ]
 
 
-def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list[Section]:
+def detail_sections(row: FleetRow, state: FleetState, width: int, now: float) -> list[PaneSection]:
     """Return the sections of the detail pane, dimmed if the box's values are old."""
     from rgt_tui.ui.widgets.gpu_cards import gpu_sections
     from rgt_tui.ui.widgets.queue_lines import queue_lines
     from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines
 
     parts = gpu_sections(row.box, width)
-    parts.append(Section(line("memory"), memory_lines(row.box, width)))
-    parts.append(Section(line("disks"), disk_lines(row.box, None, width)))
-    parts.append(Section(line("queue"), queue_lines(row.box, width, now)))
+    parts.append(PaneSection(make_line("memory"), memory_lines(row.box, width)))
+    parts.append(PaneSection(make_line("disks"), disk_lines(row.box, None, width)))
+    parts.append(PaneSection(make_line("queue"), queue_lines(row.box, width, now)))
     events = event_lines(state, row.name, width)
     if events:
-        parts.append(Section(line("events"), events))
+        parts.append(PaneSection(make_line("events"), events))
     if not row.verdict.stale:
         return parts
     if row.verdict.sample_age is not None:
         old = f"{old_mark(row.verdict.health)} {compact_time(row.verdict.sample_age)} old"
-        parts[0] = parts[0]._replace(hint=line(dim(old)))
-    return [part._replace(body=[toned(made, Tone.DIM) for made in part.body]) for part in parts]
+        parts[0] = parts[0]._replace(hint=make_line(dim_span(old)))
+    return [part._replace(body=[tone_line(made, Tone.DIM) for made in part.body]) for part in parts]

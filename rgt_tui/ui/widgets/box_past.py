@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rgt_tui.model import BoxState, Past
+from rgt_tui.model import BoxState, ReducedHistory
 from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
-from rgt_tui.ui.notation import NONE, glyphs, percent
+from rgt_tui.ui.notation import NONE, current_glyphs, percent_or_dash
 from rgt_tui.ui.widgets.bars import spark_rows
-from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, fit, line
+from rgt_tui.ui.widgets.panes import PaneSection
+from rgt_tui.ui.widgets.spans import EMPTY, Line, dim_span, fit_text, make_line
 
 SPANS = (("10 min", 600.0, "5 min"), ("1 h", 3600.0, "30 min"), ("24 h", 86400.0, "12 h"))
 """Selectable time spans: label, seconds, and the label of half the span."""
@@ -37,7 +37,7 @@ def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) ->
     From the fine recording where it reaches, before that the coarse one.
     """
     fine, coarse = (
-        course(past, past.names.index(name), begin, end, cells)
+        mean_per_cell(past, past.names.index(name), begin, end, cells)
         if name in past.names
         else [None] * cells
         for past in (box.recent, box.past)
@@ -50,7 +50,9 @@ def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) ->
     ]
 
 
-def course(past: Past, place: int, begin: float, end: float, cells: int) -> list[float | None]:
+def mean_per_cell(
+    past: ReducedHistory, place: int, begin: float, end: float, cells: int
+) -> list[float | None]:
     """Return a figure's mean in each of `cells` equal parts of a time span.
 
     None where nothing was recorded.
@@ -110,10 +112,10 @@ def names_of(box: BoxState) -> list[str]:
         for place, name in enumerate(past.names)
         if any(place < len(row) and row[place] is not None for row in past.values)
     ]
-    return sorted(dict.fromkeys(known), key=_order)[:MOST_FIGURES]
+    return sorted(dict.fromkeys(known), key=_sort_key)[:MOST_FIGURES]
 
 
-def _order(name: str) -> tuple[int, int, int]:
+def _sort_key(name: str) -> tuple[int, int, int]:
     """Sort key: the box's own figures, its disks, then its GPUs one by one."""
     kind, _, card = name.partition(":")
     if is_of_card(name):
@@ -136,7 +138,7 @@ def fitting_span(box: BoxState, now: float) -> int:
 
 def past_section(
     box: BoxState, span: int, width: int, height: int, now: float, hint: Line = EMPTY
-) -> Section:
+) -> PaneSection:
     """Draw the curves as tall as the room allows, with a time axis below.
 
     Args:
@@ -156,15 +158,15 @@ def past_section(
     names = names_of(box)
     label = min(LABEL, max((len(label_of(name)) for name in names), default=0) + 2)
     room = max(4, width - label - TAIL - 1)
-    cells = room * (2 if glyphs().braille else 1)
+    cells = room * (2 if current_glyphs().braille else 1)
     shown = []
     for name in names:
         values = course_of(box, name, begin, now, cells)
         if any(value is not None for value in values):
             shown.append((name, values))
-    title = line("past ", dim(words))
+    title = make_line("past ", dim_span(words))
     if not shown:
-        return Section(title, [line(dim(f"no data of the last {words}"))], hint)
+        return PaneSection(title, [make_line(dim_span(f"no data of the last {words}"))], hint)
     lively = sum(name in LIVELY for name, _ in shown)
     note = unkept_cards(box, [name for name, _ in shown], f"the last {words}")
     spare = height - 1 - len(shown) - bool(note)
@@ -172,17 +174,17 @@ def past_section(
     out = [
         made
         for name, values in shown
-        for made in _figure(name, values, label, room, tall if name in LIVELY else 1)
+        for made in _figure_lines(name, values, label, room, tall if name in LIVELY else 1)
     ]
-    out += [line(dim(note))] if note else []
-    return Section(title, [*out, _axis(span, label, room)], hint)
+    out += [make_line(dim_span(note))] if note else []
+    return PaneSection(title, [*out, _axis_line(span, label, room)], hint)
 
 
-def _figure(
+def _figure_lines(
     name: str, values: Sequence[float | None], label: int, room: int, tall: int
 ) -> list[Line]:
     known = [value for value in values if value is not None]
-    write = degrees if name.startswith("temp:") else percent
+    write = format_degrees if name.startswith("temp:") else percent_or_dash
     low, high = write(min(known)), write(max(known))
     # Fixed scale of 0 to 100 (percent or °C): a figure that hardly moves is a flat line, no false
     # alarm.
@@ -191,10 +193,10 @@ def _figure(
     last = f"now {write(values[-1]):>4}" if values[-1] is not None else ""
     tails = {0: last, tall - 1: span}
     return [
-        line(
-            dim(fit(fit(label_of(name) if place == 0 else "", label - 1), label)),
+        make_line(
+            dim_span(fit_text(fit_text(label_of(name) if place == 0 else "", label - 1), label)),
             rows[place],
-            dim(fit(tails.get(place, ""), TAIL + 1, right=True)),
+            dim_span(fit_text(tails.get(place, ""), TAIL + 1, right=True)),
         )
         for place in range(tall)
     ]
@@ -211,7 +213,7 @@ def label_of(name: str) -> str:
     return f"{'inode' if kind == 'inodes' else 'disk'} {short}"
 
 
-def degrees(value: float | None) -> str:
+def format_degrees(value: float | None) -> str:
     """Return a temperature in at most five characters."""
     if value is None:
         return NONE
@@ -220,8 +222,8 @@ def degrees(value: float | None) -> str:
     return f"{value:.0f}°"
 
 
-def _axis(span: int, label: int, room: int) -> Line:
+def _axis_line(span: int, label: int, room: int) -> Line:
     words, _, half = SPANS[span % len(SPANS)]
     middle = max(1, room // 2 - len(words) - 4 - len(half) // 2)
     text = f"{words} ago{' ' * middle}{half}"
-    return line(dim(f"{fit('', label)}{fit(text, max(1, room - 3))}now"))
+    return make_line(dim_span(f"{fit_text('', label)}{fit_text(text, max(1, room - 3))}now"))

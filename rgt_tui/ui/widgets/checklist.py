@@ -13,7 +13,7 @@ from rgt_tui.health import PHASES
 from rgt_tui.model import CheckResult, CheckStatus, noun
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import compact_time, glyphs
+from rgt_tui.ui.notation import compact_time, current_glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import out_of_sight
@@ -23,12 +23,12 @@ from rgt_tui.ui.widgets.spans import (
     Line,
     Span,
     Tone,
-    clip,
-    dim,
-    fit,
-    labelled,
-    line,
-    wrapped,
+    clip_line,
+    dim_span,
+    fit_text,
+    label_lines,
+    make_line,
+    wrap_text,
 )
 
 WORDS = {
@@ -45,7 +45,7 @@ WORDY = 96
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseChecks:
     """One phase with its checks, in the order of their ids."""
 
     number: int
@@ -59,7 +59,7 @@ class Phase:
         return f"phase {self.number}"
 
     @property
-    def proved(self) -> int:
+    def proved_count(self) -> int:
         """Number of checks that passed."""
         return sum(check.status is CheckStatus.PASSED for check in self.checks)
 
@@ -80,16 +80,16 @@ class Phase:
         return CheckStatus.WAITING
 
     @property
-    def wants_a_look(self) -> bool:
+    def needs_attention(self) -> bool:
         """Whether a check in it failed or warns."""
         return self.status in {CheckStatus.FAILED, CheckStatus.WARN}
 
 
 @dataclass(frozen=True)
-class Row:
+class ChecklistRow:
     """A line of the list: the heading of a phase, or one of its checks."""
 
-    phase: Phase
+    phase: PhaseChecks
     check: CheckResult | None = None
 
     @property
@@ -119,11 +119,11 @@ class CheckRun:
     """Why it has no status."""
 
     @property
-    def under_way(self) -> bool:
+    def is_running(self) -> bool:
         """Whether it is still running."""
         return self.ended is None
 
-    def take(self, row: str) -> None:
+    def append_output(self, row: str) -> None:
         """Append a line of output."""
         self.lines.append(row)
         if len(self.lines) > MOST_KEPT:
@@ -133,43 +133,44 @@ class CheckRun:
 def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
     """Draw a run: its command, its newest lines of output, and its state."""
     took = compact_time(max(0.0, (run.ended if run.ended is not None else now) - run.began))
-    if run.under_way:
-        foot = line(
-            Span(f"runs for {took}", Tone.ACCENT), dim(f"   {key_for('screen.escape')} ends it")
+    if run.is_running:
+        foot = make_line(
+            Span(f"runs for {took}", Tone.ACCENT),
+            dim_span(f"   {key_for('screen.escape')} ends it"),
         )
     elif run.status is None:
-        foot = line(Span(f"{run.words or 'no status'}, after {took}", Tone.WARN))
+        foot = make_line(Span(f"{run.words or 'no status'}, after {took}", Tone.WARN))
     else:
         tone = Tone.TEXT if run.status == 0 else Tone.WARN
-        foot = line(
+        foot = make_line(
             Span(f"exit status {run.status}", tone),
-            dim(
+            dim_span(
                 f"   after {took}   {key_for('screen.copy')} copies   {key_for('phases.run')} runs it again"
             ),
         )
     room = max(1, height - 2)
-    kept = [wrapped(row, width) for row in run.lines[-room:]]
+    kept = [wrap_text(row, width) for row in run.lines[-room:]]
     body = [made for rows in kept for made in rows][-room:]
-    return [line(dim("$ "), run.command), *body, foot]
+    return [make_line(dim_span("$ "), run.command), *body, foot]
 
 
-def phases_of(checks: Iterable[CheckResult]) -> tuple[Phase, ...]:
+def phases_of(checks: Iterable[CheckResult]) -> tuple[PhaseChecks, ...]:
     """Group checks by phase. The six phases always exist, even without checks."""
     found: dict[int, list[CheckResult]] = {number: [] for number in range(len(PHASES))}
     for check in checks:
         found.setdefault(check.phase, []).append(check)
     return tuple(
-        Phase(number, tuple(sorted(found[number], key=_order))) for number in sorted(found)
+        PhaseChecks(number, tuple(sorted(found[number], key=_sort_key))) for number in sorted(found)
     )
 
 
-def _order(check: CheckResult) -> tuple[list[int], str]:
+def _sort_key(check: CheckResult) -> tuple[list[int], str]:
     return [
         int(part) for part in check.id.split(".") if part.isascii() and part.isdigit()
     ], check.id
 
 
-def next_check(phases: Sequence[Phase]) -> CheckResult | None:
+def next_check(phases: Sequence[PhaseChecks]) -> CheckResult | None:
     """Return the check to work on: the first failed one, else the first that is not proved yet."""
     checks = [check for phase in phases for check in phase.checks]
     failed = (check for check in checks if check.status is CheckStatus.FAILED)
@@ -178,21 +179,23 @@ def next_check(phases: Sequence[Phase]) -> CheckResult | None:
     )
 
 
-def rows_of(phases: Sequence[Phase], opened: frozenset[int], *, closed_too: bool) -> list[Row]:
+def rows_of(
+    phases: Sequence[PhaseChecks], opened: frozenset[int], *, closed_too: bool
+) -> list[ChecklistRow]:
     """Return the lines of the list: open phases with their checks, closed ones if `closed_too`."""
-    rows: list[Row] = []
+    rows: list[ChecklistRow] = []
     for phase in phases:
         if phase.number in opened:
-            rows.append(Row(phase))
-            rows.extend(Row(phase, check) for check in phase.checks)
+            rows.append(ChecklistRow(phase))
+            rows.extend(ChecklistRow(phase, check) for check in phase.checks)
         elif closed_too:
-            rows.append(Row(phase))
+            rows.append(ChecklistRow(phase))
     return rows
 
 
-def mark(status: CheckStatus) -> Span:
+def status_glyph(status: CheckStatus) -> Span:
     """Return the glyph of a status. Green means proved, and nothing else."""
-    g = glyphs()
+    g = current_glyphs()
     return {
         CheckStatus.PASSED: Span(g.check, Tone.PROVED),
         CheckStatus.FAILED: Span(g.trouble, Tone.TROUBLE),
@@ -202,49 +205,64 @@ def mark(status: CheckStatus) -> Span:
     }[status]
 
 
-def summary_parts(phases: Sequence[Phase]) -> Parts:
+def summary_parts(phases: Sequence[PhaseChecks]) -> Parts:
     """Return the header's right end: ``23 of 31 proved   2 failed   6 need you   next: 4.3``."""
     checks = [check for phase in phases for check in phase.checks]
     count = {status: sum(check.status is status for check in checks) for status in CheckStatus}
-    parts: Parts = [(2, line(Span(f"{count[CheckStatus.PASSED]} of {len(checks)} proved")))]
+    parts: Parts = [(2, make_line(Span(f"{count[CheckStatus.PASSED]} of {len(checks)} proved")))]
     if count[CheckStatus.FAILED]:
         parts.append(
-            (1, line(Span(f"{glyphs().trouble} {count[CheckStatus.FAILED]} failed", Tone.TROUBLE)))
+            (
+                1,
+                make_line(
+                    Span(
+                        f"{current_glyphs().trouble} {count[CheckStatus.FAILED]} failed",
+                        Tone.TROUBLE,
+                    )
+                ),
+            )
         )
     if count[CheckStatus.WARN]:
         many = count[CheckStatus.WARN]
-        parts.append((4, line(Span(f"{glyphs().warn} {how_many(many, 'warning')}", Tone.WARN))))
+        parts.append(
+            (4, make_line(Span(f"{current_glyphs().warn} {how_many(many, 'warning')}", Tone.WARN)))
+        )
     if count[CheckStatus.PERSON]:
         many = count[CheckStatus.PERSON]
-        parts.append((5, line(Span(f"{many} {noun(many, 'needs', 'need')} you"))))
+        parts.append((5, make_line(Span(f"{many} {noun(many, 'needs', 'need')} you"))))
     first = next_check(phases)
     parts.append(
-        (4, line(dim("next: "), first.id) if first is not None else line(dim("nothing left")))
+        (
+            4,
+            make_line(dim_span("next: "), first.id)
+            if first is not None
+            else make_line(dim_span("nothing left")),
+        )
     )
     return parts
 
 
-def rail_line(phase: Phase, *, opened: bool) -> Line:
+def rail_line(phase: PhaseChecks, *, opened: bool) -> Line:
     """Draw a phase in the rail."""
-    if phase.wants_a_look:
+    if phase.needs_attention:
         tone = Tone.STRONG
     elif opened:
         tone = Tone.TEXT
     else:
         tone = Tone.DIM
-    count = f"{phase.proved}/{len(phase.checks)}" if phase.checks else glyphs().dash
-    return line(
+    count = f"{phase.proved_count}/{len(phase.checks)}" if phase.checks else current_glyphs().dash
+    return make_line(
         " ",
-        mark(phase.status),
-        Span(f" {phase.number} {fit(phase.name, 8)}", tone),
-        dim(f"{count:>6}"),
+        status_glyph(phase.status),
+        Span(f" {phase.number} {fit_text(phase.name, 8)}", tone),
+        dim_span(f"{count:>6}"),
     )
 
 
 LONGEST_TITLE = 64
 
 
-def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 40) -> Line:
+def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest: int = 40) -> Line:
     """Draw a heading or a check.
 
     Args:
@@ -255,15 +273,15 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
         longest: Cells of the longest title in the list.
     """
     if row.check is None:
-        g = glyphs()
+        g = current_glyphs()
         fold = g.opened if opened else g.closed
         text = (
-            f"{row.phase.proved}/{len(row.phase.checks)}"
+            f"{row.phase.proved_count}/{len(row.phase.checks)}"
             if row.phase.checks
             else "nothing to check"
         )
         name = Span(f" {row.phase.number} {row.phase.name:<9}", Tone.STRONG)
-        return line(dim(f"{fold} "), mark(row.phase.status), name, dim(text))
+        return make_line(dim_span(f"{fold} "), status_glyph(row.phase.status), name, dim_span(text))
     check = row.check
     quiet = check.status is CheckStatus.WAITING
     wordy = width >= WORDY
@@ -272,29 +290,36 @@ def row_line(row: Row, width: int, now: float, *, opened: bool, longest: int = 4
     word = f"{said:<8}" if wordy else ""
     age = age_of(check, now)
     room = max(4, width - title - len(word) - 18)
-    told = f"{check.evidence} {glyphs().dot} {check.advice}" if check.advice else check.evidence
+    told = (
+        f"{check.evidence} {current_glyphs().dot} {check.advice}"
+        if check.advice
+        else check.evidence
+    )
     loud = check.status in {CheckStatus.FAILED, CheckStatus.WARN}
-    return line(
+    return make_line(
         "  ",
-        mark(check.status),
-        Span(f" {fit(check.id, 4)} ", Tone.DIM),
-        Span(fit(check.title, title), Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT)),
+        status_glyph(check.status),
+        Span(f" {fit_text(check.id, 4)} ", Tone.DIM),
+        Span(
+            fit_text(check.title, title),
+            Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT),
+        ),
         "  ",
         Span(word, Tone.DIM),
-        Span(fit(told, room), Tone.TEXT if loud else Tone.DIM),
-        dim(f"{age:>7}"),
+        Span(fit_text(told, room), Tone.TEXT if loud else Tone.DIM),
+        dim_span(f"{age:>7}"),
     )
 
 
 def age_of(check: CheckResult, now: float) -> str:
     """Return the age of a check's evidence; a dash if it has none."""
     if check.at is None:
-        return glyphs().dash
+        return current_glyphs().dash
     return compact_time(max(0.0, now - check.at))
 
 
 def detail_lines(
-    row: Row | None, width: int, height: int, now: float, runs: str = ""
+    row: ChecklistRow | None, width: int, height: int, now: float, runs: str = ""
 ) -> list[Line]:
     """Draw the selected line in full; its evidence is cut only if there is no room.
 
@@ -303,8 +328,12 @@ def detail_lines(
     if row is None:
         return []
     if row.check is None:
-        counts = f"{row.phase.proved} of {len(row.phase.checks)} proved"
-        return [line(Span(f"{row.phase.number} {row.phase.name}", Tone.STRONG), "  ", dim(counts))]
+        counts = f"{row.phase.proved_count} of {len(row.phase.checks)} proved"
+        return [
+            make_line(
+                Span(f"{row.phase.number} {row.phase.name}", Tone.STRONG), "  ", dim_span(counts)
+            )
+        ]
     check = row.check
     says = {
         CheckStatus.PASSED: f"ticked by {check.by}" if check.by else "proved",
@@ -314,28 +343,35 @@ def detail_lines(
         CheckStatus.PERSON: "only you can tell",
     }[check.status]
     age = f"evidence {age_of(check, now)} old" if check.at is not None else "no evidence yet"
-    head = line(mark(check.status), " ", Span(check.id, Tone.STRONG), "  ", says, dim(f"   {age}"))
-    lines = [head, *wrapped(check.title, width, Tone.STRONG)]
+    head = make_line(
+        status_glyph(check.status),
+        " ",
+        Span(check.id, Tone.STRONG),
+        "  ",
+        says,
+        dim_span(f"   {age}"),
+    )
+    lines = [head, *wrap_text(check.title, width, Tone.STRONG)]
     if check.evidence:
-        lines += wrapped(check.evidence, width)
+        lines += wrap_text(check.evidence, width)
     if check.advice:
-        lines += labelled("advice", check.advice, width, most=6)
+        lines += label_lines("advice", check.advice, width, most=6)
     if runs and len(lines) < height:
-        lines.append(line(Span(f"{key_for('phases.run')} runs  ", Tone.ACCENT), runs))
+        lines.append(make_line(Span(f"{key_for('phases.run')} runs  ", Tone.ACCENT), runs))
     elif check.command and len(lines) < height:
-        lines.append(line(dim("to run  "), check.command))
+        lines.append(make_line(dim_span("to run  "), check.command))
     if check.by and len(lines) < height:
-        lines.append(line(dim(f"{key_for('phases.tick')} takes it back")))
+        lines.append(make_line(dim_span(f"{key_for('phases.tick')} takes it back")))
     elif check.status is CheckStatus.PERSON and len(lines) < height:
         lines.append(
-            line(
+            make_line(
                 Span(f"{key_for('phases.tick')} ", Tone.ACCENT),
-                dim("ticks it, with a note and your name"),
+                dim_span("ticks it, with a note and your name"),
             )
         )
     if len(lines) <= height:
         return lines
-    return [*lines[: height - 1], line(dim(glyphs().ellipsis))]
+    return [*lines[: height - 1], make_line(dim_span(current_glyphs().ellipsis))]
 
 
 def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[Line]:
@@ -343,10 +379,12 @@ def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[L
     lines: list[Line] = [EMPTY]
     for check in checks:
         told = f"{check.title}: {check.evidence}" if check.evidence else check.title
-        first, *rest = wrapped(told, max(8, width - 8))
+        first, *rest = wrap_text(told, max(8, width - 8))
         block = [
-            line(mark(check.status), Span(f" {fit(check.id, 4)}  ", Tone.DIM), *first),
-            *(line(" " * 8, *row) for row in rest),
+            make_line(
+                status_glyph(check.status), Span(f" {fit_text(check.id, 4)}  ", Tone.DIM), *first
+            ),
+            *(make_line(" " * 8, *row) for row in rest),
         ]
         if len(lines) + len(block) > height:
             break
@@ -372,23 +410,23 @@ class Checklist(SelectableList[str]):
 
     def __init__(self) -> None:
         super().__init__(id="checks")
-        self._phases: Sequence[Phase] = ()
+        self._phases: Sequence[PhaseChecks] = ()
         self._opened: frozenset[int] = frozenset()
         self._now = 0.0
 
     @property
-    def rows(self) -> list[Row]:
+    def selectable_rows(self) -> list[ChecklistRow]:
         """All selectable lines."""
         return rows_of(self._phases, self._opened, closed_too=self.size.width < WITH_RAIL)
 
     @property
-    def cursor_row(self) -> Row | None:
+    def cursor_row(self) -> ChecklistRow | None:
         """The selected line."""
-        return next((row for row in self.rows if row.key == self._picked), None)
+        return next((row for row in self.selectable_rows if row.key == self._picked), None)
 
     def show_phases(
         self,
-        phases: Sequence[Phase],
+        phases: Sequence[PhaseChecks],
         opened: frozenset[int],
         now: float,
         empty: Sequence[str] = (),
@@ -396,25 +434,25 @@ class Checklist(SelectableList[str]):
         """Set the phases, or the lines `empty` to show if there are none."""
         self._phases, self._opened, self._now = phases, opened, now
         self._empty = [
-            line("  ", Span(text, Tone.DIM if place else Tone.TEXT))
+            make_line("  ", Span(text, Tone.DIM if place else Tone.TEXT))
             for place, text in enumerate(empty)
         ]
-        self._keys = [row.key for row in self.rows]
+        self._keys = [row.key for row in self.selectable_rows]
         self.redraw()
 
-    def below(self, height: int) -> int:
+    def count_hidden_below(self, height: int) -> int:
         """Return how many lines are hidden below the list at this height."""
-        rows = len(self.rows)
-        self.keep_in_sight(self.index, rows, height)
+        rows = len(self.selectable_rows)
+        self.scroll_into_view(self.selected_index, rows, height)
         return max(0, rows - self._top - height)
 
     @property
     def selected_from(self) -> int:
         """First column of the list; the rail before it shows phases, not the selected check."""
-        return self.rail
+        return self.rail_width
 
     @property
-    def rail(self) -> int:
+    def rail_width(self) -> int:
         """Columns of the rail; 0 on a narrow screen."""
         if self.size.width >= WITH_RAIL:
             return RAIL + 2
@@ -425,12 +463,14 @@ class Checklist(SelectableList[str]):
         self._owners = ()
         if self._empty:
             return [EMPTY, *self._empty]
-        rows = self.rows
+        rows = self.selectable_rows
         self._keys = [row.key for row in rows]
-        self.keep_in_sight(self.index if self.index > 1 else 0, len(rows), height)
+        self.scroll_into_view(
+            self.selected_index if self.selected_index > 1 else 0, len(rows), height
+        )
         first = self._top
         self._owners = self._keys[first : first + height]
-        rail = self.rail
+        rail = self.rail_width
         titles = (cell_len(check.title) for phase in self._phases for check in phase.checks)
         longest = min(LONGEST_TITLE, max(titles, default=0))
         lines: list[Line] = []
@@ -444,16 +484,20 @@ class Checklist(SelectableList[str]):
                 row = rows[first + y]
                 opened = row.phase.number in self._opened
                 right = row_line(row, width - rail - 2, self._now, opened=opened, longest=longest)
-                right = line(" ", right)
-            lines.append(line(clip(left, rail), right) if rail else right)
+                right = make_line(" ", right)
+            lines.append(make_line(clip_line(left, rail), right) if rail else right)
         return lines
 
     def on_click(self, event: events.Click) -> None:
         """Select a check, or open or close a phase."""
-        if event.x < self.rail:
+        if event.x < self.rail_width:
             phases = [phase.number for phase in self._phases[event.y : event.y + 1]]
         else:
-            picked = [row for row in self.rows if row.key in self._owners[event.y : event.y + 1]]
+            picked = [
+                row
+                for row in self.selectable_rows
+                if row.key in self._owners[event.y : event.y + 1]
+            ]
             phases = [row.phase.number for row in picked if row.check is None]
             if not phases:
                 super().on_click(event)
@@ -466,16 +510,16 @@ class CheckDetail(LineWidget):
 
     def __init__(self) -> None:
         super().__init__(id="check-detail")
-        self._row: Row | None = None
+        self._row: ChecklistRow | None = None
         self._now = 0.0
         self._run: CheckRun | None = None
         self._runs = ""
         self._below: int | None = None
         self._then: Sequence[CheckResult] = ()
 
-    def show(
+    def show_check(
         self,
-        row: Row | None,
+        row: ChecklistRow | None,
         now: float,
         run: CheckRun | None = None,
         runs: str = "",
@@ -503,7 +547,7 @@ class CheckDetail(LineWidget):
         inner = max(8, width - 2)
         above: list[Line] = []
         if self._below is not None:
-            above = [line(" ", *out_of_sight(0, self._below))]
+            above = [make_line(" ", *out_of_sight(0, self._below))]
             height -= 1
         if self._run is None:
             made = detail_lines(self._row, inner, height, self._now, self._runs)
@@ -511,4 +555,4 @@ class CheckDetail(LineWidget):
         else:
             head = detail_lines(self._row, inner, 2, self._now)[:1]
             made = [*head, *run_lines(self._run, inner, max(3, height - 1), self._now)]
-        return [*above, *(line(" ", row) for row in made)]
+        return [*above, *(make_line(" ", row) for row in made)]

@@ -11,16 +11,26 @@ from msgspec.structs import replace
 from textual import events
 from textual.message import Message
 
-from rgt_tui.ui.notation import compact_time, glyphs, number, thousands
-from rgt_tui.ui.plot.view import RunKey, Settings, tag
+from rgt_tui.ui.notation import compact_time, current_glyphs, format_thousands, number_or_dash
+from rgt_tui.ui.plot.view import PlotSettings, RunKey, run_tag
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip_line,
+    dim_span,
+    fit_text,
+    make_line,
+    width_of,
+)
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
     from rgt_tui.ui.plot.canvas import Row
-    from rgt_tui.ui.plot.frame import Frame
+    from rgt_tui.ui.plot.frame import PlotFrame
 
 
 DARK = ("#6ea8e0", "#c59af0", "#58c5d8", "#e28fc2", "#c9ced6", "#8d93f5")
@@ -45,12 +55,12 @@ high."""
 def curve_tone(number: int, *, lost: bool = False) -> Tone:
     """Return the tone of a run's curve, or of the part that was lost on a resume.
 
-    Tones are names of component classes; these exist only on widgets that add the rules of `css`.
+    Tones are names of component classes; these exist only on widgets that add the rules of `build_css`.
     """
     return cast(Tone, f"{'lost' if lost else 'curve'}-{number % len(DARK)}")
 
 
-def css(widget: str) -> str:
+def build_css(widget: str) -> str:
     """Return the style rules of `curve_tone` for a widget."""
     rules = []
     for theme, kinds in (("dark", (DARK, DARK_LOST)), ("light", (LIGHT, LIGHT_LOST))):
@@ -67,7 +77,7 @@ _FIRST_CURVE = 8
 class CurvePlot(LineWidget):
     """Curves over the chosen x axis."""
 
-    DEFAULT_CSS = css("CurvePlot")
+    DEFAULT_CSS = build_css("CurvePlot")
 
     ALLOW_SELECT = False  # the mouse moves the crosshair
 
@@ -90,19 +100,19 @@ class CurvePlot(LineWidget):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._board: Board | None = None
-        self._frame: Frame | None = None
+        self._frame: PlotFrame | None = None
         self._empty: Sequence[str] = ()
 
     @property
-    def frame(self) -> Frame | None:
+    def drawn_frame(self) -> PlotFrame | None:
         """The last drawn frame."""
         return self._frame
 
-    def forget(self) -> None:
+    def forget_frame(self) -> None:
         """Forget the last frame, so that the plot is redrawn from the start."""
         self._frame = None
 
-    def show(self, board: Board | None, empty: Sequence[str]) -> None:
+    def show_board(self, board: Board | None, empty: Sequence[str]) -> None:
         """Draw a board, or the lines `empty` if there is nothing to draw."""
         self._board, self._empty = board, empty
         self.redraw()
@@ -111,12 +121,14 @@ class CurvePlot(LineWidget):
         """Draw the plot, or say why it is missing."""
         self._frame = None
         if self._board is not None and width >= 20 and height >= 5:
-            self._frame = self._board.frame((width, height), ascii_only=not glyphs().braille)
+            self._frame = self._board.draw_plot_frame(
+                (width, height), ascii_only=not current_glyphs().braille
+            )
         if self._frame is None:
-            return _centred(self._empty, width, height)
-        return [drawn(row) for row in self._frame.rows]
+            return _centre_lines(self._empty, width, height)
+        return [tone_row(row) for row in self._frame.rows]
 
-    def _place(self, event: events.MouseEvent) -> float | None:
+    def _x_at(self, event: events.MouseEvent) -> float | None:
         frame = self._frame
         if frame is None or event.x < frame.gutter:
             return None
@@ -124,7 +136,7 @@ class CurvePlot(LineWidget):
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Move the crosshair."""
-        self.post_message(self.Pointed(self._place(event)))
+        self.post_message(self.Pointed(self._x_at(event)))
 
     def on_leave(self, event: events.Leave) -> None:
         """Hide the crosshair."""
@@ -132,50 +144,50 @@ class CurvePlot(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         """Pin the crosshair."""
-        x = self._place(event)
+        x = self._x_at(event)
         if x is not None:
             self.post_message(self.Pointed(x, clicked=True))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Zoom in."""
-        self._zoom(event, 0.8)
+        self._post_zoom(event, 0.8)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Zoom out."""
-        self._zoom(event, 1.25)
+        self._post_zoom(event, 1.25)
 
-    def _zoom(self, event: events.MouseEvent, factor: float) -> None:
-        x = self._place(event)
+    def _post_zoom(self, event: events.MouseEvent, factor: float) -> None:
+        x = self._x_at(event)
         if x is not None:
             event.stop()
             self.post_message(self.Zoomed(factor, x))
 
 
-def drawn(row: Row) -> Line:
+def tone_row(row: Row) -> Line:
     """Return a line of a plot in the tones of its styles."""
-    return tuple(Span(text, _tone(style)) for text, style in row)
+    return tuple(Span(text, _tone_of_style(style)) for text, style in row)
 
 
-def _tone(style: int) -> Tone:
+def _tone_of_style(style: int) -> Tone:
     fixed = _FIXED.get(style)
     if fixed is None:
         return curve_tone((style - _FIRST_CURVE) // 2, lost=bool(style % 2))
     return fixed
 
 
-def _centred(texts: Sequence[str], width: int, height: int) -> list[Line]:
+def _centre_lines(texts: Sequence[str], width: int, height: int) -> list[Line]:
     """Centre a few lines, slightly above the middle."""
     lines: list[Line] = [EMPTY] * max(0, (height - len(texts)) * 2 // 5)
     for index, text in enumerate(texts):
         pad = " " * max(1, (width - len(text)) // 2)
-        lines.append(line(pad, Span(text) if index == 0 else dim(text)))
+        lines.append(make_line(pad, Span(text) if index == 0 else dim_span(text)))
     return lines
 
 
 # The legend: every run with its line style, value, state and step, and its notes.
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LegendEntry(msgspec.Struct, frozen=True):
     """One run in the legend."""
 
     key: RunKey
@@ -207,23 +219,25 @@ class Entry(msgspec.Struct, frozen=True):
 class CurveLegend(SelectableList[RunKey]):
     """All listed runs, the selected one marked."""
 
-    DEFAULT_CSS = css("CurveLegend")
+    DEFAULT_CSS = build_css("CurveLegend")
     WHEEL = 1
 
     def __init__(self, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self._title = ""
-        self._entries: Sequence[Entry] = ()
+        self._entries: Sequence[LegendEntry] = ()
         self.brief = 0
         """1 = no notes, 2 = also no differences; used where they would hide a curve."""
 
-    def show_runs(self, title: str, entries: Sequence[Entry], selected: RunKey | None) -> None:
+    def show_runs(
+        self, title: str, entries: Sequence[LegendEntry], selected: RunKey | None
+    ) -> None:
         """Set the title, the entries and the selected run."""
         self._title, self._entries, self._picked = title, entries, selected
         self._keys = [entry.key for entry in entries]
         self.redraw()
 
-    def needed(self, *, brief: int = 0) -> int:
+    def needed_height(self, *, brief: int = 0) -> int:
         """Return how many lines the legend needs."""
         if brief:
             return 1 + len(self._entries)
@@ -258,17 +272,17 @@ class CurveLegend(SelectableList[RunKey]):
         below = len(lines) - first - room
         self._owners = [None, *owners[first : first + room]]
         title = self._title if below <= 0 else f"{self._title}  {below} more below"
-        return [line(" ", dim(title)), *lines[first : first + room]]
+        return [make_line(" ", dim_span(title)), *lines[first : first + room]]
 
 
 def note_line(note: tuple[str, Tone]) -> Line:
     """Draw a note below its run."""
-    return line("       ", Span(*note))
+    return make_line("       ", Span(*note))
 
 
 def state_mark(state: str) -> tuple[str, Tone]:
     """Return the glyph of a cell's state and its tone."""
-    g = glyphs()
+    g = current_glyphs()
     return {
         "running": (g.ok, Tone.TEXT),
         "holding": (g.trouble, Tone.TROUBLE),
@@ -278,16 +292,16 @@ def state_mark(state: str) -> tuple[str, Tone]:
     }.get(state, (g.unknown, Tone.DIM))
 
 
-def stroke(entry: Entry) -> str:
+def line_sample(entry: LegendEntry) -> str:
     """Return a sample of the line that a run is drawn with."""
-    if not glyphs().braille:
+    if not current_glyphs().braille:
         return "---"
     if entry.shown:
         return STROKES[entry.number % len(STROKES)]
     return "   "
 
 
-def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
+def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) -> Line:
     """Draw one run: tag, line, name, value, state, step, age, and differences to the pinned run.
 
     Args:
@@ -301,57 +315,57 @@ def entry_line(entry: Entry, width: int, names: int, *, brief: int = 0) -> Line:
     quiet = bool(entry.unseen) or not entry.shown
     age = compact_time(entry.age) if entry.age is not None else ""
     stale = f"{entry.unseen} {age}" if entry.unseen and age else age
-    right = line(
+    right = make_line(
         Span(
-            f"{' ' + number(entry.value):>8}",
+            f"{' ' + number_or_dash(entry.value):>8}",
             Tone.DIM if quiet or entry.value is None else Tone.TEXT,
         ),
         "  ",
         Span(glyph, Tone.DIM if quiet else state_tone),
-        Span(f"{' ' + thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
-        dim(f"{stale:>7}" if stale else ""),
-        dim(f"  {entry.aside}" if entry.aside else ""),
+        Span(f"{' ' + format_thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
+        dim_span(f"{stale:>7}" if stale else ""),
+        dim_span(f"  {entry.aside}" if entry.aside else ""),
     )
     room = names if not width else min(names, max(4, width - width_of(right) - 8))
     differs = Span(f"  {entry.differs}", Tone.ACCENT) if entry.differs and brief < 2 else Span("")
-    return line(
-        " ", Span(tag(entry.number), tone), Span(f" {stroke(entry)} ", tone if entry.shown else Tone.DIM),
-        Span(fit(entry.shown_name, room), Tone.DIM if not entry.shown else Tone.TEXT), *right, differs,
+    return make_line(
+        " ", Span(run_tag(entry.number), tone), Span(f" {line_sample(entry)} ", tone if entry.shown else Tone.DIM),
+        Span(fit_text(entry.shown_name, room), Tone.DIM if not entry.shown else Tone.TEXT), *right, differs,
     )  # fmt: skip
 
 
 # All metrics as small plots, as many as fit at a readable size.
 
 
-def layout(count: int, width: int, height: int) -> tuple[int, int]:
+def choose_grid(count: int, width: int, height: int) -> tuple[int, int]:
     """Return the columns and rows for `count` plots: those nearest to the best shape that fit."""
     width, height = max(1, width), max(1, height)  # may be drawn before the first layout
     most = max(1, (width + GAP) // (LEAST_WIDTH + GAP)), max(1, height // LEAST_HEIGHT)
     fitting = [(columns, -(-count // columns)) for columns in range(1, min(count, most[0]) + 1)]
     fitting = [each for each in fitting if each[1] <= most[1]]
 
-    def odd(each: tuple[int, int]) -> float:
+    def rate_shape(each: tuple[int, int]) -> float:
         columns, rows = each
         return abs(math.log(width / columns / (height / rows) / BEST_SHAPE)) + 0.1 * (
             columns * rows - count
         )
 
     if fitting:
-        return min(fitting, key=odd)
+        return min(fitting, key=rate_shape)
     return (min(max(1, count), most[0]), most[1] if count else 1)
 
 
-def newest_told(value: float) -> str:
+def format_newest(value: float) -> str:
     """Return the newest value: a loss with its decimals, thousands of tokens a second without."""
     if 1e3 <= abs(value) < 1e6:
-        return thousands(value)
-    return number(value)
+        return format_thousands(value)
+    return number_or_dash(value)
 
 
 class MetricGrid(LineWidget):
     """Small plots, the chosen one marked."""
 
-    DEFAULT_CSS = css("MetricGrid")
+    DEFAULT_CSS = build_css("MetricGrid")
 
     class Chosen(Message):
         """A plot was clicked."""
@@ -367,7 +381,7 @@ class MetricGrid(LineWidget):
         self._at = 0
         self._empty: Sequence[str] = ()
 
-    def show(
+    def show_plots(
         self, boards: Mapping[str, Board], metrics: Sequence[str], chosen: str, empty: Sequence[str]
     ) -> None:
         """Set the plots; `empty` says why there are none."""
@@ -376,17 +390,17 @@ class MetricGrid(LineWidget):
         self.redraw()
 
     @property
-    def columns(self) -> int:
+    def column_count(self) -> int:
         """Number of plots side by side."""
-        return self._layout[0]
+        return self._grid_shape[0]
 
     @property
-    def _layout(self) -> tuple[int, int]:
-        return layout(len(self._metrics), self.size.width, self.size.height - NAMES)
+    def _grid_shape(self) -> tuple[int, int]:
+        return choose_grid(len(self._metrics), self.size.width, self.size.height - NAMES)
 
     def shown_metrics(self) -> Sequence[str]:
         """Return the metrics on screen: the page with the chosen one."""
-        columns, rows = self._layout
+        columns, rows = self._grid_shape
         first = self._at // (columns * rows) * columns * rows
         return self._metrics[first : first + columns * rows]
 
@@ -395,49 +409,53 @@ class MetricGrid(LineWidget):
         shown = self.shown_metrics()
         if not shown:
             return [
-                line(" ", Span(text) if place == 0 else dim(text))
+                make_line(" ", Span(text) if place == 0 else dim_span(text))
                 for place, text in enumerate(self._empty)
             ]
-        columns, rows = layout(len(self._metrics), width, height - NAMES)
+        columns, rows = choose_grid(len(self._metrics), width, height - NAMES)
         across, down = (width + GAP) // columns - GAP, (height - NAMES) // rows
         lines = [run_names(self._boards[shown[0]], width)]
         for first in range(0, len(shown), columns):
-            cells = [self._cell(metric, across, down) for metric in shown[first : first + columns]]
+            cells = [
+                self._draw_cell(metric, across, down) for metric in shown[first : first + columns]
+            ]
             for parts in zip(*cells, strict=True):
                 lines.append(
-                    line(*(piece for part in parts for piece in (clip(part, across), " " * GAP)))
+                    make_line(
+                        *(piece for part in parts for piece in (clip_line(part, across), " " * GAP))
+                    )
                 )
         return lines
 
-    def _cell(self, metric: str, width: int, height: int) -> list[Line]:
+    def _draw_cell(self, metric: str, width: int, height: int) -> list[Line]:
         board = self._boards[metric]
         chosen = metric == self._metrics[self._at]
         newest = [
-            series.last[1]
+            series.last_point[1]
             for each in board.runs
             if each.key == board.selected or len(board.runs) == 1
-            if (series := each.run.series.get(metric)) is not None and series.last is not None
+            if (series := each.run.series.get(metric)) is not None and series.last_point is not None
         ]
-        title = line(
-            Span(f"{glyphs().cursor} " if chosen else "  ", Tone.ACCENT),
+        title = make_line(
+            Span(f"{current_glyphs().cursor} " if chosen else "  ", Tone.ACCENT),
             Span(metric, Tone.STRONG if chosen else Tone.TEXT),
-            dim(f"  {newest_told(newest[-1])}" if newest else ""),
+            dim_span(f"  {format_newest(newest[-1])}" if newest else ""),
         )
         frame = (
-            board.frame((width, height - 2), ascii_only=not glyphs().braille)
+            board.draw_plot_frame((width, height - 2), ascii_only=not current_glyphs().braille)
             if height > 6
             else None
         )
         if frame is not None:
-            rows = [drawn(row) for row in frame.rows]
+            rows = [tone_row(row) for row in frame.rows]
         else:
-            rows = [line("  ", dim("nothing to draw"))]
+            rows = [make_line("  ", dim_span("nothing to draw"))]
         made = [title, *rows]
         return [*made[:height], *[EMPTY] * (height - len(made))]
 
     def on_click(self, event: events.Click) -> None:
         """Choose the plot under the pointer."""
-        columns, rows = self._layout
+        columns, rows = self._grid_shape
         across, down = (
             (self.size.width + GAP) // columns,
             max(1, (self.size.height - NAMES) // rows),
@@ -456,17 +474,19 @@ def run_names(board: Board, width: int) -> Line:
     out: Line = (Span(" "),)
     for place, each in enumerate(drawn_):
         number_, name = (
-            board.number(each.key),
+            board.run_number(each.key),
             f"{each.box} {each.run.name}" if several else each.run.name,
         )
-        part = line(Span(f" {tag(number_)} " if numbered else " ", curve_tone(number_)), name, " ")
+        part = make_line(
+            Span(f" {run_tag(number_)} " if numbered else " ", curve_tone(number_)), name, " "
+        )
         left = len(drawn_) - place
         if width_of(out) + width_of(part) > width - (10 if left > 1 else 0):
-            return clip(line(*out, dim(f" and {left} more")), width)
+            return clip_line(make_line(*out, dim_span(f" and {left} more")), width)
         out = (*out, *part)
     return out
 
 
-def grid_settings(settings: Settings, metric: str) -> Settings:
+def grid_settings(settings: PlotSettings, metric: str) -> PlotSettings:
     """Return the settings of a small plot: those of the large one, minus what does not fit."""
     return replace(settings, metric=metric, evaluations=False, best=False)

@@ -17,19 +17,19 @@ from textual.widgets import Input
 
 from rgt_tui.model import FleetEvent
 from rgt_tui.ui.commands import Command
-from rgt_tui.ui.enduring import Enduring
-from rgt_tui.ui.notation import clock, glyphs, plain
+from rgt_tui.ui.enduring import FaultTolerant
+from rgt_tui.ui.notation import clock_or_dash, current_glyphs, make_displayable
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    clip,
-    dim,
-    line,
-    pick,
-    spread,
+    clip_line,
+    dim_span,
+    join_fitting,
+    make_line,
+    spread_line,
     width_of,
 )
 
@@ -57,7 +57,7 @@ class HeaderLine(LineWidget):
         self._crumbs: tuple[str, ...] = ()
         self._parts: Parts = []
 
-    def show(self, crumbs: tuple[str, ...], parts: Parts) -> None:
+    def show_parts(self, crumbs: tuple[str, ...], parts: Parts) -> None:
         """Set both ends."""
         if crumbs != self._crumbs or parts != self._parts:
             self._crumbs, self._parts = crumbs, parts
@@ -80,7 +80,7 @@ class HeaderLine(LineWidget):
             end = x + cell_len(crumb)
             if x <= column < end:
                 return index
-            x = end + len(glyphs().crumb) + 2
+            x = end + len(current_glyphs().crumb) + 2
         return None
 
     @property
@@ -96,16 +96,16 @@ class HeaderLine(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
         left: list[Span] = [
-            Span(f"{glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT),
+            Span(f"{current_glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT),
             Span("  "),
         ]
         for index, crumb in enumerate(self._crumbs):
             last = index == len(self._crumbs) - 1
             left.append(Span(crumb, Tone.STRONG if last else Tone.DIM))
             if not last:
-                left.append(dim(f" {glyphs().crumb} "))
+                left.append(dim_span(f" {current_glyphs().crumb} "))
         room = width - width_of(tuple(left)) - 3
-        return [spread(tuple(left), line(pick(room, self._parts), " "), width)]
+        return [spread_line(tuple(left), make_line(join_fitting(room, self._parts), " "), width)]
 
 
 class NoticeLine(LineWidget):
@@ -122,10 +122,15 @@ class NoticeLine(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
-        advice = line(" ", Span(self._advice, Tone.STRONG), " ")
+        advice = make_line(" ", Span(self._advice, Tone.STRONG), " ")
         room = width - width_of(advice)
         return [
-            clip(line(clip(line(" ", Span(self._words, Tone.WARN)), max(0, room)), *advice), width)
+            clip_line(
+                make_line(
+                    clip_line(make_line(" ", Span(self._words, Tone.WARN)), max(0, room)), *advice
+                ),
+                width,
+            )
         ]
 
 
@@ -134,7 +139,7 @@ HOLDS_S = {"error": 600.0, "warn": 60.0}
 """Seconds for which an event of that level stays on the line despite newer, milder ones."""
 
 
-def standing(
+def choose_event(
     events: Sequence[FleetEvent], now: float, seen_at: float = -math.inf
 ) -> tuple[FleetEvent | None, int]:
     """Return the event to show, and how many newer ones there are.
@@ -165,7 +170,7 @@ def standing(
 
 
 class EventLine(LineWidget):
-    """The most important current event (see `standing`), or a hint while one is set."""
+    """The most important current event (see `choose_event`), or a hint while one is set."""
 
     def __init__(self) -> None:
         super().__init__(id="event")
@@ -174,7 +179,7 @@ class EventLine(LineWidget):
         self._hint: str | None = None
         self._resting = ""
 
-    def show(
+    def show_events(
         self,
         events: Sequence[FleetEvent],
         now: float,
@@ -182,12 +187,12 @@ class EventLine(LineWidget):
         seen_at: float = -math.inf,
     ) -> None:
         """Set the last events, oldest first, and the text to show if there are none."""
-        event, since = standing(events, now, seen_at)
+        event, since = choose_event(events, now, seen_at)
         if (event, since, resting) != (self._event, self._since, self._resting):
             self._event, self._since, self._resting = event, since, resting
             self.redraw()
 
-    def hint(self, text: str | None) -> None:
+    def show_hint(self, text: str | None) -> None:
         """Show a hint instead of the last event; None ends it."""
         self._hint = text
         self.redraw()
@@ -195,19 +200,23 @@ class EventLine(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
         if self._hint:
-            return [clip(line(" ", Span(self._hint, Tone.ACCENT)), width)]
+            return [clip_line(make_line(" ", Span(self._hint, Tone.ACCENT)), width)]
         if self._event is None:
-            return [clip(line(" ", dim(self._resting)), width) if self._resting else EMPTY]
+            return [
+                clip_line(make_line(" ", dim_span(self._resting)), width)
+                if self._resting
+                else EMPTY
+            ]
         event = self._event
         tone = {"error": Tone.TROUBLE, "warn": Tone.WARN}.get(event.level, Tone.TEXT)
-        body = line(
-            dim(f" {clock(event.at)} "),
+        body = make_line(
+            dim_span(f" {clock_or_dash(event.at)} "),
             Span(event.box, Tone.STRONG),
             " ",
             Span(event.text, tone),
         )
-        newer = line(dim(f" {self._since} since ")) if self._since else EMPTY
-        return [spread(body, newer, width)]
+        newer = make_line(dim_span(f" {self._since} since ")) if self._since else EMPTY
+        return [spread_line(body, newer, width)]
 
 
 SHOWN_AT_MOST = 9
@@ -222,7 +231,7 @@ def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int,
         places: list[tuple[int, int, Command]] = []
         x = 1
         for command in wanted:
-            end = x + len(plain(command.shown_key)) + 1 + len(command.title)
+            end = x + len(make_displayable(command.shown_key)) + 1 + len(command.title)
             places.append((x, end, command))
             x = end + 3
         if places[-1][1] <= width - 1:
@@ -240,7 +249,7 @@ class KeyLine(LineWidget):
         self._commands = commands
         self._badges: tuple[str, ...] = ()
 
-    def offer(self, commands: Sequence[Command]) -> None:
+    def show_commands(self, commands: Sequence[Command]) -> None:
         """Show the keys of these commands."""
         if tuple(commands) != tuple(self._commands):
             self._commands = commands
@@ -252,32 +261,35 @@ class KeyLine(LineWidget):
             self._badges = badges
             self.redraw()
 
-    def _right(self) -> Line:
+    def _badge_line(self) -> Line:
         if self._badges:
-            return line(*(Span(f" {badge} ", Tone.BADGE) for badge in self._badges))
+            return make_line(*(Span(f" {badge} ", Tone.BADGE) for badge in self._badges))
         return ()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the keys that fit."""
         spans: list[Span] = []
         x = 0
-        right = self._right()
+        right = self._badge_line()
         for start, end, command in layout_keys(self._commands, width - width_of(right)):
             spans.append(Span(" " * (start - x)))
             spans.append(
-                Span(plain(command.shown_key), Tone.WARN if command.dangerous else Tone.ACCENT)
+                Span(
+                    make_displayable(command.shown_key),
+                    Tone.WARN if command.dangerous else Tone.ACCENT,
+                )
             )
-            spans.append(dim(f" {command.title}"))
+            spans.append(dim_span(f" {command.title}"))
             x = end
-        return [spread(tuple(spans), right, width)]
+        return [spread_line(tuple(spans), right, width)]
 
     async def on_click(self, event: events.Click) -> None:
         """Run the command that was clicked."""
         for start, end, command in layout_keys(
-            self._commands, self.size.width - width_of(self._right())
+            self._commands, self.size.width - width_of(self._badge_line())
         ):
             if start <= event.x < end:
-                await self.screen.run_action(command.does)
+                await self.screen.run_action(command.textual_action)
                 return
 
 
@@ -291,7 +303,7 @@ class EntryLabel(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the label."""
-        return [line(" ", Span(self._text, Tone.ACCENT))]
+        return [make_line(" ", Span(self._text, Tone.ACCENT))]
 
 
 class EntryNote(LineWidget):
@@ -302,7 +314,7 @@ class EntryNote(LineWidget):
         self._text = ""
         self.styles.width = 0
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Set the message; empty hides it."""
         self._text = text
         self.styles.width = len(self._text) + 2 if text else 0
@@ -311,7 +323,7 @@ class EntryNote(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the message."""
-        return [clip(line(" ", Span(self._text, Tone.WARN)), width)]
+        return [clip_line(make_line(" ", Span(self._text, Tone.WARN)), width)]
 
 
 class EntryHost(Protocol):
@@ -322,7 +334,7 @@ class EntryHost(Protocol):
         ...
 
 
-class EntryLine(Enduring, Horizontal):
+class EntryLine(FaultTolerant, Horizontal):
     """Enter keeps the text, Escape discards it. Then the entry closes.
 
     Args:
@@ -353,10 +365,10 @@ class EntryLine(Enduring, Horizontal):
         yield Input(self._text, select_on_focus=False, compact=True)
         yield EntryNote()
 
-    def say(self, text: str) -> None:
+    def show_note(self, text: str) -> None:
         """Show a message about the text at the right; empty hides it."""
         for note in self.query(EntryNote):  # the note is already gone while the entry closes
-            note.say(text)
+            note.show_note(text)
 
     def on_mount(self) -> None:
         """Focus the input, and hide the event line."""
@@ -373,15 +385,15 @@ class EntryLine(Enduring, Horizontal):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close with the text."""
         event.stop()
-        self._close()
+        self._close_entry()
         self._done(event.value)
 
     def action_give_up(self) -> None:
         """Close without the text."""
-        self._close()
+        self._close_entry()
         self._changed("")
 
-    def _close(self) -> None:
+    def _close_entry(self) -> None:
         self.leaving = True
         self.screen.set_focus(cast("EntryHost", self.screen).main_widget())
         self.display = False

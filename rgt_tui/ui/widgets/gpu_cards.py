@@ -6,27 +6,34 @@ from collections.abc import Sequence
 
 from rgt_tui import health
 from rgt_tui.health import BUSY_PCT
-from rgt_tui.model import BoxState, Gpu, MigSlice, short_command
+from rgt_tui.model import BoxState, GpuReading, MigSlice, short_command
+from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.profiles import how_many
-from rgt_tui.profiles import percent as ratio
-from rgt_tui.ui.notation import NONE, gib, gib_of, glyphs, percent, thousands
-from rgt_tui.ui.widgets.bars import bar, spark
-from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.notation import (
+    NONE,
+    current_glyphs,
+    format_thousands,
+    gib_of,
+    gib_or_dash,
+    percent_or_dash,
+)
+from rgt_tui.ui.widgets.bars import draw_bar, draw_sparkline
+from rgt_tui.ui.widgets.panes import PaneSection
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    dim,
-    fit,
-    joined,
-    line,
-    spread,
+    dim_span,
+    fit_text,
+    join_parts,
+    make_line,
+    spread_line,
     width_of,
-    wrapped,
+    wrap_text,
 )
 
-SIM = line(Span("SIM", Tone.BADGE))
+SIM = make_line(Span("SIM", Tone.BADGE))
 WHOLE_CARDS = 2
 """Up to this many GPUs get a section each; up to `TWO_LINES` get two lines, more get one."""
 TWO_LINES = 4
@@ -39,7 +46,7 @@ FAULTY, WEAK, IDLE = 1, 2, 3
 while others work."""
 
 
-def rank(gpu: Gpu, busiest: float) -> int:
+def rank_urgency(gpu: GpuReading, busiest: float) -> int:
     """Return how urgently a GPU needs attention, 0 = most urgently.
 
     Args:
@@ -50,29 +57,31 @@ def rank(gpu: Gpu, busiest: float) -> int:
         return 0
     if gpu.xid is not None or gpu.ecc_uncorrected:
         return FAULTY
-    if health.slowed(gpu) or gpu.orphans or narrow(gpu) or links_down(gpu):
+    if health.is_slowed(gpu) or gpu.orphans or is_pcie_narrow(gpu) or links_down(gpu):
         return WEAK
     if gpu.util is not None and gpu.util < BUSY_PCT <= busiest:
         return IDLE
     return IDLE + 1
 
 
-def worst_first(gpus: Sequence[Gpu]) -> list[Gpu]:
+def worst_first(gpus: Sequence[GpuReading]) -> list[GpuReading]:
     """Return the GPUs: those in trouble first, then idle ones among busy ones, then by number."""
-    busiest = _busiest(gpus)
-    return sorted(gpus, key=lambda gpu: (rank(gpu, busiest), gpu.index))
+    busiest = _max_util(gpus)
+    return sorted(gpus, key=lambda gpu: (rank_urgency(gpu, busiest), gpu.index))
 
 
-def _busiest(gpus: Sequence[Gpu]) -> float:
+def _max_util(gpus: Sequence[GpuReading]) -> float:
     return max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
 
 
 def in_trouble(box: BoxState) -> bool:
     """Return whether a GPU of the box is dead or has an error reported by the driver."""
-    return box.sample is not None and any(rank(gpu, 0.0) <= FAULTY for gpu in box.sample.gpus)
+    return box.sample is not None and any(
+        rank_urgency(gpu, 0.0) <= FAULTY for gpu in box.sample.gpus
+    )
 
 
-def narrow(gpu: Gpu) -> bool:
+def is_pcie_narrow(gpu: GpuReading) -> bool:
     """Return whether PCIe lanes are missing.
 
     A lower generation is ignored: an idle GPU lowers it.
@@ -84,22 +93,22 @@ def narrow(gpu: Gpu) -> bool:
     )
 
 
-def links_down(gpu: Gpu) -> bool:
+def links_down(gpu: GpuReading) -> bool:
     """Return whether only some NVLinks are up. None up is ignored: the GPU may lack a bridge."""
     return bool(gpu.nvlinks_up) and gpu.nvlinks is not None and (gpu.nvlinks_up or 0) < gpu.nvlinks
 
 
-def gpu_sections(box: BoxState, width: int) -> list[Section]:
+def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
     """Return a section per GPU if there are few, else one section with all of them."""
     gpus = box.sample.gpus if box.sample else ()
     if not gpus:
         text = "no sample yet" if box.sample is None else "no GPU found on this box"
-        return [Section(line("GPU"), [line(dim(text))])]
+        return [PaneSection(make_line("GPU"), [make_line(dim_span(text))])]
     cards = worst_first(gpus)
     if len(cards) <= WHOLE_CARDS:
         return [
-            Section(
-                line(f"GPU {gpu.index}", dim(f"  {gpu.name}")),
+            PaneSection(
+                make_line(f"GPU {gpu.index}", dim_span(f"  {gpu.name}")),
                 gpu_lines(gpu, box, width),
                 SIM if gpu.sim else EMPTY,
             )
@@ -108,62 +117,62 @@ def gpu_sections(box: BoxState, width: int) -> list[Section]:
     # A GPU that was lost before the first sample has no name of its own.
     names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.error is None)) or [gpus[0].name]
     more = f" and {len(names) - 1} other" if len(names) > 1 else ""
-    title = line(f"GPU {glyphs().times}{len(gpus)}", dim(f"  {names[0]}{more}"))
-    busiest = _busiest(gpus)
+    title = make_line(f"GPU {current_glyphs().times}{len(gpus)}", dim_span(f"  {names[0]}{more}"))
+    busiest = _max_util(gpus)
     body = [
         made
         for gpu in cards[:MOST_CARDS]
-        for made in _row(gpu, width, _mark(gpu, busiest), two=len(cards) <= TWO_LINES)
+        for made in _gpu_lines(gpu, width, _urgency_mark(gpu, busiest), two=len(cards) <= TWO_LINES)
     ]
     if len(cards) > MOST_CARDS:
-        body.append(line(dim(f"and {len(cards) - MOST_CARDS} more")))
-    return [Section(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
+        body.append(make_line(dim_span(f"and {len(cards) - MOST_CARDS} more")))
+    return [PaneSection(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
 
 
-def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
+def gpu_lines(gpu: GpuReading, box: BoxState, width: int) -> list[Line]:
     """Return everything known about one GPU."""
     if gpu.error:
-        return [*wrapped(gpu.error, width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
+        return [*wrap_text(gpu.error, width, Tone.TROUBLE, most=3), *fault_lines(gpu, width)]
     room = max(4, width - 18)
     # the ring is the mean over all GPUs
     alone = box.sample is not None and len(box.sample.gpus) == 1
-    course = (Span(spark(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
+    course = (Span(draw_sparkline(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
     vram = ratio(gpu.vram_used, gpu.vram_total)
     return [
-        spread(
-            line(dim("util  "), *(course if alone else bar(gpu.util, room))),
-            line(percent(gpu.util)),
+        spread_line(
+            make_line(dim_span("util  "), *(course if alone else draw_bar(gpu.util, room))),
+            make_line(percent_or_dash(gpu.util)),
             width,
         ),
-        spread(
-            line(dim("vram  "), *bar(vram, room)),
-            _vram(gpu.vram_used, gpu.vram_total),
+        spread_line(
+            make_line(dim_span("vram  "), *draw_bar(vram, room)),
+            _vram_line(gpu.vram_used, gpu.vram_total),
             width,
         ),
-        *joined(state_words(gpu), width),
-        *joined(link_words(gpu), width),
+        *join_parts(state_words(gpu), width),
+        *join_parts(link_words(gpu), width),
         *trouble_lines(gpu, width),
     ]
 
 
-def state_words(gpu: Gpu) -> list[Line]:
+def state_words(gpu: GpuReading) -> list[Line]:
     """Return temperature, power and clock, each with its limit if known, and the fan."""
-    degree = f"{glyphs().degree}C"
+    degree = f"{current_glyphs().degree}C"
     hot = "" if gpu.temp_slow_c is None else f"/{gpu.temp_slow_c:.0f}"
     limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
-    clock = "" if gpu.clock_max_mhz is None else f"/{thousands(gpu.clock_max_mhz)}"
+    clock = "" if gpu.clock_max_mhz is None else f"/{format_thousands(gpu.clock_max_mhz)}"
     parts = [
         "" if gpu.temp_c is None else f"{gpu.temp_c:.0f}{hot} {degree}",
         "" if gpu.power_w is None else f"{gpu.power_w:.0f}{limit} W",
-        "" if gpu.clock_mhz is None else f"{thousands(gpu.clock_mhz)}{clock} MHz",
-        "" if gpu.fan_pct is None else f"fan {percent(gpu.fan_pct)}",
+        "" if gpu.clock_mhz is None else f"{format_thousands(gpu.clock_mhz)}{clock} MHz",
+        "" if gpu.fan_pct is None else f"fan {percent_or_dash(gpu.fan_pct)}",
     ]
-    return [line(part) for part in parts if part]
+    return [make_line(part) for part in parts if part]
 
 
-def link_words(gpu: Gpu) -> list[Line]:
+def link_words(gpu: GpuReading) -> list[Line]:
     """Return the links to the host and to other GPUs, current and maximum."""
-    times, out = glyphs().times, []
+    times, out = current_glyphs().times, []
     if gpu.pcie_gen is not None or gpu.pcie_width is not None:
         lower = (
             gpu.pcie_gen is not None
@@ -174,25 +183,27 @@ def link_words(gpu: Gpu) -> list[Line]:
             gen = ""
         else:
             gen = f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
-        most = f" of {times}{gpu.pcie_width_max}" if narrow(gpu) else ""
+        most = f" of {times}{gpu.pcie_width_max}" if is_pcie_narrow(gpu) else ""
         lanes = "" if gpu.pcie_width is None else f" {times}{gpu.pcie_width}{most}"
-        out.append(line(Span(f"PCIe{gen}{lanes}", Tone.WARN if narrow(gpu) else Tone.DIM)))
+        out.append(
+            make_line(Span(f"PCIe{gen}{lanes}", Tone.WARN if is_pcie_narrow(gpu) else Tone.DIM))
+        )
     if gpu.nvlinks:
         up = NONE if gpu.nvlinks_up is None else str(gpu.nvlinks_up)
         tone = Tone.WARN if links_down(gpu) else Tone.DIM
-        out.append(line(Span(f"NVLink {up} of {gpu.nvlinks} up", tone)))
+        out.append(make_line(Span(f"NVLink {up} of {gpu.nvlinks} up", tone)))
     if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
-        out.append(line(dim("ECC no errors")))
+        out.append(make_line(dim_span("ECC no errors")))
     return out
 
 
-def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
+def trouble_lines(gpu: GpuReading, width: int) -> list[Line]:
     """Return why a GPU is slow, its errors, and its MIG slices."""
     out: list[Line] = []
     if gpu.throttle:
-        bad = health.slowed(gpu)
-        mark = f"{glyphs().warn} " if bad else ""
-        out += wrapped(
+        bad = health.is_slowed(gpu)
+        mark = f"{current_glyphs().warn} " if bad else ""
+        out += wrap_text(
             f"{mark}throttled: {health.throttle_words(gpu)}",
             width,
             Tone.WARN if bad else Tone.DIM,
@@ -201,111 +212,116 @@ def trouble_lines(gpu: Gpu, width: int) -> list[Line]:
     return out + fault_lines(gpu, width) + slice_lines(gpu, width)
 
 
-def fault_lines(gpu: Gpu, width: int = 200) -> list[Line]:
+def fault_lines(gpu: GpuReading, width: int = 200) -> list[Line]:
     """Return a GPU's errors from the driver and the kernel log; empty for a healthy one."""
-    g = glyphs()
+    g = current_glyphs()
     out: list[Line] = []
     if gpu.xid is not None:
-        out.append(line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
+        out.append(make_line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
     if gpu.ecc_uncorrected:
         text = f"{g.trouble} {how_many(gpu.ecc_uncorrected, 'uncorrected memory error')}"
-        out.append(line(Span(text, Tone.TROUBLE)))
+        out.append(make_line(Span(text, Tone.TROUBLE)))
     if gpu.ecc_corrected:
-        out.append(line(dim(how_many(gpu.ecc_corrected, "corrected memory error"))))
+        out.append(make_line(dim_span(how_many(gpu.ecc_corrected, "corrected memory error"))))
     if gpu.orphans:
         held = ", ".join(
             f"{holder.pid} {short_command(holder.cmd)[:20]}" for holder in gpu.orphans[:2]
         )
-        out += wrapped(
+        out += wrap_text(
             f"{g.warn} used by processes unknown to the driver: {held}", width, Tone.WARN, most=3
         )
     return out
 
 
-def slice_lines(gpu: Gpu, width: int) -> list[Line]:
+def slice_lines(gpu: GpuReading, width: int) -> list[Line]:
     """Return one line per MIG slice."""
     if gpu.mig is None:
         return []
     if not gpu.mig:
-        return [line(dim("MIG is on, but no MIG instance exists or is visible here"))]
-    out = [_slice(one, width) for one in gpu.mig[:MOST_SLICES]]
+        return [make_line(dim_span("MIG is on, but no MIG instance exists or is visible here"))]
+    out = [_slice_line(one, width) for one in gpu.mig[:MOST_SLICES]]
     return out + (
-        [line(dim(f"  and {len(gpu.mig) - MOST_SLICES} more"))]
+        [make_line(dim_span(f"  and {len(gpu.mig) - MOST_SLICES} more"))]
         if len(gpu.mig) > MOST_SLICES
         else []
     )
 
 
-def _vram(used: int | None, total: int | None) -> Line:
+def _vram_line(used: int | None, total: int | None) -> Line:
     now, most = gib_of(used, total)
-    return line(now, dim(most))
+    return make_line(now, dim_span(most))
 
 
-def _slice(one: MigSlice, width: int) -> Line:
+def _slice_line(one: MigSlice, width: int) -> Line:
     room = max(4, width - 32)
-    left = line(
-        dim("  MIG "), fit(one.name, 10), " ", *bar(ratio(one.vram_used, one.vram_total), room)
+    left = make_line(
+        dim_span("  MIG "),
+        fit_text(one.name, 10),
+        " ",
+        *draw_bar(ratio(one.vram_used, one.vram_total), room),
     )
-    return spread(left, _vram(one.vram_used, one.vram_total), width)
+    return spread_line(left, _vram_line(one.vram_used, one.vram_total), width)
 
 
-def _row(gpu: Gpu, width: int, mark: Span, *, two: bool) -> list[Line]:
+def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Line]:
     """Return a GPU's line, which ends with `mark`; with `two` also its state; then its problems."""
     if gpu.error:
-        first, *rest = wrapped(gpu.error, max(8, width - 4), Tone.TROUBLE, most=2)
-        head = line(Span(f"{gpu.index} {glyphs().trouble} ", Tone.TROUBLE), *first)
+        first, *rest = wrap_text(gpu.error, max(8, width - 4), Tone.TROUBLE, most=2)
+        head = make_line(Span(f"{gpu.index} {current_glyphs().trouble} ", Tone.TROUBLE), *first)
         return [
             head,
-            *(line("    ", *more) for more in rest),
-            *_indented(fault_lines(gpu, width - 2)),
+            *(make_line("    ", *more) for more in rest),
+            *_indent_lines(fault_lines(gpu, width - 2)),
         ]
-    wide = line(f"  {_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY
+    wide = make_line(f"  {_format_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY
     room = max(3, (width - 27 - width_of(wide)) // 2)
-    head = line(
-        dim(f"{gpu.index:<2}"),
-        *bar(gpu.util, room),
-        f" {percent(gpu.util):>4}  ",
-        *bar(ratio(gpu.vram_used, gpu.vram_total), room),
-        f" {gib(gpu.vram_used):>5} GiB",
-        f" {_whole(gpu.temp_c):>3}{glyphs().degree}",
+    head = make_line(
+        dim_span(f"{gpu.index:<2}"),
+        *draw_bar(gpu.util, room),
+        f" {percent_or_dash(gpu.util):>4}  ",
+        *draw_bar(ratio(gpu.vram_used, gpu.vram_total), room),
+        f" {gib_or_dash(gpu.vram_used):>5} GiB",
+        f" {_format_whole(gpu.temp_c):>3}{current_glyphs().degree}",
         *wide,
         mark,
     )
     links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
-    second = joined(
-        [*map(_dimmed, state_words(gpu)), *links] if two else links, max(8, width - 2), "  "
+    second = join_parts(
+        [*map(_dim_line, state_words(gpu)), *links] if two else links, max(8, width - 2), "  "
     )
     below = (
-        trouble_lines(gpu, max(8, width - 2)) if two or health.slowed(gpu) else _quiet(gpu, width)
+        trouble_lines(gpu, max(8, width - 2))
+        if two or health.is_slowed(gpu)
+        else _quiet_lines(gpu, width)
     )
-    return [head, *_indented(second), *_indented(below)]
+    return [head, *_indent_lines(second), *_indent_lines(below)]
 
 
-def _quiet(gpu: Gpu, width: int) -> list[Line]:
+def _quiet_lines(gpu: GpuReading, width: int) -> list[Line]:
     """Return the faults of a GPU that is not slowed down, and its slices."""
     faults = [made for made in fault_lines(gpu, max(8, width - 2)) if made[0].tone is not Tone.DIM]
     return faults + slice_lines(gpu, max(8, width - 2))
 
 
-def _dimmed(row: Line) -> Line:
-    return tuple(dim(span.text) for span in row)
+def _dim_line(row: Line) -> Line:
+    return tuple(dim_span(span.text) for span in row)
 
 
-def _indented(rows: Sequence[Line]) -> list[Line]:
-    return [line("  ", *row) for row in rows]
+def _indent_lines(rows: Sequence[Line]) -> list[Line]:
+    return [make_line("  ", *row) for row in rows]
 
 
-def _mark(gpu: Gpu, busiest: float) -> Span:
-    g = glyphs()
+def _urgency_mark(gpu: GpuReading, busiest: float) -> Span:
+    g = current_glyphs()
     glyph, tone = {
         **dict.fromkeys(range(FAULTY + 1), (g.trouble, Tone.TROUBLE)),
         WEAK: (g.warn, Tone.WARN),
         IDLE: (g.idle, Tone.WARN),
-    }.get(rank(gpu, busiest), (" ", Tone.TEXT))
+    }.get(rank_urgency(gpu, busiest), (" ", Tone.TEXT))
     return Span(f" {glyph}", tone)
 
 
-def _whole(value: float | None) -> str:
+def _format_whole(value: float | None) -> str:
     if value is None:
         return NONE
     return f"{value:.0f}"

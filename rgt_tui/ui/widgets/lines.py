@@ -21,36 +21,45 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rgt_tui.ui.enduring import Enduring, endured, words
-from rgt_tui.ui.notation import glyphs, plain
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, differing, line, split
+from rgt_tui.ui.enduring import FaultTolerant, describe_error, report_fault_to_app
+from rgt_tui.ui.notation import current_glyphs, make_displayable
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip_line,
+    find_differing_runs,
+    make_line,
+    split_line,
+)
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 @lru_cache(maxsize=4096)
-def _safe(text: str) -> str:
+def _replace_controls(text: str) -> str:
     """Replace control characters: the last defence before text reaches the terminal."""
-    return plain(_UNPRINTABLE.sub("�", text))
+    return make_displayable(_UNPRINTABLE.sub("�", text))
 
 
-def _shown(span: Span) -> Span:
-    return Span(_safe(span.text), span.tone)
+def _safe_span(span: Span) -> Span:
+    return Span(_replace_controls(span.text), span.tone)
 
 
-def pointed(row: Line, column: int) -> Line:
+def draw_cursor(row: Line, column: int) -> Line:
     """Draw the cursor into a cell of a line: without colours the background alone is invisible."""
-    before, after = split(row, column)
-    return (*before, Span(glyphs().cursor, Tone.ACCENT), *split(after, 1)[1])
+    before, after = split_line(row, column)
+    return (*before, Span(current_glyphs().cursor, Tone.ACCENT), *split_line(after, 1)[1])
 
 
 _PART_STYLES: WeakKeyDictionary[
     Stylesheet, tuple[list[RuleSet], dict[tuple[object, ...], dict[str, Style]]]
 ] = WeakKeyDictionary()
-"""Styles of the component classes, per style sheet and `standing` of a widget."""
+"""Styles of the component classes, per style sheet and `style_cache_key` of a widget."""
 
 
-def standing(node: DOMNode) -> tuple[object, ...]:
+def style_cache_key(node: DOMNode) -> tuple[object, ...]:
     """Return a cache key: everything a CSS selector can match on, except siblings."""
     app = node.app
     named = app.stylesheet.rules_map
@@ -88,7 +97,7 @@ MOST_STRIPS = 128
 the garbage collector must traverse."""
 
 
-def filtered(widget: Widget, strips: list[Strip]) -> list[Strip]:
+def apply_filters(widget: Widget, strips: list[Strip]) -> list[Strip]:
     """Return strips in the colours of this terminal."""
     background = widget.background_colors[1]
     for each in widget.get_line_filters():
@@ -96,25 +105,25 @@ def filtered(widget: Widget, strips: list[Strip]) -> list[Strip]:
     return strips
 
 
-class Ground(Widget):
+class PaintedGround(Widget):
     """Container that paints its background where its children leave cells uncovered."""
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return the background; all lines share one strip."""
         below, background = self.background_colors
         blank = Strip.blank(crop.width, Style.from_color(bgcolor=(below + background).rich_color))
-        return filtered(self, [blank]) * crop.height
+        return apply_filters(self, [blank]) * crop.height
 
 
-class Below(Vertical, Ground):
+class StackedWidgets(Vertical, PaintedGround):
     """Widgets stacked vertically."""
 
 
-class Beside(Horizontal, Ground):
+class SideBySideWidgets(Horizontal, PaintedGround):
     """Widgets side by side."""
 
 
-class LineWidget(Enduring, Widget):
+class LineWidget(FaultTolerant, Widget):
     """Shows what `make_lines` returns; `redraw` repaints only the spans that differ.
 
     A subclass implements `make_lines` and calls `redraw` when its data has changed. Styles come
@@ -139,7 +148,7 @@ class LineWidget(Enduring, Widget):
         self._dragged: Selection | None = None
         """The range selected with the mouse, in characters of the lines."""
         self._part_styles: dict[str, Style] | None = None
-        """Style per component class, shared by all widgets with the same `standing`."""
+        """Style per component class, shared by all widgets with the same `style_cache_key`."""
         self._tone_styles: dict[tuple[Tone, bool], Style] = {}
         self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
 
@@ -166,7 +175,7 @@ class LineWidget(Enduring, Widget):
     def scroll_lines(self, count: int) -> None:
         """Scroll by `count` lines; for subclasses whose content may not fit."""
 
-    def move(self, count: int) -> bool | None:
+    def move_by(self, count: int) -> bool | None:
         """Move by `count` lines with the keys: scroll, or select another line in a list."""
         self.scroll_lines(count)
         return None
@@ -207,7 +216,7 @@ class LineWidget(Enduring, Widget):
         from rgt_tui.ui.mouse import marked_text
 
         return marked_text(
-            [tuple(_shown(span) for span in row) for row in self._drawn], selection
+            [tuple(_safe_span(span) for span in row) for row in self._drawn], selection
         ), "\n"
 
     @on(events.Click)
@@ -216,12 +225,12 @@ class LineWidget(Enduring, Widget):
         offered = getattr(self.screen, "offered", None)
         if not self.HINTS_CLICK or not callable(offered) or not 0 <= event.y < len(self._drawn):
             return
-        from rgt_tui.ui.mouse import hinted
+        from rgt_tui.ui.mouse import find_hinted_command
 
-        command = hinted(self._drawn[event.y], int(event.x), offered())
+        command = find_hinted_command(self._drawn[event.y], int(event.x), offered())
         if command is not None:
             event.stop()
-            await self.screen.run_action(command.does)
+            await self.screen.run_action(command.textual_action)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Redraw with the new focus."""
@@ -242,7 +251,7 @@ class LineWidget(Enduring, Widget):
             self._drawn_size = Size()  # what was drawn before is invalid once there is room again
             return
         before, selected_before = self._drawn, self._selected
-        self._make(width, height)
+        self._update_drawn(width, height)
         if len(before) != len(self._drawn):
             self.refresh()
             return
@@ -251,11 +260,13 @@ class LineWidget(Enduring, Widget):
             if (y == selected_before) != (y == self._selected):
                 regions.append(Region(0, y, width, 1))
             elif old != new:
-                regions += [Region(first, y, end - first, 1) for first, end in differing(old, new)]
+                regions += [
+                    Region(first, y, end - first, 1) for first, end in find_differing_runs(old, new)
+                ]
         if regions:
             self.refresh(*regions)
 
-    def _make(self, width: int, height: int) -> None:
+    def _update_drawn(self, width: int, height: int) -> None:
         try:
             made = self.make_lines(width, height)
             same = (
@@ -266,22 +277,25 @@ class LineWidget(Enduring, Widget):
             if same and made and self.selected_line() is None is self._selected:
                 return
             self._told = made
-            lines = [clip(one, width) for one in list(made)[:height]]
-            lines.extend([clip(EMPTY, width)] * (height - len(lines)))
+            lines = [clip_line(one, width) for one in list(made)[:height]]
+            lines.extend([clip_line(EMPTY, width)] * (height - len(lines)))
             at = self.selected_line()
             if at is not None and 0 <= at < len(lines):
-                lines[at] = pointed(lines[at], self.selected_from)
+                lines[at] = draw_cursor(lines[at], self.selected_from)
         except Exception as error:
-            if not endured(self, error):
+            if not report_fault_to_app(self, error):
                 raise
-            failed = clip(line(Span(f"this cannot be drawn: {words(error)}", Tone.TROUBLE)), width)
-            self._told, lines, at = (), [failed, *[clip(EMPTY, width)] * (height - 1)], None
+            failed = clip_line(
+                make_line(Span(f"this cannot be drawn: {describe_error(error)}", Tone.TROUBLE)),
+                width,
+            )
+            self._told, lines, at = (), [failed, *[clip_line(EMPTY, width)] * (height - 1)], None
         self._drawn, self._selected, self._drawn_size = lines, at, Size(width, height)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw for the new size, unless the first paint already did."""
         if self._drawn_size != self.size:
-            self._make(*self.size)
+            self._update_drawn(*self.size)
             self.refresh()
 
     def _component(self, name: str) -> Style:
@@ -296,7 +310,7 @@ class LineWidget(Enduring, Widget):
             if rules is not sheet.rules:
                 known = {}
                 _PART_STYLES[sheet] = (sheet.rules, known)
-            self._part_styles = known.setdefault(standing(self), {})
+            self._part_styles = known.setdefault(style_cache_key(self), {})
         style = self._part_styles.get(name)
         if style is None:
             drawn = DOMNode(classes=name)
@@ -312,7 +326,7 @@ class LineWidget(Enduring, Widget):
         self._part_styles = None
         self._tone_styles.clear()
         self._strip_cache.clear()
-        if any(self._style(*used) != style for used, style in before.items()):
+        if any(self._tone_style(*used) != style for used, style in before.items()):
             self.refresh()
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -320,7 +334,7 @@ class LineWidget(Enduring, Widget):
         styles = self.styles
         if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
             return super().render_lines(crop)
-        strips = filtered(self, [self._strip(y) for y in crop.line_range])
+        strips = apply_filters(self, [self._make_strip(y) for y in crop.line_range])
         first, end = crop.column_span
         if (first, end) != (0, self.size.width):
             strips = [strip.crop(first, end) for strip in strips]
@@ -328,13 +342,13 @@ class LineWidget(Enduring, Widget):
 
     def render_line(self, y: int) -> Strip:
         """Return one line with offsets: Textual reads from it which character the pointer is on."""
-        return self._strip(y).apply_offsets(0, y)
+        return self._make_strip(y).apply_offsets(0, y)
 
-    def _strip(self, y: int) -> Strip:
+    def _make_strip(self, y: int) -> Strip:
         """Return one line as a strip, cached by its content."""
         width, height = self.size
         if self._drawn_size != (width, height):
-            self._make(width, height)
+            self._update_drawn(width, height)
         content = self._drawn[y] if y < len(self._drawn) else EMPTY
         selected = y == self._selected
         key = (content, selected, width)
@@ -342,19 +356,27 @@ class LineWidget(Enduring, Widget):
         if strip is None:
             if len(self._strip_cache) >= MOST_STRIPS:
                 self._strip_cache.clear()
-            aside, chosen = split(content, self.selected_from) if selected else (content, EMPTY)
-            segments = [Segment(_safe(span.text), self._style(span.tone, False)) for span in aside]
-            segments += [Segment(_safe(span.text), self._style(span.tone, True)) for span in chosen]
-            strip = Strip(segments).adjust_cell_length(width, self._style(Tone.TEXT, selected))
+            aside, chosen = (
+                split_line(content, self.selected_from) if selected else (content, EMPTY)
+            )
+            segments = [
+                Segment(_replace_controls(span.text), self._tone_style(span.tone, False))
+                for span in aside
+            ]
+            segments += [
+                Segment(_replace_controls(span.text), self._tone_style(span.tone, True))
+                for span in chosen
+            ]
+            strip = Strip(segments).adjust_cell_length(width, self._tone_style(Tone.TEXT, selected))
             self._strip_cache[key] = strip
         span = None if self._dragged is None else self._dragged.get_span(y)
         if span is None:
             return strip
-        from rgt_tui.ui.mouse import painted
+        from rgt_tui.ui.mouse import paint_selection
 
-        return painted(strip, content, span, self._component("text--marked"))
+        return paint_selection(strip, content, span, self._component("text--marked"))
 
-    def _style(self, tone: Tone, selected: bool) -> Style:
+    def _tone_style(self, tone: Tone, selected: bool) -> Style:
         style = self._tone_styles.get((tone, selected))
         if style is None:
             style = self._component(f"tone--{tone}")

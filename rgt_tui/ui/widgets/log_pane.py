@@ -10,33 +10,33 @@ from rich.cells import cell_len, chop_cells
 from textual import events
 
 from rgt_tui.fleet.kept_lines import KeptLines
-from rgt_tui.handbook import Page
+from rgt_tui.handbook import HandbookPage
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.logs.line_finder import (
-    Chosen,
-    Marks,
+    ChosenFinder,
+    LineMarks,
     PageFinder,
     finder_for,
     is_error,
-    shape,
+    line_shape,
 )
-from rgt_tui.ui.logs.line_times import written
+from rgt_tui.ui.logs.line_times import read_written_time
 from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog
-from rgt_tui.ui.notation import clock, compact_time, glyphs, thousands
+from rgt_tui.ui.notation import clock_or_dash, compact_time, current_glyphs, format_thousands
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.panes import framed
+from rgt_tui.ui.widgets.panes import draw_frame
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    clip,
-    dim,
-    fit,
-    line,
+    clip_line,
+    dim_span,
+    fit_text,
+    make_line,
     width_of,
-    wrapped,
+    wrap_text,
 )
 
 STEP_ASIDE = 16
@@ -47,9 +47,9 @@ PAGES_AT_MOST = 1_000_000
 """Lines from the end that are searched for patterns of the handbook."""
 
 
-def _more(marks: Iterable[Marks]) -> str:
+def _count_suffix(marks: Iterable[LineMarks]) -> str:
     """Return the suffix of a count that may still grow."""
-    if all(one.whole for one in marks):
+    if all(one.is_complete for one in marks):
         return ""
     return "+"
 
@@ -82,9 +82,9 @@ class LogPane(LineWidget):
         self._margins = margins
         self._cursors: WeakKeyDictionary[KeptLines, LogCursor] = WeakKeyDictionary()
         self._rows: LogRows | None = None
-        self._search: Chosen | None = None
+        self._search: ChosenFinder | None = None
         self._searched = ""
-        self._filter: Chosen | None = None
+        self._filter: ChosenFinder | None = None
         self._filtered = ""
         self._pages: PageFinder | None = None
         self._findings: Mapping[str, str] = {}
@@ -100,7 +100,7 @@ class LogPane(LineWidget):
     # What is shown
 
     @property
-    def rows(self) -> LogRows | None:
+    def shown_rows(self) -> LogRows | None:
         """The shown rows; None while there is no log."""
         return self._rows
 
@@ -110,18 +110,18 @@ class LogPane(LineWidget):
         return max(1, self.size.height - 2)
 
     @property
-    def path(self) -> str | None:
+    def log_path(self) -> str | None:
         """Path of the shown log; with several, of the first."""
-        return next((log.kept.path for log in self.logs), None)
+        return next((log.kept.path for log in self.shown_logs), None)
 
     @property
-    def logs(self) -> tuple[ShownLog, ...]:
+    def shown_logs(self) -> tuple[ShownLog, ...]:
         """The shown logs."""
         if self._rows is not None:
             return self._rows.logs
         return ()
 
-    def show(
+    def show_logs(
         self,
         logs: Sequence[KeptLines],
         *,
@@ -141,78 +141,81 @@ class LogPane(LineWidget):
         """
         self._age, self._why_empty, self._now = age, empty, now
         self._findings = findings or {}
-        if list(logs) != [log.kept for log in self.logs]:
+        if list(logs) != [log.kept for log in self.shown_logs]:
             self._rows = None
             if logs:
-                self._rows = LogRows([self._made(kept) for kept in logs])
+                self._rows = LogRows([self._make_shown_log(kept) for kept in logs])
                 self.cursor = self._cursors.setdefault(logs[0], LogCursor())
-        for log in self.logs:
+        for log in self.shown_logs:
             log.zone.assumed = self.zone
-        self._take_in()
+        self._add_new_lines()
         self.redraw()
 
-    def _made(self, kept: KeptLines) -> ShownLog:
+    def _make_shown_log(self, kept: KeptLines) -> ShownLog:
         log = self._log_of(kept) or ShownLog(kept, kept.path.rpartition("/")[2])
         if self._search is not None and log.matches is None:
-            log.look_for(self._search.finder)
+            log.search_for(self._search.finder)
         self._set_filter(log)
         self._find_pages(log)
         return log
 
-    def know_pages(self, pages: Sequence[Page]) -> None:
+    def know_pages(self, pages: Sequence[HandbookPage]) -> None:
         """Search the lines for these pages of the handbook."""
         self._pages = PageFinder(pages)
-        for log in self.logs:
+        for log in self.shown_logs:
             log.pages = None
             self._find_pages(log)
-        self._take_in()
+        self._add_new_lines()
 
     def _find_pages(self, log: ShownLog) -> None:
         if self._pages is not None and log.pages is None:
-            log.pages = Marks(log.kept, self._pages, PAGES_AT_MOST)
+            log.pages = LineMarks(log.kept, self._pages, PAGES_AT_MOST)
 
     def _log_of(self, kept: KeptLines) -> ShownLog | None:
         """Return a log if it is shown."""
-        return next((log for log in self.logs if log.kept is kept), None)
+        return next((log for log in self.shown_logs if log.kept is kept), None)
 
-    def _take_in(self) -> None:
+    def _add_new_lines(self) -> None:
         """Search the new lines, and sort them in."""
         rows = self._rows
         if rows is None:
             return
         busy = False
         for log in rows.logs:
-            log.learn()
-            for marks in log.marks:
+            log.learn_zone()
+            for marks in log.all_marks:
                 marks.catch_up()
-                busy = busy or not marks.whole
-        rows.refresh()
-        self.cursor.take_in(rows)
+                busy = busy or not marks.is_complete
+        rows.update_rows()
+        self.cursor.count_new_lines(rows)
         if busy and not self._looking and self.is_attached:
             self._looking = True
             self.run_worker(
-                self._look(), group="log", description="search a log", exit_on_error=False
+                self._search_remaining(),
+                group="log",
+                description="search a log",
+                exit_on_error=False,
             )
 
-    async def _look(self) -> None:
+    async def _search_remaining(self) -> None:
         """Search the remaining lines in threads, newest first, until none are left."""
         try:
             while self._rows is not None and self.is_attached:
                 rows = self._rows
-                every = (marks for log in rows.logs for marks in log.marks)
-                todo = ((marks, job) for marks in every if (job := marks.job()) is not None)
+                every = (marks for log in rows.logs for marks in log.all_marks)
+                todo = ((marks, job) for marks in every if (job := marks.next_job()) is not None)
                 marks, job = next(todo, (None, None))
                 if marks is None or job is None:
                     break
                 await asyncio.to_thread(job.run)
-                marks.take(job)
-                rows.refresh()
-                self._looked()
+                marks.apply_job(job)
+                rows.update_rows()
+                self._search_progressed()
         finally:
             self._looking = False
-        self._looked()
+        self._search_progressed()
 
-    def _looked(self) -> None:
+    def _search_progressed(self) -> None:
         after, self._after = self._after, None
         if after is not None:
             after()
@@ -221,29 +224,29 @@ class LogPane(LineWidget):
     # Search, filter
 
     @property
-    def searched(self) -> str:
+    def searched_text(self) -> str:
         """The search text."""
         return self._searched
 
     @property
-    def filtered(self) -> str:
+    def filtered_text(self) -> str:
         """The filter text."""
         return self._filtered
 
     @property
-    def trouble(self) -> str:
+    def trouble_text(self) -> str:
         """Error in the search or the filter; empty = none."""
         chosen = (one.trouble for one in (self._search, self._filter) if one is not None)
         return next(filter(None, chosen), "")
 
-    def search(self, text: str) -> str:
+    def search_for(self, text: str) -> str:
         """Search for a text; return its error, or an empty string."""
         if text != self._searched:
             self._searched, self._after = text, None
             self._search = finder_for(text) if text else None
-            for log in self.logs:
-                log.look_for(self._search.finder if self._search is not None else None)
-            self._take_in()
+            for log in self.shown_logs:
+                log.search_for(self._search.finder if self._search is not None else None)
+            self._add_new_lines()
         self.redraw()
         if self._search is not None:
             return self._search.trouble
@@ -254,12 +257,12 @@ class LogPane(LineWidget):
         if text != self._filtered:
             self._filtered = text
             self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
-            for log in self.logs:
+            for log in self.shown_logs:
                 log.filter = None
                 self._set_filter(log)
             if self._rows is not None:
-                self.cursor.select(self._rows, False)
-            self._take_in()
+                self.cursor.set_selecting(self._rows, False)
+            self._add_new_lines()
         self.redraw()
         if self._filter is not None:
             return self._filter.trouble
@@ -269,34 +272,34 @@ class LogPane(LineWidget):
         if self._filtered == ERRORS_ONLY:
             log.filter = log.errors
         elif self._filter is not None and log.filter is None:
-            log.filter = Marks(log.kept, self._filter.finder)
+            log.filter = LineMarks(log.kept, self._filter.finder)
 
-    def matches(self) -> int:
+    def count_matches(self) -> int:
         """Return the number of matches found so far."""
         if self._rows is not None:
-            return self._rows.count(self._matches())
+            return self._rows.count_marked(self._match_marks())
         return 0
 
-    def _matches(self) -> list[Marks]:
-        return [log.matches for log in self.logs if log.matches is not None]
+    def _match_marks(self) -> list[LineMarks]:
+        return [log.matches for log in self.shown_logs if log.matches is not None]
 
-    def _filters(self) -> list[Marks]:
-        return [log.filter for log in self.logs if log.filter is not None]
+    def _filter_marks(self) -> list[LineMarks]:
+        return [log.filter for log in self.shown_logs if log.filter is not None]
 
-    def _errors(self) -> list[Marks]:
-        return [log.errors for log in self.logs]
+    def _error_marks(self) -> list[LineMarks]:
+        return [log.errors for log in self.shown_logs]
 
     def next_match(self, direction: int, say: Callable[[str], None]) -> None:
         """Go to the next match, wrapping around at the end."""
-        self._jump(self._matches, direction, say, "match")
+        self._jump_to_mark(self._match_marks, direction, say, "match")
 
     def next_error(self, direction: int, say: Callable[[str], None]) -> None:
         """Go to the next error, wrapping around at the end."""
-        self._jump(self._errors, direction, say, "error")
+        self._jump_to_mark(self._error_marks, direction, say, "error")
 
-    def _jump(
+    def _jump_to_mark(
         self,
-        which: Callable[[], Sequence[Marks]],
+        which: Callable[[], Sequence[LineMarks]],
         direction: int,
         say: Callable[[str], None],
         what: str,
@@ -307,7 +310,7 @@ class LogPane(LineWidget):
         if rows is None or not marks or not len(rows):
             say(f"no {what} in the lines kept here")
             return
-        here = self.cursor.row(rows)
+        here = self.cursor.current_row(rows)
         if here is not None:
             start = here
         elif direction < 0:
@@ -315,12 +318,12 @@ class LogPane(LineWidget):
         else:
             start = len(rows) - 1
         found = rows.next_of(marks, start, direction)
-        whole = all(one.whole for one in marks)
+        whole = all(one.is_complete for one in marks)
         if found is None and not whole:
             # The search runs from the newest line back, so a match may still be found.
             say(f"looking for the next {what} …")
-            self._after = lambda: self._jump(which, direction, say, what, waited=True)
-            self._take_in()
+            self._after = lambda: self._jump_to_mark(which, direction, say, what, waited=True)
+            self._add_new_lines()
             return
         around = ""
         if found is None:
@@ -331,20 +334,22 @@ class LogPane(LineWidget):
             )
             around = ends[direction < 0].format(what)
         if found is None:
-            say(self.trouble or f"no {what} in the lines kept here")
+            say(self.trouble_text or f"no {what} in the lines kept here")
             return
         if found == here:
             around = f"the only {what} in the lines kept here"
         if around or waited:
             say(around)  # replaces the "looking for" message
-        self.cursor.go(found, rows, self.height_of_text)
+        self.cursor.go_to_row(found, rows, self.height_of_text)
         self.redraw()
 
     # Moving
 
-    def move(self, count: int) -> bool:
+    def move_by(self, count: int) -> bool:
         """Move by lines; return False if already at the first one."""
-        moved = self._rows is not None and self.cursor.move(count, self._rows, self.height_of_text)
+        moved = self._rows is not None and self.cursor.move_by(
+            count, self._rows, self.height_of_text
+        )
         self.redraw()
         return moved
 
@@ -356,33 +361,33 @@ class LogPane(LineWidget):
     def scroll_lines(self, count: int) -> None:
         """Scroll by lines."""
         if self._rows is not None:
-            self.cursor.scroll(count, self._rows, self.height_of_text)
+            self.cursor.scroll_by(count, self._rows, self.height_of_text)
         self.redraw()
 
-    def go(self, log: KeptLines, number: int) -> None:
+    def go_to_line(self, log: KeptLines, number: int) -> None:
         """Go to a line of one of the shown logs."""
         rows = self._rows
-        index = next((i for i, shown in enumerate(self.logs) if shown.kept is log), None)
+        index = next((i for i, shown in enumerate(self.shown_logs) if shown.kept is log), None)
         if rows is None or index is None or not len(rows):
             return
-        row = min(rows.find(type(rows[0])(index, number)), len(rows) - 1)
-        self.cursor.go(row, rows, self.height_of_text)
+        row = min(rows.find_row(type(rows[0])(index, number)), len(rows) - 1)
+        self.cursor.go_to_row(row, rows, self.height_of_text)
         self.redraw()
 
-    def sideways(self, direction: int) -> None:
+    def scroll_sideways(self, direction: int) -> None:
         """Scroll cut lines sideways."""
         self._aside = max(0, self._aside + direction * STEP_ASIDE)
         self.redraw()
 
     @property
-    def place(self) -> tuple[KeptLines, int] | None:
+    def cursor_place(self) -> tuple[KeptLines, int] | None:
         """The line that the keys act on; while following, the last one."""
         rows = self._rows
         if rows is None or not len(rows):
             return None
-        here = rows[self.cursor.selected(rows)[-1 if self.cursor.following else 0]]
+        here = rows[self.cursor.selected_rows(rows)[-1 if self.cursor.following else 0]]
         if not self.cursor.following:
-            row = self.cursor.row(rows)
+            row = self.cursor.current_row(rows)
             here = rows[row] if row is not None else here
         return rows.logs[here.log].kept, here.number
 
@@ -391,18 +396,18 @@ class LogPane(LineWidget):
         rows = self._rows
         if rows is None:
             return []
-        return [rows.text(row) for row in self.cursor.selected(rows)]
+        return [rows.line_text(row) for row in self.cursor.selected_rows(rows)]
 
     def page_of(self, kept: KeptLines, number: int) -> str | None:
         """Return the handbook page that matches a line, or None."""
-        text = kept.line(number)
+        text = kept.read_line(number)
         bare = text.strip()
         if bare and bare in self._findings:
             return self._findings[bare]
         log = self._log_of(kept)
         if log is None or log.pages is None or self._pages is None or number in kept.notes:
             return None
-        return log.pages.names.get(number) or self._pages.shapes.get(shape(text))
+        return log.pages.names.get(number) or self._pages.shapes.get(line_shape(text))
 
     # Drawing
 
@@ -415,109 +420,116 @@ class LogPane(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the frame and the visible lines."""
         self._mark_at = None
-        body = self._body(max(1, width - 4), max(1, height - 2))
-        return framed(
+        body = self._body_lines(max(1, width - 4), max(1, height - 2))
+        return draw_frame(
             body,
             width,
             height,
-            title=self._title(),
-            hint=self._hint(width),
-            foot=self._foot(),
+            title=self._title_line(),
+            hint=self._hint_line(width),
+            foot=self._foot_line(),
             active=self.has_focus,
         )
 
-    def _title(self) -> Line:
+    def _title_line(self) -> Line:
         rows = self._rows
         if self.heading:
-            return line(self.heading)
+            return make_line(self.heading)
         if rows is None:
-            return line(dim("log"))
+            return make_line(dim_span("log"))
         names = " + ".join(log.name for log in rows.logs)
-        if rows.merged:
-            return line(names, dim(", by time"))
-        return line(names)
+        if rows.is_merged:
+            return make_line(names, dim_span(", by time"))
+        return make_line(names)
 
-    def _hint(self, width: int) -> Line:
+    def _hint_line(self, width: int) -> Line:
         rows = self._rows
         if rows is None:
             return EMPTY
         parts: list[Line] = []
         if self._searched:
-            parts.append(line(Span(f"/{self._searched} ", Tone.MATCH), dim(self._count(rows))))
-        if self._filtered:
-            marks = self._filters()
-            kept = f" {thousands(len(rows))}{_more(marks)}"
-            parts.append(line(Span(f"& {self._filtered}", Tone.ACCENT), dim(kept)))
-        if self.cursor.selecting:
             parts.append(
-                line(
+                make_line(
+                    Span(f"/{self._searched} ", Tone.MATCH), dim_span(self._match_count_text(rows))
+                )
+            )
+        if self._filtered:
+            marks = self._filter_marks()
+            kept = f" {format_thousands(len(rows))}{_count_suffix(marks)}"
+            parts.append(make_line(Span(f"& {self._filtered}", Tone.ACCENT), dim_span(kept)))
+        if self.cursor.is_selecting:
+            parts.append(
+                make_line(
                     Span(
-                        f"{how_many(len(self.cursor.selected(rows)), 'line')} selected", Tone.ACCENT
+                        f"{how_many(len(self.cursor.selected_rows(rows)), 'line')} selected",
+                        Tone.ACCENT,
                     )
                 )
             )
         if self.times:
-            parts.append(line(dim(f"{key_for('log.times')} {self.times}")))
+            parts.append(make_line(dim_span(f"{key_for('log.times')} {self.times}")))
         if not self.cursor.following:
             new = f"+{how_many(self.cursor.arrived, 'line')}  " if self.cursor.arrived else ""
-            parts.append(line(Span(f"{new}{key_for('log.follow')} follows", Tone.ACCENT)))
+            parts.append(make_line(Span(f"{new}{key_for('log.follow')} follows", Tone.ACCENT)))
         if self.lost or (self._age is not None and self.cursor.following):
             age = f"last line {compact_time(self._age)} ago" if self._age is not None else ""
-            parts.append(line(dim(", ".join(word for word in (self.lost, age) if word))))
+            parts.append(make_line(dim_span(", ".join(word for word in (self.lost, age) if word))))
         elif self.cursor.following and len(rows):
-            parts.append(line(dim("following")))
+            parts.append(make_line(dim_span("following")))
         room = width - 14
         while len(parts) > 1 and sum(map(width_of, parts)) + 3 * (len(parts) - 1) > room:
             parts.pop()
         out: list[Span] = []
         for part in parts:
-            out += [dim(" ─ "), *part] if out else part
+            out += [dim_span(" ─ "), *part] if out else part
         return tuple(out)
 
-    def _count(self, rows: LogRows) -> str:
-        marks = self._matches()
-        count = rows.count(marks)
-        more = _more(marks)
-        here = self.cursor.row(rows)
+    def _match_count_text(self, rows: LogRows) -> str:
+        marks = self._match_marks()
+        count = rows.count_marked(marks)
+        more = _count_suffix(marks)
+        here = self.cursor.current_row(rows)
         if here is not None and count:
             place = rows[here]
             one = rows.logs[place.log].matches
             if one is not None and place.number in one:
-                return f"match {thousands(rows.rank(marks, here))} of {thousands(count)}{more}"
-        return f"{thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}"
+                return f"match {format_thousands(rows.rank_marked(marks, here))} of {format_thousands(count)}{more}"
+        return (
+            f"{format_thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}"
+        )
 
-    def _foot(self) -> Line:
+    def _foot_line(self) -> Line:
         rows = self._rows
         if rows is None:
             return EMPTY
         parts = []
         if not self.cursor.following and len(rows):
-            first = self.cursor.first(rows, self.height_of_text)
-            here = self.cursor.row(rows)
+            first = self.cursor.first_row(rows, self.height_of_text)
+            here = self.cursor.current_row(rows)
             parts.append(
-                f"line {thousands((first if here is None else here) + 1)} of {thousands(len(rows))}"
+                f"line {format_thousands((first if here is None else here) + 1)} of {format_thousands(len(rows))}"
             )
         if self.older:
             parts.append(self.older)
         if parts:
-            return line(dim("   ".join(parts)))
+            return make_line(dim_span("   ".join(parts)))
         return EMPTY
 
-    def _body(self, width: int, height: int) -> list[Line]:
+    def _body_lines(self, width: int, height: int) -> list[Line]:
         rows = self._rows
         if rows is None or not len(rows):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
                 why = f"looking for {self._filtered} …"
-                if all(one.whole for one in self._filters()):
+                if all(one.is_complete for one in self._filter_marks()):
                     why = f"no line matches {self._filtered} in the lines kept here"
-            return wrapped(why, width, Tone.DIM)
-        first = self.cursor.first(rows, height)
-        here = self.cursor.row(rows)
-        chosen = self.cursor.selected(rows) if self.cursor.selecting else range(0)
+            return wrap_text(why, width, Tone.DIM)
+        first = self.cursor.first_row(rows, height)
+        here = self.cursor.current_row(rows)
+        chosen = self.cursor.selected_rows(rows) if self.cursor.is_selecting else range(0)
         head: list[Line] = []
         if first == 0 and self.older and not self.cursor.following:
-            head = [line(dim(f"··· {self.older} loads ···"))]
+            head = [make_line(dim_span(f"··· {self.older} loads ···"))]
         room = height - len(head)
         if not self.wrap:
             if here is not None and here >= first + room:
@@ -525,7 +537,7 @@ class LogPane(LineWidget):
                 head = []
                 room = height
             shown = range(first, min(first + room, len(rows)))
-            out = [*head, *(self._line(rows, row, width, row in chosen) for row in shown)]
+            out = [*head, *(self._draw_line(rows, row, width, row in chosen) for row in shown)]
             if here is not None and here in shown:
                 self._mark_at = len(head) + here - first
             return out
@@ -546,7 +558,7 @@ class LogPane(LineWidget):
             at = None
             for row in range(first, len(rows)):
                 at = len(out) if row == here else at
-                out += self._wrapped(rows, row, width, row in chosen)
+                out += self._wrap_line(rows, row, width, row in chosen)
                 if len(out) >= room:
                     break
             if at is not None and at < room:
@@ -556,26 +568,26 @@ class LogPane(LineWidget):
         made: list[Line] = []
         top = last
         for row in range(last, -1, -1):
-            made = self._wrapped(rows, row, width, row in chosen) + made
+            made = self._wrap_line(rows, row, width, row in chosen) + made
             top = row
             if len(made) >= room:
                 break
         if here is not None:
             self.cursor.show_from(rows, top)
-            tall = len(self._wrapped(rows, here, width, False))
+            tall = len(self._wrap_line(rows, here, width, False))
             self._mark_at = max(0, min(len(made), room) - tall)
         return made[-room:]
 
-    def _line(self, rows: LogRows, row: int, width: int, chosen: bool) -> Line:
-        front, back, tone, text = self._parts(rows, row, chosen)
+    def _draw_line(self, rows: LogRows, row: int, width: int, chosen: bool) -> Line:
+        front, back, tone, text = self._line_parts(rows, row, chosen)
         room = max(1, width - width_of(front) - width_of(back))
-        body = self._marked(text[self._aside :], tone)
+        body = self._mark_matches(text[self._aside :], tone)
         if not back:
             return (*front, *body)
-        return (*front, *clip(body, room), *back)
+        return (*front, *clip_line(body, room), *back)
 
-    def _wrapped(self, rows: LogRows, row: int, width: int, chosen: bool) -> list[Line]:
-        front, back, tone, text = self._parts(rows, row, chosen)
+    def _wrap_line(self, rows: LogRows, row: int, width: int, chosen: bool) -> list[Line]:
+        front, back, tone, text = self._line_parts(rows, row, chosen)
         room = max(8, width - width_of(front) - width_of(back))
         parts = chop_cells(text, room) if cell_len(text) > room else [text]
         blank = Span(" " * width_of(front))
@@ -583,68 +595,74 @@ class LogPane(LineWidget):
             (
                 *(front if index == 0 else (blank,)),
                 *(
-                    clip(self._marked(part, tone), room)
+                    clip_line(self._mark_matches(part, tone), room)
                     if back and index == 0
-                    else self._marked(part, tone)
+                    else self._mark_matches(part, tone)
                 ),
                 *(back if index == 0 else ()),
             )
             for index, part in enumerate(parts or [""])
         ]
 
-    def _parts(self, rows: LogRows, row: int, chosen: bool) -> tuple[Line, Line, Tone, str]:
+    def _line_parts(self, rows: LogRows, row: int, chosen: bool) -> tuple[Line, Line, Tone, str]:
         """Return the parts before and after a line, its tone and its text."""
         place = rows[row]
         log = rows.logs[place.log]
-        text = log.kept.line(place.number)
+        text = log.kept.read_line(place.number)
         if place.number in log.kept.notes:
             return EMPTY, EMPTY, Tone.DIM, text
         number = place.number
-        error = number in log.errors if log.errors.looked(number) else is_error(text)
+        error = number in log.errors if log.errors.was_searched(number) else is_error(text)
         if error:
             tone = Tone.TROUBLE
-        elif chosen or row == self.cursor.row(rows):
+        elif chosen or row == self.cursor.current_row(rows):
             tone = Tone.STRONG
         else:
             tone = Tone.TEXT
         front: list[Span] = []
         if self.times:
-            front.append(dim(f"{self._time(log, place.number, text)} "))
+            front.append(dim_span(f"{self._time_text(log, place.number, text)} "))
         if self._margins:
             if chosen:
-                mark = glyphs().closed
+                mark = current_glyphs().closed
             elif error:
-                mark = glyphs().trouble
+                mark = current_glyphs().trouble
             else:
                 mark = " "
             front.append(Span(f"{mark} ", Tone.ACCENT if chosen else Tone.TROUBLE))
-        if rows.merged:
-            front.append(dim(f"{fit(log.name, min(12, max(len(one.name) for one in rows.logs)))} "))
+        if rows.is_merged:
+            front.append(
+                dim_span(f"{fit_text(log.name, min(12, max(len(one.name) for one in rows.logs)))} ")
+            )
         back: Line = EMPTY
         if self._margins:
             page = self.page_of(log.kept, place.number)
-            back = line(Span(f" {glyphs().margin} {page}", Tone.ACCENT)) if page else EMPTY
+            back = (
+                make_line(Span(f" {current_glyphs().margin} {page}", Tone.ACCENT))
+                if page
+                else EMPTY
+            )
         return tuple(front), back, tone, text
 
-    def _time(self, log: ShownLog, number: int, text: str) -> str:
-        at = log.when(number)
+    def _time_text(self, log: ShownLog, number: int, text: str) -> str:
+        at = log.line_time(number)
         if self.times == "age":
             return (
-                compact_time(max(0.0, self._now - at)) if at is not None else glyphs().dash
+                compact_time(max(0.0, self._now - at)) if at is not None else current_glyphs().dash
             ).rjust(6)
-        found = written(text)
-        if found is not None and log.zone.seconds is None and found.zone is None:
+        found = read_written_time(text)
+        if found is not None and log.zone.utc_offset is None and found.zone is None:
             return found.clock
         if at is not None:
-            return clock(at).rjust(8)
+            return clock_or_dash(at).rjust(8)
         return " " * 8
 
-    def _marked(self, text: str, tone: Tone) -> Line:
+    def _mark_matches(self, text: str, tone: Tone) -> Line:
         if self._search is None:
             return (Span(text, tone),)
         out: list[Span] = []
         end = 0
-        for start, stop in self._search.finder.spans(text):
+        for start, stop in self._search.finder.find_spans(text):
             out += [Span(text[end:start], tone), Span(text[start:stop], Tone.MATCH)]
             end = stop
         out.append(Span(text[end:], tone))
@@ -657,8 +675,8 @@ class LogPane(LineWidget):
         rows = self._rows
         if rows is None or self.wrap or not 1 <= event.y <= self.height_of_text:
             return
-        first = self.cursor.first(rows, self.height_of_text)
+        first = self.cursor.first_row(rows, self.height_of_text)
         row = first + event.y - 1
         if row < len(rows):
-            self.cursor.go(row, rows, self.height_of_text, keep_sight=True)
+            self.cursor.go_to_row(row, rows, self.height_of_text, keep_sight=True)
             self.redraw()

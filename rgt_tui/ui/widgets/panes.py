@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from textual.widget import Widget
 
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, line, width_of
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip_line, make_line, width_of
 
 
-class Section(NamedTuple):
+class PaneSection(NamedTuple):
     """One titled part of a frame."""
 
     title: Line
@@ -21,7 +21,7 @@ class Section(NamedTuple):
     hint: Line = EMPTY
 
 
-def border(
+def draw_border(
     width: int,
     left: str,
     right: str,
@@ -35,25 +35,27 @@ def border(
 
     In a focused frame the cursor is drawn before the title, because colours are not always visible.
     """
-    flat = glyphs().frame[1]
+    flat = current_glyphs().frame[1]
     inner = max(0, width - 2)
     if inner < 8:
-        return line(Span(left + flat * inner + right, tone))
+        return make_line(Span(left + flat * inner + right, tone))
     badged = inner - width_of(hint) - 6
     if width_of(title) > badged >= 4 and any(span.tone is Tone.BADGE for span in hint):
-        title = clip(title, badged)  # keep the badge: it qualifies what is below
+        title = clip_line(title, badged)  # keep the badge: it qualifies what is below
     if width_of(title) > inner - 4:
-        title, hint = clip(title, max(0, inner - 4)), EMPTY
-    mark = Span(glyphs().cursor, Tone.ACCENT) if active else " "
-    start = line(Span(flat, tone), mark, *title, " ") if title else EMPTY
-    end = line(" ", *hint, " ", Span(flat, tone)) if hint else EMPTY
+        title, hint = clip_line(title, max(0, inner - 4)), EMPTY
+    mark = Span(current_glyphs().cursor, Tone.ACCENT) if active else " "
+    start = make_line(Span(flat, tone), mark, *title, " ") if title else EMPTY
+    end = make_line(" ", *hint, " ", Span(flat, tone)) if hint else EMPTY
     room = inner - width_of(start) - width_of(end)
     if room < 0:
         end, room = EMPTY, inner - width_of(start)
-    return line(Span(left, tone), start, Span(flat * max(0, room), tone), end, Span(right, tone))
+    return make_line(
+        Span(left, tone), start, Span(flat * max(0, room), tone), end, Span(right, tone)
+    )
 
 
-def framed(
+def draw_frame(
     body: Sequence[Line],
     width: int,
     height: int,
@@ -67,11 +69,11 @@ def framed(
 
     What does not fit is cut.
     """
-    return sections([Section(title, body, hint)], width, height, foot=foot, active=active)
+    return draw_sections([PaneSection(title, body, hint)], width, height, foot=foot, active=active)
 
 
-def sections(
-    parts: Sequence[Section],
+def draw_sections(
+    parts: Sequence[PaneSection],
     width: int,
     height: int,
     *,
@@ -84,10 +86,10 @@ def sections(
     `top` lines below the first title are scrolled away. The lower border counts the hidden lines.
     """
     if width < 4 or height < 2:
-        return [clip(EMPTY, max(0, width))] * max(0, height)
+        return [clip_line(EMPTY, max(0, width))] * max(0, height)
     tone = Tone.ACCENT if active else Tone.DIM
     top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(
-        glyphs().frame
+        current_glyphs().frame
     )
     rows: list[Line] = []
     total = -1
@@ -97,12 +99,12 @@ def sections(
         if index:
             titles.add(len(rows))
             rows.append(
-                border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone)
+                draw_border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone)
             )
-        rows.extend(_walled(row, width, side, tone) for row in part.body[: top + height])
-    first = parts[0] if parts else Section(EMPTY, ())
+        rows.extend(_wall_line(row, width, side, tone) for row in part.body[: top + height])
+    first = parts[0] if parts else PaneSection(EMPTY, ())
     out = [
-        border(
+        draw_border(
             width, top_left, top_right, title=first.title, hint=first.hint, tone=tone, active=active
         )
     ]
@@ -111,34 +113,34 @@ def sections(
         shown.pop()  # a title without its section is useless
     out += shown
     while len(out) < height - 1:
-        out.append(_walled(EMPTY, width, side, tone))
+        out.append(_wall_line(EMPTY, width, side, tone))
     more = out_of_sight(top, total - top - len(shown))
-    out.append(border(width, bottom_left, bottom_right, title=more, hint=foot, tone=tone))
+    out.append(draw_border(width, bottom_left, bottom_right, title=more, hint=foot, tone=tone))
     return out
 
 
 @lru_cache(maxsize=1024)
-def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
-    return line(Span(f"{side} ", tone), clip(row, width - 4), Span(f" {side}", tone))
+def _wall_line(row: Line, width: int, side: str, tone: Tone) -> Line:
+    return make_line(Span(f"{side} ", tone), clip_line(row, width - 4), Span(f" {side}", tone))
 
 
 def out_of_sight(above: int, below: int) -> Line:
     """Return the count of lines out of sight; empty if none are."""
-    words = [f"{glyphs().more} {below} more"] if below > 0 else []
+    words = [f"{current_glyphs().more} {below} more"] if below > 0 else []
     words += [f"{above} above"] if above > 0 else []
     if words:
-        return line(Span("  ".join(words), Tone.STRONG))
+        return make_line(Span("  ".join(words), Tone.STRONG))
     return EMPTY
 
 
-def height_of(parts: Sequence[Section]) -> int:
+def height_of(parts: Sequence[PaneSection]) -> int:
     """Return the height of a frame that shows all sections; 0 without sections."""
     if parts:
         return 1 + sum(1 + len(part.body) for part in parts)
     return 0
 
 
-MakeSections = Callable[[int], Sequence[Section]]
+MakeSections = Callable[[int], Sequence[PaneSection]]
 """Returns the sections of a pane for its inner width."""
 
 
@@ -154,10 +156,14 @@ class Pane(LineWidget):
         self._make_sections: MakeSections = lambda width: ()
         self._foot: Line = EMPTY
         self._top = 0
-        self._framed: tuple[tuple[object, ...], Sequence[Section], Sequence[Line]] = ((), (), ())
+        self._framed: tuple[tuple[object, ...], Sequence[PaneSection], Sequence[Line]] = (
+            (),
+            (),
+            (),
+        )
         """Cache of the last frame: size and state, sections, and resulting lines."""
 
-    def show(self, make: MakeSections, foot: Line = EMPTY) -> None:
+    def show_sections(self, make: MakeSections, foot: Line = EMPTY) -> None:
         """Set the function that makes the sections, and draw what changed."""
         self._make_sections, self._foot = make, foot
         self.redraw()
@@ -172,9 +178,9 @@ class Pane(LineWidget):
         if not parts:
             return ()
         self._top = max(0, min(self._top, height_of(parts) - height))
-        asked = (width, height, self._foot, self.has_focus, self._top, glyphs())
+        asked = (width, height, self._foot, self.has_focus, self._top, current_glyphs())
         if parts is not self._framed[1] or asked != self._framed[0]:
-            lines = sections(
+            lines = draw_sections(
                 parts, width, height, foot=self._foot, active=self.has_focus, top=self._top
             )
             self._framed = asked, parts, tuple(lines)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from rgt_tui.model import BoxState, Cell, RunState
-from rgt_tui.profiles import advised, copies_of, how_ended, how_many, no_agent, run_cost
-from rgt_tui.profiles import percent as ratio
+from rgt_tui.model import BoxState, QueueCell, RunState
+from rgt_tui.profiles import collect_advice, copies_of, how_ended, how_many, no_agent, run_cost
+from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.profiles.run_advice import from_its_start
 from rgt_tui.ui.box_status import cells_of
-from rgt_tui.ui.notation import compact_time, glyphs, number, percent, plain, thousands
+from rgt_tui.ui.notation import (
+    compact_time,
+    current_glyphs,
+    format_thousands,
+    make_displayable,
+    number_or_dash,
+    percent_or_dash,
+)
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit_name, line, pick, width_of, wrapped
-from rgt_tui.ui.widgets.vitals import faded, is_old
+from rgt_tui.ui.widgets.spans import (
+    Line,
+    Span,
+    Tone,
+    dim_span,
+    fit_name,
+    join_fitting,
+    make_line,
+    width_of,
+    wrap_text,
+)
+from rgt_tui.ui.widgets.vitals import fade_lines, is_old
 from rgt_tui.ui.widgets.why import cell_mark
 
 
@@ -20,24 +37,26 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     For a box that no longer reports, all values are shown as of its last sample.
     """
     if is_old(box, now) and box.sample_at is not None:
-        return [_not_live(made) for made in faded(_lines(box, width, box.sample_at), old=True)]
-    return _lines(box, width, now)
+        return [
+            _not_live(made) for made in fade_lines(_queue_rows(box, width, box.sample_at), old=True)
+        ]
+    return _queue_rows(box, width, now)
 
 
 def _not_live(made: Line) -> Line:
     """Return a line without the mark of a running cell."""
-    g = glyphs()
+    g = current_glyphs()
     first = made[0] if made else None
     if first is None or first.text.strip() != g.ok:
         return made
-    return line(first._replace(text=first.text.replace(g.ok, g.unknown)), *made[1:])
+    return make_line(first._replace(text=first.text.replace(g.ok, g.unknown)), *made[1:])
 
 
-def _lines(box: BoxState, width: int, now: float) -> list[Line]:
+def _queue_rows(box: BoxState, width: int, now: float) -> list[Line]:
     cells = cells_of(box)
     if not cells:
-        return [*found_lines(box, width, now), *advice_lines(box, now)] or wrapped(
-            _nothing(box), width, Tone.DIM
+        return [*found_lines(box, width, now), *advice_lines(box, now)] or wrap_text(
+            _why_nothing(box), width, Tone.DIM
         )
     runs = {run.name: run for run in box.runs}
     names = min(max(len(cell.name) for cell in cells), 20)
@@ -49,11 +68,11 @@ def _lines(box: BoxState, width: int, now: float) -> list[Line]:
         out += _with_cost(made, box, cell.name, width, now)
     for queue in box.queues:
         if queue.error:
-            out.append(line(Span(queue.error, Tone.TROUBLE)))
+            out.append(make_line(Span(queue.error, Tone.TROUBLE)))
         elif not queue.runner_alive and not queue.done:
-            out.append(line(Span("the queue runner is not running", Tone.WARN)))
+            out.append(make_line(Span("the queue runner is not running", Tone.WARN)))
         if queue.done:
-            out.append(line(dim("QUEUE DONE")))
+            out.append(make_line(dim_span("QUEUE DONE")))
     return [*out, *advice_lines(box, now)]
 
 
@@ -62,8 +81,8 @@ ADVICE_ROWS = 2
 
 def advice_lines(box: BoxState, now: float) -> list[Line]:
     """Return the first lines of advice, dimmed: none of it is trouble."""
-    shown = advised(box, now)[:ADVICE_ROWS]
-    return [line(dim(f"  advice {one.run}: {one.text}")) for one in shown]
+    shown = collect_advice(box, now)[:ADVICE_ROWS]
+    return [make_line(dim_span(f"  advice {one.run}: {one.text}")) for one in shown]
 
 
 def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> list[Line]:
@@ -71,13 +90,13 @@ def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> 
     cost = run_cost(box, name, now)
     if cost is None:
         return [made]
-    words = plain(cost.words)
+    words = make_displayable(cost.short_text)
     if width_of(made) + 2 + len(words) <= width:
-        return [line(*made, dim(f"  {words}"))]
-    return [made, line(dim(f"  {words}"))]
+        return [make_line(*made, dim_span(f"  {words}"))]
+    return [made, make_line(dim_span(f"  {words}"))]
 
 
-def _nothing(box: BoxState) -> str:
+def _why_nothing(box: BoxState) -> str:
     """Return why nothing is listed: no sample yet, no access, or nothing found."""
     if box.sample is None:
         return "no queue or training yet"
@@ -95,86 +114,108 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     box_now = now + (box.clock_skew or 0.0)
     out: list[Line] = []
     for found in box.found:
-        glyph, tone = (glyphs().ok, Tone.TEXT) if found.alive else (glyphs().stopped, Tone.WARN)
+        glyph, tone = (
+            (current_glyphs().ok, Tone.TEXT)
+            if found.alive
+            else (current_glyphs().stopped, Tone.WARN)
+        )
         place = f" {found.place}" if found.place else ""
         took = (box_now if found.alive or found.ended is None else found.ended) - found.started
         if found.alive:
             run = runs.get(found.name)
-            left = _remaining(run, took) if run is not None and from_its_start(run) else ""
-            loss = f"  loss {number(run.loss)}" if run is not None and run.loss is not None else ""
-            how = (Span(f"{_progress(run)}{loss}"), dim(f"  {compact_time(took)}{left}"))
+            left = _expected_duration(run, took) if run is not None and from_its_start(run) else ""
+            loss = (
+                f"  loss {number_or_dash(run.loss)}"
+                if run is not None and run.loss is not None
+                else ""
+            )
+            how = (Span(f"{_progress_text(run)}{loss}"), dim_span(f"  {compact_time(took)}{left}"))
         else:
             code = how_ended(found)
-            how = (Span("ended", Tone.WARN), dim(f", {code}  after {compact_time(took)}"))
-        where = dim(f"  {found.session}{place}")
-        made = line(Span(f"{glyph} ", tone), fit_name(found.name, names), "  ", *how, where)
+            how = (Span("ended", Tone.WARN), dim_span(f", {code}  after {compact_time(took)}"))
+        where = dim_span(f"  {found.session}{place}")
+        made = make_line(Span(f"{glyph} ", tone), fit_name(found.name, names), "  ", *how, where)
         out += _with_cost(made, box, found.name, width, now)
-        out += [line(dim(f"  {note}")) for note in found.notes[:2]]
+        out += [make_line(dim_span(f"  {note}")) for note in found.notes[:2]]
     return out
 
 
 def _cell_line(
-    cell: Cell, run: RunState | None, names: int, width: int, box_now: float, survives: bool | None
+    cell: QueueCell,
+    run: RunState | None,
+    names: int,
+    width: int,
+    box_now: float,
+    survives: bool | None,
 ) -> Line:
     glyph, tone = cell_mark(cell, survives)
     if cell.state == "running" and run is not None and run.wait is not None:
-        glyph, tone = glyphs().trouble, Tone.TROUBLE
+        glyph, tone = current_glyphs().trouble, Tone.TROUBLE
     name = fit_name(cell.name, names)
-    head = line(
+    head = make_line(
         Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT)
     )
-    return line(*head, *_cell_rest(cell, run, width - width_of(head), box_now, survives))
+    return make_line(*head, *_cell_rest(cell, run, width - width_of(head), box_now, survives))
 
 
 def _cell_rest(
-    cell: Cell, run: RunState | None, room: int, box_now: float, survives: bool | None
+    cell: QueueCell, run: RunState | None, room: int, box_now: float, survives: bool | None
 ) -> Line:
     """Return a cell's status; if not all fits, the least important parts are left out."""
     if cell.state == "waiting":
-        return line(dim("waiting"))
+        return make_line(dim_span("waiting"))
     took = None if cell.started is None else (cell.ended or box_now) - cell.started
     parts: Parts
     if cell.state == "running":
         if run is not None and run.step is not None and run.loss is not None:
-            loss = f"loss {number(run.loss)}"
+            loss = f"loss {number_or_dash(run.loss)}"
         else:
             loss = ""
-        spent = dim("" if took is None else f"{compact_time(took)}{_remaining(run, took)}")
-        stands = line(_progress(run))
-        parts = [(0, stands), (2, line(loss)), (1, line(spent))]
+        spent = dim_span(
+            "" if took is None else f"{compact_time(took)}{_expected_duration(run, took)}"
+        )
+        stands = make_line(_progress_text(run))
+        parts = [(0, stands), (2, make_line(loss)), (1, make_line(spent))]
         if run is not None and run.wait is not None and width_of(stands) > room:
-            return line(
-                f"holding at step {thousands(run.wait.step)}"
+            return make_line(
+                f"holding at step {format_thousands(run.wait.step)}"
             )  # the alert says what is unsaved
-        return pick(max(room, width_of(stands)), parts)
+        return join_fitting(max(room, width_of(stands)), parts)
     bad = Tone.TROUBLE if cell.state == "failed" else Tone.WARN
     parts = []
     if cell.exit_code is not None:
         parts.append(
-            (1, line(Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT)))
+            (
+                1,
+                make_line(
+                    Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT)
+                ),
+            )
         )
     elif cell.state in {"failed", "interrupted"}:
-        parts.append((1, line(Span(cell.state, bad))))
-    parts.append((2, line(Span(cell.signal or "", Tone.WARN))))
-    parts.append((5, line(dim("" if took is None else compact_time(took)))))
+        parts.append((1, make_line(Span(cell.state, bad))))
+    parts.append((2, make_line(Span(cell.signal or "", Tone.WARN))))
+    parts.append((5, make_line(dim_span("" if took is None else compact_time(took)))))
     best = cell.best if cell.best is not None else (run.best if run else None)
-    parts.append((4, line("" if best is None else f"best {number(best)}")))
-    parts.append((3, line(Span(cell.flag or "", Tone.WARN))))
+    parts.append((4, make_line("" if best is None else f"best {number_or_dash(best)}")))
+    parts.append((3, make_line(Span(cell.flag or "", Tone.WARN))))
     if cell.reason:  # it may be long, so it gets up to half of the room in any case
         why = Span(cell.reason, bad)
-        return line(*pick(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why)
+        return make_line(
+            *join_fitting(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why
+        )
     kept = KEPT.get(
-        cell.durable or "", dim("no durable copy requested" if cell.state == "done" else "")
+        cell.durable or "", dim_span("no durable copy requested" if cell.state == "done" else "")
     )
     if cell.durable == "verified":
-        kept = _verified(cell, survives)
-    return pick(room, [*parts, (0, line(kept))])
+        kept = _verified_span(cell, survives)
+    return join_fitting(room, [*parts, (0, make_line(kept))])
 
 
-def _verified(cell: Cell, survives: bool | None) -> Span:
+def _verified_span(cell: QueueCell, survives: bool | None) -> Span:
     """Return a verified copy's status; green only if it is known to survive destroying the box."""
     if survives is False and cell.state == "done":
-        return Span(f"{glyphs().warn} copy verified, but lost with the box", Tone.WARN)
+        return Span(f"{current_glyphs().warn} copy verified, but lost with the box", Tone.WARN)
     return Span("durable: verified", Tone.PROVED if survives else Tone.TEXT)
 
 
@@ -184,20 +225,20 @@ KEPT = {
 }
 
 
-def _progress(run: RunState | None) -> str:
+def _progress_text(run: RunState | None) -> str:
     if run is None or run.step is None:
         return "no step yet"
     if run.wait is not None:
         unsaved = (
             "" if run.wait.unsaved is None else f", {how_many(run.wait.unsaved, 'step')} not saved"
         )
-        return f"holding at step {thousands(run.wait.step)}{unsaved}"
-    total = f" of {thousands(run.total_steps)}" if run.total_steps else ""
-    share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
-    return f"step {thousands(run.step)}{total}{share}"
+        return f"holding at step {format_thousands(run.wait.step)}{unsaved}"
+    total = f" of {format_thousands(run.total_steps)}" if run.total_steps else ""
+    share = f" ({percent_or_dash(ratio(run.step, run.total_steps))})" if run.total_steps else ""
+    return f"step {format_thousands(run.step)}{total}{share}"
 
 
-def _remaining(run: RunState | None, took: float | None) -> str:
+def _expected_duration(run: RunState | None, took: float | None) -> str:
     """Return the expected total duration of the cell, from its pace."""
     if (
         run is None

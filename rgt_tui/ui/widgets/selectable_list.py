@@ -8,10 +8,10 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from textual import events
 
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
-from rgt_tui.ui.widgets.spans import EMPTY, Line, dim, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, dim_span, make_line
 
 LEAST_ROWS = 3
 """Rows that stay visible, however long the details are."""
@@ -55,7 +55,7 @@ class SelectableList(LineWidget, Generic[Key]):
         self._owners: Sequence[Key | None] = ()
         """Key of the row that each line on screen belongs to."""
 
-    def show(
+    def show_rows(
         self, rows: Sequence[ListRow], empty: Sequence[Line], details: Details | None = None
     ) -> None:
         """Set the rows in order, the lines to show if there are none, and the details."""
@@ -70,16 +70,16 @@ class SelectableList(LineWidget, Generic[Key]):
         self.redraw()
 
     @property
-    def picked(self) -> Key | None:
+    def picked_key(self) -> Key | None:
         """Key of the selected row."""
         return self._picked
 
-    def select(self, key: Key | None) -> None:
+    def select_key(self, key: Key | None) -> None:
         """Select a row by its key; takes effect when it is shown."""
         self._picked = key
 
     @property
-    def index(self) -> int:
+    def selected_index(self) -> int:
         """Index of the selected row."""
         if self._picked in self._keys:
             return self._keys.index(self._picked)
@@ -90,18 +90,18 @@ class SelectableList(LineWidget, Generic[Key]):
         """Number of visible rows."""
         return max(1, len({*self._owners} - {None}))
 
-    def move(self, count: int) -> None:
+    def move_by(self, count: int) -> None:
         """Select another row, `count` rows away."""
         if self._keys:
-            self.pick(min(max(self.index + count, 0), len(self._keys) - 1))
+            self.select_index(min(max(self.selected_index + count, 0), len(self._keys) - 1))
 
     def scroll_lines(self, count: int) -> None:
         """Move the selection with the wheel."""
         if count:
-            self.move(count)
+            self.move_by(count)
 
-    def pick(self, index: int) -> None:
-        """Select the row at `index`."""
+    def select_index(self, index: int) -> None:
+        """Select the row at `selected_index`."""
         self._picked = self._keys[index]
         self.redraw()
         self.post_message(RowChosen(self._picked, opened=False))
@@ -109,14 +109,14 @@ class SelectableList(LineWidget, Generic[Key]):
     def wanted_height(self, width: int) -> int:
         """Return the height that shows every row, and all details of the selected one."""
         if self._keys:
-            return len(self._keys) + 1 + len(self._below(width))
+            return len(self._keys) + 1 + len(self._detail_lines(width))
         return len(self._empty)
 
-    def _below(self, width: int) -> list[Line]:
+    def _detail_lines(self, width: int) -> list[Line]:
         if self._details is None:
             return []
         return [
-            line(" " * self._indent, row)
+            make_line(" " * self._indent, row)
             for row in self._details(str(self._picked), width - self._indent)
         ]
 
@@ -124,7 +124,7 @@ class SelectableList(LineWidget, Generic[Key]):
         """Draw one row; only the selected row, with `whole`, may take several lines."""
         return [self._rows[index].line]
 
-    def unseen(self, above: int, below: int) -> Line:
+    def hidden_rows_line(self, above: int, below: int) -> Line:
         """Return the line that counts the rows out of sight."""
         return out_of_sight(above, below)
 
@@ -133,9 +133,9 @@ class SelectableList(LineWidget, Generic[Key]):
         self._owners = ()
         if not self._keys:
             return list(self._empty)
-        here, total = self.index, len(self._keys)
+        here, total = self.selected_index, len(self._keys)
         picked = self.draw_row(here, width, whole=True)[:height]
-        below = self._below(width)
+        below = self._detail_lines(width)
         taken = len(picked) - 1
         gap = bool(below) or total + taken > height > LEAST_ROWS
         least = min(LEAST_ROWS, total) if below else 1
@@ -143,9 +143,9 @@ class SelectableList(LineWidget, Generic[Key]):
         if room + taken + gap + len(below) > height and below:
             below = [
                 *below[: max(0, height - room - 2)],
-                line(" " * self._indent, dim(f"{glyphs().more} {self._more}")),
+                make_line(" " * self._indent, dim_span(f"{current_glyphs().more} {self._more}")),
             ]
-        self.keep_in_sight(here, total, room)
+        self.scroll_into_view(here, total, room)
         lines: list[Line] = []
         owners: list[Key | None] = []
         for index in range(self._top, self._top + room):
@@ -154,11 +154,11 @@ class SelectableList(LineWidget, Generic[Key]):
             owners += [self._keys[index]] * len(drawn)
         self._owners = owners
         if gap:
-            unseen = self.unseen(self._top, total - self._top - room)
-            lines.append(line(" ", *unseen) if unseen else EMPTY)
+            unseen = self.hidden_rows_line(self._top, total - self._top - room)
+            lines.append(make_line(" ", *unseen) if unseen else EMPTY)
         return [*lines, *below]
 
-    def keep_in_sight(self, at: int, total: int, room: int) -> None:
+    def scroll_into_view(self, at: int, total: int, room: int) -> None:
         """Scroll as little as needed to show line `at` of `total`, with room for `room` lines."""
         self._top = max(0, min(max(self._top, at - room + 1), at, total - room))
 
@@ -175,6 +175,6 @@ class SelectableList(LineWidget, Generic[Key]):
         if key is None:
             return
         again = key == self._picked
-        self.pick(self._keys.index(key))
+        self.select_index(self._keys.index(key))
         if again and (not self.DOUBLE_CLICK or event.chain > 1):
             self.post_message(RowChosen(key, opened=True))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from rgt_tui.model import clean
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.model import clean_text
+from rgt_tui.ui.notation import current_glyphs
 
 
 class Tone(enum.StrEnum):
@@ -43,7 +43,7 @@ Line = tuple[Span, ...]
 EMPTY: Line = ()
 
 
-def line(*parts: Span | str | Line) -> Line:
+def make_line(*parts: Span | str | Line) -> Line:
     """Join spans, plain texts and lines to one line."""
     spans: list[Span] = []
     for part in parts:
@@ -56,7 +56,7 @@ def line(*parts: Span | str | Line) -> Line:
     return tuple(spans)
 
 
-def dim(text: str) -> Span:
+def dim_span(text: str) -> Span:
     """Return `text` in the dim tone."""
     return Span(text, Tone.DIM)
 
@@ -71,12 +71,12 @@ def width_of(spans: Line) -> int:
     return sum(cell_len(span.text) for span in spans)
 
 
-def fit(text: str, width: int, *, right: bool = False) -> str:
+def fit_text(text: str, width: int, *, right: bool = False) -> str:
     """Return `text` in exactly `width` cells: padded, or cut with an ellipsis."""
-    return _fit(clean(text), width, glyphs().ellipsis, right=right)
+    return _fit_to_cells(clean_text(text), width, current_glyphs().ellipsis, right=right)
 
 
-def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
+def _fit_to_cells(text: str, width: int, mark: str, *, right: bool = False) -> str:
     if width <= 0:
         return ""
     cells = cell_len(text)
@@ -92,10 +92,10 @@ def _fit(text: str, width: int, mark: str, *, right: bool = False) -> str:
 
 def fit_name(text: str, width: int) -> str:
     """Return a name in `width` cells, cut in the middle: long names often differ at the end."""
-    text, mark = clean(text), glyphs().ellipsis
+    text, mark = clean_text(text), current_glyphs().ellipsis
     end = (width - len(mark)) * 2 // 5
     if cell_len(text) <= width or end < 2:
-        return fit(text, width)
+        return fit_text(text, width)
     return (
         set_cell_size(text, width - len(mark) - end) + mark + set_cell_size(text[::-1], end)[::-1]
     )
@@ -106,21 +106,21 @@ def name_width(names: Iterable[str], width: int) -> int:
     return min(max(20, width // 6), max(map(cell_len, names), default=0))
 
 
-def clip(spans: Line, width: int) -> Line:
+def clip_line(spans: Line, width: int) -> Line:
     """Return a line in exactly `width` cells."""
-    return _clipped(spans, width, glyphs().ellipsis)
+    return _clip_cached(spans, width, current_glyphs().ellipsis)
 
 
 @lru_cache(maxsize=1024)
-def _clipped(spans: Line, width: int, mark: str) -> Line:
+def _clip_cached(spans: Line, width: int, mark: str) -> Line:
     """Clip a line. Cached, because most lines of a drawing were also in the previous one."""
-    spans = tuple(Span(clean(text), tone) for text, tone in spans)
+    spans = tuple(Span(clean_text(text), tone) for text, tone in spans)
     out: list[Span] = []
     used = 0
     for index, span in enumerate(spans):
         cells = cell_len(span.text)
         if used + cells > width:
-            out.append(Span(_fit(span.text, width - used, mark), span.tone))
+            out.append(Span(_fit_to_cells(span.text, width - used, mark), span.tone))
             used = width
             break
         if cells:
@@ -133,7 +133,7 @@ def _clipped(spans: Line, width: int, mark: str) -> Line:
     return tuple(out)
 
 
-def cut(spans: Line, width: int) -> Line:
+def cut_line(spans: Line, width: int) -> Line:
     """Return the first `width` cells of a line, without an ellipsis."""
     out: list[Span] = []
     for span in spans:
@@ -145,9 +145,9 @@ def cut(spans: Line, width: int) -> Line:
     return tuple(out)
 
 
-def split(spans: Line, width: int) -> tuple[Line, Line]:
+def split_line(spans: Line, width: int) -> tuple[Line, Line]:
     """Return the first `width` cells of a line, and the rest of it."""
-    left = cut(spans, width)
+    left = cut_line(spans, width)
     skip = sum(len(span.text) for span in left)
     right: list[Span] = []
     for span in spans:
@@ -157,19 +157,19 @@ def split(spans: Line, width: int) -> tuple[Line, Line]:
     return left, tuple(right)
 
 
-def spread(left: Line, right: Line, width: int) -> Line:
+def spread_line(left: Line, right: Line, width: int) -> Line:
     """Return `left` and `right` at the two ends of a line; if both do not fit, `left` is cut."""
     right_cells = min(width_of(right), width)
     room = max(0, width - right_cells)
-    return clip((*clip(left, room), *right), width)
+    return clip_line((*clip_line(left, room), *right), width)
 
 
-def toned(spans: Line, tone: Tone) -> Line:
+def tone_line(spans: Line, tone: Tone) -> Line:
     """Return a line in one tone (a stale row, a closed section)."""
     return (Span(text_of(spans), tone),)
 
 
-def merged(spans: Iterable[Span]) -> Line:
+def merge_spans(spans: Iterable[Span]) -> Line:
     """Merge neighbours of the same tone, so that a row needs few styles."""
     out: list[Span] = []
     for span in spans:
@@ -182,7 +182,7 @@ def merged(spans: Iterable[Span]) -> Line:
     return tuple(out)
 
 
-def pick(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line:
+def join_fitting(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line:
     """Join the parts that fit into `width`, in order; lower numbers are more important."""
     chosen: set[int] = set()
     used = 0
@@ -206,9 +206,9 @@ NEAR = 8
 """Runs of changed cells closer than this are merged: moving the cursor costs as much."""
 
 
-def differing(old: Line, new: Line) -> list[tuple[int, int]]:
+def find_differing_runs(old: Line, new: Line) -> list[tuple[int, int]]:
     """Return the runs of cells in which two lines differ, as ``(first column, end column)``."""
-    before, after = _cells(old), _cells(new)
+    before, after = _split_cells(old), _split_cells(new)
     if before is None or after is None or len(before) != len(after):
         return [(0, max(width_of(old), width_of(new)))]
     runs: list[tuple[int, int]] = []
@@ -222,26 +222,26 @@ def differing(old: Line, new: Line) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=256)
-def _cells(spans: Line) -> Sequence[tuple[str, Tone]] | None:
+def _split_cells(spans: Line) -> Sequence[tuple[str, Tone]] | None:
     """Return a line as cells, or None if a character is not one cell wide."""
     if not all(span.text.isascii() or cell_len(span.text) == len(span.text) for span in spans):
         return None
     return [(character, span.tone) for span in spans for character in span.text]
 
 
-def wrapped(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -> list[Line]:
+def wrap_text(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -> list[Line]:
     """Return `text` in lines of at most `width` cells, broken between words if possible."""
-    rows = _rows(text, width)
+    rows = _wrap_rows(text, width)
     if len(rows) > most:
         rows = (*rows[: most - 1], " ".join(rows[most - 1 :]))
     return [(Span(part, tone),) for part in rows]
 
 
 @lru_cache(maxsize=512)
-def _rows(text: str, width: int) -> tuple[str, ...]:
+def _wrap_rows(text: str, width: int) -> tuple[str, ...]:
     rows: list[str] = []
     row = ""
-    for word in clean(text).split(" "):
+    for word in clean_text(text).split(" "):
         if row and cell_len(row) + 1 + cell_len(word) > width:
             rows.append(row)
             row = word
@@ -255,23 +255,23 @@ def _rows(text: str, width: int) -> tuple[str, ...]:
     return tuple(rows)
 
 
-def labelled(
+def label_lines(
     label: str, text: str, width: int, tone: Tone = Tone.TEXT, *, pad: int = 7, most: int = 3
 ) -> list[Line]:
     """Return wrapped `text` with a dim label before its first line."""
-    rows = wrapped(text, max(8, width - pad), tone, most=most)
+    rows = wrap_text(text, max(8, width - pad), tone, most=most)
     return [
         (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row)
         for index, row in enumerate(rows)
     ]
 
 
-def joined(parts: Sequence[Line], width: int, gap: str = "   ") -> list[Line]:
+def join_parts(parts: Sequence[Line], width: int, gap: str = "   ") -> list[Line]:
     """Return parts side by side, as many per line as fit."""
     out: list[Line] = []
     for part in parts:
         if out and width_of(out[-1]) + len(gap) + width_of(part) <= width:
-            out[-1] = line(*out[-1], gap, *part)
+            out[-1] = make_line(*out[-1], gap, *part)
         else:
-            out.append(line(*part))
+            out.append(make_line(*part))
     return out

@@ -7,34 +7,58 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
-from rgt_tui.health import box_words
-from rgt_tui.model import BoxState, Cell, Finding, Fix, FleetState, Health, RunState, Severity
-from rgt_tui.profiles import percent as ratio
-from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, level_tone, mark
-from rgt_tui.ui.clipboard import Copied
-from rgt_tui.ui.notation import NONE, compact_time, glyphs, number, percent, plain, thousands
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.panes import MakeSections, Pane, Section, border, out_of_sight, sections
-from rgt_tui.ui.widgets.platform_lines import unseen_section
+from rgt_tui.health import describe_self_stop
+from rgt_tui.model import (
+    BoxHealth,
+    BoxState,
+    Finding,
+    FixStep,
+    FleetState,
+    QueueCell,
+    RunState,
+    Severity,
+)
+from rgt_tui.profiles import compute_percent as ratio
+from rgt_tui.ui.box_status import SEVERITIES, cells_of, current_run, health_mark, level_tone
+from rgt_tui.ui.clipboard import ClipboardText
+from rgt_tui.ui.notation import (
+    NONE,
+    compact_time,
+    current_glyphs,
+    format_thousands,
+    make_displayable,
+    number_or_dash,
+    percent_or_dash,
+)
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
+from rgt_tui.ui.widgets.panes import (
+    MakeSections,
+    Pane,
+    PaneSection,
+    draw_border,
+    draw_sections,
+    out_of_sight,
+)
+from rgt_tui.ui.widgets.platform_lines import unlisted_section
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
     Span,
     Tone,
-    dim,
-    labelled,
-    line,
-    spread,
+    dim_span,
+    label_lines,
+    make_line,
+    spread_line,
     text_of,
     width_of,
-    wrapped,
+    wrap_text,
 )
 
 if TYPE_CHECKING:
     from rgt_tui.health import Remedy
 
 
-_SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
+_SAID_FIRST = {BoxHealth.UNREACHABLE, BoxHealth.UNKNOWN, BoxHealth.STOPPED, BoxHealth.GONE}
 """States that are shown first, because everything else would mislead without them."""
 
 
@@ -42,7 +66,7 @@ WHOLE = 1000
 """Maximum lines for text that must not be cut."""
 
 
-class Block(NamedTuple):
+class WhyBlock(NamedTuple):
     """Lines that belong together."""
 
     rows: Sequence[Line]
@@ -51,11 +75,11 @@ class Block(NamedTuple):
     what must never be done."""
 
     @property
-    def scrolling(self) -> int:
+    def scrollable_count(self) -> int:
         """Number of rows that can scroll away."""
         return len(self.rows) - len(self.held)
 
-    def below(self, hidden: int) -> list[Line]:
+    def rows_below(self, hidden: int) -> list[Line]:
         """Return the rows without the first `hidden` of the scrollable ones."""
         out = []
         for place, row in enumerate(self.rows):
@@ -69,26 +93,26 @@ class Block(NamedTuple):
 
 
 def why_lines(
-    row: Row, width: int, now: float, *, brief: bool = False, marked: str = ""
+    row: FleetRow, width: int, now: float, *, brief: bool = False, marked: str = ""
 ) -> list[Line]:
     """Return everything about why a box has its rank, most important first.
 
     `brief` leaves out run and queue, for screens that show them elsewhere. `marked` is the command
     to highlight.
     """
-    out = _before(row, width, now)
+    out = _first_warning(row, width, now)
     told = row.box.reason if out else ""
     for finding in row.box.findings:
         out += finding_lines(finding, width, now, marked=marked)
     out += _alert_lines(row, width, told, advised=brief)
     if not out:
-        out = _state(row, width, now)
+        out = _state_lines(row, width, now)
     if brief:
         return out
     return [*out, *_doing_lines(row, width, now)]
 
 
-def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block]:
+def why_blocks(row: FleetRow, width: int, now: float, marked: str = "") -> list[WhyBlock]:
     """Return the same as blocks, one per finding, for a pane that scrolls.
 
     Args:
@@ -97,58 +121,66 @@ def why_blocks(row: Row, width: int, now: float, marked: str = "") -> list[Block
         now: Client clock.
         marked: Command of the step to highlight.
     """
-    before = _before(row, width, now)
-    out = [Block(before)]
+    before = _first_warning(row, width, now)
+    out = [WhyBlock(before)]
     for finding in row.box.findings:
-        parts = _parts(finding, width, now, marked)
+        parts = _make_parts(finding, width, now, marked)
         first = len(parts.head) + len(parts.do)
         held = frozenset({0, *range(first, first + len(parts.never))})
-        out.append(Block([row for part in parts for row in part], held))
+        out.append(WhyBlock([row for part in parts for row in part], held))
     said = _alert_lines(row, width, row.box.reason if before else "")
     if not (said or row.box.findings or before):
-        said = _state(row, width, now)
-    out.append(Block([*said, *_doing_lines(row, width, now)]))
+        said = _state_lines(row, width, now)
+    out.append(WhyBlock([*said, *_doing_lines(row, width, now)]))
     return [block for block in out if block.rows]
 
 
-def _before(row: Row, width: int, now: float) -> list[Line]:
+def _first_warning(row: FleetRow, width: int, now: float) -> list[Line]:
     """Return a warning shown first if the box is unreachable or its data is stale, else nothing."""
     loud = (alert for alert in row.verdict.alerts if not alert.muted)
     # an alert below has the same text
     raised = any(alert.text == row.verdict.why for alert in loud)
     if row.verdict.health in _SAID_FIRST or (row.verdict.stale and not raised):
-        return _state(row, width, now)
+        return _state_lines(row, width, now)
     return []
 
 
-def _alert_lines(row: Row, width: int, said: str, *, advised: bool = False) -> list[Line]:
+def _alert_lines(row: FleetRow, width: int, said: str, *, advised: bool = False) -> list[Line]:
     """Return the alerts without a finding, with `advised` also the advice; skip the text `said`."""
     out: list[Line] = []
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in row.box.findings}
     for alert in row.verdict.alerts:
         if alert.id not in named and alert.kind != row.verdict.health:
             if not (said and said in alert.text):
-                glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
+                glyph = (
+                    current_glyphs().trouble if alert.level == "error" else current_glyphs().warn
+                )
                 tone = Tone.DIM if alert.muted else level_tone(alert.level)
-                first, *rest = wrapped(alert.text, max(8, width - 2), most=WHOLE)
-                out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
-            if advised and not alert.muted and (words := health.advice(alert)):
+                first, *rest = wrap_text(alert.text, max(8, width - 2), most=WHOLE)
                 out += [
-                    line("  ", *made)
-                    for made in labelled("do", words, max(8, width - 2), pad=4, most=3)
+                    make_line(Span(f"{glyph} ", tone), first),
+                    *(make_line("  ", more) for more in rest),
+                ]
+            if advised and not alert.muted and (words := health.alert_advice(alert)):
+                out += [
+                    make_line("  ", *made)
+                    for made in label_lines("do", words, max(8, width - 2), pad=4, most=3)
                 ]
     return out
 
 
-def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
+def _doing_lines(row: FleetRow, width: int, now: float) -> list[Line]:
     """Return the box's own stop, its run and its queue."""
     out: list[Line] = []
-    own = box_words(row.box, now)
+    own = describe_self_stop(row.box, now)
     if own and not any(
         own in text for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))
     ):
-        first, *rest = wrapped(own, max(8, width - 2), most=2)
-        out += [line(dim(f"{glyphs().power} "), first), *(line("  ", more) for more in rest)]
+        first, *rest = wrap_text(own, max(8, width - 2), most=2)
+        out += [
+            make_line(dim_span(f"{current_glyphs().power} "), first),
+            *(make_line("  ", more) for more in rest),
+        ]
     run = current_run(row.box)
     if run is not None and run.step is not None:
         out += run_lines(run, width)
@@ -158,24 +190,26 @@ def _doing_lines(row: Row, width: int, now: float) -> list[Line]:
 
         out.append(cells_line(cells, width, copies_of(row.box)))
     for text in row.box.limited[:2]:
-        out += labelled("limited", text, width, Tone.DIM, pad=9, most=3)
+        out += label_lines("limited", text, width, Tone.DIM, pad=9, most=3)
     return out
 
 
-def _state(row: Row, width: int, now: float) -> list[Line]:
-    glyph, tone = mark(row.verdict.health)
+def _state_lines(row: FleetRow, width: int, now: float) -> list[Line]:
+    glyph, tone = health_mark(row.verdict.health)
     head = Span(f"{glyph} {row.verdict.word}  ", tone)
     why = row.verdict.why
-    first = text_of(wrapped(why, max(8, width - width_of((head,))))[0])
+    first = text_of(wrap_text(why, max(8, width - width_of((head,))))[0])
     rest = why[len(first) :].lstrip()
-    below = wrapped(rest, max(8, width - 2), most=WHOLE) if rest else []
-    out = [line(head, first), *(line("  ", more) for more in below)]
-    if row.box.retry_at is not None and row.verdict.health is Health.UNREACHABLE:
-        out.append(line(dim("next   "), f"retries in {compact_time(row.box.retry_at - now)}"))
+    below = wrap_text(rest, max(8, width - 2), most=WHOLE) if rest else []
+    out = [make_line(head, first), *(make_line("  ", more) for more in below)]
+    if row.box.retry_at is not None and row.verdict.health is BoxHealth.UNREACHABLE:
+        out.append(
+            make_line(dim_span("next   "), f"retries in {compact_time(row.box.retry_at - now)}")
+        )
     return out
 
 
-class _Parts(NamedTuple):
+class _FindingParts(NamedTuple):
     """The parts of a finding, in the order that every screen and command uses."""
 
     head: list[Line]
@@ -193,7 +227,7 @@ def finding_lines(finding: Finding, width: int, now: float, *, marked: str = "")
 
     The warning comes before the steps, so that no small screen shows a removal without it.
     """
-    return [row for part in _parts(finding, width, now, marked) for row in part]
+    return [row for part in _make_parts(finding, width, now, marked) for row in part]
 
 
 def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
@@ -206,56 +240,66 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
             reading.
     """
     words = action_words(finding)
-    out = labelled("do", words, width, Tone.STRONG) if words and not finding.cleared else []
-    out += [*_never(finding, width), *_steps(finding, width, "")]
+    out = label_lines("do", words, width, Tone.STRONG) if words and not finding.cleared else []
+    out += [*_never_lines(finding, width), *_fix_lines(finding, width, "")]
     run = f"{finding.run}: " if finding.run else ""
-    out += labelled("what", run + finding.title, width)
-    sure = f", {percent(100.0 * finding.confidence)} sure" if finding.confidence is not None else ""
-    out += labelled("where", f"{place_of(finding)}{sure}", width)
+    out += label_lines("what", run + finding.title, width)
+    sure = (
+        f", {percent_or_dash(100.0 * finding.confidence)} sure"
+        if finding.confidence is not None
+        else ""
+    )
+    out += label_lines("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
-        out += labelled("now", finding.reading, width, most=WHOLE)
+        out += label_lines("now", finding.reading, width, most=WHOLE)
     if finding.reading or not said:
-        out += labelled("proof", finding.evidence, width, most=WHOLE)
+        out += label_lines("proof", finding.evidence, width, most=WHOLE)
     return out
 
 
-def _parts(finding: Finding, width: int, now: float, marked: str = "") -> _Parts:
-    glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].mark
+def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
+    glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
     age = compact_time(now - finding.since) + " ago" if finding.since else ""
-    name = line(Span(f"{glyph} {finding.resource}", tone))
+    name = make_line(Span(f"{glyph} {finding.resource}", tone))
     reading = finding.reading or finding.title
-    tail = line(dim(f"  {finding.gotcha} {glyphs().dot} {age}" if age else f"  {finding.gotcha}"))
+    tail = make_line(
+        dim_span(
+            f"  {finding.gotcha} {current_glyphs().dot} {age}" if age else f"  {finding.gotcha}"
+        )
+    )
     fits = width_of(name) + 2 + len(reading) + width_of(tail) <= width
-    head = [spread(line(name, "  ", reading) if fits else name, tail, width)]
+    head = [spread_line(make_line(name, "  ", reading) if fits else name, tail, width)]
     if not fits:
-        head += labelled("now", reading, width, most=4)
+        head += label_lines("now", reading, width, most=4)
     do = [] if finding.cleared else action_lines(finding, width)
-    proof = labelled("proof", finding.evidence, width, most=4)
+    proof = label_lines("proof", finding.evidence, width, most=4)
     if finding.reading:
         run = f"{finding.run}: " if finding.run else ""
-        proof = [*labelled("what", run + finding.title, width, most=4), *proof]
-    return _Parts(head, do, _never(finding, width), _steps(finding, width, marked), proof)
+        proof = [*label_lines("what", run + finding.title, width, most=4), *proof]
+    return _FindingParts(
+        head, do, _never_lines(finding, width), _fix_lines(finding, width, marked), proof
+    )
 
 
-def _never(finding: Finding, width: int) -> list[Line]:
+def _never_lines(finding: Finding, width: int) -> list[Line]:
     if finding.never:
-        return labelled("never", finding.never, width, Tone.WARN, most=WHOLE)
+        return label_lines("never", finding.never, width, Tone.WARN, most=WHOLE)
     return []
 
 
-def _steps(finding: Finding, width: int, marked: str) -> list[Line]:
+def _fix_lines(finding: Finding, width: int, marked: str) -> list[Line]:
     """Return the fixes.
 
     None is ticked after the cause is gone: it is unknown which one was done.
     """
     steps: list[Line] = []
     if finding.cleared:
-        steps += labelled("now", "the cause is fixed; no progress yet", width)
+        steps += label_lines("now", "the cause is fixed; no progress yet", width)
     for place, fix in enumerate(finding.fixes, 1):
         label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
-        made = labelled(label, fix.text, width, Tone.STRONG, most=WHOLE)
+        made = label_lines(label, fix.text, width, Tone.STRONG, most=WHOLE)
         if not finding.cleared and fix.command and fix.command == marked:
-            made[0] = line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
+            made[0] = make_line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
         steps += made
         if fix.command:
             steps += command_lines(fix.command, width)
@@ -281,12 +325,16 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
     Empty if the handbook has no advice.
     """
     words = action_words(finding)
-    made = labelled("do", words, width, Tone.STRONG) if words else []
-    sure = [f"{percent(100.0 * finding.confidence)} sure"] if finding.confidence is not None else []
+    made = label_lines("do", words, width, Tone.STRONG) if words else []
+    sure = (
+        [f"{percent_or_dash(100.0 * finding.confidence)} sure"]
+        if finding.confidence is not None
+        else []
+    )
     for tail in ([*sure, place_of(finding)], sure):
-        said = line(dim("  " + f" {glyphs().dot} ".join(tail)))
+        said = make_line(dim_span("  " + f" {current_glyphs().dot} ".join(tail)))
         if made and tail and width_of(made[-1]) + width_of(said) <= width:
-            return [*made[:-1], spread(made[-1], said, width)]
+            return [*made[:-1], spread_line(made[-1], said, width)]
     return made
 
 
@@ -302,17 +350,23 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
     """Return earlier fixes: ticked if the readings show success, else with the doubt."""
     out: list[Line] = []
     for one in remedies:
-        if one.done:
+        if one.is_done:
             ago = f"fixed {compact_time(now - (one.over_at or now))} ago"
-            mark_, tone = f"{glyphs().check} ", Tone.PROVED
+            mark_, tone = f"{current_glyphs().check} ", Tone.PROVED
         elif one.doubt:
-            ago, mark_, tone = one.doubt, f"{glyphs().unknown} ", Tone.DIM
+            ago, mark_, tone = one.doubt, f"{current_glyphs().unknown} ", Tone.DIM
         else:
             continue
-        out.append(spread(line(Span(mark_, tone), one.title), line(dim(f"  {ago}")), width))
-        if one.done:
+        out.append(
+            spread_line(
+                make_line(Span(mark_, tone), one.title), make_line(dim_span(f"  {ago}")), width
+            )
+        )
+        if one.is_done:
             out += [
-                line("    ", Span(row, Tone.DIM))  # no tick: a single step may have been enough
+                make_line(
+                    "    ", Span(row, Tone.DIM)
+                )  # no tick: a single step may have been enough
                 for fix in one.steps
                 for row in [fix.text]
             ]
@@ -324,47 +378,51 @@ def command_lines(command: str, width: int) -> list[Line]:
 
     Characters that this terminal cannot display might turn a path into another file's.
     """
-    if plain(command) != command:
-        return labelled(
+    if make_displayable(command) != command:
+        return label_lines(
             "", "its path cannot be displayed here, so neither can the command", width, Tone.DIM
         )
-    return labelled("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
+    return label_lines("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
 
 def run_lines(run: RunState, width: int) -> list[Line]:
     """Return the current run, in as many lines as needed."""
     share = ratio(run.step, run.total_steps)
-    total = f" of {thousands(run.total_steps)} ({percent(share)})" if run.total_steps else ""
+    total = (
+        f" of {format_thousands(run.total_steps)} ({percent_or_dash(share)})"
+        if run.total_steps
+        else ""
+    )
     parts = [
         Span(run.name, Tone.STRONG),
-        Span(f"step {thousands(run.step)}{total}"),
+        Span(f"step {format_thousands(run.step)}{total}"),
         Span(
-            f"loss {number(run.loss)}"
-            + ("" if run.best is None else f"  best val {number(run.best)}")
+            f"loss {number_or_dash(run.loss)}"
+            + ("" if run.best is None else f"  best val {number_or_dash(run.best)}")
         ),
     ]
     if run.throughput is not None:
-        parts.append(dim(f"{thousands(run.throughput)} tok/s"))
+        parts.append(dim_span(f"{format_thousands(run.throughput)} tok/s"))
     if run.resumes:
         last = run.resumes[-1]
-        parts.append(dim(f"resumed from {thousands(last.step)} ({last.reason})"))
-    return _flowing("run", parts, width)
+        parts.append(dim_span(f"resumed from {format_thousands(last.step)} ({last.reason})"))
+    return _flow_parts("run", parts, width)
 
 
-def _flowing(label: str, parts: Sequence[Span], width: int) -> list[Line]:
+def _flow_parts(label: str, parts: Sequence[Span], width: int) -> list[Line]:
     """Return parts after a label, separated by two spaces, in as many lines as needed."""
-    out = [line(dim(f"{label:<7}"), parts[0])]
+    out = [make_line(dim_span(f"{label:<7}"), parts[0])]
     for part in parts[1:]:
         if width_of(out[-1]) + 2 + width_of((part,)) <= width:
-            out[-1] = line(out[-1], "  ", part)
+            out[-1] = make_line(out[-1], "  ", part)
         else:
-            out.append(line(" " * 7, part))
+            out.append(make_line(" " * 7, part))
     return out
 
 
-def cell_mark(cell: Cell, survives: bool | None) -> tuple[str, Tone]:
+def cell_mark(cell: QueueCell, survives: bool | None) -> tuple[str, Tone]:
     """Return the glyph of a queue cell; green only if its verified copy survives a destroy."""
-    g = glyphs()
+    g = current_glyphs()
     if cell.state == "done":
         return (g.finished, Tone.PROVED if survives else Tone.TEXT)
     if cell.state == "running":
@@ -377,10 +435,10 @@ def cell_mark(cell: Cell, survives: bool | None) -> tuple[str, Tone]:
 
 
 def cells_line(
-    cells: tuple[Cell, ...], width: int, survives: Callable[[Cell], bool | None]
+    cells: tuple[QueueCell, ...], width: int, survives: Callable[[QueueCell], bool | None]
 ) -> Line:
     """Return the queue in one line: a mark and a name per cell."""
-    out: list[Span] = [dim("queue  ")]
+    out: list[Span] = [dim_span("queue  ")]
     for cell in cells:
         glyph, tone = cell_mark(cell, survives(cell))
         out += [
@@ -392,72 +450,78 @@ def cells_line(
 
 def title_of(box: BoxState, platform: str) -> Line:
     """Return the title of a pane about a box."""
-    return line(Span(box.spec.name or NONE, Tone.STRONG), dim(f"  {platform}") if platform else "")
+    return make_line(
+        Span(box.spec.name or NONE, Tone.STRONG), dim_span(f"  {platform}") if platform else ""
+    )
 
 
 # What to do about the selected box: a pane whose warnings stay visible while it scrolls, and the
 # step to copy.
 
 
-class Step(NamedTuple):
+class CopyableFix(NamedTuple):
     """One fix of a finding that can be copied."""
 
     finding: Finding
     place: int
     """Counted from 1, among all fixes of the finding, with or without a command."""
-    fix: Fix
+    fix: FixStep
 
     @property
-    def label(self) -> str:
+    def pane_label(self) -> str:
         """Its label in the pane."""
         if len(self.finding.fixes) > 1:
             return f"fix {self.place}"
         return "fix"
 
     @property
-    def copied(self) -> Copied:
+    def copy_text(self) -> ClipboardText:
         """The fix to copy: only its command, because a shell runs every pasted line."""
-        return Copied(what=f"{self.label} of {self.finding.gotcha}", text=self.fix.command or "")
+        return ClipboardText(
+            what=f"{self.pane_label} of {self.finding.gotcha}", text=self.fix.command or ""
+        )
 
 
-def steps_of(row: Row) -> list[Step]:
+def steps_of(row: FleetRow) -> list[CopyableFix]:
     """Return the fixes of a box whose command this terminal can display in full, in their order."""
     return [
-        Step(finding, place, fix)
+        CopyableFix(finding, place, fix)
         for finding in row.box.findings
         if not finding.cleared
         for place, fix in enumerate(finding.fixes, 1)
-        if fix.command and plain(fix.command) == fix.command
+        if fix.command and make_displayable(fix.command) == fix.command
     ]
 
 
-def blocks_of(row: Row, state: FleetState, width: int, now: float, marked: str = "") -> list[Block]:
+def blocks_of(
+    row: FleetRow, state: FleetState, width: int, now: float, marked: str = ""
+) -> list[WhyBlock]:
     """Return the blocks about a box, most important first, then the bills outside the fleet."""
     out = why_blocks(row, width, now, marked)
-    unseen = unseen_section(state, width, now)
+    unseen = unlisted_section(state, width, now)
     if unseen is not None:
-        out.append(Block([EMPTY, unseen.title, *unseen.body], frozenset({0, 1})))
+        out.append(WhyBlock([EMPTY, unseen.title, *unseen.body], frozenset({0, 1})))
     return out
 
 
-def window(blocks: Sequence[Block], top: int, height: int) -> tuple[list[Line], int, int]:
+def visible_lines(blocks: Sequence[WhyBlock], top: int, height: int) -> tuple[list[Line], int, int]:
     """Return the visible lines with `top` rows scrolled away, and the counts above and below.
 
     The held lines of the first visible block are included.
     """
     passed = 0
     for place, block in enumerate(blocks):
-        if top < passed + block.scrolling or place == len(blocks) - 1:
-            hidden = min(max(0, top - passed), block.scrolling)
-            lines = block.below(hidden)
+        if top < passed + block.scrollable_count or place == len(blocks) - 1:
+            hidden = min(max(0, top - passed), block.scrollable_count)
+            lines = block.rows_below(hidden)
             for later in blocks[place + 1 :]:
                 lines += later.rows
             return lines[:height], passed + hidden, max(0, len(lines) - height)
-        passed += block.scrolling
+        passed += block.scrollable_count
     return [], 0, 0
 
 
-MakeBlocks = Callable[[int], Sequence[Block]]
+MakeBlocks = Callable[[int], Sequence[WhyBlock]]
 """Returns the blocks of a pane for its inner width."""
 
 
@@ -477,7 +541,7 @@ class WhyPane(Pane):
         self._make_blocks: MakeBlocks = lambda width: ()
         self._make_more: MakeSections | None = None
 
-    def tell(
+    def show_blocks(
         self, title: Line, hint: Line, make: MakeBlocks, more: MakeSections | None = None
     ) -> None:
         """Set the content, and draw what changed.
@@ -492,7 +556,7 @@ class WhyPane(Pane):
         self.redraw()
 
     @property
-    def says_something(self) -> bool:
+    def has_content(self) -> bool:
         """Whether there is anything to show."""
         return bool(self._title)
 
@@ -509,16 +573,16 @@ class WhyPane(Pane):
         if not blocks or width < 4 or height < 3:
             return []
         room = height - 2
-        self._top = min(self._top, sum(block.scrolling for block in blocks))
-        shown, above, below = window(blocks, self._top, room)
+        self._top = min(self._top, sum(block.scrollable_count for block in blocks))
+        shown, above, below = visible_lines(blocks, self._top, room)
         # avoid blank lines at the end while rows are scrolled away
         while self._top and not below and len(shown) < room:
-            before = window(blocks, self._top - 1, room)
+            before = visible_lines(blocks, self._top - 1, room)
             if before[2]:
                 break  # the previous block's held lines would push the last line out
             self._top -= 1
             shown, above, below = before
-        parts = [Section(self._title, shown, self._hint)]
+        parts = [PaneSection(self._title, shown, self._hint)]
         left = 0 if above or below else room - len(shown)
         for part in (
             self._make_more(width - 4) if self._make_more is not None and left >= LEAST_MORE else ()
@@ -526,9 +590,11 @@ class WhyPane(Pane):
             if left > len(part.body):
                 parts.append(part)
                 left -= 1 + len(part.body)
-        framed = sections(parts, width, height, active=self.has_focus)
+        framed = draw_sections(parts, width, height, active=self.has_focus)
         if above or below:
-            _, _, _, _, corner, first, *_ = tuple(glyphs().frame)
+            _, _, _, _, corner, first, *_ = tuple(current_glyphs().frame)
             tone = Tone.ACCENT if self.has_focus else Tone.DIM
-            framed[-1] = border(width, first, corner, title=out_of_sight(above, below), tone=tone)
+            framed[-1] = draw_border(
+                width, first, corner, title=out_of_sight(above, below), tone=tone
+            )
         return framed

@@ -23,7 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def found(frame: Any, exp: Place) -> list[protocol.FoundRun]:
-    if not isinstance(frame, protocol.Found):
+    if not isinstance(frame, protocol.FoundRuns):
         return []
     return [run for run in frame.runs if run.cwd == str(exp.folder)]
 

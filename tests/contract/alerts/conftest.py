@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting
+from rgt_tui.fleet import FleetAlerting
 from rgt_tui.health import SinkError
-from rgt_tui.model import AlertEvent, AlertSettings, BoxState, FleetEvent, Link, SinkSettings
+from rgt_tui.model import AlertEvent, AlertSettings, BoxState, FleetEvent, LinkState, SinkSettings
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, run, sample
 
 replace = msgspec.structs.replace
@@ -117,7 +117,7 @@ class World:
         self.ear = Ear()
         self.woken = 0
         settings = AlertSettings(sinks=(SinkSettings("bell", **{"name": "ear", **sink}),))
-        self.alerting = Alerting(
+        self.alerting = FleetAlerting(
             settings,
             path=path,
             clock=lambda: self.now,
@@ -135,11 +135,11 @@ class World:
         """Let the engine look at a box that says `over` from now on."""
         self.now += seconds
         base: dict[str, Any] = {"runs": (run(progressed_at=self.now - 1),)}
-        if over.get("link", Link.LIVE) is Link.LIVE:
+        if over.get("link", LinkState.LIVE) is LinkState.LIVE:
             base["sample_at"] = self.now
         before = {"alerts": self.state.alerts, "alerts_kept": self.state.alerts_kept}
         kept = replace(CALM, **{**base, **over, **before})
-        self.state, events = self.alerting.judged(kept, self.now)
+        self.state, events = self.alerting.judge_box(kept, self.now)
         self.events += events
         return self.state
 
@@ -152,7 +152,7 @@ class World:
 
 @asynccontextmanager
 async def opened(world: World) -> AsyncIterator[World]:
-    await world.alerting.open([SPEC], world.wake)
+    await world.alerting.start_delivery([SPEC], world.wake)
     try:
         yield world
     finally:

@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import EVERY_S, Alerting, Fleet
+from rgt_tui.fleet import EVERY_S, Fleet, FleetAlerting
 from rgt_tui.fleet.config.loading import parse_fleet
 from rgt_tui.health import delivery, load_alerts, parse_alerts
 from rgt_tui.model import (
+    BillingVerb,
     BoxSpec,
     Finding,
     FleetState,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
     Severity,
     StopPhase,
     StopProgress,
-    Verb,
 )
 from tests.contract.alerts.conftest import FULL, KEY, SPEC, Receiver, World, opened
 from tests.free_ports import free_port
@@ -58,9 +58,9 @@ async def test_a_box_is_not_judged_again_within_a_second_unless_it_matters() -> 
     async with opened(World()) as world:
         world.see()
         assert world.see(0.5, sample=FULL).alerts == ()
-        assert world.alerting.waits(world.now)
+        assert world.alerting.has_pending_boxes(world.now)
         assert world.see(0.6, sample=FULL).alerts != ()
-        assert not world.alerting.waits(world.now)
+        assert not world.alerting.has_pending_boxes(world.now)
         failed = (queue(cell(state="failed", exit_code=1)),)
         assert len(world.see(0.1, sample=FULL, queues=failed).alerts) == 2
 
@@ -68,9 +68,11 @@ async def test_a_box_is_not_judged_again_within_a_second_unless_it_matters() -> 
 async def test_a_box_that_does_not_change_is_judged_now_and_then() -> None:
     async with opened(World()) as world:
         world.see()
-        assert world.alerting.late(world.now + EVERY_S - 0.1) == frozenset()
-        assert world.alerting.late(world.now + EVERY_S + 1.0) == {"vast-demo"}
-        assert world.alerting.late(world.now + EVERY_S + 1.5) == frozenset(), "looks once a second"
+        assert world.alerting.boxes_to_judge(world.now + EVERY_S - 0.1) == frozenset()
+        assert world.alerting.boxes_to_judge(world.now + EVERY_S + 1.0) == {"vast-demo"}
+        assert world.alerting.boxes_to_judge(world.now + EVERY_S + 1.5) == frozenset(), (
+            "looks once a second"
+        )
 
 
 async def test_a_sink_is_told_once_and_a_restart_does_not_tell_again(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ async def test_a_sink_is_told_once_and_a_restart_does_not_tell_again(tmp_path: P
     (event,) = world.ear.heard
     assert (event.title, event.level) == ("vast-demo: inodes", "error")
     async with opened(World(path, now=NOW + 3600)) as later:
-        later.see(link=Link.CONNECTING, sample_at=NOW)
+        later.see(link=LinkState.CONNECTING, sample_at=NOW)
         assert [alert.since for alert in later.state.alerts] == [since]
         later.see(sample=FULL, queues=(queue(cell(state="failed", exit_code=1)),))
         await later.until(lambda: bool(later.ear.heard))
@@ -95,19 +97,19 @@ async def test_a_mute_is_quiet_everywhere_and_outlives_rgt(tmp_path: Path) -> No
     path = tmp_path / "alerts.json"
     async with opened(World(path)) as world:
         world.see()
-        world.alerting.mute("vast-demo", "inodes", 3600)
+        world.alerting.mute_alert("vast-demo", "inodes", 3600)
         assert world.woken
-        assert world.alerting.late(world.now) == {"vast-demo"}
+        assert world.alerting.boxes_to_judge(world.now) == {"vast-demo"}
         assert [alert.muted for alert in world.see(sample=FULL).alerts] == [True]
     assert world.ear.heard == []
     assert [(event.text, event.level, event.muted) for event in world.events] == [
         ("/workspace 97% of its inodes used (4,000 of 4,096) (muted)", "error", True)
     ], "for the journal alone"
     async with opened(World(path, now=NOW + 1800)) as later:
-        assert later.alerting.news() == [], "what an earlier rgt has muted is no news"
+        assert later.alerting.take_events() == [], "what an earlier rgt has muted is no news"
         assert [alert.muted for alert in later.see(sample=FULL).alerts] == [True]
-        later.alerting.mute("vast-demo", "inodes", 0)
-        assert [event.text for event in later.alerting.news()] == ["no longer muted: inodes"]
+        later.alerting.mute_alert("vast-demo", "inodes", 0)
+        assert [event.text for event in later.alerting.take_events()] == ["no longer muted: inodes"]
         assert [alert.muted for alert in later.see(0.1, sample=FULL).alerts] == [False]
         await later.until(lambda: bool(later.ear.heard))
     async with opened(World(path, now=NOW + 7200)) as third:
@@ -117,8 +119,8 @@ async def test_a_mute_is_quiet_everywhere_and_outlives_rgt(tmp_path: Path) -> No
 async def test_a_mute_expires_by_itself() -> None:
     async with opened(World()) as world:
         world.see(sample=FULL)
-        world.alerting.mute("vast-demo", "inodes:/workspace", 60)
-        (muted,) = world.alerting.news()
+        world.alerting.mute_alert("vast-demo", "inodes:/workspace", 60)
+        (muted,) = world.alerting.take_events()
         assert (muted.at, muted.box, muted.about) == (
             world.now,
             "vast-demo",
@@ -128,7 +130,7 @@ async def test_a_mute_expires_by_itself() -> None:
         assert muted.text.startswith("muted until ") and muted.text.endswith(": inodes:/workspace")
         assert world.see(10, sample=FULL).alerts[0].muted
         assert not world.see(60, sample=FULL).alerts[0].muted
-        (over,) = world.alerting.news()
+        (over,) = world.alerting.take_events()
         assert (over.at, over.text) == (until, "no longer muted: inodes:/workspace, its time is up")
 
 
@@ -136,7 +138,7 @@ async def test_a_mute_until_it_is_over_ends_with_it(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     async with opened(World(path)) as world:
         world.see(sample=FULL)
-        world.alerting.mute("vast-demo", "inodes:/workspace", None)
+        world.alerting.mute_alert("vast-demo", "inodes:/workspace", None)
         assert world.see(3600, sample=FULL).alerts[0].muted
         for _ in range(3):
             world.see(60, sample=sample())
@@ -152,7 +154,7 @@ async def test_done_but_billing_speaks_again_after_a_day() -> None:
     }
     async with opened(World()) as world:
         world.see(**done)
-        world.alerting.mute("vast-demo", "done-billing", None)
+        world.alerting.mute_alert("vast-demo", "done-billing", None)
         assert world.see(3600, **done).alerts[0].muted
         assert not world.see(86400, **done).alerts[0].muted
 
@@ -166,12 +168,13 @@ async def test_a_stop_from_here_is_no_surprise_also_for_the_next_rgt(tmp_path: P
     async with opened(World(path)) as world:
         world.see()
         assert [
-            step.phase async for step in world.alerting.watching("vast-demo", Verb.PARK, steps())
+            step.phase
+            async for step in world.alerting.watch_action("vast-demo", BillingVerb.PARK, steps())
         ]
     async with opened(World(path)) as later:
-        later.see(link=Link.UNREACHABLE, meter=STOPPED)
+        later.see(link=LinkState.UNREACHABLE, meter=STOPPED)
         assert not later.state.alerts
-        later.see(link=Link.UNREACHABLE, meter=replace(STOPPED, lifecycle=Lifecycle.GONE))
+        later.see(link=LinkState.UNREACHABLE, meter=replace(STOPPED, lifecycle=Lifecycle.GONE))
         assert [alert.id for alert in later.state.alerts] == ["gone"]
 
 
@@ -180,7 +183,7 @@ async def test_a_stop_while_rgt_was_off_is_seen(tmp_path: Path) -> None:
     async with opened(World(path)) as world:
         world.see()
     async with opened(World(path, now=NOW + 86400)) as later:
-        later.see(link=Link.UNREACHABLE, meter=STOPPED)
+        later.see(link=LinkState.UNREACHABLE, meter=STOPPED)
         assert [alert.id for alert in later.state.alerts] == ["stopped"]
 
 
@@ -194,11 +197,11 @@ async def test_a_sink_that_fails_is_an_alert_of_its_own(monkeypatch: pytest.Monk
         assert (alert.id, alert.text) == ("sink:ear", "sink ear: ear answered 500")
         world.ear.broken = False
         await world.until(lambda: not world.alerting.alerts)
-        assert [event.text for event in world.alerting.news()] == [
+        assert [event.text for event in world.alerting.take_events()] == [
             "sink ear: ear answered 500",
             "sink ear works again",
         ]
-        assert world.alerting.news() == []
+        assert world.alerting.take_events() == []
         assert [event.id for event in world.ear.heard] == ["inodes:/workspace"]
 
 
@@ -208,7 +211,7 @@ async def test_a_file_that_cannot_be_kept_costs_nothing_but_memory(tmp_path: Pat
         assert [alert.id for alert in world.alerting.alerts] == ["alerts-file"]
         world.see(sample=FULL)
         await world.until(lambda: bool(world.ear.heard))
-        world.alerting.mute("vast-demo", "inodes", 60)
+        world.alerting.mute_alert("vast-demo", "inodes", 60)
         assert world.see(sample=FULL).alerts[0].muted
         assert len(world.ear.heard) == 1
 
@@ -219,7 +222,7 @@ async def test_two_fleets_with_a_box_of_one_name_do_not_mix(tmp_path: Path) -> N
         world.see(sample=FULL)
         await world.until(lambda: bool(world.ear.heard))
     other = World(path)
-    await other.alerting.open([replace(SPEC, host="10.0.0.9")], other.wake)
+    await other.alerting.start_delivery([replace(SPEC, host="10.0.0.9")], other.wake)
     other.see(sample=FULL)
     await other.until(lambda: bool(other.ear.heard))
     await other.alerting.close()
@@ -236,7 +239,9 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(
         {"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}]
     )
     path = tmp_path / "alerts.json"
-    alerting = Alerting(settings, path=path, env={"HOOK": f"{receiver.url}/x"}, gather_s=(0.0, 0.0))
+    alerting = FleetAlerting(
+        settings, path=path, env={"HOOK": f"{receiver.url}/x"}, gather_s=(0.0, 0.0)
+    )
     fleet = Fleet([spec], audit=tmp_path / "audit.jsonl", alerting=alerting)
     seen: asyncio.Queue[FleetState] = asyncio.Queue()
     fleet.subscribe(seen.put_nowait)
@@ -251,7 +256,7 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(
             assert [alert.id for alert in lost.alerts] == ["unreachable"]
             assert lost.alerts_kept
             await asyncio.to_thread(receiver.came.wait, 60)
-            fleet.mute("lost", "unreachable", None)
+            fleet.mute_alert("lost", "unreachable", None)
             while not (await seen.get()).boxes[0].alerts[0].muted:
                 pass
         assert any(event.text.startswith("unreachable for ") for event in fleet.state.events)
@@ -275,7 +280,7 @@ async def test_two_sinks_of_the_fleet_file_that_have_no_name_are_both_told(
     fleet = Fleet(
         config.boxes,
         audit=tmp_path / "audit.jsonl",
-        alerting=Alerting(config.alerts, path=path, env=env, gather_s=(0.0, 0.0)),
+        alerting=FleetAlerting(config.alerts, path=path, env=env, gather_s=(0.0, 0.0)),
     )
     await fleet.start()
     try:

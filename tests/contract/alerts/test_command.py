@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.health import Command, SinkError
+from rgt_tui.health import CommandSink, SinkError
 from rgt_tui.model import AlertEvent, SinkSettings
 from tests.contract.alerts.samples import EVENT
 from tests.process.box.harness import PATIENCE
@@ -18,8 +18,8 @@ from tests.process.box.harness import PATIENCE
 ENV = {"PATH": os.environ["PATH"]}
 
 
-def running(*argv: str, timeout_s: float = PATIENCE) -> Command:
-    return Command(SinkSettings("command", argv=argv, timeout_s=timeout_s), ENV)
+def running(*argv: str, timeout_s: float = PATIENCE) -> CommandSink:
+    return CommandSink(SinkSettings("command", argv=argv, timeout_s=timeout_s), ENV)
 
 
 def gone(pid: int) -> bool:

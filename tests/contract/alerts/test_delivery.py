@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.health import Delivery, SinkError, Told, alert_message
+from rgt_tui.health import SentAlert, SinkDelivery, SinkError, alert_message
 from rgt_tui.health import delivery as module
 from rgt_tui.model import Alert, AlertEvent, SinkSettings
 
@@ -23,13 +23,13 @@ class World:
     def __init__(self, **over: Any) -> None:
         self.settings = SinkSettings("bell", **{"name": "bell", **over})
         self.now = NOW
-        self.told: dict[str, Told] = {}
+        self.told: dict[str, SentAlert] = {}
         self.sent: list[AlertEvent] = []
         self.troubles: list[str | None] = []
         self.fail: list[Exception] = []
         self.hang = False
         self.changed = asyncio.Condition()
-        self.delivery = Delivery(
+        self.delivery = SinkDelivery(
             self,
             self.settings,
             read=self.read,
@@ -51,10 +51,10 @@ class World:
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def read(self) -> Mapping[str, Told]:
+    async def read(self) -> Mapping[str, SentAlert]:
         return dict(self.told)
 
-    async def note(self, news: Mapping[str, Told | None]) -> None:
+    async def note(self, news: Mapping[str, SentAlert | None]) -> None:
         for key, what in news.items():
             if what is None:
                 self.told.pop(key, None)
@@ -65,7 +65,9 @@ class World:
 
     def want(self, *ids: str, level: str = "warn") -> None:
         alerts = [Alert(id_, level, "t", word="w") for id_ in ids]
-        self.delivery.want({f"a@h {a.id}": alert_message("a", a, self.now) for a in alerts}, OURS)
+        self.delivery.set_active(
+            {f"a@h {a.id}": alert_message("a", a, self.now) for a in alerts}, OURS
+        )
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(90):
@@ -159,7 +161,7 @@ async def test_over_is_told_to_who_wants_it() -> None:
 
 async def test_what_another_rgt_has_told_is_not_told_again() -> None:
     async with running(World()) as world:
-        world.told["a@h x:1"] = Told("warn", NOW)
+        world.told["a@h x:1"] = SentAlert("warn", NOW)
         world.want("x:1", "x:2")
         await world.until(lambda: len(world.told) == 2)
         assert [event.id for event in world.sent] == ["x:2"]

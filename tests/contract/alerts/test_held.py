@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.fleet import alerting
 from rgt_tui.health import mutes
-from rgt_tui.model import Finding, Lifecycle, Link, Meter, MeterKind, ProviderRef, Severity
+from rgt_tui.model import Finding, Lifecycle, LinkState, Meter, MeterKind, ProviderRef, Severity
 from tests.contract.alerts.conftest import FULL, KEY, SPEC, World, opened
 from tests.unit.triage.builders import NOW, cell, queue, sample
 
@@ -35,9 +35,9 @@ async def test_what_is_muted_is_not_over() -> None:
     async with opened(World(resolved=True, every_s=1.0)) as world:
         world.see(sample=FULL)
         await world.until(lambda: len(world.ear.heard) == 1)
-        world.alerting.mute("vast-demo", "inodes:/workspace", None)
+        world.alerting.mute_alert("vast-demo", "inodes:/workspace", None)
         world.see(sample=FULL)
-        world.see(sample=FULL, events=(), link=Link.REFUSED_KEY)  # something else to tell
+        world.see(sample=FULL, events=(), link=LinkState.REFUSED_KEY)  # something else to tell
         await world.until(lambda: len(world.ear.heard) == 2)
         assert told(world) == [("raised", "inodes:/workspace"), ("raised", "host-key")]
         for _ in range(3):
@@ -60,7 +60,7 @@ async def test_what_a_finding_covers_is_not_over_also_for_the_next_rgt(tmp_path:
         await world.until(lambda: len(world.ear.heard) == 2)
         assert told(world)[1] == ("raised", "finding:U7:inodes of /workspace:")
     async with opened(World(path, now=NOW + 60, resolved=True)) as later:
-        later.see(link=Link.REFUSED_KEY, sample_at=NOW)  # not seen yet; and something to tell
+        later.see(link=LinkState.REFUSED_KEY, sample_at=NOW)  # not seen yet; and something to tell
         await later.until(lambda: len(later.ear.heard) == 1)
         later.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
         await later.until(lambda: ("raised", "failed:lstm-b") in told(later))
@@ -120,7 +120,7 @@ async def test_a_sink_that_hears_findings_is_told_once(tmp_path: Path) -> None:
 async def test_a_muted_alert_stays_quiet_also_beneath_a_finding() -> None:
     async with opened(World(kinds=("inodes", "failed"))) as world:
         world.see()
-        world.alerting.mute("vast-demo", "inodes", 3600)
+        world.alerting.mute_alert("vast-demo", "inodes", 3600)
         world.see(sample=FULL, findings=(INODES,))
         world.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
         await world.until(lambda: bool(world.ear.heard))
@@ -133,10 +133,10 @@ async def test_a_mute_of_another_rgt_counts_here(tmp_path: Path) -> None:
         one.see(sample=FULL)
         other.see()
         await one.until(lambda: len(one.ear.heard) == 1)
-        one.alerting.mute("vast-demo", "inodes", None)
+        one.alerting.mute_alert("vast-demo", "inodes", None)
         woken = other.woken
         await other.until(lambda: other.woken > woken)
-        assert other.alerting.waits(other.now)
+        assert other.alerting.has_pending_boxes(other.now)
         assert [alert.muted for alert in other.see(0.1, sample=FULL).alerts] == [True]
         assert other.ear.heard == []
 
@@ -146,11 +146,11 @@ async def test_a_mute_until_it_is_over_is_not_ended_by_who_has_not_seen_it(tmp_p
     async with opened(World(path)) as one, opened(World(path)) as other:
         one.see(sample=FULL)
         await one.until(lambda: len(one.ear.heard) == 1)
-        one.alerting.mute("vast-demo", "inodes", None)
+        one.alerting.mute_alert("vast-demo", "inodes", None)
         await other.until(lambda: bool(mutes.load_alerts(path).mutes))
         await other.until(lambda: other.woken > 0)
         other.see(60)
-        other.see(60, link=Link.REFUSED_KEY)  # which writes the file
+        other.see(60, link=LinkState.REFUSED_KEY)  # which writes the file
         await other.until(
             lambda: any(a.id == "host-key" for a in mutes.load_alerts(path).boxes[KEY].alerts)
         )
@@ -162,7 +162,11 @@ async def test_what_a_provider_says_is_not_over_before_it_was_read_again(tmp_pat
     path = tmp_path / "alerts.json"
     stopped = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="RunPod")
     spec = replace(SPEC, profile="autodl")
-    told: dict[str, Any] = {"spec": spec, "link": Link.UNREACHABLE, "sample_at": NOW - 13.5 * 86400}
+    told: dict[str, Any] = {
+        "spec": spec,
+        "link": LinkState.UNREACHABLE,
+        "sample_at": NOW - 13.5 * 86400,
+    }
     async with opened(World(path, resolved=True)) as world:
         world.see(**told, meter=replace(stopped, lifecycle=Lifecycle.RUNNING))
         world.see(**told, meter=replace(stopped, at=NOW - 13.5 * 86400))
@@ -181,7 +185,7 @@ async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path)
     path = tmp_path / "alerts.json"
     async with opened(World(path)) as world:
         mutes.update_alerts(path, lambda old: replace(old, mutes=statefile_mute()), NOW)
-        world.see(sample=FULL, link=Link.LIVE, clock_skew=500.0)
+        world.see(sample=FULL, link=LinkState.LIVE, clock_skew=500.0)
         for _ in range(3):
             world.see(40, sample=FULL, clock_skew=500.0)
         await world.until(lambda: bool(world.ear.heard))
@@ -210,7 +214,7 @@ async def test_an_account_is_told_of_once() -> None:
     ]
     specs = [replace(SPEC, name=ref.instance, provider=ref) for ref in refs]
     world = World(digest_over=9)
-    await world.alerting.open(specs, world.wake)
+    await world.alerting.start_delivery(specs, world.wake)
     try:
         shown = {}
         for _ in range(2):
@@ -220,7 +224,7 @@ async def test_an_account_is_told_of_once() -> None:
         await world.until(lambda: len(world.ear.heard) == 2)
         gone = replace(poor, lifecycle=Lifecycle.GONE, kind=MeterKind.NONE)
         for _ in range(8):
-            world.see(60, spec=specs[0], meter=gone, link=Link.UNREACHABLE, sample_at=NOW - 9)
+            world.see(60, spec=specs[0], meter=gone, link=LinkState.UNREACHABLE, sample_at=NOW - 9)
         assert [alert.id for alert in world.see(spec=specs[1], meter=poor).alerts] == ["balance"]
     finally:
         await world.alerting.close()

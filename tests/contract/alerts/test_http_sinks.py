@@ -13,7 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import Apprise, Sink, SinkError, address, build_sink, split
+from rgt_tui.health import (
+    AlertSink,
+    AppriseSink,
+    SinkError,
+    build_sink,
+    read_sink_address,
+    split_topic_url,
+)
 from rgt_tui.model import AlertEvent, Secret, SinkSettings
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT
@@ -24,7 +31,9 @@ TOPIC = "s3cr3t-t0pic"
 TOKEN = "tk_s3cr3t"
 
 
-def made(kind: str, receiver: Receiver, env: Mapping[str, str] | None = None, **over: Any) -> Sink:
+def made(
+    kind: str, receiver: Receiver, env: Mapping[str, str] | None = None, **over: Any
+) -> AlertSink:
     urls = {
         "ntfy": f"{receiver.url}/{TOPIC}",
         "webhook": f"{receiver.url}/hooks/{TOPIC}?key={TOPIC}",
@@ -56,7 +65,7 @@ async def test_ntfy_publishes_as_json(receiver: Receiver) -> None:
     ],
 )
 def test_the_topic_of_an_address(url: str, parts: tuple[str, str]) -> None:
-    assert split(url) == parts
+    assert split_topic_url(url) == parts
 
 
 @pytest.mark.parametrize("url", ["https://ntfy.sh", "https://ntfy.sh/", "mine"])
@@ -111,7 +120,7 @@ async def test_an_apprise_that_hangs_has_one_thread_and_no_second_message(
 
     monkeypatch.setattr(apprise.Apprise, "notify", hang)
     settings = SinkSettings("apprise", url_env="URL", timeout_s=0.2)
-    quick = Apprise(settings, {"URL": f"json://127.0.0.1:{receiver.port}/x"})
+    quick = AppriseSink(settings, {"URL": f"json://127.0.0.1:{receiver.port}/x"})
     try:
         for _ in range(3):
             with pytest.raises(SinkError, match=r"has not answered within 0\.2 s"):
@@ -144,11 +153,11 @@ async def test_any_other_answer_is_a_failure(receiver: Receiver, kind: str, stat
     assert len(receiver.requests) == 1, "nothing is sent twice, no redirect is followed"
 
 
-def nowhere(kind: str) -> Sink:
+def nowhere(kind: str) -> AlertSink:
     return made(kind, Receiver(port=free_port()), {"TOKEN": TOKEN})
 
 
-def broken_answer(kind: str, receiver: Receiver) -> Sink:
+def broken_answer(kind: str, receiver: Receiver) -> AlertSink:
     receiver.status = 500
     return made(kind, receiver, {"TOKEN": TOKEN})
 
@@ -219,12 +228,12 @@ def test_an_address_is_read_at_each_use(tmp_path: Path) -> None:
     settings = SinkSettings("webhook", url_file=str(path))
     for text in ("https://one/", "https://two/"):
         path.write_text(text + "\n")
-        assert address(settings, {}).reveal() == text
+        assert read_sink_address(settings, {}).reveal() == text
 
 
 async def test_apprise_names_the_place_of_an_address_it_does_not_know() -> None:
     settings = SinkSettings("apprise", url_env="URL", timeout_s=PATIENCE)
-    sink = Apprise(settings, {"URL": f"nosuch://{TOPIC}"})
+    sink = AppriseSink(settings, {"URL": f"nosuch://{TOPIC}"})
     with pytest.raises(SinkError, match="does not recognize address number 1") as caught:
         await sink.send(EVENT)
     assert TOPIC not in str(caught.value)

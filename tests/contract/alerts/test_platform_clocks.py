@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.health import Bound, clock_readings, load_alerts, notices
-from rgt_tui.model import Link, Meter, StopPhase, StopProgress, Verb
+from rgt_tui.health import ClockBound, clock_readings, first_contact_notices, load_alerts
+from rgt_tui.model import BillingVerb, LinkState, Meter, StopPhase, StopProgress
 from rgt_tui.profiles import load_profile
 from tests.contract.alerts.conftest import SPEC, World, opened
 from tests.unit.triage.builders import NOW, sample
@@ -18,7 +18,7 @@ DAY = 86400.0
 AUTODL = msgspec.structs.replace(SPEC, profile="autodl", provider=None)
 LOST: dict[str, Any] = {
     "spec": AUTODL,
-    "link": Link.UNREACHABLE,
+    "link": LinkState.UNREACHABLE,
     "meter": Meter(),
     "sample": None,
     "sample_at": None,
@@ -36,7 +36,7 @@ async def test_fifteen_days_count_after_a_restart_without_a_sample(tmp_path: Pat
         (alert,) = [alert for alert in later.state.alerts if alert.id == "clock"]
         (shown,) = clock_readings(load_profile("autodl"), later.state, later.now)
     assert alert.text == shown.text
-    assert (alert.level, shown.bound, shown.sure) == ("error", Bound.AT_LEAST, False)
+    assert (alert.level, shown.bound, shown.sure) == ("error", ClockBound.AT_LEAST, False)
     assert shown.seconds_left is not None
     assert abs(shown.seconds_left - 1.5 * DAY) < 60
 
@@ -51,23 +51,26 @@ async def test_a_park_through_rgt_is_remembered_to_the_second(tmp_path: Path) ->
     async with opened(World(path)) as world:
         world.see(**LIVE)
         done = steps(StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)
-        async for _ in world.alerting.watching(SPEC.name, Verb.PARK, done):
+        async for _ in world.alerting.watch_action(SPEC.name, BillingVerb.PARK, done):
             pass
     async with opened(World(path, now=NOW + 10 + DAY)) as later:
         later.see(0, **LOST)
         (shown, *_) = clock_readings(load_profile("autodl"), later.state, later.now)
     assert (shown.seconds_left, shown.bound, shown.source) == (
         14 * DAY,
-        Bound.EXACT,
+        ClockBound.EXACT,
         "parked through rgt",
     )
 
 
 async def test_a_destroy_or_an_unconfirmed_park_starts_no_clock(tmp_path: Path) -> None:
-    for verb, last in ((Verb.DESTROY, StopPhase.METER_OFF), (Verb.PARK, StopPhase.UNCONFIRMED)):
+    for verb, last in (
+        (BillingVerb.DESTROY, StopPhase.METER_OFF),
+        (BillingVerb.PARK, StopPhase.UNCONFIRMED),
+    ):
         async with opened(World(tmp_path / f"{verb}.json")) as world:
             world.see(**LIVE)
-            async for _ in world.alerting.watching(
+            async for _ in world.alerting.watch_action(
                 SPEC.name, verb, steps(StopPhase.REQUESTED, last)
             ):
                 pass
@@ -77,7 +80,7 @@ async def test_a_destroy_or_an_unconfirmed_park_starts_no_clock(tmp_path: Path) 
 
 async def test_a_platform_is_introduced_once_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
-    said = [f"AutoDL: {text}" for text in notices(load_profile("autodl"))]
+    said = [f"AutoDL: {text}" for text in first_contact_notices(load_profile("autodl"))]
     async with opened(World(path, greets=True)) as world:
         world.see(**LOST)
         assert told(world) == [], "nobody has met it yet"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.health import Bell, Desktop, SinkError, sequence, write_tty
+from rgt_tui.health import BellSink, DesktopSink, SinkError, notification_sequence, write_tty
 from rgt_tui.model import SinkSettings
 from tests.contract.alerts.samples import EVENT
 from tests.pseudo_terminal import PseudoTerminal
@@ -20,10 +20,10 @@ DESKTOP = SinkSettings("desktop")
 
 RING = """
 import asyncio
-from rgt_tui.health.alert_sinks import Bell
+from rgt_tui.health.alert_sinks import BellSink
 from rgt_tui.model.box import SinkSettings
 from tests.contract.alerts.samples import EVENT
-asyncio.run(Bell(SinkSettings("bell"), {}).send(EVENT))
+asyncio.run(BellSink(SinkSettings("bell"), {}).send(EVENT))
 """
 
 
@@ -49,7 +49,7 @@ def test_without_a_terminal_it_says_so() -> None:
 
 async def test_good_news_do_not_ring() -> None:
     rung: list[bytes] = []
-    await Bell(BELL, {}, rung.append).send(msgspec.structs.replace(EVENT, what="resolved"))
+    await BellSink(BELL, {}, rung.append).send(msgspec.structs.replace(EVENT, what="resolved"))
     assert rung == []
 
 
@@ -66,7 +66,7 @@ async def test_good_news_do_not_ring() -> None:
     ],
 )
 def test_sequences(env: dict[str, str], starts: bytes, ends: bytes) -> None:
-    made = sequence(EVENT, env)
+    made = notification_sequence(EVENT, env)
     assert made.startswith(starts)
     assert made.endswith(ends)
 
@@ -75,7 +75,7 @@ def test_a_text_cannot_end_the_sequence() -> None:
     evil = msgspec.structs.replace(
         EVENT, title="a\x07\x1b]0;x\x07", text="b\x1b\\\n\x9cc" + "x" * 999
     )
-    made = sequence(evil, {"TERM": "xterm"})
+    made = notification_sequence(evil, {"TERM": "xterm"})
     assert made.count(b"\x07") == 1
     assert made.count(b"\x1b") == 1
     assert len(made) < 1000
@@ -98,7 +98,7 @@ async def test_the_desktops_own_program(
 ) -> None:
     said = script(tmp_path, name)
     written: list[bytes] = []
-    desktop = Desktop(
+    desktop = DesktopSink(
         DESKTOP, {"PATH": f"{tmp_path}:{os.environ['PATH']}", **env}, written.append, platform
     )
     await desktop.send(msgspec.structs.replace(EVENT, title='-x "; do shell script "id'))
@@ -113,11 +113,11 @@ async def test_through_the_terminal_where_there_is_no_desktop_or_it_is_elsewhere
 ) -> None:
     said = script(tmp_path, "notify-send")
     written: list[bytes] = []
-    await Desktop(DESKTOP, {"PATH": f"{tmp_path}", **env}, written.append, "linux").send(EVENT)
+    await DesktopSink(DESKTOP, {"PATH": f"{tmp_path}", **env}, written.append, "linux").send(EVENT)
     assert len(written) == 1
     assert not said.exists()
 
 
 def test_the_terminal_is_the_only_way_out() -> None:
-    assert Bell(BELL, {})._write is write_tty
+    assert BellSink(BELL, {})._write is write_tty
     assert issubclass(SinkError, Exception)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.demo.platforms import LocalInstance, LocalVast
-from rgt_tui.model import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import Rgt
 from tests.pseudo_terminal import PseudoTerminal
 
@@ -56,7 +56,7 @@ async def bids(rgt: Rgt) -> AsyncIterator[Bids]:
     )
     rgt.env[KEY] = server.key
     ref = ProviderRef("vastai", str(ONE), base_url=server.base_url, key_env=KEY)
-    asked = Agreed(spot=True, max_per_hour=0.6)
+    asked = RentalTerms(spot=True, max_per_hour=0.6)
     rgt.describe(
         [BoxSpec(name="mill", host="mill.invalid", profile="vastai", provider=ref, asked=asked)]
     )
@@ -82,13 +82,13 @@ async def test_a_bid_is_raised_at_the_price_that_the_dry_run_showed(bids: Bids) 
 
 async def test_a_machine_that_was_outbid_is_named_as_such_and_comes_back(bids: Bids) -> None:
     bids.instance.min_bid = 0.6
-    bids.server.outbid(bids.instance)
+    bids.server.simulate_outbid(bids.instance)
     status = await asyncio.to_thread(bids.rgt.on, "bid", "mill", "0.65", "--dry-run")
     assert (
         "OUTBID: it is stopped, and its disk is charged; lowest bid now: $0.60/h" in status.stdout
     )
     code, done = await bids.change("0.65")
-    await bids.server.settle()
+    await bids.server.wait_settled()
     assert (code, bids.instance.actual) == (OK, "running"), done
 
 
@@ -136,17 +136,17 @@ async def test_readonly_changes_no_bid(bids: Bids) -> None:
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        (Fault(on=BID, status=400), FAILED),
-        (Fault(on=BID, status=500), UNCONFIRMED),
-        (Fault(on=BID, drop=True), UNCONFIRMED),
-        (Fault(on="GET /api/v0/instances", status=500, times=-1), UNREACHABLE),
+        (InjectedFault(on=BID, status=400), FAILED),
+        (InjectedFault(on=BID, status=500), UNCONFIRMED),
+        (InjectedFault(on=BID, drop=True), UNCONFIRMED),
+        (InjectedFault(on="GET /api/v0/instances", status=500, times=-1), UNREACHABLE),
     ],
 )
 async def test_an_answer_that_is_lost_is_not_called_done_and_is_sent_once(
-    bids: Bids, fault: Fault, status: int
+    bids: Bids, fault: InjectedFault, status: int
 ) -> None:
     _, shown = await bids.json("0.7", "--dry-run")
-    bids.server.inject(fault)
+    bids.server.inject_faults(fault)
     code, body = await bids.json("0.7", "--confirm", "mill", "--evidence", shown["digest"])
     assert (code, body["ok"]) == (status, False), body
     assert bids.sent() == (0 if status == UNREACHABLE else 1)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.model import Agreed, BoxSpec
+from rgt_tui.model import BoxSpec, RentalTerms
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.test_measure import FAKE
@@ -44,7 +44,7 @@ def check(
 def test_active_and_cuda_fails_is_refused(rgt: Rgt, real_sshd: RealSshd, python: Path) -> None:
     (packages,) = python.parents[1].glob("lib/python*/site-packages")
     (packages / "torch.py").write_text("import os\nos.environ['FAKE_CUDA'] = 'broken'\n" + FAKE)
-    code, body = check(rgt, real_sshd, python, asked=Agreed(gpu="A100", gpu_count=1))
+    code, body = check(rgt, real_sshd, python, asked=RentalTerms(gpu="A100", gpu_count=1))
     rows = {row["id"]: row for row in body["rows"]}
     assert (code, rows["cuda"]["verdict"]) == (1, "refuse")
     assert "CUDA driver initialization failed" in rows["cuda"]["text"]

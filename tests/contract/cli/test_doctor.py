@@ -21,8 +21,8 @@ import pytest
 from rgt_tui.cli.set_up.doctor_box import WHERE, BoxDoctor, ListedRecorder, judge_recorders
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS
 from rgt_tui.gate import recognised
-from rgt_tui.model import BoxSpec, cleaned
-from rgt_tui.ssh import Policy, build_agent, connect, deploy, run
+from rgt_tui.model import BoxSpec, clean_decoded
+from rgt_tui.ssh import HostKeyPolicy, build_agent, connect, deploy_agent, run_command
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port
@@ -75,28 +75,28 @@ async def test_a_recorder_that_nobody_needs_is_listed_with_the_command_that_ends
     lab: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "left home" / "state"
-    connection = await connect(lab, policy=Policy.ASK)
+    connection = await connect(lab, policy=HostKeyPolicy.ASK)
     try:
-        agent = await deploy(connection, build_agent())
-        begun = await run(
-            connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record')}"
+        agent = await deploy_agent(connection, build_agent())
+        begun = await run_command(
+            connection, f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.build_command('record')}"
         )
         assert begun.status == 0, begun.words
-        new = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
+        new = (await BoxDoctor(lab, HostKeyPolicy.ASK).run_checks(90))[RECORDERS]
         assert (new.status, str(state) in new.text) == ("ok", False), new
         monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.LONG_UNWATCHED_S", 0.0)
-        old = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
+        old = (await BoxDoctor(lab, HostKeyPolicy.ASK).run_checks(90))[RECORDERS]
         assert old.status == "warn", old
         pid = json.loads((state / "recorder.json").read_text())["pid"]
         assert f"{state} (pid {pid}" in old.text
         commands = old.advice.removeprefix("to stop them, on the box: ").split(" ; ")
         command = next(command for command in commands if str(state) in command)
-        assert (await run(connection, command)).status == 0
+        assert (await run_command(connection, command)).status == 0
         assert not (state / "recorder.json").exists()
     finally:
-        await run(
+        await run_command(
             connection,
-            f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.command('record', '--stop')}",
+            f"RGT_STATE_DIR={shlex.quote(str(state))} {agent.build_command('record', '--stop')}",
         )
         connection.abort()
 
@@ -111,7 +111,7 @@ async def test_a_list_of_recorders_that_failed_is_not_an_empty_one(
     monkeypatch.setattr(
         "rgt_tui.cli.set_up.doctor_box.LIST_RECORDERS", ("record", "--no-such-word")
     )
-    finding = (await BoxDoctor(lab, Policy.ASK).check(90))[RECORDERS]
+    finding = (await BoxDoctor(lab, HostKeyPolicy.ASK).run_checks(90))[RECORDERS]
     assert (finding.status, "--no-such-word" in finding.text) == ("warn", True), finding
 
 
@@ -127,7 +127,7 @@ async def test_a_list_of_recorders_that_failed_is_not_an_empty_one(
     ],
 )
 def test_a_recorder_that_somebody_uses_is_not_called_superfluous(use: dict[str, Any]) -> None:
-    idle = cleaned(ListedRecorder(pid=7, folder="/old\x1b]52;c;eA==\x07", unwatched_s=7200.0))
+    idle = clean_decoded(ListedRecorder(pid=7, folder="/old\x1b]52;c;eA==\x07", unwatched_s=7200.0))
     status, text, advice = judge_recorders([idle], lambda *words: " ".join(("agent", *words)))
     assert (status, "\x1b" in text + advice, "2 h" in text) == ("warn", False, True)
     assert judge_recorders([replace(idle, **use)], " ".join)[0] == "ok"
@@ -175,7 +175,7 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
 async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
     lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = BoxDoctor._put
+    put = BoxDoctor._add_finding
 
     def quick_from_now_on(self: BoxDoctor, *found: Any) -> None:
         put(self, *found)
@@ -184,12 +184,14 @@ async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
     monkeypatch.setattr(
         "rgt_tui.cli.set_up.doctor_box.STEP_SECONDS", 60.0
     )  # the name must be found, too
-    monkeypatch.setattr(BoxDoctor, "_put", quick_from_now_on)
+    monkeypatch.setattr(BoxDoctor, "_add_finding", quick_from_now_on)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = silent.getsockname()[1]
-        dns, tcp, *others = await BoxDoctor(replace(lab, port=port), Policy.ASK).check(90)
+        dns, tcp, *others = await BoxDoctor(replace(lab, port=port), HostKeyPolicy.ASK).run_checks(
+            90
+        )
     assert (dns.status, tcp.status, bool(tcp.advice)) == ("ok", "fail", True)
     assert tcp.text == f"127.0.0.1:{port}: no answer within 2 s"
     assert {item.status for item in others} == {"skip"}
@@ -221,7 +223,7 @@ async def test_a_box_that_answers_anything_fails_alone(
     skip = "next(at for at, word in enumerate(sys.argv) if at and not word.startswith('-'))"
     main = f"def main(): del sys.argv[:{skip}]; runpy.run_path(sys.argv[0], run_name='__main__')"
     (tmp_path / "agent.py").write_text(f"import runpy, sys\n{main}\n{script}\n")
-    found = await BoxDoctor(replace(lab, python=str(ours)), Policy.ASK).check(90)
+    found = await BoxDoctor(replace(lab, python=str(ours)), HostKeyPolicy.ASK).run_checks(90)
     assert (tmp_path / "agent").exists(), found
     agent = next(item for item in found if item.id == "box.lab.agent")
     assert (agent.status, words in agent.text) == ("fail" if words else "ok", True), found
@@ -233,9 +235,11 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
     def broken(*_: object) -> None:
         raise RuntimeError("made up")
 
-    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.judge", broken)
+    monkeypatch.setattr("rgt_tui.cli.set_up.doctor_box.judge_sample", broken)
     (failed,) = (
-        item for item in await BoxDoctor(lab, Policy.ASK).check(90) if item.status == "fail"
+        item
+        for item in await BoxDoctor(lab, HostKeyPolicy.ASK).run_checks(90)
+        if item.status == "fail"
     )
     assert (failed.text, "bug in rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 

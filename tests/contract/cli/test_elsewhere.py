@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from rgt_tui.cli import gather
+from rgt_tui.cli import gather_state
 from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.demo import LocalPod, LocalRunPod
-from rgt_tui.fleet import connected, reached
-from rgt_tui.health import assess
-from rgt_tui.model import BoxSpec, Health, Link, ProviderRef
-from rgt_tui.ssh import Policy, Unreachable, where
+from rgt_tui.fleet import connected, connected_agent
+from rgt_tui.health import assess_box
+from rgt_tui.model import BoxHealth, BoxSpec, LinkState, ProviderRef
+from rgt_tui.ssh import HostKeyPolicy, Unreachable, connection_label
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port
 
@@ -57,29 +57,29 @@ async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tell
     rental: Rental,
 ) -> None:
     rental.moves()
-    state = (await gather([rental.spec], 30)).boxes[0]
-    assert (state.link, state.sample is not None) == (Link.LIVE, True), state.reason
-    async with reached(rental.spec) as (connection, deployed):
-        assert str(rental.port) in where(connection)
+    state = (await gather_state([rental.spec], 30)).boxes[0]
+    assert (state.link, state.sample is not None) == (LinkState.LIVE, True), state.reason
+    async with connected_agent(rental.spec) as (connection, deployed):
+        assert str(rental.port) in connection_label(connection)
         assert deployed.path
     found = {
         item.id.removeprefix("box.lab."): item
-        for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)
+        for item in await BoxDoctor(rental.spec, HostKeyPolicy.ASK).run_checks(30)
     }
     assert (found["tcp"].status, found["login"].status) == ("warn", "ok")
     assert f"reports that it is now at 127.0.0.1:{rental.port}" in found["tcp"].text
 
 
 @pytest.mark.parametrize(
-    ("status", "health"), [("EXITED", Health.STOPPED), ("TERMINATED", Health.GONE)]
+    ("status", "health"), [("EXITED", BoxHealth.STOPPED), ("TERMINATED", BoxHealth.GONE)]
 )
 async def test_a_stopped_or_lost_box_is_called_so_with_its_price(
-    rental: Rental, status: str, health: Health
+    rental: Rental, status: str, health: BoxHealth
 ) -> None:
     rental.pod.status = status
-    state = (await gather([rental.spec], 30)).boxes[0]
-    assert assess(state, time.time()).health is health
-    assert (state.link, state.meter.at is not None) == (Link.UNREACHABLE, True)
+    state = (await gather_state([rental.spec], 30)).boxes[0]
+    assert assess_box(state, time.time()).health is health
+    assert (state.link, state.meter.at is not None) == (LinkState.UNREACHABLE, True)
 
 
 async def test_an_errand_to_a_stopped_box_fails_with_the_provider_s_word(rental: Rental) -> None:
@@ -87,7 +87,9 @@ async def test_an_errand_to_a_stopped_box_fails_with_the_provider_s_word(rental:
     with pytest.raises(Unreachable, match=r"refused the connection.*says stopped \(EXITED\)"):
         async with connected(rental.spec):
             pass
-    found = {item.id: item for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)}
+    found = {
+        item.id: item for item in await BoxDoctor(rental.spec, HostKeyPolicy.ASK).run_checks(30)
+    }
     assert (found["box.lab.tcp"].status, "says stopped" in found["box.lab.tcp"].text) == (
         "fail",
         True,

@@ -23,7 +23,7 @@ import pytest
 
 from rgt_tui.fleet import connected
 from rgt_tui.model import BoxSpec
-from rgt_tui.ssh import run
+from rgt_tui.ssh import run_command
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.free_ports import free_port
@@ -282,7 +282,7 @@ async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealS
     rgt.describe([spec])
     python = shlex.quote(sys.executable)
     async with connected(spec) as connection:
-        await run(
+        await run_command(
             connection,
             f"cd {folder}; nohup {python} {folder}/train.py > out.txt 2>&1 & echo $! > {folder}/pid",
         )
@@ -305,7 +305,7 @@ async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealS
                     "no run, log or file is called exp/trian; there are: exp/train" in wrong.stderr
                 )
         finally:
-            await run(connection, f"kill $(cat {folder}/pid)")
+            await run_command(connection, f"kill $(cat {folder}/pid)")
 
 
 def test_exit_statuses(rgt: Rgt, lab: BoxSpec) -> None:

@@ -57,9 +57,10 @@ def test_every_fact_stands_in_a_profile() -> None:
         "HF_ENDPOINT": "https://hf-mirror.com",
         "HF_HUB_DISABLE_XET": "1",
     }
-    assert facts["autodl"]["proxy"].settable and not facts["gpushare"]["proxy"].settable
-    assert facts["gpushare"]["proxy"].by_hand and not facts["matpool"]["pip"].settable
+    assert facts["autodl"]["proxy"].is_settable and not facts["gpushare"]["proxy"].is_settable
+    assert facts["gpushare"]["proxy"].by_hand and not facts["matpool"]["pip"].is_settable
     assert "switch_pip_source.sh" in facts["matpool"]["pip"].by_hand[0]
     assert (
-        not any(fact.settable for fact in facts["generic-ssh"].values()) and facts["lambda"] == {}
+        not any(fact.is_settable for fact in facts["generic-ssh"].values())
+        and facts["lambda"] == {}
     )

@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.fleet import connected
 from rgt_tui.model import BoxSpec
-from rgt_tui.ssh import NoCommands, run
+from rgt_tui.ssh import NoCommands, run_command
 from rgt_tui.ssh.remote_cat import open_pipe
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.cli.test_doctor import words
@@ -58,10 +58,10 @@ async def test_what_needs_a_second_session_is_told_why_there_is_none(
         channel, pipe = await open_pipe(connection, "echo there; cat")
         assert await pipe.readline() == b"there\n"
         with pytest.raises(NoCommands, match=r"no further session.*open failed.*raise MaxSessions"):
-            await run(connection, "true")
+            await run_command(connection, "true")
         monkeypatch.setattr("rgt_tui.ssh.remote_command.FREED", (0.1,) * 300)
         channel.close()
-        assert (await run(connection, "echo again", seconds=60)).out == b"again\n"
+        assert (await run_command(connection, "echo again", seconds=60)).out == b"again\n"
 
 
 def test_the_doctor_finds_the_agent_and_tmux(rgt: Rgt, lab: BoxSpec) -> None:

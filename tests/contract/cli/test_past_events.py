@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState
-from rgt_tui.store import FLEET, Cost, HistoryFile, Told
+from rgt_tui.store import FLEET, BoxWrites, HistoryFile, ObservedCost
 from rgt_tui.store.spending import day_of
 from tests.contract.cli.conftest import Rgt
 
@@ -26,16 +26,18 @@ def kept(rgt: Rgt, tmp_path: Path) -> Rgt:
         BoxSpec(name=name, host=host)
         for name, host in (("lab", "a.invalid"), ("other", "b.invalid"))
     ]
-    file.adopt(specs)
+    file.adopt_boxes(specs)
     for seconds, box, level, text in (
         (-20 * 86400, "lab", "info", "long ago"),
         (-60, "lab", "error", "a cell \x1b[31mfailed"),
         (-30, "other", "info", "connected"),
     ):
-        cost = Cost(day_of(now), "USD", 0.5, 0.25, 60.0)
+        cost = ObservedCost(day_of(now), "USD", 0.5, 0.25, 60.0)
         state = FleetState(boxes=tuple(BoxState(spec=spec) for spec in specs), at=now + seconds)
         event = FleetEvent(at=now + seconds, box=box, text=text, level=level, about="x")
-        file.commit({box: Told(events=(event,), costs=(cost,)), FLEET: Told(moments=(state,))})
+        file.commit_batch(
+            {box: BoxWrites(events=(event,), costs=(cost,)), FLEET: BoxWrites(moments=(state,))}
+        )
     file.close()
     return rgt
 

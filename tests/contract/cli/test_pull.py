@@ -19,16 +19,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Wanted, ask_results, reached, read_notes
+from rgt_tui.fleet import ResultsRequest, connected_agent, read_notes, request_results
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
-from rgt_tui.model import BoxSpec, Results
+from rgt_tui.model import BoxResults, BoxSpec
 from rgt_tui.transfer import Ledger, LedgerError, ledger_path
-from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher, pull_plan, remove_left_parts
+from rgt_tui.transfer.copying import RANGE_BYTES, PullFetcher, pull_plan, remove_left_parts
 from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES, part_path
-from rgt_tui.transfer.ledger import proofs
+from rgt_tui.transfer.ledger import prove_copies
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
@@ -88,7 +88,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def pulled(spec: BoxSpec, *paths: Path, to: Path, **options: Any) -> PullReport:
     request = PullRequest(paths=tuple(map(str, paths)), destination=to, **options)
-    return asyncio.run(pulling.pull(spec, request))
+    return asyncio.run(pulling.pull_box(spec, request))
 
 
 def test_a_pull_is_whole_and_the_next_one_takes_nothing(
@@ -149,12 +149,12 @@ def test_a_copy_that_the_box_did_not_confirm_is_incomplete(
     env: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def no_answer(*_: object) -> Results:
+    async def no_answer(*_: object) -> BoxResults:
         raise TimeoutError
 
     monkeypatch.setattr(pulling, "_final_results", no_answer)
     report = pulled(lab, source.folder / "logs", to=tmp_path / "out")
-    assert (report.landed, report.complete) == (SMALL, False)
+    assert (report.landed, report.is_complete) == (SMALL, False)
     assert report.unconfirmed == "no answer within 300 s"
 
 
@@ -182,20 +182,20 @@ def test_a_file_that_became_a_link_during_the_pull_brings_nothing_else_home(
         (source.folder / "logs/0").symlink_to(secret / "0")
 
     request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
-    report = asyncio.run(pulling.pull(lab, request, on_plan=swap))
+    report = asyncio.run(pulling.pull_box(lab, request, on_plan=swap))
     held = source.held(source.copy(tmp_path / "out"))
     assert b"a private key" not in held.values()
     named = {Path(row.path).relative_to(source.folder): row.reason for row in report.refused}
     assert {Path("a.pt"), Path("logs/1/1.txt"), Path("logs/0/0.txt")} <= set(named)
     assert all("symbolic link" in reason for reason in named.values()), named
-    assert not report.complete
+    assert not report.is_complete
 
 
 def test_a_file_that_became_a_directory_between_pulls_keeps_its_copy_and_says_how_to_go_on(
     lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
 ) -> None:
     out = tmp_path / "my out"
-    assert pulled(lab, source.folder, to=out).complete
+    assert pulled(lab, source.folder, to=out).is_complete
     there, local = source.folder / "a.pt", source.copy(out) / "a.pt"
     good = local.read_bytes()
     there.unlink()
@@ -205,14 +205,14 @@ def test_a_file_that_became_a_directory_between_pulls_keeps_its_copy_and_says_ho
     report = pulled(lab, source.folder, to=out)
     reasons = {row.path: row.reason for row in report.refused}
     assert set(reasons) == {f"{there}/sub/small.txt", f"{there}/large.bin"}
-    assert not report.complete
+    assert not report.is_complete
     assert local.read_bytes() == good
     for reason in reasons.values():
         assert "a directory on the box now" in reason
         command = reason.partition("`")[2].partition("`")[0]
     subprocess.run(["sh", "-c", command], check=True)
     again = pulled(lab, source.folder, to=out)
-    assert again.complete, again
+    assert again.is_complete, again
     assert (local / "sub" / "small.txt").read_bytes() == b"new"
     assert good in [path.read_bytes() for path in local.parent.iterdir() if path.is_file()]
 
@@ -227,14 +227,14 @@ def test_a_file_that_becomes_a_directory_during_the_pull_is_named_and_comes_with
             (source.folder / name / "inside").write_bytes(b"new")
 
     request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
-    report = asyncio.run(pulling.pull(lab, request, on_plan=replace_by_directory))
+    report = asyncio.run(pulling.pull_box(lab, request, on_plan=replace_by_directory))
     reasons = {Path(row.path).name: row.reason for row in report.refused}
-    assert not report.complete
+    assert not report.is_complete
     for name in ("a.pt", "1.txt"):
         assert "now a directory" in reasons[name]
         assert "pull again" in reasons[name]
     again = pulled(lab, source.folder, to=tmp_path / "out")
-    assert again.complete, again
+    assert again.is_complete, again
     assert (source.copy(tmp_path / "out") / "a.pt" / "inside").read_bytes() == b"new"
 
 
@@ -246,7 +246,7 @@ def test_a_results_directory_that_is_a_link_comes_home_under_its_own_path(
     for paths, spec in (((link,), lab), ((), msgspec.structs.replace(lab, results=(str(link),)))):
         out = tmp_path / f"out-{len(paths)}"
         report = pulled(spec, *paths, to=out)
-        assert report.complete and set(report.roots) >= {str(source.folder)}
+        assert report.is_complete and set(report.roots) >= {str(source.folder)}
         assert source.held(source.copy(out)) == source.held()
 
 
@@ -263,7 +263,7 @@ def test_a_checkpoint_that_is_saved_again_by_rename_is_taken_as_it_is_now(
         source.settled()
 
     request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
-    report = asyncio.run(pulling.pull(lab, request, on_plan=save))
+    report = asyncio.run(pulling.pull_box(lab, request, on_plan=save))
     assert report.refused == ()
     assert source.held(source.copy(tmp_path / "out")) == source.held()
 
@@ -320,27 +320,27 @@ def test_what_was_pulled_is_proven_until_the_box_or_the_copy_changes(
         logs: (),
     }
     groups = {group.path: group for group in asked(spec).groups}
-    (proof,) = proofs("lab", "", [groups[logs]])
+    (proof,) = prove_copies("lab", "", [groups[logs]])
     assert (proof.fingerprint, proof.files, proof.errors) == (groups[logs].fingerprint, SMALL, ())
     assert proof.where == str(out) + logs
     (source.folder / "logs/1/new.txt").write_bytes(b"written after the pull")
     changed = next(group for group in asked(spec).groups if group.path == logs)
-    (old,) = proofs("lab", "", [changed])
+    (old,) = prove_copies("lab", "", [changed])
     assert old.fingerprint != changed.fingerprint
     assert pulled(spec, source.folder, to=out).landed == 1
     copy = out / f"{source.folder}/logs/1/new.txt".lstrip("/")
     with copy.open("r+b") as file:
         file.write(b"W")
-    (flipped,) = proofs("lab", "", [changed])
+    (flipped,) = prove_copies("lab", "", [changed])
     assert flipped.fingerprint == changed.fingerprint
     assert [path for path, _ in flipped.errors] == [f"{logs}/1/new.txt"]
 
 
-def asked(spec: BoxSpec) -> Results:
-    async def ask() -> Results:
-        async with reached(spec) as (connection, deployed):
-            wanted = Wanted(results=spec.results, ignore=spec.ignore)
-            return await ask_results(connection, deployed, spec, wanted)
+def asked(spec: BoxSpec) -> BoxResults:
+    async def ask() -> BoxResults:
+        async with connected_agent(spec) as (connection, deployed):
+            wanted = ResultsRequest(results=spec.results, ignore=spec.ignore)
+            return await request_results(connection, deployed, spec, wanted)
 
     return asyncio.run(ask())
 
@@ -352,7 +352,7 @@ def test_a_directory_of_which_a_file_was_refused_is_not_whole(
     report = pulled(lab, source.folder, to=tmp_path / "out")
     missing = [row for folder in report.folders for row in folder.missing]
     assert [path for path, _ in missing] == [f"{source.folder}/logs/empty.pt"]
-    found = proofs("lab", "", asked(lab).groups)
+    found = prove_copies("lab", "", asked(lab).groups)
     assert [error for proof in found for error in proof.errors] == missing
 
 
@@ -384,7 +384,7 @@ def test_killed_anywhere_it_goes_on(rgt: Rgt, lab: BoxSpec, source: Source) -> N
             time.sleep(0.002)
         running.send_signal(signal.SIGKILL)
         running.wait()
-        rows = len(list(Ledger(ledger_path("lab", rgt.environment())).files()))
+        rows = len(list(Ledger(ledger_path("lab", rgt.environment())).file_rows()))
         assert rows >= landed
         landed = rows
     last = rgt.on("pull", "lab", str(source.folder), "--json")
@@ -407,37 +407,37 @@ def came(folder: Path) -> int:
 
 
 @pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[Fetcher], None]], None]:
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[PullFetcher], None]], None]:
     """Do something once, when so many bytes have come."""
 
-    def arrange(count: int, what: Callable[[Fetcher], None]) -> None:
-        came = Fetcher.came
+    def arrange(count: int, what: Callable[[PullFetcher], None]) -> None:
+        came = PullFetcher.count_received
         done: list[bool] = []
 
-        def counted(self: Fetcher, *words: Any) -> None:
+        def counted(self: PullFetcher, *words: Any) -> None:
             came(self, *words)
-            if self.came_bytes >= count and not done:
+            if self.received_bytes >= count and not done:
                 done.append(True)
                 what(self)
 
-        monkeypatch.setattr(Fetcher, "came", counted)
+        monkeypatch.setattr(PullFetcher, "count_received", counted)
 
     return arrange
 
 
-At = Callable[[int, Callable[[Fetcher], None]], None]
+At = Callable[[int, Callable[[PullFetcher], None]], None]
 
 
 def came_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count what comes over the line from now on."""
     total = [0]
-    came = Fetcher.came
+    came = PullFetcher.count_received
 
-    def counted(self: Fetcher, task: Any, count: int) -> None:
+    def counted(self: PullFetcher, task: Any, count: int) -> None:
         total[0] += count
         came(self, task, count)
 
-    monkeypatch.setattr(Fetcher, "came", counted)
+    monkeypatch.setattr(PullFetcher, "count_received", counted)
     return total
 
 
@@ -459,7 +459,7 @@ def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
         made.append(self)
         return await reach(self)
 
-    def cut(_: Fetcher) -> None:
+    def cut(_: PullFetcher) -> None:
         assert made[0]._open is not None
         connections.append(made[0]._open[0])
         connections[0].abort()
@@ -467,7 +467,7 @@ def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
     monkeypatch.setattr(BoxConnection, "reach", keep)
     at(RANGE_BYTES + 5, cut)
     report = pulled(lab, source.folder, to=tmp_path / "out", ssh_from=ssh_from)
-    assert (report.complete, report.carrier, len(connections)) == (True, "", 1)
+    assert (report.is_complete, report.carrier, len(connections)) == (True, "", 1)
     assert source.held(source.copy(tmp_path / "out")) == source.held()
 
 
@@ -488,7 +488,7 @@ def test_what_an_interrupted_pull_left_is_not_fetched_again(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     total = came_in(monkeypatch)
-    assert pulled(lab, source.folder / "a.pt", to=tmp_path / "out").complete
+    assert pulled(lab, source.folder / "a.pt", to=tmp_path / "out").is_complete
     assert total[0] <= BIG - RANGE_BYTES
     assert source.held(source.copy(tmp_path / "out"))["a.pt"] == source.held()["a.pt"]
 
@@ -508,7 +508,7 @@ def test_a_damaged_part_is_found_and_only_its_range_fetched_again(
     data[RANGE_BYTES + 7] ^= 1
     part.write_bytes(data)
     total = came_in(monkeypatch)
-    assert pulled(lab, original, to=out).complete
+    assert pulled(lab, original, to=out).is_complete
     assert (out / str(original).lstrip("/")).read_bytes() == original.read_bytes()
     assert total[0] == BIG - RANGE_BYTES
 
@@ -523,14 +523,14 @@ def test_a_file_that_changes_while_it_is_read_is_taken_again(
 
     before = path.read_bytes()
 
-    def change(_: Fetcher) -> None:
+    def change(_: PullFetcher) -> None:
         with path.open("r+b") as file:
             file.seek(-3, os.SEEK_END)
             file.write(b"new")
 
     at(100_000, change)
     report = pulled(lab, path, to=tmp_path / "out", limit=400e6)
-    assert report.complete, report.refused
+    assert report.is_complete, report.refused
     # A small one may have been sent whole before the change; what must not come is something of both.
     copy = (tmp_path / "out" / str(path).lstrip("/")).read_bytes()
     assert copy == path.read_bytes() or (copy == before and name != "a.pt")
@@ -544,14 +544,14 @@ def test_a_file_that_never_rests_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = source.folder / "a.pt"
-    came = Fetcher.came
+    came = PullFetcher.count_received
 
-    def changing(self: Fetcher, task: Any, count: int) -> None:
+    def changing(self: PullFetcher, task: Any, count: int) -> None:
         came(self, task, count)
         with path.open("r+b") as file:
-            file.write(b"%16d" % self.came_bytes)
+            file.write(b"%16d" % self.received_bytes)
 
-    monkeypatch.setattr(Fetcher, "came", changing)
+    monkeypatch.setattr(PullFetcher, "count_received", changing)
     report = pulled(lab, path, source.folder / "logs", to=tmp_path / "out")
     assert [row.path for row in report.refused] == [str(path)]
     assert "while it is read" in report.refused[0].reason
@@ -566,14 +566,14 @@ def test_a_log_that_grows_comes_as_it_was_and_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = source.folder / "a.pt"
-    came = Fetcher.came
+    came = PullFetcher.count_received
 
-    def growing(self: Fetcher, task: Any, count: int) -> None:
+    def growing(self: PullFetcher, task: Any, count: int) -> None:
         came(self, task, count)
         with path.open("ab") as file:
             file.write(b"more\n")
 
-    monkeypatch.setattr(Fetcher, "came", growing)
+    monkeypatch.setattr(PullFetcher, "count_received", growing)
     report = pulled(lab, path, to=tmp_path / "out")
     copy = (tmp_path / "out" / str(path).lstrip("/")).read_bytes()
     assert len(copy) >= BIG
@@ -616,7 +616,7 @@ def test_a_disk_that_fills_up_loses_nothing(
     filler = tiny / "filler"
     path = source.folder / "a.pt"
 
-    def fill(_: Fetcher) -> None:
+    def fill(_: PullFetcher) -> None:
         with filler.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(tiny).free - (6 << 20))
 
@@ -627,7 +627,7 @@ def test_a_disk_that_fills_up_loses_nothing(
         pulled(lab, source.folder / "logs", path, to=tiny)
     filler.unlink()
     report = pulled(lab, source.folder / "logs", path, to=tiny)
-    assert report.complete
+    assert report.is_complete
     assert report.same == SMALL
     assert (tiny / str(path).lstrip("/")).read_bytes() == path.read_bytes()
 
@@ -658,7 +658,7 @@ def test_a_large_file_that_another_pull_writes_is_left_to_it_and_pulled_later(
         with pytest.raises(PullFailed, match="another rgt writes to it right now"):
             pulled(lab, path, to=tmp_path / "out")
         assert part.read_bytes() == b"theirs"
-    assert pulled(lab, path, to=tmp_path / "out").complete
+    assert pulled(lab, path, to=tmp_path / "out").is_complete
     assert source.held(source.copy(tmp_path / "out"))["a.pt"] == path.read_bytes()
 
 
@@ -674,7 +674,7 @@ def test_a_verified_copy_is_not_replaced_by_a_shorter_one(
 ) -> None:
     path, out = source.folder / "logs/1/37.txt", tmp_path / "out"
     good = path.read_bytes()
-    assert pulled(lab, path, to=out).complete
+    assert pulled(lab, path, to=out).is_complete
     path.write_bytes(good[:100])
     report = pulled(lab, path, to=out)
     local = out / str(path).lstrip("/")
@@ -689,10 +689,10 @@ def test_a_copy_that_was_changed_here_is_kept_and_fetched_again(
     lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
 ) -> None:
     path, out = source.folder / "logs/1/37.txt", tmp_path / "out"
-    assert pulled(lab, path, to=out).complete
+    assert pulled(lab, path, to=out).is_complete
     local = out / str(path).lstrip("/")
     local.write_bytes(b"my own notes")
-    assert pulled(lab, path, to=out).complete
+    assert pulled(lab, path, to=out).is_complete
     assert local.read_bytes() == path.read_bytes()
     assert [file.read_bytes() for file in local.parent.glob("37.rgt-*")] == [b"my own notes"]
 
@@ -704,7 +704,7 @@ def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(
     with running_sshd(tmp_path / "sshd", options="MaxSessions 1") as running:
         source = Source(running.folder / "box" / "results")
         report = pulled(running.spec, source.folder / "logs", to=tmp_path / "out")
-    assert (report.complete, report.landed) == (True, SMALL)
+    assert (report.is_complete, report.landed) == (True, SMALL)
 
 
 def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(
@@ -720,8 +720,8 @@ def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(
     async def alone() -> bool:
         request = PullRequest(paths=(str(source.folder),), destination=tmp_path / "out")
         with pytest.raises(PullFailed, match="cannot write it"):
-            await pulling.pull(lab, request)
+            await pulling.pull_box(lab, request)
         return asyncio.all_tasks() == {asyncio.current_task()}
 
-    monkeypatch.setattr(pulling, "_close", close)
+    monkeypatch.setattr(pulling, "_finish_pull", close)
     assert asyncio.run(alone())

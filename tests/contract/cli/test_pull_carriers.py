@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.teardown.pull import tell
+from rgt_tui.cli.teardown.pull import print_report
 from rgt_tui.fleet import connected
 from rgt_tui.fleet.pulls import box_pipe, pulling
 from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import BulkClient, HostKeyRefused, NotCarried, bulk_client, openssh_client
-from rgt_tui.transfer.copying import RANGE_BYTES, Fetcher
+from rgt_tui.transfer.copying import RANGE_BYTES, PullFetcher
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 BIG = 2 * RANGE_BYTES + 12345
@@ -53,19 +53,19 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Every `ssh` that carries bytes from now on."""
     found: list[subprocess.Popen[bytes]] = []
-    start = BulkClient.start
+    start = BulkClient.start_command
 
     def keep(self: BulkClient, command: str) -> subprocess.Popen[bytes]:
         found.append(start(self, command))
         return found[-1]
 
-    monkeypatch.setattr(BulkClient, "start", keep)
+    monkeypatch.setattr(BulkClient, "start_command", keep)
     return found
 
 
 def pulled(spec: BoxSpec, source: Path, to: Path, **options: Any) -> PullReport:
     request = PullRequest(paths=(str(source),), destination=to, **{"ssh_from": 0, **options})
-    return asyncio.run(pulling.pull(spec, request))
+    return asyncio.run(pulling.pull_box(spec, request))
 
 
 def is_whole(source: Path, to: Path) -> bool:
@@ -81,7 +81,7 @@ def test_bytes_go_through_the_systems_ssh(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     report = pulled(lab, source, tmp_path / "out")
-    assert (report.complete, report.carrier) == (True, "")
+    assert (report.is_complete, report.carrier) == (True, "")
     assert is_whole(source, tmp_path / "out")
     assert started
     assert [process.returncode for process in started] == [0] * len(started)
@@ -109,9 +109,9 @@ def test_without_an_ssh_program_its_own_client_receives_it_and_that_is_said(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     report = pulled(lab, source, tmp_path / "out")
-    assert (report.complete, report.carrier) == (True, "there is no ssh program on this machine")
+    assert (report.is_complete, report.carrier) == (True, "there is no ssh program on this machine")
     assert is_whole(source, tmp_path / "out")
-    tell(report, as_json=False)
+    print_report(report, as_json=False)
     assert "which is slower: there is no ssh program on this machine" in capsys.readouterr().err
 
 
@@ -127,7 +127,7 @@ def test_a_long_line_is_for_its_own_client(
 ) -> None:
     monkeypatch.setattr(box_pipe, "round_trip_s", lambda connection: round_trip)
     report = pulled(lab, source, tmp_path / "out")
-    assert (report.complete, report.carrier, started) == (True, "", [])
+    assert (report.is_complete, report.carrier, started) == (True, "", [])
     assert is_whole(source, tmp_path / "out")
 
 
@@ -136,7 +136,7 @@ def test_a_login_of_ssh_is_for_large_pulls(
     lab: BoxSpec, source: Path, tmp_path: Path, started: list[subprocess.Popen[bytes]]
 ) -> None:
     report = pulled(lab, source, tmp_path / "out", ssh_from=2 * BIG)
-    assert (report.complete, report.carrier, started) == (True, "", [])
+    assert (report.is_complete, report.carrier, started) == (True, "", [])
     assert is_whole(source, tmp_path / "out")
 
 
@@ -158,7 +158,7 @@ def test_through_a_jump_host_its_own_client_receives_it(
             lab, host="far", port=None, identity=None, known_hosts=None, ssh_config=str(config)
         )
         report = pulled(far, source, tmp_path / "out")
-    assert report.complete
+    assert report.is_complete
     assert report.carrier == "the way there leads through another host or program"
     assert started == []
     assert is_whole(source, tmp_path / "out")
@@ -187,7 +187,7 @@ def test_an_ssh_that_does_not_get_there_is_done_without(
     program(tmp_path, "echo 'command-line line 0: Bad SSH2 cipher spec' >&2; exit 255\n")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     report = pulled(lab, source, tmp_path / "out")
-    assert report.complete
+    assert report.is_complete
     assert report.carrier == "ssh does not get there (command-line line 0: Bad SSH2 cipher spec)"
     assert is_whole(source, tmp_path / "out")
 
@@ -200,18 +200,18 @@ def test_one_that_is_killed_is_started_again_and_no_file_is_lost(
     started: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    came, killed = Fetcher.came, []
+    came, killed = PullFetcher.count_received, []
 
-    def kill(self: Fetcher, task: Any, count: int) -> None:
+    def kill(self: PullFetcher, task: Any, count: int) -> None:
         came(self, task, count)
         for at in (RANGE_BYTES // 2, RANGE_BYTES + 5):
-            if self.came_bytes >= at and at not in killed:
+            if self.received_bytes >= at and at not in killed:
                 killed.append(at)
                 started[-1].kill()
 
-    monkeypatch.setattr(Fetcher, "came", kill)
+    monkeypatch.setattr(PullFetcher, "count_received", kill)
     report = pulled(lab, source, tmp_path / "out")
-    assert (report.complete, report.carrier, len(killed)) == (True, "", 2)
+    assert (report.is_complete, report.carrier, len(killed)) == (True, "", 2)
     assert len(started) >= 2
     assert is_whole(source, tmp_path / "out")
 
@@ -225,14 +225,14 @@ def test_another_host_key_than_the_one_that_was_verified_ends_it(
     with running_sshd(tmp_path / "other") as other:
         authorized = Path(str(lab.identity) + ".pub").read_text()
         (other.folder / "authorized_keys").write_text(authorized)
-        words = openssh_client._words
+        words = openssh_client._ssh_arguments
 
         def led_astray(*args: Any) -> tuple[str, ...]:
             return tuple(
                 str(other.port) if word == str(lab.port) else word for word in words(*args)
             )
 
-        monkeypatch.setattr(openssh_client, "_words", led_astray)
+        monkeypatch.setattr(openssh_client, "_ssh_arguments", led_astray)
         with pytest.raises(HostKeyRefused, match="another one to ssh just now"):
             pulled(lab, source, tmp_path / "out")
     assert not [
@@ -313,7 +313,7 @@ def test_a_key_of_the_agent_is_named_by_its_public_half(
     finally:
         agent.kill()
         agent.wait()
-    assert (report.complete, report.carrier) == (True, "")
+    assert (report.is_complete, report.carrier) == (True, "")
 
 
 @pytest.mark.usefixtures("env")

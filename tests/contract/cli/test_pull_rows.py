@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Wanted, ask_results, reached
+from rgt_tui.fleet import ResultsRequest, connected_agent, request_results
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.fleet.pulls.pull_stream import PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
-from rgt_tui.model import BoxSpec, Results
-from rgt_tui.transfer.ledger import proofs
+from rgt_tui.model import BoxResults, BoxSpec
+from rgt_tui.transfer.ledger import prove_copies
 from tests.contract.cli.conftest import fresh_sshd
 
 OLD = 10**18
@@ -45,27 +45,27 @@ def home_of(spec: BoxSpec) -> Path:
     return Path(str(spec.identity)).parent / "home"
 
 
-def listed(spec: BoxSpec, wanted: Wanted) -> Results:
-    async def ask() -> Results:
-        async with reached(spec) as (connection, deployed):
-            return await ask_results(connection, deployed, spec, wanted)
+def listed(spec: BoxSpec, wanted: ResultsRequest) -> BoxResults:
+    async def ask() -> BoxResults:
+        async with connected_agent(spec) as (connection, deployed):
+            return await request_results(connection, deployed, spec, wanted)
 
     return asyncio.run(ask())
 
 
 def pulled(spec: BoxSpec, *paths: Path, to: Path, **options: Any) -> PullReport:
     request = PullRequest(paths=tuple(map(str, paths)), destination=to, **options)
-    return asyncio.run(pulling.pull(spec, request))
+    return asyncio.run(pulling.pull_box(spec, request))
 
 
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def unproved(spec: BoxSpec, wanted: Wanted) -> list[str]:
+def unproved(spec: BoxSpec, wanted: ResultsRequest) -> list[str]:
     """Return the rows that have no complete copy here."""
     groups = listed(spec, wanted).groups
-    found = {proof.path: proof for proof in proofs(spec.name, "", groups)}
+    found = {proof.path: proof for proof in prove_copies(spec.name, "", groups)}
     return [
         group.path
         for group in groups
@@ -80,21 +80,21 @@ def test_a_row_of_loose_files_at_home_brings_just_those(at_home: BoxSpec, tmp_pa
     put(home / "notes.txt", "lr 0.1")
     put(home / "exp/outputs/model.pt")
     put(home / "exp/lib/python3.11/site-packages/torch/big.bin")
-    wanted = Wanted()
+    wanted = ResultsRequest()
     (row,) = [group for group in listed(at_home, wanted).groups if group.path == str(home)]
     assert (row.files, row.owner) == (1, "")
     report = pulled(at_home, home, to=out, wanted=wanted)
-    assert report.complete, report.incomplete
+    assert report.is_complete, report.incomplete
     assert files(out) == {f"{home}/notes.txt".lstrip("/")}
     assert unproved(at_home, wanted) == [str(home / "exp/outputs")]
     # Another row does not take the first one's proof away, nor does a file of it that is gone stay one.
     second = pulled(at_home, home / "exp/outputs", to=out, wanted=wanted)
-    assert (second.complete, second.landed) == (True, 1)
+    assert (second.is_complete, second.landed) == (True, 1)
     assert unproved(at_home, wanted) == []
     put(home / "more.txt")
     (home / "notes.txt").unlink()
     third = pulled(at_home, home, to=out, wanted=wanted)
-    assert third.complete, third.incomplete
+    assert third.is_complete, third.incomplete
     assert unproved(at_home, wanted) == []
 
 
@@ -108,17 +108,17 @@ def test_a_whole_home_comes_without_rgts_own_files_and_its_rows_are_proved(
     put(home / "exp/run/__pycache__/train.cpython-311.pyc")
     spec = msgspec.structs.replace(at_home, results=(str(home / "exp/run"),))
     report = pulled(spec, home, to=out)
-    assert report.complete, report.incomplete
+    assert report.is_complete, report.incomplete
     came = files(out / str(home).lstrip("/"))
     assert "exp/run/__pycache__/train.cpython-311.pyc" in came, "it was named, so all of it comes"
     assert not [name for name in came if name.startswith(".cache/rgt")]
-    assert unproved(spec, Wanted(results=spec.results)) == []
+    assert unproved(spec, ResultsRequest(results=spec.results)) == []
 
 
 def test_a_row_that_is_gone_is_named(at_home: BoxSpec, tmp_path: Path) -> None:
     put(home_of(at_home) / "notes.txt")
     nowhere = home_of(at_home) / "gone"
-    report = pulled(at_home, nowhere, to=tmp_path / "out", wanted=Wanted())
+    report = pulled(at_home, nowhere, to=tmp_path / "out", wanted=ResultsRequest())
     assert [(row.path, row.reason) for row in report.incomplete] == [
         (str(nowhere), "no longer contains results: list them again")
     ]
@@ -132,7 +132,7 @@ def test_each_file_that_was_written_during_the_pull_is_named(
     put(run / "log.txt")
     look = pulling._final_results
 
-    async def written_before(*given: Any) -> Results:
+    async def written_before(*given: Any) -> BoxResults:
         put(run / "log.txt", "longer")
         put(run / "new.pt")
         return await look(*given)
@@ -142,4 +142,4 @@ def test_each_file_that_was_written_during_the_pull_is_named(
     report = pulled(spec, to=tmp_path / "out")
     assert {Path(row.path).name for row in report.incomplete} == {"log.txt", "new.pt"}
     monkeypatch.setattr(pulling, "_final_results", look)
-    assert pulled(spec, to=tmp_path / "out").complete
+    assert pulled(spec, to=tmp_path / "out").is_complete

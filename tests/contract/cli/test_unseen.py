@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.demo import Fault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod
 from rgt_tui.fleet.config import load_fleet
-from rgt_tui.model import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import Rgt
 from tests.free_ports import free_port
 
@@ -84,7 +84,7 @@ async def test_some_boxes_of_a_fleet_say_nothing_of_the_others(unseen: Unseen) -
 
 
 async def test_what_cannot_be_listed_is_said(unseen: Unseen) -> None:
-    unseen.server.inject(Fault(on="GET /v2/network-volumes", status=403, times=-1))
+    unseen.server.inject_faults(InjectedFault(on="GET /v2/network-volumes", status=403, times=-1))
     done = await unseen("status")
     assert "volumes, addresses and snapshots: not known" in done.stdout.splitlines()[1]
     assert "≥ $" in done.stdout.splitlines()[1]
@@ -93,7 +93,7 @@ async def test_what_cannot_be_listed_is_said(unseen: Unseen) -> None:
 async def test_a_box_that_is_dearer_than_the_fleet_file_says_it_was_asked_for_is_an_alert(
     unseen: Unseen,
 ) -> None:
-    unseen.rgt.describe([msgspec.structs.replace(unseen.spec, asked=Agreed(max_per_hour=0.2))])
+    unseen.rgt.describe([msgspec.structs.replace(unseen.spec, asked=RentalTerms(max_per_hour=0.2))])
     done = await unseen("status", "--json")
     line = json.loads(done.stdout.splitlines()[0])
     assert "agreed:price" in {one["id"] for one in line["alerts"]}
@@ -153,7 +153,7 @@ async def test_import_takes_only_what_matches_and_knows_its_providers(unseen: Un
     assert (done.returncode, done.stderr) == (
         2, "rgt: there is no provider 'runpood'; there are: " + done.stderr.partition("there are: ")[2],
     )  # fmt: skip
-    unseen.server.inject(Fault(on="GET /v2/pods", status=500, times=-1))
+    unseen.server.inject_faults(InjectedFault(on="GET /v2/pods", status=500, times=-1))
     done = await unseen("import", "--from", "runpod", "--write")
     assert done.returncode == 3
     assert "500" in done.stderr

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli import FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.demo import Change, Fault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod, MachineChange
 from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
-from rgt_tui.model import Agreed, BoxSpec, ProviderRef
+from rgt_tui.model import BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.pseudo_terminal import PseudoTerminal
@@ -33,7 +33,7 @@ class Up:
     rgt: Rgt
     server: LocalRunPod
     key: Path
-    boots: Callable[[Change], None]
+    boots: Callable[[MachineChange], None]
     """What becomes of a machine when it is created."""
 
     async def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -69,11 +69,11 @@ class Up:
 
 @pytest.fixture
 async def up(rgt: Rgt, real_sshd: RealSshd) -> AsyncIterator[Up]:
-    def boots(change: Change) -> None:
+    def boots(change: MachineChange) -> None:
         pod = server.pods[change.machine]
         pod.host, pod.port = "127.0.0.1", real_sshd.port
 
-    def changed(change: Change) -> None:
+    def changed(change: MachineChange) -> None:
         if change.action == "create":
             made.boots(change)
 
@@ -108,7 +108,7 @@ async def test_a_script_rents_exactly_what_the_dry_run_showed(up: Up) -> None:
     spec = up.box()
     assert spec is not None and spec.provider is not None
     assert (spec.provider.instance, spec.profile, spec.port) == (pod.id, "runpod", pod.port)
-    assert spec.asked == Agreed(spot=False, max_per_hour=2.0, gpu="A100", gpu_count=1)
+    assert spec.asked == RentalTerms(spot=False, max_per_hour=2.0, gpu="A100", gpu_count=1)
     assert spec.identity == str(up.key.with_suffix(""))
     assert up.journal().open_actions() == ((), ())
     again = await up(*up.words("--dry-run"))
@@ -118,7 +118,7 @@ async def test_a_script_rents_exactly_what_the_dry_run_showed(up: Up) -> None:
 
 async def test_a_lost_answer_ends_with_the_box_all_the_same(up: Up) -> None:
     _, shown = await up.json("--dry-run")
-    up.server.inject(Fault(on=CREATE, act=True, status=500))
+    up.server.inject_faults(InjectedFault(on=CREATE, act=True, status=500))
     code, done = await up.json("--confirm", "train-a", "--evidence", shown["digest"])
     assert (code, up.created(), len(up.server.pods)) == (OK, 1, 1), done
     assert up.box() is not None
@@ -126,7 +126,7 @@ async def test_a_lost_answer_ends_with_the_box_all_the_same(up: Up) -> None:
 
 async def test_killed_right_after_the_call_the_next_one_goes_on_and_sends_nothing(up: Up) -> None:
     _, shown = await up.json("--dry-run")
-    up.server.inject(Fault(on=CREATE, act=True, hang=True))
+    up.server.inject_faults(InjectedFault(on=CREATE, act=True, hang=True))
     process = up.rgt.start(
         "up",
         *up.words("--confirm", "train-a", "--evidence", shown["digest"], "--accept-new-host-key"),
@@ -150,7 +150,7 @@ async def test_killed_right_after_the_call_the_next_one_goes_on_and_sends_nothin
 
 async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> None:
     _, shown = await up.json("--dry-run")
-    up.server.inject(Fault(on=CREATE, hang=True))
+    up.server.inject_faults(InjectedFault(on=CREATE, hang=True))
     process = up.rgt.start("up", *up.words("--confirm", "train-a", "--evidence", shown["digest"]))
     async with asyncio.timeout(PATIENCE):
         while not up.created():  # noqa: ASYNC110
@@ -178,9 +178,13 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
             FAILED,
             "has changed since the dry run",
         ),
-        (lambda up: up.server.inject(Fault(on=CREATE, status=400)), FAILED, "injected fault"),
         (
-            lambda up: up.server.inject(Fault(status=500, times=-1)),
+            lambda up: up.server.inject(InjectedFault(on=CREATE, status=400)),
+            FAILED,
+            "injected fault",
+        ),
+        (
+            lambda up: up.server.inject(InjectedFault(status=500, times=-1)),
             UNREACHABLE,
             "no answer from runpod",
         ),
@@ -265,7 +269,7 @@ async def test_ctrl_c_at_the_prompt_ends_it_at_once_and_rents_nothing(up: Up) ->
 
 
 async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up: Up) -> None:
-    def dearer(change: Change) -> None:
+    def dearer(change: MachineChange) -> None:
         up.server.pods[change.machine].cost = 3.28
 
     up.boots = dearer

@@ -17,13 +17,13 @@ import pytest
 
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, entry, running
 from rgt_tui.cli.renting import arriving, up
-from rgt_tui.demo import Change, Fault, LocalRunPod
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo import InjectedFault, LocalRunPod, MachineChange
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 from rgt_tui.fleet.config import dump_fleet, load_fleet
-from rgt_tui.fleet.renting import Rental, arrival, wait_for_ssh
-from rgt_tui.fleet.renting.acceptance import Device, Measured, NamedGpu, Torch
+from rgt_tui.fleet.renting import MachineRental, arrival, wait_for_ssh
+from rgt_tui.fleet.renting.acceptance import BoxMeasurements, NamedGpu, TorchTrial, TrialDevice
 from rgt_tui.gate import Journal
-from rgt_tui.model import BoxSpec, Link, ProviderRef
+from rgt_tui.model import BoxSpec, LinkState, ProviderRef
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace
 from tests.contract.providers.platform_outcomes import Row, edited
 from tests.contract.providers.platform_rows import PUBLIC_KEY, ROWS
@@ -58,7 +58,7 @@ class Place:
             str(wish.disk_gb),
         ]
         given += ["--key", str(self.folder / "id.pub"), "--timeout", "0.1", *words]
-        code = up.run_up(entry.parse(given))
+        code = up.run_up(entry.parse_command_line(given))
         if self.works:
             code = await self.works.pop()
         out, said = self.output()
@@ -96,7 +96,7 @@ def works(monkeypatch: pytest.MonkeyPatch) -> list[Coroutine[None, None, int]]:
         found.append(work)
         return OK
 
-    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(running, "run_coroutine", run)
     return found
 
 
@@ -115,16 +115,18 @@ def place(
     async def silent(_host: str, _port: int) -> bool:
         return False
 
-    for function in (Rental.__init__, wait_for_ssh):
+    for function in (MachineRental.__init__, wait_for_ssh):
         monkeypatch.setitem(cast(dict[str, Any], function.__kwdefaults__), "sleep", sleep)
-    monkeypatch.setitem(cast(dict[str, Any], Rental.__init__.__kwdefaults__), "find_seconds", 20.0)
-    monkeypatch.setattr(arrival, "answers", silent)
+    monkeypatch.setitem(
+        cast(dict[str, Any], MachineRental.__init__.__kwdefaults__), "find_seconds", 20.0
+    )
+    monkeypatch.setattr(arrival, "ssh_answers", silent)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "id.pub").write_text(f"{PUBLIC_KEY}\n")
 
     def made(row: Row) -> Place:
-        def changed(change: Change) -> None:
+        def changed(change: MachineChange) -> None:
             if isinstance(server, LocalRunPod) and change.action == "create":
                 server.pods[
                     change.machine
@@ -136,29 +138,29 @@ def place(
     return made
 
 
-def reached(monkeypatch: pytest.MonkeyPatch, measured: Measured) -> None:
+def reached(monkeypatch: pytest.MonkeyPatch, measured: BoxMeasurements) -> None:
     """Let every machine answer, let everybody in, and measure this."""
 
     async def answers(_host: str, _port: int) -> bool:
         return True
 
-    async def login(*_: object) -> tuple[Link, str]:
-        return Link.LIVE, ""
+    async def login(*_: object) -> tuple[LinkState, str]:
+        return LinkState.LIVE, ""
 
-    async def measure(*_: object, **__: object) -> Measured:
+    async def measure(*_: object, **__: object) -> BoxMeasurements:
         return measured
 
-    monkeypatch.setattr(arrival, "answers", answers)
-    monkeypatch.setattr(arriving, "_login", login)
-    monkeypatch.setattr(arriving, "measure", measure)
+    monkeypatch.setattr(arrival, "ssh_answers", answers)
+    monkeypatch.setattr(arriving, "_log_in", login)
+    monkeypatch.setattr(arriving, "measure_box", measure)
 
 
 BROKEN = "CUDA driver initialization failed, you might not have a CUDA gpu."
 
 
-def machine(row: Row, torch: Torch) -> Measured:
+def machine(row: Row, torch: TorchTrial) -> BoxMeasurements:
     assert row.wish is not None
-    return Measured(
+    return BoxMeasurements(
         at=0.0, gpus=(NamedGpu(name=f"NVIDIA {row.wish.gpu}", total=80 << 30),), torch=torch
     )
 
@@ -170,7 +172,7 @@ def dearer(value: Any) -> Any:
 def no_capacity(here: Place) -> None:
     """What each platform says when there is none: `rgt_tui.providers.answers.CREATIONS`."""
     status, raw = NO_CAPACITY[here.row.kind]
-    here.server.inject(Fault(on=here.row.on["create"], status=status, raw=raw))
+    here.server.inject_faults(InjectedFault(on=here.row.on["create"], status=status, raw=raw))
 
 
 def stays_off(here: Place) -> None:
@@ -180,27 +182,31 @@ def stays_off(here: Place) -> None:
     """
     server = here.server
     assert isinstance(server, LocalPaperspace)
-    usual = server.handle
+    usual = server.handle_request
 
-    def handle(request: Request) -> Response:
+    def handle(request: LocalRequest) -> LocalResponse:
         if f"{request.method} {request.path}" == here.row.on["create"]:
             server.capacity.clear()
         return usual(request)
 
-    server.handle = handle  # type: ignore[method-assign]
+    server.handle_request = handle  # type: ignore[method-assign]
 
 
 def dearer_offer(here: Place) -> None:
     prices = {key.replace(".", "__"): dearer for key in here.row.offer_price}
-    here.server.inject(
-        Fault(on=here.row.on["offers"], change=edited(here.row.offers_in, **prices), times=-1)
+    here.server.inject_faults(
+        InjectedFault(
+            on=here.row.on["offers"], change=edited(here.row.offers_in, **prices), times=-1
+        )
     )
 
 
 def dearer_machine(here: Place) -> None:
     prices = {key.replace(".", "__"): dearer for key in here.row.price}
-    here.server.inject(
-        Fault(on=here.row.on["find"], change=edited(here.row.machines_in, **prices), times=-1)
+    here.server.inject_faults(
+        InjectedFault(
+            on=here.row.on["find"], change=edited(here.row.machines_in, **prices), times=-1
+        )
     )
 
 
@@ -240,12 +246,12 @@ CASES = (
     Case("nothing", NOTHING, OK, "", 1, listed=True, reached=True),
     Case(
         "the answer is lost, the machine is there",
-        lambda here: here.server.inject(Fault(on=here.row.on["create"], act=True, drop=True)),
+        lambda here: here.server.inject_faults(InjectedFault(on=here.row.on["create"], act=True, drop=True)),
         UNREACHABLE, "no SSH after", 1, listed=True,
     ),
     Case(
         "the answer is lost, no machine is found",
-        lambda here: here.server.inject(Fault(on=here.row.on["create"], drop=True)),
+        lambda here: here.server.inject_faults(InjectedFault(on=here.row.on["create"], drop=True)),
         UNCONFIRMED, "but lists lag", 1, open=1,
     ),
     Case(
@@ -285,8 +291,10 @@ async def test_how_it_ends(
     here = place(row)
     if case.reached:
         broken = case.says == BROKEN
-        torch = Torch(torch="2.9.0", built_for="12.8", error=BROKEN if broken else None)
-        ready = Torch(torch="2.9.0", built_for="12.8", count=1, devices=(Device(name="x"),))
+        torch = TorchTrial(torch="2.9.0", built_for="12.8", error=BROKEN if broken else None)
+        ready = TorchTrial(
+            torch="2.9.0", built_for="12.8", count=1, devices=(TrialDevice(name="x"),)
+        )
         reached(monkeypatch, machine(row, torch if broken else ready))
     await here.server.start()
     try:

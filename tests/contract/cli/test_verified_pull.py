@@ -73,7 +73,7 @@ def test_a_pull_that_is_not_finished_or_lacks_a_file_is_no_whole_directory(
         path=str(results), local=str(copies), fingerprint="f", files=1, bytes=1,
         missing=((f"{results}/logs/gone", "it changed while it was read"),),
     )  # fmt: skip
-    ledger.add([folder])
+    ledger.append_rows([folder])
     ledger.close()
     (error,) = verified(rgt, copies)["errors"]
     assert error == {

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.fleet import AccountWatch, BoxSession, ConnectLimit, Meters, ask_accounts, bills
-from rgt_tui.health import assess
+from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.fleet import (
+    AccountWatch,
+    BoxSession,
+    ConnectLimit,
+    FleetMeters,
+    ask_accounts,
+    build_bills,
+)
+from rgt_tui.health import assess_box
 from rgt_tui.model import AccountBill, BoxSpec, Lifecycle, Meter, ProviderRef
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers import Instance, Listed
+from rgt_tui.providers import AccountListing, Instance
 from rgt_tui.ssh import AgentBundle
 
 KEY, OTHER_KEY, NOW = "RGT_TEST_KEY", "RGT_TEST_KEY_2", 1.8e9
@@ -22,17 +29,19 @@ KEY, OTHER_KEY, NOW = "RGT_TEST_KEY", "RGT_TEST_KEY_2", 1.8e9
 class World:
     server: LocalRunPod
     sessions: dict[str, BoxSession]
-    meters: Meters
+    meters: FleetMeters
     watch: AccountWatch
     told: list[tuple[AccountBill, ...]] = field(default_factory=list)
 
     async def look(self) -> tuple[AccountBill, ...]:
         await self.meters.read_all()
-        await self.watch.look()
+        await self.watch.query_leftovers()
         return self.told[-1]
 
     def alerts(self, box: str, kind: str) -> list[str]:
-        return [one.id for one in assess(self.sessions[box].state, NOW).alerts if one.kind == kind]
+        return [
+            one.id for one in assess_box(self.sessions[box].state, NOW).alerts if one.kind == kind
+        ]
 
 
 def make(server: LocalRunPod, refs: dict[str, ProviderRef]) -> World:
@@ -45,10 +54,10 @@ def make(server: LocalRunPod, refs: dict[str, ProviderRef]) -> World:
         for name, ref in refs.items()
     }  # fmt: skip
     env = {KEY: server.key, OTHER_KEY: server.key}
-    meters = Meters(sessions, seconds=60, clock=lambda: NOW, say=print, env=env)
+    meters = FleetMeters(sessions, seconds=60, clock=lambda: NOW, say=print, env=env)
     told: list[tuple[AccountBill, ...]] = []
     watch = AccountWatch(sessions, meters.providers, clock=lambda: NOW, told=told.append)
-    meters.polled = watch.listed
+    meters.polled = watch.publish_bills
     return World(server, sessions, meters, watch, told)
 
 
@@ -132,8 +141,8 @@ async def test_a_list_that_fails_keeps_what_was_known_and_says_why(world: World)
     world.server.add_pod("pod9", "forgotten", cost=1.25)
     world.server.add_volume("vol1", 100.0)
     await world.look()
-    world.server.inject(Fault(on="GET /v2/pods", status=500, times=-1))
-    world.server.inject(Fault(on="GET /v2/network-volumes", status=403, times=-1))
+    world.server.inject_faults(InjectedFault(on="GET /v2/pods", status=500, times=-1))
+    world.server.inject_faults(InjectedFault(on="GET /v2/network-volumes", status=403, times=-1))
     (bill,) = await world.look()
     assert [thing.id for thing in bill.things] == ["pod9", "vol1"]
     assert "500" in (bill.machines_error or "")
@@ -142,7 +151,7 @@ async def test_a_list_that_fails_keeps_what_was_known_and_says_why(world: World)
 
 
 async def test_what_was_never_listed_is_unknown_and_not_nothing(world: World) -> None:
-    world.server.inject(Fault(on="GET /v2/network-volumes", status=500, times=-1))
+    world.server.inject_faults(InjectedFault(on="GET /v2/network-volumes", status=500, times=-1))
     world.server.add_pod("pod9", "forgotten", cost=1.25, persistent=None, disk=0.0)
     (bill,) = await world.look()
     assert (bill.leftovers_at, bill.machines_at) == (None, NOW)
@@ -159,8 +168,8 @@ def test_what_is_gone_is_not_listed_and_the_vendor_s_own_server_is_one_place() -
             ("pod3", Lifecycle.UNKNOWN),
         )
     )
-    listed = Listed(ref=ref, machines=machines, at=NOW)
-    (bill,) = bills([listed], {}, [ProviderRef("runpod", "pod1", key_env="ANOTHER")])
+    listed = AccountListing(ref=ref, machines=machines, at=NOW)
+    (bill,) = build_bills([listed], {}, [ProviderRef("runpod", "pod1", key_env="ANOTHER")])
     assert [(thing.id, thing.bills, thing.per_hour) for thing in bill.things] == [
         ("pod3", True, None)
     ]

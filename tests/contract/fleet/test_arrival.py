@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
-from rgt_tui.fleet.renting import Arrival, agreement, differences, wait_for_ssh
-from rgt_tui.fleet.renting.arrival import answers
-from rgt_tui.model import Agreed, Lifecycle, Meter, Offer, ProviderRef, Wish
+from rgt_tui.fleet.renting import MachineArrival, agreement, differences, wait_for_ssh
+from rgt_tui.fleet.renting.arrival import ssh_answers
+from rgt_tui.model import Lifecycle, Meter, Offer, ProviderRef, RentalRequest, RentalTerms
 from rgt_tui.providers import Instance, Market, Providers
 
 KEY, NOW, TOKEN = "RGT_TEST_KEY", 1.8e9, "rgt-lab-0011223344556677"
 A100 = "NVIDIA A100 80GB PCIe"
-WISH = Wish(gpu="A100", disk_gb=50)
+WISH = RentalRequest(gpu="A100", disk_gb=50)
 replace = msgspec.structs.replace
 
 
@@ -34,7 +34,7 @@ class World:
     seen: list[str] = field(default_factory=list)
     slept: int = 0
 
-    async def wait(self, *steps: Callable[[], object], seconds: float = 600.0) -> Arrival:
+    async def wait(self, *steps: Callable[[], object], seconds: float = 600.0) -> MachineArrival:
         """Wait, while each pause brings the next step."""
         left = list(steps)
 
@@ -70,9 +70,9 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 
     listening = await asyncio.start_server(greet, "127.0.0.1", 0)
     providers = Providers(clock=lambda: NOW, env={KEY: server.key}, timeout_s=60.0)
-    market = providers.account(ProviderRef("runpod", "", server.base_url, KEY)).market()
+    market = providers.find_account(ProviderRef("runpod", "", server.base_url, KEY)).open_market()
     assert market is not None
-    (offer,) = await market.offers(WISH)
+    (offer,) = await market.find_offers(WISH)
     pod = {"gpu": A100, "gpus": 1, "cost": 1.64, "disk": 40.0, "persistent": 50.0}
     server.add_pod("pod1", TOKEN, created=NOW, status="PROVISIONING", **pod)
     yield World(server, market, offer, listening.sockets[0].getsockname()[1])
@@ -94,9 +94,9 @@ async def test_it_is_waited_for_until_an_ssh_server_speaks(world: World) -> None
 
 async def test_lists_that_lag_or_fail_are_asked_again(world: World) -> None:
     world.pod(status="RUNNING", host="127.0.0.1", port=world.port)
-    world.server.inject(
-        Fault(on="GET /v2/pods", change=lambda data: {"pods": []}),
-        Fault(on="GET /v2/pods", status=500),
+    world.server.inject_faults(
+        InjectedFault(on="GET /v2/pods", change=lambda data: {"pods": []}),
+        InjectedFault(on="GET /v2/pods", status=500),
     )
     arrival = await world.wait()
     assert (arrival.reached, world.slept) == (True, 2)
@@ -173,7 +173,7 @@ def test_what_is_read_back(machine: Instance, words: list[str]) -> None:
 
 
 def test_the_fleet_file_keeps_what_was_asked() -> None:
-    assert agreement(OFFER, replace(WISH, gpu_count=2)) == Agreed(
+    assert agreement(OFFER, replace(WISH, gpu_count=2)) == RentalTerms(
         spot=False, max_per_hour=OFFER.per_hour, gpu="A100", gpu_count=2
     )
     assert agreement(OFFER, replace(WISH, max_per_hour=3.0)).max_per_hour == 3.0
@@ -185,6 +185,6 @@ async def test_something_else_that_answers_is_no_ssh_server() -> None:
         writer.close()
 
     server = await asyncio.start_server(chatter, "127.0.0.1", 0)
-    assert not await answers("127.0.0.1", server.sockets[0].getsockname()[1])
+    assert not await ssh_answers("127.0.0.1", server.sockets[0].getsockname()[1])
     server.close()
-    assert not await answers("127.0.0.1", 1)
+    assert not await ssh_answers("127.0.0.1", 1)

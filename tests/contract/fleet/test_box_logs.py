@@ -14,11 +14,11 @@ import pytest
 
 from rgt_tui.fleet.box_logs import BoxLog, BoxSearch, lines_of
 from rgt_tui.fleet.kept_lines import FilePlace
-from rgt_tui.ssh import BoxError, Deployed, build_agent, connect, deploy
+from rgt_tui.ssh import BoxError, DeployedAgent, build_agent, connect, deploy_agent
 from tests.contract.fleet.conftest import end_recorder
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
-Way = tuple[asyncssh.SSHClientConnection, Deployed]
+Way = tuple[asyncssh.SSHClientConnection, DeployedAgent]
 ROWS = [
     f"step {number} loss 1.0" + (" NaN!" if number % 1000 == 7 else "") for number in range(30_000)
 ]
@@ -34,7 +34,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 @contextlib.asynccontextmanager
 async def way(box: RealSshd) -> AsyncIterator[Way]:
     async with await connect(box.spec) as connection:
-        yield connection, await deploy(connection, build_agent(), (box.spec.python or "",))
+        yield connection, await deploy_agent(connection, build_agent(), (box.spec.python or "",))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_search_sends_what_it_found_and_little_else(box: RealSshd, tmp_p
             ("zzz", True, False, 0),
         ):
             told.clear()
-            end = await held.search(wanted, fixed=fixed, fold=fold, each=told.append)
+            end = await held.search_log(wanted, fixed=fixed, fold=fold, each=told.append)
             hits = [hit for one in told for hit in one.hits]
             assert (end.ended, end.matches, len(hits), end.incomplete) == (True, count, count, "")
             assert end.read == path.stat().st_size
@@ -99,13 +99,13 @@ async def test_a_search_sends_what_it_found_and_little_else(box: RealSshd, tmp_p
             )
             assert all(hit.place.inode == path.stat().st_ino for hit in hits)
         told.clear()
-        end = await held.search("step", fixed=True, fold=True, each=told.append)
+        end = await held.search_log("step", fixed=True, fold=True, each=told.append)
         hits = [hit for one in told for hit in one.hits]
         assert (end.matches, len(hits)) == (30_000, 1000)
         assert sum(len(hit.text) for hit in hits) < 1_000_000
         with pytest.raises(BoxError, match="is not a regular expression"):
-            await held.search("(", fixed=False, fold=True, each=told.append)
-        gone = await BoxLog(lambda: agent, "/no/such").search(
+            await held.search_log("(", fixed=False, fold=True, each=told.append)
+        gone = await BoxLog(lambda: agent, "/no/such").search_log(
             "x", fixed=True, fold=True, each=told.append
         )
         assert gone.incomplete == "does not exist"
@@ -141,7 +141,7 @@ async def test_what_a_box_may_not_answer_is_an_error_in_words(
     ]
     (tmp_path / "said").write_text("".join(f"{row}\n" for row in rows))
     agent.write_text(f"cat '{tmp_path}/said'\n")
-    deployed = Deployed(python="sh", path=str(agent))
+    deployed = DeployedAgent(python="sh", path=str(agent))
     told: list[BoxSearch] = []
     async with await connect(box.spec) as connection:
         held = BoxLog(lambda: (connection, deployed), "/x")
@@ -150,7 +150,7 @@ async def test_what_a_box_may_not_answer_is_an_error_in_words(
         with pytest.raises(BoxError):
             await held.count_before(FilePlace(7, 100))
         with pytest.raises(BoxError):
-            await held.search("a", fixed=True, fold=True, each=told.append)
+            await held.search_log("a", fixed=True, fold=True, each=told.append)
     assert not any(one.hits for one in told)
 
 
@@ -163,8 +163,8 @@ async def test_more_hits_than_were_asked_for_are_not_kept(box: RealSshd, tmp_pat
     agent.write_text(f"cat '{tmp_path}/said'\n")
     told: list[BoxSearch] = []
     async with await connect(box.spec) as connection:
-        held = BoxLog(lambda: (connection, Deployed(python="sh", path=str(agent))), "/x")
-        end = await held.search("y", fixed=True, fold=True, each=told.append)
+        held = BoxLog(lambda: (connection, DeployedAgent(python="sh", path=str(agent))), "/x")
+        end = await held.search_log("y", fixed=True, fold=True, each=told.append)
     hits = [one for told_ in told for one in told_.hits]
     assert len(hits) == 1000
     assert max(len(one.text) for one in hits) <= 320

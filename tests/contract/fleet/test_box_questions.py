@@ -13,25 +13,25 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet, Wanted, ask_results, ask_seal, ask_unseal
+from rgt_tui.fleet import Fleet, ResultsRequest, request_results, request_seal, request_unseal
 from rgt_tui.fleet.pulls.box_lists import list_results
 from rgt_tui.fleet.pulls.box_pipe import BoxConnection
-from rgt_tui.model import BoxSpec, Link, Sample, Seal
+from rgt_tui.model import BoxSpec, LinkState, Sample, Seal
 from rgt_tui.ssh import (
     BoxError,
     CommandFailed,
-    Deployed,
+    DeployedAgent,
     Unreachable,
     build_agent,
     connect,
-    deploy,
+    deploy_agent,
     has_sftp,
 )
 from tests.contract.cli.conftest import fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 
-Line = tuple[asyncssh.SSHClientConnection, Deployed]
+Line = tuple[asyncssh.SSHClientConnection, DeployedAgent]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 @contextlib.asynccontextmanager
 async def way(box: RealSshd) -> AsyncIterator[Line]:
     async with await connect(box.spec) as connection:
-        yield connection, await deploy(connection, build_agent(), (box.spec.python or "",))
+        yield connection, await deploy_agent(connection, build_agent(), (box.spec.python or "",))
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ async def test_results_are_those_of_the_box(box: RealSshd, job: Path) -> None:
     (job.parent / "notes").mkdir(exist_ok=True)
     (job.parent / "notes/left.csv").write_text("1")
     async with way(box) as (connection, deployed):
-        found = await ask_results(connection, deployed, described(box, job))
-        less = await ask_results(
+        found = await request_results(connection, deployed, described(box, job))
+        less = await request_results(
             connection,
             deployed,
             described(box, job),
-            Wanted(ignore=(f"{job.parent}/notes",), since=1.5),
+            ResultsRequest(ignore=(f"{job.parent}/notes",), since=1.5),
         )
     groups = {group.path: group for group in found.groups}
     assert (groups[f"{job}/out/a"].owner, groups[f"{job}/out/a"].bytes) == ("cell a", 7)
@@ -81,7 +81,7 @@ async def test_files_of_more_directories_than_a_command_line_holds_are_listed(
     box: RealSshd, job: Path
 ) -> None:
     """Sshd gives a command to the shell as one word, of which Linux takes 128 KiB."""
-    wanted = Wanted(results=(str(job / "out"),))
+    wanted = ResultsRequest(results=(str(job / "out"),))
     folders = (*(f"{job}/{number:0200d}" for number in range(2000)), str(job / "out/a"))
     connection = BoxConnection(described(box, job))
     try:
@@ -96,26 +96,26 @@ async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(
     box: RealSshd, job: Path
 ) -> None:
     async with way(box) as (connection, deployed):
-        seal = await ask_seal(connection, deployed, described(box, job))
+        seal = await request_seal(connection, deployed, described(box, job))
     async with way(box) as (connection, deployed):
-        found = await ask_results(connection, deployed, described(box, job))
+        found = await request_results(connection, deployed, described(box, job))
         assert found.generation == seal.generation
         with pytest.raises(
             CommandFailed,
             match=r"rgt-box seal: this box has another active seal; it expires automatically",
         ):
-            await ask_seal(connection, deployed, described(box, job))
-        command = deployed.command("queue", "run", "--job", str(job))
+            await request_seal(connection, deployed, described(box, job))
+        command = deployed.build_command("queue", "run", "--job", str(job))
         refused = await connection.run(command)
         assert refused.exit_status == 3
-        assert await ask_unseal(connection, deployed, seal.nonce) is True
-        assert await ask_unseal(connection, deployed, seal.nonce) is False
+        assert await request_unseal(connection, deployed, seal.nonce) is True
+        assert await request_unseal(connection, deployed, seal.nonce) is False
         ran = await connection.run(command)
         assert ran.exit_status == 0
 
 
-async def names(connection: asyncssh.SSHClientConnection, deployed: Deployed) -> list[str]:
-    done = await connection.run(deployed.command("sample"), encoding=None)
+async def names(connection: asyncssh.SSHClientConnection, deployed: DeployedAgent) -> list[str]:
+    done = await connection.run(deployed.build_command("sample"), encoding=None)
     assert isinstance(done.stdout, bytes), done
     found = msgspec.json.decode(done.stdout, type=Sample)
     assert found.transfers is not None
@@ -139,10 +139,10 @@ async def test_a_file_on_its_way_by_sftp_is_seen_and_an_idle_server_is_not(box: 
 
 
 async def seal_once(
-    connection: asyncssh.SSHClientConnection, deployed: Deployed, box: RealSshd
+    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, box: RealSshd
 ) -> Seal:
-    seal = await ask_seal(connection, deployed, box.spec)
-    assert await ask_unseal(connection, deployed, seal.nonce)
+    seal = await request_seal(connection, deployed, box.spec)
+    assert await request_unseal(connection, deployed, seal.nonce)
     return seal
 
 
@@ -170,12 +170,12 @@ NO_RESULTS = [
 ]
 
 
-def saying(folder: Path, out: bytes, status: int = 0) -> Deployed:
+def saying(folder: Path, out: bytes, status: int = 0) -> DeployedAgent:
     """Return an agent that says this, and nothing else."""
     (folder / "said").write_bytes(out)
     script = folder / "agent.sh"
     script.write_text(f"cat {shlex.quote(str(folder / 'said'))}\nexit {status}\n")
-    return Deployed("/bin/sh", str(script))
+    return DeployedAgent("/bin/sh", str(script))
 
 
 @pytest.mark.parametrize("out", NO_RESULTS)
@@ -184,21 +184,21 @@ async def test_an_answer_that_makes_no_sense_is_an_error_and_never_nothing(
 ) -> None:
     async with await connect(box.spec) as connection:
         with pytest.raises(CommandFailed, match="rgt-box results: "):
-            await ask_results(connection, saying(tmp_path, out), box.spec)
+            await request_results(connection, saying(tmp_path, out), box.spec)
         with pytest.raises(CommandFailed):
-            await ask_seal(connection, saying(tmp_path, out), box.spec)
+            await request_seal(connection, saying(tmp_path, out), box.spec)
         with pytest.raises(CommandFailed):
-            await ask_unseal(connection, saying(tmp_path, out), "n")
+            await request_unseal(connection, saying(tmp_path, out), "n")
 
 
 async def test_a_good_answer_with_a_bad_status_is_none(box: RealSshd, tmp_path: Path) -> None:
     out = json.dumps({"at": 1.0, "generation": "g", "groups": [GOOD]}).encode()
     async with await connect(box.spec) as connection:
-        assert (await ask_results(connection, saying(tmp_path, out), box.spec)).groups[
+        assert (await request_results(connection, saying(tmp_path, out), box.spec)).groups[
             0
         ].path == "/x"
         with pytest.raises(CommandFailed, match="exit 1"):
-            await ask_results(connection, saying(tmp_path, out, 1), box.spec)
+            await request_results(connection, saying(tmp_path, out, 1), box.spec)
 
 
 async def test_an_agent_that_does_not_know_the_question_is_an_error(
@@ -208,7 +208,7 @@ async def test_an_agent_that_does_not_know_the_question_is_an_error(
     script.write_text("echo 'unknown verb: results' >&2; exit 2\n")
     async with await connect(box.spec) as connection:
         with pytest.raises(CommandFailed, match="rgt-box results: unknown verb: results"):
-            await ask_results(connection, Deployed("/bin/sh", str(script)), box.spec)
+            await request_results(connection, DeployedAgent("/bin/sh", str(script)), box.spec)
 
 
 async def test_words_of_the_box_come_without_what_a_terminal_obeys(
@@ -226,8 +226,10 @@ async def test_words_of_the_box_come_without_what_a_terminal_obeys(
     seal |= {"problems": [evil], "mounts": []}
     seal["skipped"] = said["skipped"]
     async with await connect(box.spec) as connection:
-        found = await ask_results(connection, saying(tmp_path, json.dumps(said).encode()), box.spec)
-        held = await ask_seal(connection, saying(tmp_path, json.dumps(seal).encode()), box.spec)
+        found = await request_results(
+            connection, saying(tmp_path, json.dumps(said).encode()), box.spec
+        )
+        held = await request_seal(connection, saying(tmp_path, json.dumps(seal).encode()), box.spec)
     texts = [
         found.groups[0].owner,
         found.groups[0].problem,
@@ -245,11 +247,11 @@ async def test_a_box_that_hangs_or_is_lost_is_an_error_in_words(
 ) -> None:
     script = tmp_path / "hang.sh"
     script.write_text("sleep 1000\n")
-    hanging = Deployed("/bin/sh", str(script))
+    hanging = DeployedAgent("/bin/sh", str(script))
     async with await connect(box.spec) as connection:
         with pytest.raises(CommandFailed, match="rgt-box results did not end within"):
-            await ask_results(connection, hanging, box.spec, seconds=0.2)
-        question = asyncio.create_task(ask_results(connection, hanging, box.spec))
+            await request_results(connection, hanging, box.spec, seconds=0.2)
+        question = asyncio.create_task(request_results(connection, hanging, box.spec))
         await asyncio.sleep(0)
         connection.abort()
         with pytest.raises(BoxError):
@@ -270,11 +272,11 @@ async def test_the_running_session_lends_its_connection(
         async with asyncio.timeout(60):
             await live.wait()
         state = fleet.state.boxes[0]
-        assert state.link is Link.LIVE and state.hello is not None and state.sample is not None
+        assert state.link is LinkState.LIVE and state.hello is not None and state.sample is not None
         assert state.sample.input_at == 0 and state.sample.transfers is not None
-        found = await ask_results(*session.agent, state.spec)
+        found = await request_results(*session.agent, state.spec)
         assert f"{job}/out/a" in {group.path for group in found.groups}
-        seal = await ask_seal(*session.agent, state.spec)
-        assert await ask_unseal(*session.agent, seal.nonce)
+        seal = await request_seal(*session.agent, state.spec)
+        assert await request_unseal(*session.agent, seal.nonce)
     finally:
         await fleet.stop()

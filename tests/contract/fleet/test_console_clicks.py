@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Asking, BoxSession, GateClosed, OpenActions
+from rgt_tui.fleet import BoxSession, EvidenceQueries, GateClosed, OpenActions
 from rgt_tui.gate import (
     ActionState,
     AuditLog,
@@ -19,7 +19,16 @@ from rgt_tui.gate import (
     receipt_rows,
     receipt_title,
 )
-from rgt_tui.model import BY_HAND, CopyProof, EvidenceItem, Link, ResultGroup, Seen, StopPhase, Verb
+from rgt_tui.model import (
+    BY_HAND,
+    BillingVerb,
+    CopyProof,
+    EvidenceItem,
+    LinkState,
+    ReceivedTimes,
+    ResultGroup,
+    StopPhase,
+)
 from tests.contract.fleet.test_teardown import BOX, GB, SAFE, World, world
 
 replace = msgspec.structs.replace
@@ -42,7 +51,7 @@ def bare(world: World) -> World:
     """The same box, with no provider in the fleet file."""
     spec = replace(world.session.state.spec, provider=None, port=2222)
     world.session.state = replace(world.session.state, spec=spec, peer=("127.0.0.1", 2222))
-    world.meters.watch({BOX: world.session})
+    world.meters.watch_boxes({BOX: world.session})
     return world
 
 
@@ -60,14 +69,17 @@ def gone(world: World) -> None:
     """The machine is off: nothing answers any more."""
     world.silent = True
     world.session.state = replace(
-        world.session.state, link=Link.UNREACHABLE, sample_at=time.time() - 300, seen=Seen()
+        world.session.state,
+        link=LinkState.UNREACHABLE,
+        sample_at=time.time() - 300,
+        seen=ReceivedTimes(),
     )
 
 
 async def clicked(world: World) -> None:
     """Bring it to where the person has to click."""
     await world.review()
-    assert await world.execute(Verb.DESTROY) == [StopPhase.YOURS]
+    assert await world.execute(BillingVerb.DESTROY) == [StopPhase.YOURS]
 
 
 async def test_the_review_shows_the_same_evidence_and_that_the_click_is_yours(bare: World) -> None:
@@ -113,32 +125,32 @@ async def test_the_person_is_sent_to_the_console_and_the_box_stays_sealed(bare: 
 async def test_nobody_s_word_counts_while_the_box_answers(bare: World) -> None:
     await clicked(bare)
     with pytest.raises(GateClosed, match="still answers over SSH"):
-        await bare.teardown.done(BOX)
+        await bare.teardown.confirm_done(BOX)
     assert journal(bare)[-1] == "yours"
 
 
 async def test_a_dead_line_that_nobody_noticed_is_no_answer(bare: World) -> None:
     await clicked(bare)
     bare.silent = True
-    assert (await bare.teardown.done(BOX)).phase is StopPhase.METER_OFF
+    assert (await bare.teardown.confirm_done(BOX)).phase is StopPhase.METER_OFF
 
 
 @pytest.mark.parametrize(
     ("link", "why"),
     [
-        (Link.REFUSED_LOGIN, "lab answers, and refuses the login"),
-        (Link.PAUSED, "lab is paused by you, so rgt cannot check"),
-        (Link.CONNECTING, "still unknown whether lab answers"),
-        (Link.ASKING, "still unknown whether lab answers"),
+        (LinkState.REFUSED_LOGIN, "lab answers, and refuses the login"),
+        (LinkState.PAUSED, "lab is paused by you, so rgt cannot check"),
+        (LinkState.CONNECTING, "still unknown whether lab answers"),
+        (LinkState.ASKING, "still unknown whether lab answers"),
     ],
 )
 async def test_a_box_that_nobody_has_found_silent_is_not_taken_for_off(
-    bare: World, link: Link, why: str
+    bare: World, link: LinkState, why: str
 ) -> None:
     await clicked(bare)
     bare.session.state = replace(bare.session.state, link=link)
     with pytest.raises(GateClosed, match=f"{why}.*rgt audit --box lab --seen off"):
-        await bare.teardown.done(BOX)
+        await bare.teardown.confirm_done(BOX)
     assert journal(bare)[-1] == "yours"
 
 
@@ -154,9 +166,9 @@ async def test_a_box_that_answers_again_since_it_was_last_tried_is_not_taken_for
         bare.silent = False
         session.state = live
 
-    bare.teardown._asking = Asking(**{**vars(bare.teardown._asking), "reach": answers})
+    bare.teardown._asking = EvidenceQueries(**{**vars(bare.teardown._asking), "reach": answers})
     with pytest.raises(GateClosed, match="still answers over SSH"):
-        await bare.teardown.done(BOX)
+        await bare.teardown.confirm_done(BOX)
 
 
 async def test_another_machine_at_the_address_is_not_the_one_that_was_shown(bare: World) -> None:
@@ -172,7 +184,7 @@ async def test_silence_and_the_person_s_word_close_it(bare: World, tmp_path: Pat
     bare.groups, bare.proofs = (SAFE, OUT), (COPY,)
     await clicked(bare)
     gone(bare)
-    step = await bare.teardown.done(BOX)
+    step = await bare.teardown.confirm_done(BOX)
     assert step.phase is StopPhase.METER_OFF
     assert "confirmed by" in step.text
     assert "does not answer" in step.text or "not heard of" in step.text
@@ -180,8 +192,8 @@ async def test_silence_and_the_person_s_word_close_it(bare: World, tmp_path: Pat
     _, chain = read_checked({}, bare.folder / "audit.jsonl")
     assert chain.broken is None
     with pytest.raises(GateClosed, match="nothing of lab waits"):
-        await bare.teardown.done(BOX)
-    receipt = bare.teardown.receipts.newest(BOX)
+        await bare.teardown.confirm_done(BOX)
+    receipt = bare.teardown.receipts.find_newest(BOX)
     assert receipt is not None
     shown(receipt)
 
@@ -192,7 +204,7 @@ async def test_a_journal_that_cannot_be_read_is_not_one_in_which_nothing_waits(b
     (path,) = (bare.folder / "journal").glob("*.jsonl")
     path.write_bytes(b"{torn\n" + path.read_bytes())
     with pytest.raises(GateClosed, match=r"line 1 of the journal .* cannot be read"):
-        await bare.teardown.done(BOX)
+        await bare.teardown.confirm_done(BOX)
 
 
 def shown(receipt: Receipt) -> None:
@@ -220,10 +232,10 @@ async def test_an_open_click_is_an_alert_that_no_silence_and_no_time_ends(bare: 
         clock=lambda: time.time() + 3600.0,
         say=lambda text, level: said.append(text),
     )
-    assert len(await open_actions.look()) == 1
+    assert len(await open_actions.check_actions()) == 1
     assert "waits since" in bare.session.state.open_action
     gone(bare)
-    (action,) = await open_actions.look()
+    (action,) = await open_actions.check_actions()
     assert (action.last.state, action.first.target.kind) == (ActionState.YOURS, BY_HAND)
     assert len(said) == 1, "it is said once"
 
@@ -232,7 +244,7 @@ async def test_a_box_that_cannot_be_asked_wants_forfeits_and_the_longer_phrase(b
     gone(bare)
     bare.fault = "no connection"
     review = await bare.review()
-    keys = frozenset(one.key for one in review.items if one.blocks and one.forfeitable)
+    keys = frozenset(one.key for one in review.items if one.is_blocking and one.forfeitable)
     assert {"identity", "seal"} <= {key.partition(":")[0] for key in keys}
     given = await bare.review(forfeits=keys)
     assert given.refusals == ()

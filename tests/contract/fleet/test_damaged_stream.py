@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.ssh import build_agent, connect, deploy, remote_command
+from rgt_tui.ssh import build_agent, connect, deploy_agent, remote_command
 from tests.contract.fleet.test_sessions import running
 from tests.contract.ssh.servers import spec_of, sshd
 
@@ -49,8 +49,8 @@ async def test_damage_costs_a_reconnect_and_no_sample(tmp_path: Path) -> None:
             lost = await run.until(lambda box: "damaged" in box.reason)
             again = await run.more()
         async with await connect(spec) as connection:
-            deployed = await deploy(connection, build_agent(), (sys.executable,))
-            await remote_command.run(connection, deployed.command("record", "--stop"))
+            deployed = await deploy_agent(connection, build_agent(), (sys.executable,))
+            await remote_command.run_command(connection, deployed.build_command("record", "--stop"))
     assert lost.reason.startswith("ssh: the compressed stream from the box is damaged: ")
     assert before.counters.connects == 1
     assert again.counters.connects == 2

@@ -8,11 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Memory
+from rgt_tui.fleet import HistoryRecorder
 from rgt_tui.fleet.history.history_keeper import MOST_EXTRA
 from rgt_tui.fleet.history.past import unwatched
-from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Link, Past, Wanted
-from rgt_tui.store import OWN, History
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    EventFilter,
+    FleetEvent,
+    FleetState,
+    LinkState,
+    ReducedHistory,
+)
+from rgt_tui.store import OWN, FleetHistory
 
 START = 1_790_000_000.0 - 1_790_000_000.0 % 60
 replace = msgspec.structs.replace
@@ -23,10 +31,10 @@ class Fleet:
 
     def __init__(self, path: Path) -> None:
         self.at = START
-        self.history = History(path, clock=lambda: self.at)
-        self.memory = Memory(self.history, clock=lambda: self.at, seconds=1e6)
+        self.history = FleetHistory(path, clock=lambda: self.at)
+        self.memory = HistoryRecorder(self.history, clock=lambda: self.at, seconds=1e6)
         self.boxes = tuple(
-            BoxState(spec=BoxSpec(name=name, host=name), link=Link.LIVE) for name in ("a", "b")
+            BoxState(spec=BoxSpec(name=name, host=name), link=LinkState.LIVE) for name in ("a", "b")
         )
 
     def publish(self, *events: tuple[str, str], seconds: float = 0.0, **changes: object) -> None:
@@ -37,10 +45,12 @@ class Fleet:
         pairs, self.boxes = tuple(zip(self.boxes, new, strict=True)), new
         self.memory.published(FleetState(boxes=new, at=self.at), pairs)
         if events:
-            self.memory.happened(tuple(FleetEvent(self.at, box, text) for box, text in events))
+            self.memory.receive_events(
+                tuple(FleetEvent(self.at, box, text) for box, text in events)
+            )
 
     def tick(self) -> None:
-        self.history.put(self.memory._batch(self.at))
+        self.history.put_batch(self.memory._build_batch(self.at))
 
 
 @pytest.fixture
@@ -49,12 +59,12 @@ def path(tmp_path: Path) -> Path:
 
 
 async def kept(path: Path) -> tuple[list[float], list[str]]:
-    history = History(path, clock=lambda: START)
-    history.adopt([BoxSpec(name=name, host=name) for name in ("a", "b")])
-    line = await history.timeline()
-    rows = (await history.happened(Wanted(), None, 99)).rows
+    history = FleetHistory(path, clock=lambda: START)
+    history.adopt_boxes([BoxSpec(name=name, host=name) for name in ("a", "b")])
+    line = await history.read_timeline()
+    rows = (await history.read_event_page(EventFilter(), None, 99)).rows
     for n, at in zip(line.ns, line.ats, strict=True):
-        found = await history.moment(n, at, frozenset())
+        found = await history.read_moment(n, at, frozenset())
         assert [box.reason for box in found.boxes] == [f"at {at - START:.0f}"] * 2
     await history.close()
     return [at - START for at in line.ats], [f"{row.box} {row.text}" for row in rows if row.box]
@@ -96,25 +106,25 @@ async def test_what_a_box_s_recorder_told_speaks_for_the_time_that_nobody_watche
     path: Path,
 ) -> None:
     fleet = Fleet(path)
-    fleet.publish(past=Past(names=("util",), at=(START - 7200,), values=((50.0,),)))
+    fleet.publish(past=ReducedHistory(names=("util",), at=(START - 7200,), values=((50.0,),)))
     fleet.tick()
-    whole = Past(
+    whole = ReducedHistory(
         names=("util",),
         at=tuple(START - 7200 + 60 * n for n in range(120)),
         values=tuple((float(n % 100),) for n in range(120)),
     )
     fleet.publish(seconds=1.0, past=whole)
     await fleet.memory.close()
-    history = History(path, clock=lambda: START)
-    history.adopt([BoxSpec(name=name, host=name) for name in ("a", "b")])
-    found = await history.moment(1, START - 3600, frozenset())
+    history = FleetHistory(path, clock=lambda: START)
+    history.adopt_boxes([BoxSpec(name=name, host=name) for name in ("a", "b")])
+    found = await history.read_moment(1, START - 3600, frozenset())
     assert found.recorded["a"].at[0] == START - 7140
     assert len(found.recorded["a"].at) == 118  # without what was known, and what is of now
     await history.close()
 
 
-def past(*ends: float, width: float = 60.0) -> Past:
-    return Past(names=("x",), at=ends, values=tuple((end,) for end in ends), width=width)
+def past(*ends: float, width: float = 60.0) -> ReducedHistory:
+    return ReducedHistory(names=("x",), at=ends, values=tuple((end,) for end in ends), width=width)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +137,9 @@ def past(*ends: float, width: float = 60.0) -> Past:
         (past(240, width=240), past(60, 120, 300), (300,)),
     ],
 )
-def test_what_only_the_recorder_saw(old: Past, new: Past, told: tuple[float, ...]) -> None:
+def test_what_only_the_recorder_saw(
+    old: ReducedHistory, new: ReducedHistory, told: tuple[float, ...]
+) -> None:
     assert unwatched(old, new, 1000.0).at == told
 
 
@@ -135,23 +147,23 @@ async def test_what_is_about_no_single_box_is_kept_too(path: Path) -> None:
     """When rgt watched, what a sink failed at, that a clock jumped: for the fleet, and not for one of its boxes."""
     fleet = Fleet(path)
     fleet.publish(("", "sink phone: it does not answer"), ("a", "preempted"))
-    fleet.memory.happened((FleetEvent(fleet.at, "", "nothing can be kept", about=OWN),))
+    fleet.memory.receive_events((FleetEvent(fleet.at, "", "nothing can be kept", about=OWN),))
     await fleet.memory.close()
-    history = History(path, clock=lambda: START)
-    history.adopt([BoxSpec(name=name, host=name) for name in ("a", "b")])
-    rows = (await history.happened(Wanted(), None, 99)).rows
+    history = FleetHistory(path, clock=lambda: START)
+    history.adopt_boxes([BoxSpec(name=name, host=name) for name in ("a", "b")])
+    rows = (await history.read_event_page(EventFilter(), None, 99)).rows
     assert [(row.box, row.text) for row in rows] == [
         ("", f"rgt began to watch 2 boxes, process {os.getpid()}"),
         ("", "sink phone: it does not answer"),
         ("a", "preempted"),
         ("", f"rgt stopped watching, process {os.getpid()}"),
     ]
-    assert [row.text for row in (await history.happened(Wanted(box="a"), None, 99)).rows] == [
-        "preempted"
-    ]
-    assert "" not in await history.recall([BoxSpec(name="a", host="a")])
+    assert [
+        row.text for row in (await history.read_event_page(EventFilter(box="a"), None, 99)).rows
+    ] == ["preempted"]
+    assert "" not in await history.recall_states([BoxSpec(name="a", host="a")])
     await history.close()
-    other = History(path, fleet="another", clock=lambda: START)
-    other.adopt([BoxSpec(name="c", host="c")])
-    assert (await other.happened(Wanted(), None, 99)).rows == ()
+    other = FleetHistory(path, fleet="another", clock=lambda: START)
+    other.adopt_boxes([BoxSpec(name="c", host="c")])
+    assert (await other.read_event_page(EventFilter(), None, 99)).rows == ()
     await other.close()

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet, Memory
+from rgt_tui.fleet import Fleet, HistoryRecorder
 from rgt_tui.fleet.history import history_keeper
-from rgt_tui.model import BoxSpec, FleetState, Link
-from rgt_tui.store import History
+from rgt_tui.model import BoxSpec, FleetState, LinkState
+from rgt_tui.store import FleetHistory
 from tests.contract.fleet.test_record import Job, has, until
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
@@ -29,11 +29,13 @@ class Rgt:
 
     def __init__(self, spec: BoxSpec, folder: Path) -> None:
         self.points = 0
-        self.memory = Memory(History(folder / "history.db", spend_seconds=0.0), seconds=0.1)
+        self.memory = HistoryRecorder(
+            FleetHistory(folder / "history.db", spend_seconds=0.0), seconds=0.1
+        )
         self.fleet = Fleet(
             [spec],
             audit=folder / "audit",
-            remember=self.memory.remember,
+            remember=self.memory.recall_states,
             observers=[self.memory],
             tap=self.tap,
         )
@@ -85,7 +87,7 @@ async def test_a_restart_shows_what_was_and_nothing_is_doubled(
     second.fleet.subscribe(seen.append)
     await second.fleet.start()
     shown = seen[0].boxes[0]
-    assert shown.link is Link.CONNECTING
+    assert shown.link is LinkState.CONNECTING
     assert "by an earlier rgt" in shown.reason
     assert shown.sample is not None
     assert shown.remembered_at is not None
@@ -133,16 +135,16 @@ async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(
         from rgt_tui.fleet.history import history_keeper as memory
         from rgt_tui.fleet import Fleet
         from rgt_tui.model.box import BoxSpec
-        from rgt_tui.store import History
+        from rgt_tui.store import FleetHistory
         memory.STATE_SECONDS = 0.2
 
         async def main():
             spec = msgspec.json.decode(sys.argv[1], type=BoxSpec)
-            kept = memory.Memory(History(Path(sys.argv[2]) / "history.db"), seconds=0.1)
+            kept = memory.HistoryRecorder(FleetHistory(Path(sys.argv[2]) / "history.db"), seconds=0.1)
             fleet = Fleet([spec], audit=Path(sys.argv[2]) / "audit", remember=kept.remember, observers=[kept])
             await fleet.start()
             while True:
-                found = await History(Path(sys.argv[2]) / "history.db").recall([spec])
+                found = await FleetHistory(Path(sys.argv[2]) / "history.db").recall_states([spec])
                 box = found.get(spec.name)
                 run = next((r for r in box.runs if r.name == "run"), None) if box else None
                 if run is not None:
@@ -182,10 +184,14 @@ async def test_a_history_that_hangs_holds_nothing_up(real_sshd: RealSshd, tmp_pa
         one = Rgt(spec, tmp_path)
         await one.fleet.start()
         await until(one.fleet, has(3))
-        assert one.fleet.state.boxes[0].link is Link.LIVE
+        assert one.fleet.state.boxes[0].link is LinkState.LIVE
     await one.fleet.stop()
     assert steps(
-        FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values()))
+        FleetState(
+            boxes=tuple(
+                (await FleetHistory(tmp_path / "history.db").recall_states([spec])).values()
+            )
+        )
     )
 
 
@@ -205,7 +211,11 @@ async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
     assert [event.level for event in state.events if not event.box] == ["warn"]
     await one.fleet.stop()
     assert steps(
-        FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values()))
+        FleetState(
+            boxes=tuple(
+                (await FleetHistory(tmp_path / "history.db").recall_states([spec])).values()
+            )
+        )
     )
 
 
@@ -234,13 +244,13 @@ async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_
             shown(state) == ({"kept", "dropped"}, {"still", "old", "lone"}, {"still", "old"})
         ),
     )
-    reader = History(tmp_path / "history.db")
+    reader = FleetHistory(tmp_path / "history.db")
     async with asyncio.timeout(60):
-        while len((await reader.recall([spec]))["real"].checkpoints) < 2:  # noqa: ASYNC110 - another process writes it
+        while len((await reader.recall_states([spec]))["real"].checkpoints) < 2:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.05)
     await reader.close()
     less = replace(spec, jobs=(str(kept),), runs=())
-    await first.fleet.take_over([less])
+    await first.fleet.set_boxes([less])
     # In the first state with the new description, before the box has answered.
     after = await until(first.fleet, lambda state: state.boxes[0].spec == less)
     assert shown(after) == ({"kept"}, {"still"}, {"still"})

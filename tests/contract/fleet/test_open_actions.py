@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.fleet import SETTLE_SECONDS, BoxSession, ConnectLimit, Meters, OpenActions
-from rgt_tui.gate import ActionState, AuditLog, Journal, Target, target_of
-from rgt_tui.health import assess
-from rgt_tui.model import BoxSpec, ProviderRef, Verb
+from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.fleet import SETTLE_SECONDS, BoxSession, ConnectLimit, FleetMeters, OpenActions
+from rgt_tui.gate import ActionState, AuditLog, InstanceTarget, Journal, target_of
+from rgt_tui.health import assess_box
+from rgt_tui.model import BillingVerb, BoxSpec, ProviderRef
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle
 
@@ -35,20 +35,22 @@ COURSES = {
 class World:
     server: LocalRunPod
     session: BoxSession
-    meters: Meters
+    meters: FleetMeters
     journal: Journal
     open: OpenActions
     audit: Path
-    target: Target
+    target: InstanceTarget
     said: list[tuple[str, str]] = field(default_factory=list)
     parked: list[tuple[str, float]] = field(default_factory=list)
 
-    def crashed(self, verb: Verb, *states: ActionState, target: Target | None = None) -> None:
+    def crashed(
+        self, verb: BillingVerb, *states: ActionState, target: InstanceTarget | None = None
+    ) -> None:
         """Leave an action behind as an rgt does that is killed: its lock goes with it, its file stays."""
-        with self.journal.hold(target or self.target, BOX, verb) as action:
-            action.intend("x", evidence="e")
+        with self.journal.lock_instance(target or self.target, BOX, verb) as action:
+            action.record_intent("x", evidence="e")
             for state in states:
-                action.put(state, "x")
+                action.record_state(state, "x")
 
     def age(self, seconds: float) -> None:
         """Let all that is written be so much older."""
@@ -65,7 +67,9 @@ class World:
         return [json.loads(line)["state"] for line in path.read_text().splitlines()]
 
     def audited(self) -> list[str]:
-        return [line.entry.text for line in AuditLog(self.audit).lines() if line.entry is not None]
+        return [
+            line.entry.text for line in AuditLog(self.audit).read_lines() if line.entry is not None
+        ]
 
     def sent(self) -> list[str]:
         return [what for what in self.server.requests if not what.startswith("GET ")]
@@ -82,7 +86,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     session = BoxSession(
         spec, load_profile("runpod"), bundle, ConnectLimit(), lambda: 1.8e9, lambda _: None
     )
-    meters = Meters(
+    meters = FleetMeters(
         {BOX: session}, seconds=60, clock=lambda: 1.8e9, say=print, env={KEY: server.key}
     )
     journal = Journal(tmp_path / "journal", clock=lambda: 1.8e9)
@@ -108,13 +112,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("state", COURSES, ids=str)
-@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("verb", list(BillingVerb))
 async def test_what_was_done_is_found_out_and_nothing_is_sent(
-    world: World, verb: Verb, state: ActionState
+    world: World, verb: BillingVerb, state: ActionState
 ) -> None:
-    world.server.pods[POD].status = "EXITED" if verb is Verb.PARK else "TERMINATED"
+    world.server.pods[POD].status = "EXITED" if verb is BillingVerb.PARK else "TERMINATED"
     world.crashed(verb, *COURSES[state])
-    assert await world.open.look() == ()
+    assert await world.open.check_actions() == ()
     assert world.states()[-1] == "off"
     assert world.journal.open_actions() == ((), ())
     assert world.sent() == []
@@ -123,7 +127,7 @@ async def test_what_was_done_is_found_out_and_nothing_is_sent(
     assert [level for level, _ in world.said] == ["warn", "info"]
     assert "not sent again" in world.said[0][1]
     requests = len(world.server.requests)
-    assert await world.open.look() == ()
+    assert await world.open.check_actions() == ()
     assert len(world.server.requests) == requests, "what is settled is asked for no more"
 
 
@@ -131,12 +135,12 @@ async def test_what_was_done_is_found_out_and_nothing_is_sent(
 async def test_what_was_not_done_is_waited_for_then_said_and_never_sent_again(
     world: World, state: ActionState
 ) -> None:
-    world.crashed(Verb.DESTROY, *COURSES[state])
+    world.crashed(BillingVerb.DESTROY, *COURSES[state])
     for _ in range(3):
-        assert len(await world.open.look()) == 1
+        assert len(await world.open.check_actions()) == 1
     assert world.states()[-1] == state
     world.age(SETTLE_SECONDS)
-    assert await world.open.look() == ()
+    assert await world.open.check_actions() == ()
     assert world.states()[-1] == "failed"
     level, text = world.said[-1]
     later = re.search(r"RUNNING (\d+) s later, so it was not done", text)
@@ -146,8 +150,8 @@ async def test_what_was_not_done_is_waited_for_then_said_and_never_sent_again(
 
 
 async def test_an_action_that_came_to_no_call_is_closed_without_asking(world: World) -> None:
-    world.crashed(Verb.DESTROY)
-    assert await world.open.look() == ()
+    world.crashed(BillingVerb.DESTROY)
+    assert await world.open.check_actions() == ()
     assert world.states() == ["intent", "refused"]
     assert world.server.requests == []
     assert "nothing was sent" in world.said[0][1]
@@ -155,56 +159,56 @@ async def test_an_action_that_came_to_no_call_is_closed_without_asking(world: Wo
 
 @pytest.mark.parametrize("age", [0.0, 9e6])
 async def test_a_provider_that_cannot_be_asked_settles_nothing(world: World, age: float) -> None:
-    world.crashed(Verb.DESTROY, SENT)
+    world.crashed(BillingVerb.DESTROY, SENT)
     world.age(age)
-    world.server.inject(Fault(on="GET ", status=500, times=-1))
-    assert len(await world.open.look()) == 1
+    world.server.inject_faults(InjectedFault(on="GET ", status=500, times=-1))
+    assert len(await world.open.check_actions()) == 1
     assert world.states() == ["intent", "sent"]
 
 
 async def test_a_parked_machine_that_is_gone_has_failed_loudly(world: World) -> None:
-    world.crashed(Verb.PARK, SENT)
+    world.crashed(BillingVerb.PARK, SENT)
     world.server.pods[POD].status = "TERMINATED"
-    assert await world.open.look() == ()
+    assert await world.open.check_actions() == ()
     assert world.states()[-1] == "failed"
     assert "its disks are lost too" in world.said[-1][1]
 
 
 async def test_what_bills_on_is_asked_for_until_it_is_known(world: World) -> None:
-    world.crashed(Verb.PARK, SENT)
+    world.crashed(BillingVerb.PARK, SENT)
     world.server.pods[POD].status = "EXITED"
-    world.server.inject(Fault(on="GET /v2/pods/", change=_no_mounts, times=2))
-    assert len(await world.open.look()) == 1
-    assert len(await world.open.look()) == 1
-    assert await world.open.look() == ()
+    world.server.inject_faults(InjectedFault(on="GET /v2/pods/", change=_no_mounts, times=2))
+    assert len(await world.open.check_actions()) == 1
+    assert len(await world.open.check_actions()) == 1
+    assert await world.open.check_actions() == ()
     assert world.states() == ["intent", "sent", "confirmed", "off"]
 
 
 async def test_what_another_process_is_at_is_left_alone(world: World) -> None:
-    world.crashed(Verb.DESTROY, SENT)
-    with world.journal.hold(world.target, BOX, Verb.DESTROY):
-        assert await world.open.look() == ()
+    world.crashed(BillingVerb.DESTROY, SENT)
+    with world.journal.lock_instance(world.target, BOX, BillingVerb.DESTROY):
+        assert await world.open.check_actions() == ()
     assert world.states() == ["intent", "sent"]
     assert world.server.requests == []
 
 
 async def test_a_machine_of_another_fleet_file_is_named_once(world: World) -> None:
     world.crashed(
-        Verb.DESTROY,
+        BillingVerb.DESTROY,
         SENT,
-        target=Target(kind="runpod", account=world.target.account, instance="other"),
+        target=InstanceTarget(kind="runpod", account=world.target.account, instance="other"),
     )
     for _ in range(2):
-        assert len(await world.open.look()) == 1
+        assert len(await world.open.check_actions()) == 1
     assert len(world.said) == 1 and "check its console" in world.said[0][1]
     assert world.server.requests == []
 
 
 async def test_a_journal_that_cannot_be_read_is_said(world: World) -> None:
-    world.crashed(Verb.DESTROY, SENT)
+    world.crashed(BillingVerb.DESTROY, SENT)
     (path,) = world.journal.folder.glob("*.jsonl")
     path.write_text("?\n")
-    await world.open.look()
+    await world.open.check_actions()
     assert [level for level, _ in world.said] == ["error"]
 
 
@@ -227,14 +231,14 @@ def test_a_target_tells_accounts_apart() -> None:
 @pytest.mark.parametrize(
     ("verb", "state", "known"),
     [
-        (Verb.PARK, OFF, True),
-        (Verb.PARK, CONFIRMED, True),
-        (Verb.PARK, FAILED, False),
-        (Verb.DESTROY, OFF, False),
+        (BillingVerb.PARK, OFF, True),
+        (BillingVerb.PARK, CONFIRMED, True),
+        (BillingVerb.PARK, FAILED, False),
+        (BillingVerb.DESTROY, OFF, False),
     ],
 )
 async def test_a_park_of_an_earlier_rgt_is_told_at_the_start(
-    world: World, verb: Verb, state: ActionState, known: bool
+    world: World, verb: BillingVerb, state: ActionState, known: bool
 ) -> None:
     """From its call on, the clocks of its platform count, whoever has sent it."""
     world.crashed(verb, SENT, state)
@@ -244,7 +248,7 @@ async def test_a_park_of_an_earlier_rgt_is_told_at_the_start(
 
 
 async def test_a_park_counts_by_name_where_no_provider_is_asked_any_more(world: World) -> None:
-    world.crashed(Verb.PARK, SENT, OFF)
+    world.crashed(BillingVerb.PARK, SENT, OFF)
     bare = msgspec.structs.replace(world.session.state.spec, provider=None)
     world.session.state = msgspec.structs.replace(world.session.state, spec=bare)
     await world.open.recall_parks()
@@ -253,28 +257,28 @@ async def test_a_park_counts_by_name_where_no_provider_is_asked_any_more(world: 
 
 async def test_a_park_of_another_machine_of_that_name_is_not_its_own(world: World) -> None:
     other = msgspec.structs.replace(world.target, instance="pod2")
-    world.crashed(Verb.PARK, SENT, OFF, target=other)
+    world.crashed(BillingVerb.PARK, SENT, OFF, target=other)
     await world.open.recall_parks()
     assert world.parked == []
 
 
 async def test_a_park_that_turns_out_to_be_done_is_told(world: World) -> None:
     world.server.pods[POD].status = "EXITED"
-    world.crashed(Verb.PARK, SENT)
+    world.crashed(BillingVerb.PARK, SENT)
     world.age(60.0)
-    await world.open.look()
+    await world.open.check_actions()
     assert world.parked == [(BOX, 1.8e9 - 60.0)]
 
 
 async def test_a_call_that_nobody_saw_end_is_an_alert_until_it_is_known(world: World) -> None:
-    world.crashed(Verb.PARK, SENT)
-    await world.open.look()
+    world.crashed(BillingVerb.PARK, SENT)
+    await world.open.check_actions()
     (alert,) = [
-        one for one in assess(world.session.state, 1.8e9).alerts if one.kind == "unconfirmed"
+        one for one in assess_box(world.session.state, 1.8e9).alerts if one.kind == "unconfirmed"
     ]
     assert (alert.level, alert.text) == ("error", world.session.state.open_action)
     assert f"park of {BOX} ({POD}) is open since" in alert.text
     world.server.pods[POD].status = "EXITED"
-    await world.open.look()
+    await world.open.check_actions()
     assert world.session.state.open_action == ""
-    assert "unconfirmed" not in [one.kind for one in assess(world.session.state, 1.8e9).alerts]
+    assert "unconfirmed" not in [one.kind for one in assess_box(world.session.state, 1.8e9).alerts]

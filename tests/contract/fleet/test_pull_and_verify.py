@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet, Pulled
+from rgt_tui.fleet import Fleet, PullResult
 from rgt_tui.fleet.pulls.pull_stream import PullFailed
-from rgt_tui.fleet.pulls.pulling import PullReport, at_any_price, ended
-from rgt_tui.profiles import Toll
-from rgt_tui.transfer import FolderRow, Problem, Verification
-from rgt_tui.transfer.copying import PullProgress, Refused
+from rgt_tui.fleet.pulls.pulling import PullReport, at_any_price, build_pull_result
+from rgt_tui.profiles import TransferCost
+from rgt_tui.transfer import FileProblem, FolderRow, Verification
+from rgt_tui.transfer.copying import PullProgress, RefusedFile
 from tests.contract.ssh.conftest import RealSshd
 
 
@@ -43,10 +43,12 @@ async def bring(
     seen: list[PullProgress],
     plans: list[str],
     copies: Path | None = None,
-) -> Pulled:
+) -> PullResult:
     home = results.parent
     fleet = Fleet([box.spec], audit=home / "audit.jsonl", copies=copies or home / "copies")
-    return await fleet.pull(box.spec.name, (str(results),), seen.append, plans.append, at_any_price)
+    return await fleet.pull_directories(
+        box.spec.name, (str(results),), seen.append, plans.append, at_any_price
+    )
 
 
 async def test_what_is_pulled_is_verified_and_says_so(real_sshd: RealSshd, results: Path) -> None:
@@ -82,17 +84,17 @@ def test_every_part_that_is_not_whole_is_counted_once() -> None:
     )
     report = PullReport(
         box="lab", destination="/c", dry_run=False, roots=("/w",), files=5, bytes=5, same=0, landed=3, landed_bytes=3,
-        refused=(Refused("/w/b", "is refused"),), uncounted=4, folders=(missing,),
+        refused=(RefusedFile("/w/b", "is refused"),), uncounted=4, folders=(missing,),
     )  # fmt: skip
     clean = Verification(ok=True, directory="/c", files=5, bytes=5)
-    found = msgspec.structs.replace(clean, errors=(Problem(path="w/c.pt", reason="truncated"),))
-    end = ended(report, found, Path("c"))
+    found = msgspec.structs.replace(clean, errors=(FileProblem(path="w/c.pt", reason="truncated"),))
+    end = build_pull_result(report, found, Path("c"))
     assert not end.whole
     assert end.text.startswith(
         "incomplete in c, 7 reasons: /w/b: is refused; /w/a: it changed; w/c.pt: truncated; and 4 more"
     )
     calm = msgspec.structs.replace(report, refused=(), uncounted=0, folders=())
-    assert ended(calm, clean, Path("c")).whole
+    assert build_pull_result(calm, clean, Path("c")).whole
 
 
 async def test_a_checkpoint_that_does_not_load_is_named(real_sshd: RealSshd, results: Path) -> None:
@@ -117,15 +119,15 @@ async def test_a_copy_that_was_changed_here_is_fetched_again(
 async def test_nothing_comes_before_its_price_is_agreed_to(
     real_sshd: RealSshd, results: Path
 ) -> None:
-    home, asked = results.parent, list[Toll]()
+    home, asked = results.parent, list[TransferCost]()
     fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
 
-    async def refuse(price: Toll) -> bool:
+    async def refuse(price: TransferCost) -> bool:
         asked.append(price)
         return False
 
-    def pull() -> Coroutine[Any, Any, Pulled]:
-        return fleet.pull(
+    def pull() -> Coroutine[Any, Any, PullResult]:
+        return fleet.pull_directories(
             real_sshd.spec.name, (str(results),), lambda look: None, lambda plan: None, refuse
         )
 
@@ -152,7 +154,7 @@ async def test_stopped_it_keeps_what_came_and_the_next_goes_on(
     home = results.parent
     fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
     pulling = asyncio.create_task(
-        fleet.pull(
+        fleet.pull_directories(
             real_sshd.spec.name,
             (str(results),),
             lambda look: begun.set(),

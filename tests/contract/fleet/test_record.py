@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.model import BoxState, FleetState, Life, Link, Seen
-from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet
+from rgt_tui.model import BoxState, FleetState, LinkState, MachineLife, ReceivedTimes
+from rgt_tui.recordings import FULL, FleetRecorder, LineFile, ReplayFleet
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace
@@ -66,7 +66,9 @@ def has(step: int) -> Callable[[FleetState], bool]:
         # Trainings of other tests on this machine may be found as well.
         steps = [run.step for run in box(state).runs if run.name == "run"]
         lines = [view.lines[-1:] for view in box(state).logs if view.path.endswith("/train.log")]
-        return box(state).link is Link.LIVE and steps == [step] and lines == [(f"step {step}",)]
+        return (
+            box(state).link is LinkState.LIVE and steps == [step] and lines == [(f"step {step}",)]
+        )
 
     return check
 
@@ -87,20 +89,20 @@ async def test_a_replay_ends_in_the_state_that_was_recorded(
     )
     job.grow(5)
     path = tmp_path / name
-    recorder = Recorder(LineFile(path), [spec], time.time())
-    fleet = Fleet([spec], audit=tmp_path / "audit", observers=[recorder], tap=recorder.tap)
+    recorder = FleetRecorder(LineFile(path), [spec], time.time())
+    fleet = Fleet([spec], audit=tmp_path / "audit", observers=[recorder], tap=recorder.record_line)
     await fleet.start()
     try:
         kill_agent(box(await until(fleet, has(5))))
-        await until(fleet, lambda state: box(state).link is Link.UNREACHABLE)
+        await until(fleet, lambda state: box(state).link is LinkState.UNREACHABLE)
         job.grow(5)
-        fleet.retry(spec.name)
+        fleet.retry_box(spec.name)
         await until(fleet, has(10))
         seen = box(fleet.state).counters.samples
         await until(fleet, lambda state: box(state).counters.samples > seen + 2)
     finally:
         await fleet.stop()
-    fleet.publish()  # what came with the last breath
+    fleet.publish_now()  # what came with the last breath
     live = fleet.state
     assert recorder.failure is None
 
@@ -134,8 +136,8 @@ def plain(state: BoxState) -> dict[str, Any]:
         spec=state.spec.without_secrets(),
         alerts=(),
         alerts_kept=False,
-        life=Life(),
-        seen=Seen(),
+        life=MachineLife(),
+        seen=ReceivedTimes(),
     )
     curves = {
         run.name: {name: repr(list(s)) for name, s in run.series.items()} for run in state.runs

@@ -12,22 +12,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.fleet import ask_accounts
 from rgt_tui.fleet.renting import (
     Candidate,
-    Outcome,
-    Rental,
-    Taken,
+    CreationOutcome,
+    CreationResult,
+    MachineRental,
     differences,
     new_token,
     open_creations,
-    search,
+    search_offers,
 )
 from rgt_tui.fleet.renting.rental import market_of, renting_accounts
 from rgt_tui.gate import AuditLog, Journal
-from rgt_tui.model import ProviderRef, Wish
+from rgt_tui.model import ProviderRef, RentalRequest
 from rgt_tui.providers import OVER, Providers
 from tests.contract.providers.conftest import Clock
 from tests.contract.providers.platform_outcomes import Row, edited
@@ -50,7 +50,7 @@ class Place:
     row: Row
     server: LocalServer
     providers: Providers
-    rental: Rental
+    rental: MachineRental
     journal: Journal
     said: list[str] = field(default_factory=list)
 
@@ -59,21 +59,21 @@ class Place:
         return ProviderRef(self.row.kind, "", self.server.base_url, KEY)
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> RentalRequest:
         assert self.row.wish is not None
         return self.row.wish
 
     async def candidate(self) -> Candidate:
-        found = await search(self.providers, [self.ref], self.wish)
+        found = await search_offers(self.providers, [self.ref], self.wish)
         assert found.troubles == ()
         return found.candidates[0]
 
-    async def take(self, candidate: Candidate) -> tuple[Taken, str]:
+    async def take(self, candidate: Candidate) -> tuple[CreationResult, str]:
         token = new_token(BOX)
-        review = await self.rental.review(candidate, self.wish, BOX, token)
+        review = await self.rental.review_rental(candidate, self.wish, BOX, token)
         assert (review.refusals, review.phrase in (BOX, f"{BOX} at any price")) == ((), True)
-        with self.rental.held(candidate.ref, BOX) as creation:
-            taken = await self.rental.take(
+        with self.rental.lock_account(candidate.ref, BOX) as creation:
+            taken = await self.rental.create_machine(
                 creation,
                 candidate,
                 self.wish,
@@ -99,7 +99,9 @@ async def place(row: Row, folder: Path) -> AsyncIterator[Place]:
     async def sleep(seconds: float) -> None:
         clock.now += seconds
 
-    rental = Rental(providers, journal, AuditLog(folder / "audit.jsonl"), clock=clock, sleep=sleep)
+    rental = MachineRental(
+        providers, journal, AuditLog(folder / "audit.jsonl"), clock=clock, sleep=sleep
+    )
     try:
         yield Place(row, server, providers, rental, journal)
     finally:
@@ -112,9 +114,9 @@ async def test_what_was_rented_is_read_back_as_it_was_agreed(row: Row, tmp_path:
     async with place(row, tmp_path) as here:
         candidate = await here.candidate()
         taken, token = await here.take(candidate)
-        assert (taken.outcome, here.sent()) == (Outcome.RENTED, 1), taken
-        await here.server.settle()
-        (machine,) = await market_of(here.providers, here.ref).find(token)
+        assert (taken.outcome, here.sent()) == (CreationOutcome.RENTED, 1), taken
+        await here.server.wait_settled()
+        (machine,) = await market_of(here.providers, here.ref).find_by_token(token)
         assert taken.machine is not None and machine.id == taken.machine.id
         assert differences(candidate.offer, here.wish, machine) == ()
         (open_,) = open_creations(here.journal)
@@ -130,9 +132,9 @@ async def test_a_lost_answer_is_found_and_never_sent_again(
 ) -> None:
     async with place(row, tmp_path) as here:
         candidate = await here.candidate()
-        here.server.inject(Fault(on=row.on["create"], act=True, **fault))
+        here.server.inject_faults(InjectedFault(on=row.on["create"], act=True, **fault))
         taken, token = await here.take(candidate)
-        assert (taken.outcome, here.sent()) == (Outcome.RENTED, 1), taken
+        assert (taken.outcome, here.sent()) == (CreationOutcome.RENTED, 1), taken
         assert taken.machine is not None and token in here.said[0]
 
 
@@ -140,10 +142,10 @@ async def test_a_lost_answer_is_found_and_never_sent_again(
 async def test_a_lost_answer_to_what_was_not_done_stays_open(row: Row, tmp_path: Path) -> None:
     async with place(row, tmp_path) as here:
         candidate = await here.candidate()
-        here.server.inject(Fault(on=row.on["create"], drop=True))
+        here.server.inject_faults(InjectedFault(on=row.on["create"], drop=True))
         taken, _ = await here.take(candidate)
         assert (taken.outcome, here.sent(), len(open_creations(here.journal))) == (
-            Outcome.UNKNOWN,
+            CreationOutcome.UNKNOWN,
             1,
             1,
         ), taken
@@ -164,13 +166,15 @@ async def test_an_offer_that_became_dearer_is_not_taken(row: Row, tmp_path: Path
             )
 
         prices = {key.replace(".", "__"): dearer for key in row.offer_price}
-        here.server.inject(
-            Fault(on=row.on["offers"], change=edited(row.offers_in, **prices), times=-1)
+        here.server.inject_faults(
+            InjectedFault(on=row.on["offers"], change=edited(row.offers_in, **prices), times=-1)
         )
         token = new_token(BOX)
-        with here.rental.held(candidate.ref, BOX) as creation:
-            taken = await here.rental.take(creation, candidate, here.wish, BOX, token, typed=BOX)
-        assert (taken.outcome, here.sent()) == (Outcome.REFUSED, 0)
+        with here.rental.lock_account(candidate.ref, BOX) as creation:
+            taken = await here.rental.create_machine(
+                creation, candidate, here.wish, BOX, token, typed=BOX
+            )
+        assert (taken.outcome, here.sent()) == (CreationOutcome.REFUSED, 0)
         assert any("its price has changed" in reason for reason in taken.reasons), taken.reasons
 
 
@@ -203,13 +207,15 @@ async def test_spot_that_is_billed_as_on_demand_is_told(tmp_path: Path) -> None:
         candidate = await here.candidate()
         assert candidate.offer.spot
         taken, token = await here.take(candidate)
-        assert taken.outcome is Outcome.RENTED
-        await here.server.settle()
+        assert taken.outcome is CreationOutcome.RENTED
+        await here.server.wait_settled()
         market = market_of(here.providers, here.ref)
-        (machine,) = await market.find(token)
+        (machine,) = await market.find_by_token(token)
         assert (machine.meter.spot, differences(candidate.offer, wish, machine)) == (True, ())
-        here.server.inject(Fault(on=row.on["find"], change=edited(row.machines_in, is_bid=False)))
-        (machine,) = await market.find(token)
+        here.server.inject_faults(
+            InjectedFault(on=row.on["find"], change=edited(row.machines_in, is_bid=False))
+        )
+        (machine,) = await market.find_by_token(token)
         assert "it is billed as on-demand, agreed: spot" in differences(
             candidate.offer, wish, machine
         )

@@ -11,29 +11,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod
 from rgt_tui.demo.platforms import LocalGpu
-from rgt_tui.fleet import BoxSession, ConnectLimit, Meters, OpenActions
+from rgt_tui.fleet import BoxSession, ConnectLimit, FleetMeters, OpenActions
 from rgt_tui.fleet.renting import (
     Candidate,
-    Outcome,
-    Rental,
-    Taken,
+    CreationOutcome,
+    CreationResult,
+    MachineRental,
     new_token,
     open_creations,
-    search,
+    search_offers,
 )
 from rgt_tui.fleet.renting.rental import account_target, market_of, ref_of
-from rgt_tui.gate import ActionState, AuditLog, Journal, Renting
-from rgt_tui.health import assess
-from rgt_tui.model import BoxSpec, ProviderRef, Wish
+from rgt_tui.gate import ActionState, AuditLog, CreationRecord, Journal
+from rgt_tui.health import assess_box
+from rgt_tui.model import BoxSpec, ProviderRef, RentalRequest
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import Instance, Providers
 from rgt_tui.providers.runpod_market import RunPodMarket
 from rgt_tui.ssh import AgentBundle
 
 KEY, NOW, BOX = "RGT_TEST_KEY", 1.8e9, "train-a"
-WISH = Wish(gpu="A100", disk_gb=50, public_key="ssh-ed25519 AAAA me")
+WISH = RentalRequest(gpu="A100", disk_gb=50, public_key="ssh-ed25519 AAAA me")
 CREATE = "POST /v2/pods"
 
 
@@ -45,23 +45,23 @@ class World:
     ref: ProviderRef
     providers: Providers
     journal: Journal
-    rental: Rental
+    rental: MachineRental
     said: list[str] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     folder: Path = Path()
 
-    async def candidate(self, wish: Wish = WISH) -> Candidate:
-        found = await search(self.providers, [self.ref], wish)
+    async def candidate(self, wish: RentalRequest = WISH) -> Candidate:
+        found = await search_offers(self.providers, [self.ref], wish)
         assert found.troubles == ()
         return found.candidates[0]
 
     async def take(
         self, candidate: Candidate | None = None, *, typed: str = BOX, **given: Any
-    ) -> Taken:
+    ) -> CreationResult:
         candidate = candidate or await self.candidate()
         box = given.pop("box", BOX)
-        with self.rental.held(candidate.ref, box) as creation:
-            return await self.rental.take(
+        with self.rental.lock_account(candidate.ref, box) as creation:
+            return await self.rental.create_machine(
                 creation,
                 candidate,
                 WISH,
@@ -81,7 +81,9 @@ class World:
 
     def audited(self) -> list[str]:
         return [
-            line.entry.text for line in AuditLog(self.folder / "audit.jsonl").lines() if line.entry
+            line.entry.text
+            for line in AuditLog(self.folder / "audit.jsonl").read_lines()
+            if line.entry
         ]
 
 
@@ -102,7 +104,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     providers = Providers(clock=lambda: NOW, env={KEY: server.key, "OTHER_KEY": server.key})
     journal = Journal(tmp_path / "journal", clock=lambda: NOW)
     audit = AuditLog(tmp_path / "audit.jsonl")
-    rental = Rental(providers, journal, audit, clock=lambda: NOW, sleep=sleep)
+    rental = MachineRental(providers, journal, audit, clock=lambda: NOW, sleep=sleep)
     ref = ProviderRef("runpod", "", base_url=server.base_url, key_env=KEY)
     yield World(server, ref, providers, journal, rental, slept=slept, folder=tmp_path)
     await providers.close()
@@ -113,7 +115,7 @@ async def test_what_was_agreed_is_rented_by_one_call_and_stands_on_the_disk_befo
     world: World,
 ) -> None:
     taken = await world.take()
-    assert (taken.outcome, world.created()) == (Outcome.RENTED, 1)
+    assert (taken.outcome, world.created()) == (CreationOutcome.RENTED, 1)
     assert taken.machine is not None and taken.machine.id in world.server.pods
     assert world.states() == ["intent", "sent", "answered"]
     (open_,) = open_creations(world.journal)
@@ -127,51 +129,59 @@ async def test_what_was_agreed_is_rented_by_one_call_and_stands_on_the_disk_befo
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(on=CREATE, act=True, hang=True),
-        Fault(on=CREATE, act=True, status=500),
-        Fault(on=CREATE, act=True, status=201, raw=b"<html>"),
-        Fault(on=CREATE, act=True, cut=7),
-        Fault(on=CREATE, change=lambda data: {"ok": True}),
+        InjectedFault(on=CREATE, act=True, hang=True),
+        InjectedFault(on=CREATE, act=True, status=500),
+        InjectedFault(on=CREATE, act=True, status=201, raw=b"<html>"),
+        InjectedFault(on=CREATE, act=True, cut=7),
+        InjectedFault(on=CREATE, change=lambda data: {"ok": True}),
     ],
     ids=["time-out", "500", "no JSON", "cut", "odd body"],
 )
 async def test_a_lost_answer_is_found_by_its_token_and_never_sent_again(
-    world: World, fault: Fault
+    world: World, fault: InjectedFault
 ) -> None:
-    world.server.inject(fault)
+    world.server.inject_faults(fault)
     taken = await world.take()
-    assert (taken.outcome, world.created(), len(world.server.pods)) == (Outcome.RENTED, 1, 1)
+    assert (taken.outcome, world.created(), len(world.server.pods)) == (
+        CreationOutcome.RENTED,
+        1,
+        1,
+    )
     assert taken.machine is not None and taken.machine.id in world.server.pods
     assert world.states() == ["intent", "sent", "unknown", "confirmed"]
     assert "not acknowledged" in world.said[0]
 
 
 async def test_a_list_that_lags_is_asked_until_it_shows_the_machine(world: World) -> None:
-    world.server.inject(
-        Fault(on=CREATE, act=True, status=502),
-        Fault(on="GET /v2/pods", change=lambda data: {"pods": []}, times=3),
-        Fault(on="GET /v2/pods", status=500, times=2),
+    world.server.inject_faults(
+        InjectedFault(on=CREATE, act=True, status=502),
+        InjectedFault(on="GET /v2/pods", change=lambda data: {"pods": []}, times=3),
+        InjectedFault(on="GET /v2/pods", status=500, times=2),
     )
     taken = await world.take()
-    assert (taken.outcome, world.created(), len(world.slept)) == (Outcome.RENTED, 1, 5)
+    assert (taken.outcome, world.created(), len(world.slept)) == (CreationOutcome.RENTED, 1, 5)
     assert any("the list cannot be read" in text for text in world.said)
 
 
 async def test_what_is_never_found_stays_open_and_forbids_a_second_one(world: World) -> None:
-    world.server.inject(Fault(on=CREATE, status=500))
+    world.server.inject_faults(InjectedFault(on=CREATE, status=500))
     taken = await world.take()
-    assert (taken.outcome, world.created(), len(world.server.pods)) == (Outcome.UNKNOWN, 1, 0)
+    assert (taken.outcome, world.created(), len(world.server.pods)) == (
+        CreationOutcome.UNKNOWN,
+        1,
+        0,
+    )
     assert sum(world.slept) >= 600
     assert world.states() == ["intent", "sent", "unknown"]
     for box in (BOX, "another"):
         again = await world.take(typed=box, box=box)
-        assert again.outcome is Outcome.REFUSED
+        assert again.outcome is CreationOutcome.REFUSED
         assert "settle that first" in again.reasons[0]
     assert world.created() == 1
 
 
 async def test_a_box_of_which_one_creation_is_unknown_is_rented_nowhere_else(world: World) -> None:
-    world.server.inject(Fault(on=CREATE, status=500))
+    world.server.inject_faults(InjectedFault(on=CREATE, status=500))
     await world.take()
     other = Candidate(
         ref=ProviderRef("runpod", "", base_url=world.server.base_url + "/", key_env=KEY),
@@ -181,22 +191,22 @@ async def test_a_box_of_which_one_creation_is_unknown_is_rented_nowhere_else(wor
         other, ref=msgspec.structs.replace(other.ref, key_env="OTHER_KEY")
     )
     again = await world.take(elsewhere)
-    assert (again.outcome, world.created()) == (Outcome.REFUSED, 1)
+    assert (again.outcome, world.created()) == (CreationOutcome.REFUSED, 1)
     another = await world.take(elsewhere, typed="another", box="another")
-    assert (another.outcome, world.created()) == (Outcome.RENTED, 2)
+    assert (another.outcome, world.created()) == (CreationOutcome.RENTED, 2)
 
 
 @pytest.mark.parametrize("status", [400, 402, 422, 429])
 async def test_an_answer_that_proves_that_nothing_was_made_leaves_nothing_open(
     world: World, status: int
 ) -> None:
-    world.server.inject(Fault(on=CREATE, status=status))
+    world.server.inject_faults(InjectedFault(on=CREATE, status=status))
     taken = await world.take()
-    assert (taken.outcome, world.created(), world.slept) == (Outcome.NOTHING, 1, [])
+    assert (taken.outcome, world.created(), world.slept) == (CreationOutcome.NOTHING, 1, [])
     assert world.states() == ["intent", "sent", "failed"]
     assert open_creations(world.journal) == ()
     if status != 429:  # after that the server is left alone for a while
-        assert (await world.take()).outcome is Outcome.RENTED
+        assert (await world.take()).outcome is CreationOutcome.RENTED
 
 
 async def test_two_machines_with_one_token_are_both_told_and_none_is_taken(world: World) -> None:
@@ -205,11 +215,12 @@ async def test_two_machines_with_one_token_are_both_told_and_none_is_taken(world
         (pod,) = data["pods"]
         return {"pods": [pod, {**pod, "id": "twin"}]}
 
-    world.server.inject(
-        Fault(on=CREATE, act=True, status=500), Fault(on="GET /v2/pods", change=twice, times=-1)
+    world.server.inject_faults(
+        InjectedFault(on=CREATE, act=True, status=500),
+        InjectedFault(on="GET /v2/pods", change=twice, times=-1),
     )
     taken = await world.take()
-    assert (taken.outcome, world.created()) == (Outcome.UNKNOWN, 1)
+    assert (taken.outcome, world.created()) == (CreationOutcome.UNKNOWN, 1)
     assert "2 machines" in taken.reasons[0] and "twin" in taken.reasons[0]
 
 
@@ -218,13 +229,13 @@ async def test_an_offer_that_became_dearer_or_went_away_is_not_taken(world: Worl
     world.server.gpus["NVIDIA A100 80GB PCIe"].secure = 1.65
     dearer = await world.take(shown)
     assert (dearer.outcome, dearer.reasons[0].partition(":")[0]) == (
-        Outcome.REFUSED,
+        CreationOutcome.REFUSED,
         "its price has changed",
     )
     world.server.gpus.clear()
     gone = await world.take(shown)
     assert (gone.outcome, world.created(), list(world.journal.folder.glob("*.jsonl"))) == (
-        Outcome.REFUSED,
+        CreationOutcome.REFUSED,
         0,
         [],
     )
@@ -234,32 +245,32 @@ async def test_an_offer_that_became_cheaper_is(world: World) -> None:
     shown = await world.candidate()
     world.server.gpus["NVIDIA A100 80GB PCIe"].secure = 1.5
     taken = await world.take(shown)
-    assert taken.outcome is Outcome.RENTED
+    assert taken.outcome is CreationOutcome.RENTED
 
 
 async def test_the_wrong_name_a_full_disk_and_readonly_send_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await world.take(typed="train")).outcome is Outcome.REFUSED
+    assert (await world.take(typed="train")).outcome is CreationOutcome.REFUSED
     (world.folder / "audit.jsonl").unlink()
     (world.folder / "audit.jsonl").mkdir()
     refused = await world.take()
-    assert (refused.outcome, world.created()) == (Outcome.REFUSED, 0)
+    assert (refused.outcome, world.created()) == (CreationOutcome.REFUSED, 0)
     assert "Nothing was sent" in refused.reasons[0]
 
 
 async def test_a_fault_of_the_adapter_after_the_call_is_looked_for_as_well(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = RunPodMarket.create
+    create = RunPodMarket.create_instance
 
     async def faulty(self: RunPodMarket, *given: Any) -> Instance:
         await create(self, *given)
         raise ValueError("nobody thought of that")
 
-    monkeypatch.setattr(RunPodMarket, "create", faulty)
+    monkeypatch.setattr(RunPodMarket, "create_instance", faulty)
     taken = await world.take()
-    assert (taken.outcome, world.created()) == (Outcome.RENTED, 1)
+    assert (taken.outcome, world.created()) == (CreationOutcome.RENTED, 1)
     assert "ValueError: nobody thought of that" in world.said[0]
 
 
@@ -270,9 +281,9 @@ async def test_what_cannot_be_asked_for_so_is_refused_before_anything_is_written
     odd = msgspec.structs.replace(
         candidate, offer=msgspec.structs.replace(candidate.offer, id="of another market")
     )
-    review = await world.rental.review(odd, WISH, BOX, new_token(BOX))
+    review = await world.rental.review_rental(odd, WISH, BOX, new_token(BOX))
     assert (review.will_send, "is not an offer from RunPod" in review.refusals[0]) == ("", True)
-    assert (await world.take(odd)).outcome is Outcome.REFUSED
+    assert (await world.take(odd)).outcome is CreationOutcome.REFUSED
     assert list(world.journal.folder.glob("*.jsonl")) == []
 
 
@@ -297,7 +308,7 @@ class Fleet:
             for name, pod in boxes.items()
         }  # fmt: skip
         env = {KEY: world.server.key}
-        self.meters = Meters(self.sessions, seconds=60, clock=lambda: NOW, say=print, env=env)
+        self.meters = FleetMeters(self.sessions, seconds=60, clock=lambda: NOW, say=print, env=env)
         self.open = OpenActions(
             world.journal,
             AuditLog(world.folder / "audit.jsonl"),
@@ -313,11 +324,13 @@ async def crashed(world: World, *states: ActionState, made: bool) -> str:
     offer = (await world.candidate()).offer
     token = new_token(BOX)
     pod = world.server.add_pod("podX", token, gpu=offer.gpu).id if made else ""
-    rent = Renting(token=token, offer=offer, wish=WISH, base_url=world.ref.base_url, key_env=KEY)
-    with world.journal.hold(account_target(world.ref), BOX, None) as action:
-        action.intend("x", rent=rent)
+    rent = CreationRecord(
+        token=token, offer=offer, wish=WISH, base_url=world.ref.base_url, key_env=KEY
+    )
+    with world.journal.lock_instance(account_target(world.ref), BOX, None) as action:
+        action.record_intent("x", rent=rent)
         for state in states:
-            action.put(state, "x", machine=pod if state in (ANSWERED, CONFIRMED) else "")
+            action.record_state(state, "x", machine=pod if state in (ANSWERED, CONFIRMED) else "")
     return pod
 
 
@@ -329,10 +342,12 @@ async def test_a_crash_at_every_state_is_looked_after_by_the_next_rgt(
 ) -> None:
     pod = await crashed(world, *states, made=True)
     fleet = Fleet(world, {"lab": "pod1"})
-    (open_,) = await fleet.open.look()
+    (open_,) = await fleet.open.check_actions()
     assert (open_.last.state in states, world.created()) == (True, 0)
     (alert,) = [
-        one for one in assess(fleet.sessions["lab"].state, NOW).alerts if one.kind == "unconfirmed"
+        one
+        for one in assess_box(fleet.sessions["lab"].state, NOW).alerts
+        if one.kind == "unconfirmed"
     ]
     assert f"renting {BOX} at runpod" in alert.text
     (now,) = open_creations(world.journal)
@@ -340,7 +355,7 @@ async def test_a_crash_at_every_state_is_looked_after_by_the_next_rgt(
     # As soon as the fleet file names the machine, nothing is open any more.
     await fleet.meters.close()
     after = Fleet(world, {BOX: pod})
-    assert await after.open.look() == ()
+    assert await after.open.check_actions() == ()
     assert (open_creations(world.journal), world.states()[-1], world.created()) == ((), "listed", 0)
     await after.meters.close()
 
@@ -356,14 +371,14 @@ async def test_the_next_start_of_the_same_command_goes_on_and_sends_nothing(
     assert open_.first.rent is not None
     token = open_.first.rent.token
     market = market_of(world.providers, ref_of(open_))
-    with world.rental.held(ref_of(open_), BOX) as creation:
-        taken = await world.rental.find(creation, market, BOX, token, seconds=0.0)
+    with world.rental.lock_account(ref_of(open_), BOX) as creation:
+        taken = await world.rental.find_machine(creation, market, BOX, token, seconds=0.0)
         assert taken.machine is not None and (taken.outcome, taken.machine.id) == (
-            Outcome.RENTED,
+            CreationOutcome.RENTED,
             pod,
         )
-        await world.rental.confirm(creation, BOX, token, taken.machine)
-        await world.rental.listed(creation, BOX, token, pod, "the fleet file")
+        await world.rental.record_confirmed(creation, BOX, token, taken.machine)
+        await world.rental.record_listed(creation, BOX, token, pod, "the fleet file")
     assert (open_creations(world.journal), world.created()) == ((), 0)
     assert world.states()[-2:] == ["confirmed", "listed"]
     assert [text.partition(":")[0] for text in world.audited()][-1] == "listed"
@@ -372,9 +387,9 @@ async def test_the_next_start_of_the_same_command_goes_on_and_sends_nothing(
 async def test_a_crash_before_the_call_has_sent_nothing(world: World) -> None:
     await crashed(world, made=False)
     fleet = Fleet(world, {"lab": "pod1"})
-    assert await fleet.open.look() == ()
+    assert await fleet.open.check_actions() == ()
     assert world.states() == ["intent", "refused"]
-    assert (await world.take()).outcome is Outcome.RENTED
+    assert (await world.take()).outcome is CreationOutcome.RENTED
     await fleet.meters.close()
 
 
@@ -382,7 +397,7 @@ async def test_a_machine_that_was_seen_and_is_gone_again_is_not_waited_for(world
     pod = await crashed(world, SENT, ANSWERED, CONFIRMED, made=True)
     world.server.pods[pod].status = "TERMINATED"
     fleet = Fleet(world, {"lab": "pod1"})
-    assert await fleet.open.look() == ()
+    assert await fleet.open.check_actions() == ()
     assert world.states()[-1] == "failed"
     await fleet.meters.close()
 
@@ -391,7 +406,7 @@ async def test_one_that_is_not_found_stays_an_alert(world: World) -> None:
     await crashed(world, SENT, UNKNOWN, made=False)
     fleet = Fleet(world, {"lab": "pod1"})
     for _ in range(2):
-        assert len(await fleet.open.look()) == 1
+        assert len(await fleet.open.check_actions()) == 1
     assert fleet.sessions["lab"].state.open_action.startswith(f"renting {BOX}")
     assert [level for level, _ in fleet.said] == ["warn"]
     await fleet.meters.close()

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import WAITS, BoxSession, ConnectLimit, Failure, box_session, connector
-from rgt_tui.model import BoxSpec, BoxState, Frame, Link, Sample, SampleCursor, WatchConfig
+from rgt_tui.fleet import WAITS, BoxSession, ConnectFailure, ConnectLimit, box_session, connector
+from rgt_tui.model import BoxSpec, BoxState, Frame, LinkState, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import Watching, build_agent, watch
+from rgt_tui.ssh import BoxStream, build_agent, start_watch
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 
@@ -44,7 +44,7 @@ class Course:
 
     def _take_in(self) -> None:
         self._soon = False
-        self.session.take_in()
+        self.session.apply_received()
         self.states.append(self.session.state)
         self._news.set()
 
@@ -66,7 +66,7 @@ class Course:
         seen = self.session.state.counters.samples
         return await self.until(
             lambda box: (
-                box.link is Link.LIVE
+                box.link is LinkState.LIVE
                 and box.counters.samples >= seen + more
                 and box.hello is not None
             )
@@ -104,7 +104,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Course], None]:
     """Lets a course not wait between its tries; what it would have waited is noted."""
 
     def make(one: Course) -> None:
-        real = BoxSession._wait
+        real = BoxSession._wait_or_woken
 
         async def wait(self: BoxSession, seconds: float | None = None) -> None:
             if self is not one.session or seconds is None:
@@ -114,7 +114,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Course], None]:
                 one._news.set()
                 await asyncio.sleep(0.01)
 
-        monkeypatch.setattr(BoxSession, "_wait", wait)
+        monkeypatch.setattr(BoxSession, "_wait_or_woken", wait)
 
     return make
 
@@ -134,13 +134,13 @@ async def test_it_waits_ever_longer_and_says_until_when_and_since_when(
         for count in range(1, 11):
             await one.tried(count)
             state = one.session.state
-            assert state.link is Link.UNREACHABLE
+            assert state.link is LinkState.UNREACHABLE
             assert state.retry_at == now[0] + one.waits[-1]
             assert state.since == 1000.0, "it is unreachable since the first try failed"
             now[0] += 7.0
-        assert doubled(one.waits[:10], *WAITS[Failure.UNREACHABLE])
-        one.session.pause(True)
-        paused = await one.until(lambda box: box.link is Link.PAUSED)
+        assert doubled(one.waits[:10], *WAITS[ConnectFailure.UNREACHABLE])
+        one.session.set_paused(True)
+        paused = await one.until(lambda box: box.link is LinkState.PAUSED)
         assert paused.since == now[0]
         assert paused.retry_at is None
 
@@ -150,7 +150,7 @@ async def test_a_nudge_ends_the_wait_and_only_that(away: BoxSpec) -> None:
         first = await one.until(lambda box: box.retry_at is not None)
         one.session.retry_now()
         second = await one.until(lambda box: box.retry_at not in (None, first.retry_at))
-        assert second.link is Link.UNREACHABLE
+        assert second.link is LinkState.UNREACHABLE
         assert second.since == first.since
 
 
@@ -169,8 +169,8 @@ async def test_a_connection_that_lived_begins_the_waits_anew(
             state = await one.live(4)
             assert state.hello is not None
             os.kill(state.hello.pid, signal.SIGKILL)
-            await one.until(lambda box: box.link is Link.UNREACHABLE)
-        first, longest = WAITS[Failure.UNREACHABLE]  # what a signal ended has no exit status
+            await one.until(lambda box: box.link is LinkState.UNREACHABLE)
+        first, longest = WAITS[ConnectFailure.UNREACHABLE]  # what a signal ended has no exit status
         await one.tried(4)
         if resets:
             assert all(first / 2 <= wait <= first for wait in one.waits[:4])
@@ -191,7 +191,7 @@ async def test_a_try_that_fails_is_no_life_of_the_one_before(
             stack.close()  # nobody listens any more; the connection that stands goes on
             os.kill(state.hello.pid, signal.SIGKILL)
             waits = await one.tried(6)
-            assert waits[0] <= WAITS[Failure.UNREACHABLE].first
+            assert waits[0] <= WAITS[ConnectFailure.UNREACHABLE].first
             assert waits[5] > 8.0, "each failed try counted as a life of the last connection"
 
 
@@ -200,17 +200,17 @@ async def test_an_agent_that_does_not_get_to_speak_is_given_up_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(box_session, "DEPLOY_SECONDS", 0.5)
 
-    async def hangs(*arguments: object, **named: object) -> Watching:
+    async def hangs(*arguments: object, **named: object) -> BoxStream:
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(box_session, "watch", hangs)
+    monkeypatch.setattr(box_session, "start_watch", hangs)
     async with course(spec) as (one, _):
         hasty(one)
         await one.tried(1)
         assert one.session.state.reason == "ssh: the agent was not ready within 0.5 s"
-        assert one.session.state.link is Link.UNREACHABLE
-        monkeypatch.setattr(box_session, "watch", watch)
+        assert one.session.state.link is LinkState.UNREACHABLE
+        monkeypatch.setattr(box_session, "start_watch", start_watch)
         monkeypatch.setattr(box_session, "DEPLOY_SECONDS", 600.0)
         await one.live()
 
@@ -226,7 +226,7 @@ async def test_a_link_that_hung_is_named_and_the_next_end_is_not_called_so(
         assert state.hello is not None
         os.kill(state.hello.pid, signal.SIGSTOP)
         try:
-            lost = await one.until(lambda box: box.link is Link.UNREACHABLE)
+            lost = await one.until(lambda box: box.link is LinkState.UNREACHABLE)
         finally:
             os.kill(state.hello.pid, signal.SIGKILL)
         assert "does not answer: it hangs" in lost.reason
@@ -234,11 +234,13 @@ async def test_a_link_that_hung_is_named_and_the_next_end_is_not_called_so(
         monkeypatch.setattr(box_session, "stale_after", lambda box: 60.0)
         pid = lost.hello.pid if lost.hello is not None else 0
         back = await one.until(
-            lambda box: box.link is Link.LIVE and box.hello is not None and box.hello.pid != pid
+            lambda box: (
+                box.link is LinkState.LIVE and box.hello is not None and box.hello.pid != pid
+            )
         )
         assert back.hello is not None
         os.kill(back.hello.pid, signal.SIGKILL)
-        ended = await one.until(lambda box: box.link is Link.UNREACHABLE)
+        ended = await one.until(lambda box: box.link is LinkState.UNREACHABLE)
         assert "hangs" not in ended.reason
 
 
@@ -251,20 +253,20 @@ async def test_what_is_asked_for_while_the_agent_is_on_its_way_reaches_it(
     standing, go_on = asyncio.Event(), asyncio.Event()
     asked_for: list[WatchConfig] = []
 
-    async def slowly(*arguments: Any, **named: Any) -> Watching:
+    async def slowly(*arguments: Any, **named: Any) -> BoxStream:
         asked_for.append(arguments[3])
-        made = await watch(*arguments, **named)
+        made = await start_watch(*arguments, **named)
         standing.set()
         await go_on.wait()
         return made
 
-    monkeypatch.setattr(box_session, "watch", slowly)
+    monkeypatch.setattr(box_session, "start_watch", slowly)
     async with course(replace(spec, interval=900.0, logs=(str(described),))) as (one, _):
         async with asyncio.timeout(60):
             await standing.wait()
         one.session.set_interval(0.1)
-        one.session.follow(str(asked))
-        one.session.follow(str(asked))
+        one.session.follow_log(str(asked))
+        one.session.follow_log(str(asked))
         go_on.set()
         ours = {str(described): ("described",), str(asked): ("asked for",)}
 
@@ -282,7 +284,7 @@ async def test_a_sample_that_was_on_its_way_is_not_the_first_one_of_a_faster_pac
     spec: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[float | None] = []
-    take = BoxSession._frame
+    take = BoxSession._accept_frame
 
     def noted(session: BoxSession, frame: Frame) -> None:
         take(session, frame)
@@ -292,9 +294,9 @@ async def test_a_sample_that_was_on_its_way_is_not_the_first_one_of_a_faster_pac
     monkeypatch.setattr(
         box_session, "MOST_TOGETHER", 1
     )  # each is taken in as it comes, however slow this machine is
-    monkeypatch.setattr(BoxSession, "_frame", noted)
+    monkeypatch.setattr(BoxSession, "_accept_frame", noted)
     monkeypatch.setattr(
-        BoxSession, "_send", lambda self, control: None
+        BoxSession, "_send_control", lambda self, control: None
     )  # the box never hears of it
     async with course(spec) as (one, _):
         await one.live()
@@ -310,9 +312,9 @@ async def test_nothing_is_sent_twice_that_the_first_line_said(
     spec: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
-    monkeypatch.setattr(BoxSession, "_send", lambda self, control: sent.append(control))
+    monkeypatch.setattr(BoxSession, "_send_control", lambda self, control: sent.append(control))
     async with course(spec) as (one, _):
-        one.session.follow("/before")
+        one.session.follow_log("/before")
         one.session.set_interval(0.3)
         del sent[:]
         await one.live()
@@ -324,17 +326,17 @@ async def test_a_reconnect_goes_on_behind_what_is_known(
 ) -> None:
     asked: list[WatchConfig] = []
 
-    async def noted(*arguments: Any, **named: Any) -> Watching:
+    async def noted(*arguments: Any, **named: Any) -> BoxStream:
         asked.append(arguments[3])
-        return await watch(*arguments, **named)
+        return await start_watch(*arguments, **named)
 
-    monkeypatch.setattr(box_session, "watch", noted)
+    monkeypatch.setattr(box_session, "start_watch", noted)
     async with course(spec) as (one, _):
         hasty(one)
         state = await one.live()
         assert state.hello is not None
         os.kill(state.hello.pid, signal.SIGKILL)
-        lost = await one.until(lambda box: box.link is Link.UNREACHABLE)
+        lost = await one.until(lambda box: box.link is LinkState.UNREACHABLE)
         await one.live()
         assert asked[0].samples_after is None
         assert asked[1].samples_after == SampleCursor(
@@ -369,19 +371,19 @@ async def test_a_pause_calls_it_back_and_an_end_ends_it(
     async with course(replace(spec, port=port)) as (one, task):
         async with asyncio.timeout(60):
             await reached.wait()
-        one.session.pause(True)
-        one.session.pause(True)
-        await one.until(lambda box: box.link is Link.PAUSED)
+        one.session.set_paused(True)
+        one.session.set_paused(True)
+        await one.until(lambda box: box.link is LinkState.PAUSED)
         assert not task.done()
         assert task.cancelling() == 0, (
             "a pause is no cancellation for whoever waits for the session"
         )
         reached.clear()
-        one.session.pause(False)
+        one.session.set_paused(False)
         async with asyncio.timeout(60):
             await reached.wait()
-        assert one.session.state.link is Link.CONNECTING
-        one.session.pause(True)
+        assert one.session.state.link is LinkState.CONNECTING
+        one.session.set_paused(True)
         task.cancel()  # both at once: it ends
         await asyncio.wait([task], timeout=60)
         assert task.cancelled()
@@ -390,10 +392,10 @@ async def test_a_pause_calls_it_back_and_an_end_ends_it(
 async def test_an_end_while_it_waits_or_rests_ends_it(away: BoxSpec) -> None:
     for pause in (False, True):
         async with course(away) as (one, task):
-            await one.until(lambda box: box.link is Link.UNREACHABLE)
+            await one.until(lambda box: box.link is LinkState.UNREACHABLE)
             if pause:
-                one.session.pause(True)
-                await one.until(lambda box: box.link is Link.PAUSED)
+                one.session.set_paused(True)
+                await one.until(lambda box: box.link is LinkState.PAUSED)
             task.cancel()
             await asyncio.wait([task], timeout=60)
             assert task.cancelled()
@@ -405,19 +407,19 @@ async def test_what_has_been_taken_in_dates_nothing_that_comes_later(
     now, passed = [1000.0], [5.0]
     async with course(spec, lambda: now[0]) as (one, _):
         await one.live()
-        one.session.take_in()
-        assert one.session.take_in() is False
-        monkeypatch.setattr(box_session, "steady", lambda: passed[0])
+        one.session.apply_received()
+        assert one.session.apply_received() is False
+        monkeypatch.setattr(box_session, "steady_time", lambda: passed[0])
         now[0], passed[0] = 1050.0, 55.0
-        assert one.session._now() == 1050.0
-        one.session._something_came()
+        assert one.session._receipt_time() == 1050.0
+        one.session._record_arrival()
         now[0], passed[0] = 1100.0, 105.0
-        assert one.session._now() == 1050.0, "what waits is dated by when it came"
+        assert one.session._receipt_time() == 1050.0, "what waits is dated by when it came"
         now[0] += 3600.0
-        one.session.woke(3600.0)
-        assert one.session._now() == 4650.0, "by the clock as it is set now"
-        one.session.take_in()
-        assert one.session._now() == 4700.0
+        one.session.recover_from_sleep(3600.0)
+        assert one.session._receipt_time() == 4650.0, "by the clock as it is set now"
+        one.session.apply_received()
+        assert one.session._receipt_time() == 4700.0
 
 
 async def test_a_look_ends_with_the_first_sample_that_was_taken_after_it(spec: BoxSpec) -> None:
@@ -425,6 +427,6 @@ async def test_a_look_ends_with_the_first_sample_that_was_taken_after_it(spec: B
     async with course(spec) as (one, _):
         await one.live()
         async with asyncio.timeout(60):
-            begun = await one.session.look(3600.0)
+            begun = await one.session.wait_for_sample(3600.0)
         taken = one.session.state.seen.sample
         assert taken is not None and taken >= begun

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import AT_ONCE, Fleet, box_session, connector, engine, meters, reducers
-from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, MeterKind, Scalars
-from rgt_tui.ssh import connect, watch
+from rgt_tui.model import BoxSpec, BoxState, FleetState, LinkState, MeterKind, Scalars
+from rgt_tui.ssh import connect, start_watch
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 
@@ -38,7 +38,7 @@ class Run:
         self.lines.append((box, line))
 
     def box(self, name: str | None = None) -> BoxState:
-        found = self.fleet.state.box(name or self.name)
+        found = self.fleet.state.find_box(name or self.name)
         assert found is not None
         return found
 
@@ -72,7 +72,7 @@ class Run:
         """Wait for further samples."""
         seen = self.box(name).counters.samples
         return await self.until(
-            lambda box: box.link is Link.LIVE and box.counters.samples >= seen + count, name
+            lambda box: box.link is LinkState.LIVE and box.counters.samples >= seen + count, name
         )
 
 
@@ -117,15 +117,15 @@ async def test_a_paused_box_is_left_alone_and_goes_on_without_a_gap(
     async with running(spec, folder=tmp_path) as run:
         before = await run.more()
         assert before.hello is not None
-        run.fleet.pause(spec.name, True)
-        paused = await run.until(lambda box: box.link is Link.PAUSED)
+        run.fleet.set_box_paused(spec.name, True)
+        paused = await run.until(lambda box: box.link is LinkState.PAUSED)
         assert paused.reason == "paused by you"
         assert paused.sample is not None
         await gone(before.hello.pid)  # nothing of ours is left there but the recorder
-        run.fleet.retry(spec.name)
-        run.fleet.focus(spec.name)
+        run.fleet.retry_box(spec.name)
+        run.fleet.focus_box(spec.name)
         run.fleet.set_interval(spec.name, 0.3)
-        run.fleet.pause(spec.name, False)
+        run.fleet.set_box_paused(spec.name, False)
         after = await run.more()
         assert (after.counters.gaps, after.counters.duplicates) == (0, 0)
         assert after.counters.connects == 2
@@ -141,13 +141,13 @@ async def test_a_box_can_be_paused_while_it_cannot_be_reached(
         closed.bind(("127.0.0.1", 0))
         away = replace(spec, port=closed.getsockname()[1])
         async with running(away, folder=tmp_path) as run:
-            lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
+            lost = await run.until(lambda box: box.link is LinkState.UNREACHABLE)
             assert lost.retry_at is not None
-            run.fleet.pause(spec.name, True)
-            paused = await run.until(lambda box: box.link is Link.PAUSED)
+            run.fleet.set_box_paused(spec.name, True)
+            paused = await run.until(lambda box: box.link is LinkState.PAUSED)
             assert paused.retry_at is None
-            run.fleet.pause(spec.name, False)
-            await run.until(lambda box: box.link is Link.UNREACHABLE)
+            run.fleet.set_box_paused(spec.name, False)
+            await run.until(lambda box: box.link is LinkState.UNREACHABLE)
 
 
 async def test_a_faster_pace_counts_from_its_first_sample_and_a_slower_one_at_once(
@@ -164,7 +164,7 @@ async def test_a_faster_pace_counts_from_its_first_sample_and_a_slower_one_at_on
         fast = await run.until(lambda box: box.interval == 0.1)
         await run.more(5)
         run.fleet.set_interval(spec.name, 5.0)
-        run.fleet.publish()
+        run.fleet.publish_now()
         assert run.box().interval == 5.0
         run.fleet.set_interval(spec.name, None)
         back = await run.until(lambda box: box.interval is None)
@@ -179,17 +179,17 @@ async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(
     others = [replace(spec, name=f"other{n}", host="127.0.0.9") for n in range(12)]
     async with running(replace(spec, interval=1.0), *others, folder=tmp_path) as run:
         await run.more(1)
-        run.fleet.focus("other1")
+        run.fleet.focus_box("other1")
         await run.until(lambda box: box.interval == 5.0)
         assert run.box("other1").interval is None
-        run.fleet.focus(spec.name)
+        run.fleet.focus_box(spec.name)
         await run.until(lambda box: box.interval is None)
-        run.fleet.look(False)
+        run.fleet.set_looking(False)
         await run.until(lambda box: box.interval == 5.0)
         run.fleet.set_interval(spec.name, 2.0)
         await run.until(lambda box: box.interval == 2.0)
-        run.fleet.look(True)
-        run.fleet.focus(None)
+        run.fleet.set_looking(True)
+        run.fleet.focus_box(None)
         await run.until(lambda box: box.interval is None, name="other1")
         assert run.box().interval == 2.0, "what a person chose stays"
 
@@ -197,9 +197,9 @@ async def test_in_a_larger_fleet_only_the_box_on_the_screen_is_fast(
 async def test_what_the_recorder_saw_is_asked_for_at_first_and_after_a_long_absence(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ahead, elapsed = [0.0], connector.elapsed
+    ahead, elapsed = [0.0], connector.elapsed_seconds
     # The computer sleeps: a clock that alone went ahead would be one that was set, and then nothing was absent.
-    monkeypatch.setattr(connector, "elapsed", lambda: elapsed() + ahead[0])
+    monkeypatch.setattr(connector, "elapsed_seconds", lambda: elapsed() + ahead[0])
     monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.05)
     async with running(spec, folder=tmp_path, clock=lambda: time.time() + ahead[0]) as run:
         # What was seen live may fill a stretch first, where the clock stands just before the end of one.
@@ -209,14 +209,14 @@ async def test_what_the_recorder_saw_is_asked_for_at_first_and_after_a_long_abse
         before = await run.more()
         assert before.hello is not None
         os.kill(before.hello.pid, signal.SIGKILL)
-        await run.until(lambda box: box.link is Link.UNREACHABLE)
-        run.fleet.retry(spec.name)
+        await run.until(lambda box: box.link is LinkState.UNREACHABLE)
+        run.fleet.retry_box(spec.name)
         await run.more()
         assert run.kinds("history") == 1, "a short gap is filled sample by sample"
-        run.fleet.pause(spec.name, True)
-        await run.until(lambda box: box.link is Link.PAUSED)
+        run.fleet.set_box_paused(spec.name, True)
+        await run.until(lambda box: box.link is LinkState.PAUSED)
         ahead[0] = 600.0
-        run.fleet.pause(spec.name, False)
+        run.fleet.set_box_paused(spec.name, False)
         after = await run.more()
         await run.until(lambda box: run.kinds("history") == 2)
         assert (after.counters.gaps, after.counters.duplicates) == (0, 0)
@@ -245,10 +245,10 @@ async def test_a_fault_of_ours_is_named_and_counted_and_the_box_comes_back(
         await run.more()
         await run.more(name="other")
         (out / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
-        lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
+        lost = await run.until(lambda box: box.link is LinkState.UNREACHABLE)
         assert "could not process a Scalars frame: ValueError: it is poisoned" in lost.reason
         assert lost.counters.bad_frames == 1
-        run.fleet.retry(spec.name)
+        run.fleet.retry_box(spec.name)
         back = await run.more(5)
         assert back.counters.bad_frames == 1, "the same frame came again"
         assert (back.counters.gaps, back.counters.duplicates) == (0, 0)
@@ -265,13 +265,13 @@ async def test_an_error_nobody_thought_of_does_not_end_a_session(
         tries += 1
         if tries == 1:
             raise KeyError("odd")
-        return await watch(*arguments, **named)  # type: ignore[arg-type]
+        return await start_watch(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(box_session, "watch", odd)
+    monkeypatch.setattr(box_session, "start_watch", odd)
     async with running(spec, folder=tmp_path) as run:
-        lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
+        lost = await run.until(lambda box: box.link is LinkState.UNREACHABLE)
         assert "KeyError: 'odd'" in lost.reason
-        run.fleet.retry(spec.name)
+        run.fleet.retry_box(spec.name)
         await run.more()
 
 
@@ -284,22 +284,26 @@ async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
         assert live.hello is not None
         session = run.fleet._sessions[spec.name]
         before = session._keepalive._last
-        session.woke()
+        session.recover_from_sleep()
         await run.more(4)
-        session._keepalive._decide(before)  # as when its time is over, however long the answer took
+        session._keepalive._judge_answer(
+            before
+        )  # as when its time is over, however long the answer took
         same = await run.more(1)
         assert same.counters.connects == 1, "one that answers stays"
         monkeypatch.setattr(connector, "WOKEN_SECONDS", 0.5)
         os.kill(live.hello.pid, signal.SIGSTOP)
         try:
-            while run.box().link is not Link.UNREACHABLE:  # what was on its way is an answer, too
-                run.fleet._sessions[spec.name].woke()
+            while (
+                run.box().link is not LinkState.UNREACHABLE
+            ):  # what was on its way is an answer, too
+                run.fleet._sessions[spec.name].recover_from_sleep()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(2):
-                        await run.until(lambda box: box.link is Link.UNREACHABLE)
+                        await run.until(lambda box: box.link is LinkState.UNREACHABLE)
         finally:
             os.kill(live.hello.pid, signal.SIGKILL)
-        run.fleet.retry(spec.name)
+        run.fleet.retry_box(spec.name)
         back = await run.more()
         assert (back.counters.connects, back.counters.gaps) == (2, 0)
 
@@ -341,11 +345,11 @@ async def test_a_price_of_the_fleet_file_counts_what_was_seen(
         seen = await run.until(lambda box: (box.meter.spent or 0.0) > 0)
         assert seen.meter.kind is MeterKind.COMPUTE_AND_STORAGE
         assert seen.meter.source == "fleet file"
-        run.fleet.pause(spec.name, True)
+        run.fleet.set_box_paused(spec.name, True)
         lost = await run.until(lambda box: box.meter.kind is MeterKind.UNKNOWN)
         assert (lost.meter.spent or 0.0) >= (seen.meter.spent or 0.0)
         assert lost.meter.per_hour == 3.6e6
-        run.fleet.pause(spec.name, False)
+        run.fleet.set_box_paused(spec.name, False)
         await run.until(lambda box: box.meter.kind is MeterKind.COMPUTE_AND_STORAGE)
 
 
@@ -383,7 +387,7 @@ async def test_boxes_that_hang_do_not_hold_up_the_others(spec: BoxSpec, tmp_path
         hanging = [replace(spec, name=f"hangs{n}", port=port) for n, port in enumerate(ports)]
         async with running(*hanging, spec, folder=tmp_path) as run:
             await run.more(1, spec.name)
-            still = [box.name for box in hanging if run.box(box.name).link is Link.CONNECTING]
+            still = [box.name for box in hanging if run.box(box.name).link is LinkState.CONNECTING]
             assert still, "the box came only when the hanging ones had given up"
 
 
@@ -449,10 +453,10 @@ async def test_a_tap_that_fails_ends_neither_the_session_nor_the_fleet(
     run.fleet = fleet
     await fleet.start()
     try:
-        lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
+        lost = await run.until(lambda box: box.link is LinkState.UNREACHABLE)
         assert "OSError: the disk is full" in lost.reason
         failing[0] = False
-        fleet.retry(spec.name)
+        fleet.retry_box(spec.name)
         assert (await run.more()).counters.gaps == 0
     finally:
         await fleet.stop()

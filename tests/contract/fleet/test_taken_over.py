@@ -10,7 +10,7 @@ import pytest
 
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.fleet import Fleet
-from rgt_tui.model import BoxSpec, FleetState, Link, ProviderRef
+from rgt_tui.model import BoxSpec, FleetState, LinkState, ProviderRef
 from rgt_tui.profiles import ProfileError
 from tests.contract.fleet.test_sessions import gone, running
 from tests.contract.ssh.conftest import RealSshd
@@ -32,8 +32,8 @@ async def test_boxes_come_and_go_and_the_others_go_on(spec: BoxSpec, tmp_path: P
         fleet, first = run.fleet, replace(spec, name="a-new-one")
         before = await run.more()
         assert before.hello is not None
-        await fleet.take_over([first, spec])
-        fleet.publish()
+        await fleet.set_boxes([first, spec])
+        fleet.publish_now()
         assert names(fleet) == ["a-new-one", spec.name], "as the file has them"
         new = await run.more(name="a-new-one")
         assert new.hello is not None
@@ -44,16 +44,16 @@ async def test_boxes_come_and_go_and_the_others_go_on(spec: BoxSpec, tmp_path: P
             before.hello,
         )
         dearer = replace(first, per_hour=2.0)
-        await fleet.take_over([dearer])
+        await fleet.set_boxes([dearer])
         await gone(before.hello.pid)
-        fleet.publish()
+        fleet.publish_now()
         assert names(fleet) == ["a-new-one"]
         again = await run.until(
-            lambda box: box.link is Link.LIVE and box.spec == dearer, "a-new-one"
+            lambda box: box.link is LinkState.LIVE and box.spec == dearer, "a-new-one"
         )
         assert again.spec.per_hour == 2.0
         with pytest.raises(ProfileError):
-            await fleet.take_over([replace(dearer, profile="nimbus")])
+            await fleet.set_boxes([replace(dearer, profile="nimbus")])
         assert (await run.more(name="a-new-one")).spec == dearer
         texts = [event.text for event in fleet.state.events if event.box == ""]
         assert texts == [
@@ -79,15 +79,15 @@ async def test_the_account_of_a_new_box_is_asked_at_once(tmp_path: Path) -> None
     seen = asyncio.Event()
 
     def look(state: FleetState) -> None:
-        box = state.box("pod")
+        box = state.find_box("pod")
         if box is not None and box.meter.per_hour is not None and state.accounts:
             seen.set()
 
     fleet.subscribe(look)
     await fleet.start()
     try:
-        await fleet.accounts_asked()
-        await fleet.take_over(
+        await fleet.wait_for_accounts()
+        await fleet.set_boxes(
             [lab, BoxSpec(name="pod", host="pod.invalid", profile="runpod", provider=ref)]
         )
         async with asyncio.timeout(60):
@@ -105,12 +105,12 @@ async def test_what_is_under_way_on_a_box_that_leaves_is_waited_for(
     async with running(spec, folder=tmp_path) as run:
         await run.more()
         fleet, other = run.fleet, replace(spec, name="other")
-        with fleet._occupied(spec.name):
-            taking = asyncio.create_task(fleet.take_over([other]))
+        with fleet._keep_while_busy(spec.name):
+            taking = asyncio.create_task(fleet.set_boxes([other]))
             await run.until(lambda box: box.spec.name == spec.name)
             await run.more()
             await run.until(lambda _: "other" in names(fleet))
             assert not taking.done()
         await taking
-        fleet.publish()
+        fleet.publish_now()
         assert names(fleet) == ["other"]

@@ -14,44 +14,44 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.demo.platforms import Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse
 from rgt_tui.fleet import (
-    Asking,
     BoxSession,
     ConnectLimit,
+    EvidenceQueries,
+    FleetMeters,
     GateClosed,
-    Meters,
+    ResultsRequest,
     Teardown,
-    Wanted,
     billing_actions,
 )
-from rgt_tui.gate import AuditLog, Journal, Target
+from rgt_tui.gate import AuditLog, InstanceTarget, Journal
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    BoxResults,
     BoxSpec,
     BoxState,
-    Cell,
+    CopyProgram,
     CopyProof,
-    Disk,
+    DiskReading,
     FoundRun,
-    Gpu,
+    GpuReading,
     Hello,
     Lifecycle,
-    Link,
-    Mounted,
-    Proc,
+    LinkState,
+    MountRow,
     ProviderRef,
+    QueueCell,
     QueueState,
+    ReceivedTimes,
     ResultGroup,
-    Results,
-    Review,
     Sample,
     Seal,
-    Seen,
-    Skipped,
+    SkippedFiles,
     StopPhase,
-    Transfer,
-    Verb,
-    steady,
+    TrainingProcess,
+    steady_time,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle, CommandFailed, Unreachable
@@ -61,7 +61,7 @@ KEY = "RGT_TEST_KEY"
 GB = 10**9
 replace = msgspec.structs.replace
 KINDS = {"/": "overlay", "/workspace": "xfs", "/net": "nfs4"}
-MOUNTS = tuple(Mounted(path=path, kind=kind, device=kind) for path, kind in KINDS.items())
+MOUNTS = tuple(MountRow(path=path, kind=kind, device=kind) for path, kind in KINDS.items())
 SAFE = ResultGroup(
     path="/workspace/a", owner="cell a", files=1, bytes=GB, newest=1.0, fingerprint="a"
 )
@@ -74,7 +74,7 @@ class World:
 
     server: LocalRunPod
     session: BoxSession
-    meters: Meters
+    meters: FleetMeters
     folder: Path
     groups: tuple[ResultGroup, ...] = (SAFE,)
     proofs: tuple[CopyProof, ...] = ()
@@ -91,8 +91,8 @@ class World:
     """Seconds that the box takes to list its results, by that clock; it goes on telling samples meanwhile."""
     listing: asyncio.Event | None = None
     """Set once the box may say what it has listed; None = at once."""
-    skipped: tuple[Skipped, ...] = ()
-    mounts: tuple[Mounted, ...] = MOUNTS
+    skipped: tuple[SkippedFiles, ...] = ()
+    mounts: tuple[MountRow, ...] = MOUNTS
     before_seal: Callable[[], None] | None = None
     """What happens on the box between the list and the seal."""
     teardown: Teardown = field(init=False)
@@ -104,7 +104,7 @@ class World:
 
     def another(self, **arguments: Any) -> Teardown:
         """Return a Teardown as another rgt would have it."""
-        asking = Asking(
+        asking = EvidenceQueries(
             look=self._look,
             results=self._results,
             seal=self._seal,
@@ -120,7 +120,7 @@ class World:
         )
 
     def ticks(self) -> float:
-        return steady() + self.later
+        return steady_time() + self.later
 
     async def _look(self, box: BoxSession) -> float:
         self.log.append("look")
@@ -129,14 +129,14 @@ class World:
             self.put()
         return begun
 
-    def _listed(self, wanted: Wanted) -> Results:
+    def _listed(self, wanted: ResultsRequest) -> BoxResults:
         """List what is asked for, as the agent does: what lies on storage that outlives the verb is not looked at."""
         stays = tuple(f"{place.rstrip('/')}/" for place in wanted.survives)
         groups = tuple(
             group for group in self.groups if not group.path.startswith(stays or ("//",))
         )
         generation = "|".join(f"{group.path} {group.fingerprint}" for group in groups)
-        return Results(
+        return BoxResults(
             at=time.time(),
             generation=generation,
             groups=groups,
@@ -144,7 +144,7 @@ class World:
             mounts=self.mounts,
         )
 
-    async def _results(self, box: BoxSession, wanted: Wanted) -> Results:
+    async def _results(self, box: BoxSession, wanted: ResultsRequest) -> BoxResults:
         self.log.append("results")
         if self.fault:
             raise Unreachable(self.fault)
@@ -155,7 +155,7 @@ class World:
             self.put()
         return self._listed(wanted)
 
-    async def _seal(self, box: BoxSession, wanted: Wanted) -> Seal:
+    async def _seal(self, box: BoxSession, wanted: ResultsRequest) -> Seal:
         self.log.append("seal")
         if self.fault:
             raise CommandFailed(self.fault)
@@ -201,15 +201,19 @@ class World:
         """Return what the provider was told to do."""
         return [what for what in self.server.requests if not what.startswith("GET ")]
 
-    async def review(self, verb: Verb = Verb.DESTROY, **choices: Any) -> Review:
-        return await self.teardown.review(BOX, verb, **choices)
+    async def review(self, verb: BillingVerb = BillingVerb.DESTROY, **choices: Any) -> ActionReview:
+        return await self.teardown.review_action(BOX, verb, **choices)
 
     async def execute(
-        self, verb: Verb = Verb.PARK, typed: str = BOX, **choices: Any
+        self, verb: BillingVerb = BillingVerb.PARK, typed: str = BOX, **choices: Any
     ) -> list[StopPhase]:
-        return [step.phase async for step in self.teardown.execute(BOX, verb, typed, **choices)]
+        return [
+            step.phase async for step in self.teardown.execute_action(BOX, verb, typed, **choices)
+        ]
 
-    async def refused(self, verb: Verb = Verb.DESTROY, typed: str = BOX, **choices: Any) -> str:
+    async def refused(
+        self, verb: BillingVerb = BillingVerb.DESTROY, typed: str = BOX, **choices: Any
+    ) -> str:
         """Try, and return why it was refused; nothing may have gone out."""
         before = self.sent()
         with pytest.raises(GateClosed) as closed:
@@ -220,7 +224,7 @@ class World:
 
 def quiet_state(spec: BoxSpec) -> BoxState:
     now = time.time()
-    cell = Cell(
+    cell = QueueCell(
         name="a",
         cfg="a.yaml",
         task="t",
@@ -230,7 +234,7 @@ def quiet_state(spec: BoxSpec) -> BoxState:
         durable_path="/net/a",
     )
     disks = tuple(
-        Disk(
+        DiskReading(
             mount=mount,
             kind=kind,
             bytes_total=9,
@@ -243,7 +247,7 @@ def quiet_state(spec: BoxSpec) -> BoxState:
     )
     return BoxState(
         spec=spec,
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         hello=Hello(
             proto=1,
             agent="0" * 16,
@@ -258,7 +262,7 @@ def quiet_state(spec: BoxSpec) -> BoxState:
         sample_at=now,
         clock_skew=0.0,
         queues=(QueueState(path="/q", at=now, cells=(cell,), done=True),),
-        seen=Seen(sample=steady(), queues={"/q": steady()}),
+        seen=ReceivedTimes(sample=steady_time(), queues={"/q": steady_time()}),
     )
 
 
@@ -279,14 +283,16 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         spec, load_profile("runpod"), bundle, ConnectLimit(), time.time, lambda _: None
     )
     session.state = quiet_state(spec)
-    meters = Meters({BOX: session}, seconds=60, clock=time.time, say=print, env={KEY: server.key})
+    meters = FleetMeters(
+        {BOX: session}, seconds=60, clock=time.time, say=print, env={KEY: server.key}
+    )
     yield World(server, session, meters, tmp_path)
     await meters.close()
     await server.stop()
 
 
 async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) -> None:
-    review = await world.review(Verb.PARK)
+    review = await world.review(BillingVerb.PARK)
     assert review.refusals == ()
     assert review.native_label == "Stop"
     assert review.per_hour is not None
@@ -300,8 +306,8 @@ async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) ->
     (path,) = (world.folder / "journal").glob("*.jsonl")
     states = [json.loads(line)["state"] for line in path.read_text().splitlines()]
     assert states == ["intent", "sent", "answered", "confirmed", "off"]
-    hashes = [line.hash for line in AuditLog(world.folder / "audit.jsonl").lines()]
-    assert [one.audit for one in Journal(world.folder / "journal").audited()] == hashes, (
+    hashes = [line.hash for line in AuditLog(world.folder / "audit.jsonl").read_lines()]
+    assert [one.audit for one in Journal(world.folder / "journal").iterate_audited()] == hashes, (
         "each is vouched for"
     )
 
@@ -309,7 +315,7 @@ async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) ->
 async def test_a_finished_box_is_destroyed_under_its_seal(world: World) -> None:
     assert (await world.review()).refusals == ()
     world.log.clear()
-    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY))[-1] is StopPhase.METER_OFF
     assert world.log == ["results", "look", "seal", "unseal"], (
         "asked anew at OK, then held still, then the call"
     )
@@ -345,7 +351,7 @@ async def test_results_that_nobody_listed_keep_the_box(world: World) -> None:
     world.proofs = (
         CopyProof(path=lone.path, fingerprint="x", where="/home/me/out", files=9, bytes=3 * GB),
     )
-    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY))[-1] is StopPhase.METER_OFF
 
 
 async def test_a_checkpoint_newer_than_its_verified_copy_keeps_the_box(world: World) -> None:
@@ -361,7 +367,7 @@ async def test_a_checkpoint_newer_than_its_verified_copy_keeps_the_box(world: Wo
     world.groups = (newer,)
     assert "newer than its verified copy at /net/a: /workspace/a/step-9.pt" in await world.refused()
     world.groups = (replace(newer, newest=time.time() - 90),)
-    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY))[-1] is StopPhase.METER_OFF
 
 
 async def test_a_flipped_byte_of_a_copy_is_named_by_its_file(world: World) -> None:
@@ -381,20 +387,23 @@ async def test_a_flipped_byte_of_a_copy_is_named_by_its_file(world: World) -> No
     ("changes", "why"),
     [
         (
-            {"gpus": (Gpu(index=0, name="H100", util=0.0, vram_used=70 * GB),)},
+            {"gpus": (GpuReading(index=0, name="H100", util=0.0, vram_used=70 * GB),)},
             "holds 65.2 GiB of GPU 0 at 0%",
         ),
-        ({"gpus": (Gpu(index=0, name="H100", vram_used=70 * GB),)}, "at a use that cannot be read"),
-        ({"transfers": (Transfer(pid=9, name="rsync"),)}, "files are being copied: rsync"),
+        (
+            {"gpus": (GpuReading(index=0, name="H100", vram_used=70 * GB),)},
+            "at a use that cannot be read",
+        ),
+        ({"transfers": (CopyProgram(pid=9, name="rsync"),)}, "files are being copied: rsync"),
         ({"input_at": 1e12}, "somebody typed at a terminal"),
-        ({"procs": (Proc(pid=231, started=1.0, cmd="train"),)}, "pid 231"),
+        ({"procs": (TrainingProcess(pid=231, started=1.0, cmd="train"),)}, "pid 231"),
     ],
 )
 async def test_a_box_that_is_not_quiet_is_kept(
     world: World, changes: dict[str, object], why: str
 ) -> None:
     world.sample(**changes)
-    for verb in Verb:
+    for verb in BillingVerb:
         assert any(why in reason for reason in (await world.review(verb)).refusals)
         assert why in await world.refused(verb)
 
@@ -413,10 +422,10 @@ async def test_at_ok_the_box_is_asked_anew(world: World) -> None:
 
 
 async def test_an_item_is_as_old_as_what_it_was_read_from(world: World) -> None:
-    world.put(seen=Seen(sample=steady(), queues={"/q": steady() - 6 * 3600}))
+    world.put(seen=ReceivedTimes(sample=steady_time(), queues={"/q": steady_time() - 6 * 3600}))
     review = await world.review()
     (queue,) = [item for item in review.items if item.kind == "queue"]
-    age = review.age(queue, review.at)
+    age = review.item_age_s(queue, review.at)
     assert age is not None and 6 * 3600 <= age < 6 * 3600 + 60
 
 
@@ -429,7 +438,7 @@ async def test_a_training_that_begins_before_the_call_stops_it_and_the_seal_is_o
     assert world.log[-2:] == ["seal", "unseal"]
     assert [line["event"] for line in world.lines()] == ["requested", "refused"]
     world.busy = ()
-    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY))[-1] is StopPhase.METER_OFF
 
 
 async def test_a_file_that_came_after_the_list_stops_the_call(
@@ -437,7 +446,7 @@ async def test_a_file_that_came_after_the_list_stops_the_call(
 ) -> None:
     seal = world._seal
 
-    async def later(box: BoxSession, wanted: Wanted) -> Seal:
+    async def later(box: BoxSession, wanted: ResultsRequest) -> Seal:
         world.groups = (replace(SAFE, fingerprint="newer"),)
         return await seal(box, wanted)
 
@@ -452,8 +461,8 @@ async def test_what_changes_while_it_is_sealed_stops_the_call(
 ) -> None:
     seal = world._seal
 
-    async def later(box: BoxSession, wanted: Wanted) -> Seal:
-        world.sample(procs=(Proc(pid=300, started=1.0, cmd="train"),))
+    async def later(box: BoxSession, wanted: ResultsRequest) -> Seal:
+        world.sample(procs=(TrainingProcess(pid=300, started=1.0, cmd="train"),))
         return await seal(box, wanted)
 
     monkeypatch.setattr(world, "_seal", later)
@@ -465,7 +474,7 @@ async def test_what_changes_while_it_is_sealed_stops_the_call(
 async def test_without_an_agent_there_is_no_seal_and_that_has_to_be_given_up(world: World) -> None:
     world.fault = "the agent does not run on lab"
     keys = frozenset({"seal", "results"})
-    assert [item.key for item in (await world.review()).items if item.blocks] == [
+    assert [item.key for item in (await world.review()).items if item.is_blocking] == [
         "results",
         "seal",
         "name",
@@ -474,23 +483,23 @@ async def test_without_an_agent_there_is_no_seal_and_that_has_to_be_given_up(wor
     assert "something is given up" in await world.refused(forfeits=keys)
     review = await world.review(forfeits=keys)
     assert review.phrase == "forfeit 2 of lab"
-    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[
+    assert (await world.execute(BillingVerb.DESTROY, review.phrase, forfeits=keys))[
         -1
     ] is StopPhase.METER_OFF
     assert "seal" not in world.log
 
 
 async def test_a_seal_that_fails_is_refused_and_can_be_given_up_afterwards(world: World) -> None:
-    async def broken(box: BoxSession, wanted: Wanted) -> Seal:
+    async def broken(box: BoxSession, wanted: ResultsRequest) -> Seal:
         raise CommandFailed("rgt-box seal: no space left")
 
     asking = world.teardown._asking
     world.teardown = world.another()
-    world.teardown._asking = Asking(**{**vars(asking), "seal": broken})
+    world.teardown._asking = EvidenceQueries(**{**vars(asking), "seal": broken})
     assert "no space left" in await world.refused()
     review = await world.review(forfeits=frozenset({"seal"}))
     assert [forfeit.key for forfeit in review.forfeits] == ["seal"]
-    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=frozenset({"seal"})))[
+    assert (await world.execute(BillingVerb.DESTROY, review.phrase, forfeits=frozenset({"seal"})))[
         -1
     ] is StopPhase.METER_OFF
 
@@ -513,12 +522,14 @@ async def test_where_person_and_provider_disagree_on_a_disk_the_worse_counts(wor
 async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
     spec = world.session.state.spec
     assert spec.provider is not None
-    target = Target(kind="runpod", account=spec.provider.account, instance="pod1")
-    with Journal(world.folder / "journal").hold(target, BOX, Verb.DESTROY):
+    target = InstanceTarget(kind="runpod", account=spec.provider.account, instance="pod1")
+    with Journal(world.folder / "journal").lock_instance(target, BOX, BillingVerb.DESTROY):
         assert "acts on the instance pod1" in await world.refused()
-    with Journal(world.folder / "journal").hold(target, BOX, Verb.DESTROY) as action:
-        action.intend("DELETE")
-        action.sent("DELETE")
+    with Journal(world.folder / "journal").lock_instance(
+        target, BOX, BillingVerb.DESTROY
+    ) as action:
+        action.record_intent("DELETE")
+        action.record_sent("DELETE")
     assert "settle that first" in await world.refused()
     assert world.sent() == []
 
@@ -526,17 +537,19 @@ async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
 async def test_a_review_names_what_an_earlier_rgt_left_open(world: World) -> None:
     spec = world.session.state.spec
     assert spec.provider is not None
-    target = Target(kind="runpod", account=spec.provider.account, instance="pod1")
+    target = InstanceTarget(kind="runpod", account=spec.provider.account, instance="pod1")
     for instance, sent in (("pod2", True), ("pod1", False), ("pod1", True)):
-        other = Target(kind="runpod", account=target.account, instance=instance)
-        with Journal(world.folder / "journal").hold(other, BOX, Verb.DESTROY) as action:
-            action.intend("DELETE")
+        other = InstanceTarget(kind="runpod", account=target.account, instance=instance)
+        with Journal(world.folder / "journal").lock_instance(
+            other, BOX, BillingVerb.DESTROY
+        ) as action:
+            action.record_intent("DELETE")
             if sent:
-                action.sent("DELETE")
+                action.record_sent("DELETE")
         review = await world.review()
         shown = [item for item in review.items if item.kind == "open"]
         assert len(shown) == (instance == "pod1" and sent)
-    assert shown[0].blocks
+    assert shown[0].is_blocking
     assert not shown[0].forfeitable
     assert "destroy of lab (pod1) is open since" in shown[0].text
     assert shown[0].text in review.refusals
@@ -545,10 +558,13 @@ async def test_a_review_names_what_an_earlier_rgt_left_open(world: World) -> Non
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"skipped": (Skipped(rule="caches", files=9, bytes=GB),)}, "left out by a rule: caches"),
-        ({"mounts": (Mounted(path="/", kind="overlay", device="overlay"),)}, "/workspace/a"),
         (
-            {"skipped": (Skipped(rule="compiled Python", files=9, bytes=9, proved=True),)},
+            {"skipped": (SkippedFiles(rule="caches", files=9, bytes=GB),)},
+            "left out by a rule: caches",
+        ),
+        ({"mounts": (MountRow(path="/", kind="overlay", device="overlay"),)}, "/workspace/a"),
+        (
+            {"skipped": (SkippedFiles(rule="compiled Python", files=9, bytes=9, proved=True),)},
             "something changed",
         ),
     ],
@@ -573,7 +589,7 @@ async def test_results_are_listed_anew_once_their_copies_have_changed(world: Wor
     assert (await world.review()).refusals
     world.proofs = (CopyProof(path="/workspace/x", fingerprint="x", where="/pulled"),)
     assert (await world.review()).refusals, "a list is good for a while"
-    world.teardown.look_again(BOX)
+    world.teardown.invalidate_results(BOX)
     review = await world.review()
     assert not review.refusals
     (row,) = [item for item in review.items if item.path == "/workspace/x"]
@@ -586,7 +602,7 @@ async def test_results_are_listed_anew_once_their_copies_have_changed(world: Wor
 async def test_a_row_of_the_newest_list_is_pulled_as_that_list_was_made(world: World) -> None:
     world.groups = (ResultGroup(path="/root", files=1, bytes=163, fingerprint="x"),)
     assert world.teardown.listed_with(BOX, ("/root",)) is None, "nothing was listed yet"
-    await world.review(Verb.DESTROY)
+    await world.review(BillingVerb.DESTROY)
     wanted = world.teardown.listed_with(BOX, ("/root",))
     assert wanted is not None
     assert world._listed(wanted).groups == world.groups
@@ -620,16 +636,18 @@ async def test_a_digest_is_as_old_as_the_end_of_its_dry_run_and_judged_when_the_
     world.teardown = world.another()
     world.put()
     assert "older than 60 s" in await world.refused(evidence_digest=dry.digest)
-    phases = await world.execute(Verb.DESTROY, evidence_digest=dry.digest, ordered_at=ordered)
+    phases = await world.execute(
+        BillingVerb.DESTROY, evidence_digest=dry.digest, ordered_at=ordered
+    )
     assert phases[-1] is StopPhase.METER_OFF
 
 
 async def test_a_reading_of_the_provider_that_took_too_long_is_taken_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, answer = 1, world.server.handle
+    slow, answer = 1, world.server.handle_request
 
-    def handle(request: Request) -> Response:
+    def handle(request: LocalRequest) -> LocalResponse:
         nonlocal slow
         slow, late = slow - 1, slow > 0
         if late:
@@ -637,13 +655,13 @@ async def test_a_reading_of_the_provider_that_took_too_long_is_taken_anew(
             world.put()  # it goes on telling samples
         return answer(request)
 
-    monkeypatch.setattr(world.server, "handle", handle)
+    monkeypatch.setattr(world.server, "handle_request", handle)
     assert (await world.review()).refusals == ()
     slow = 100
     refusals = (await world.review()).refusals
     assert any("s old, at most 15 s are allowed" in why for why in refusals), refusals
     slow = 1
-    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY))[-1] is StopPhase.METER_OFF
 
 
 # What a person gives up, lifts or looks at.
@@ -657,10 +675,10 @@ async def test_a_wrong_name_sends_nothing(world: World) -> None:
 
 async def test_what_changed_since_it_was_shown_closes_the_gate(world: World) -> None:
     """The provider still accepts the stop, but what goes on billing is no longer what the person read."""
-    await world.review(Verb.PARK)
+    await world.review(BillingVerb.PARK)
     world.server.pods["pod1"].persistent = 500.0
-    assert "what keeps billing has changed" in await world.refused(Verb.PARK)
-    await world.review(Verb.PARK)
+    assert "what keeps billing has changed" in await world.refused(BillingVerb.PARK)
+    await world.review(BillingVerb.PARK)
     assert (await world.execute())[-1] is StopPhase.METER_OFF
 
 
@@ -684,32 +702,32 @@ async def test_what_nobody_owns_is_ignored_or_given_up_by_its_name(world: World)
     )
     review = await world.review(ignored=key)
     assert (review.refusals, review.phrase) == ((), BOX)
-    assert (await world.execute(Verb.DESTROY, ignored=key))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY, ignored=key))[-1] is StopPhase.METER_OFF
 
 
 async def test_an_unreachable_box_is_given_up_item_by_item_and_by_its_instance(
     world: World,
 ) -> None:
-    world.put(link=Link.UNREACHABLE, reason="ssh: timed out")
+    world.put(link=LinkState.UNREACHABLE, reason="ssh: timed out")
     world.fault = "lab is not connected"
     review = await world.review()
-    keys = frozenset(item.key for item in review.items if item.blocks and item.forfeitable)
+    keys = frozenset(item.key for item in review.items if item.is_blocking and item.forfeitable)
     assert keys == {"identity", "quiet:unseen", "results", "seal"}
     review = await world.review(forfeits=keys)
     assert (review.refusals, review.phrase) == ((), "forfeit 4 of lab pod1")
     await world.refused(typed="forfeit 4 of lab", forfeits=keys)
-    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[
+    assert (await world.execute(BillingVerb.DESTROY, review.phrase, forfeits=keys))[
         -1
     ] is StopPhase.METER_OFF
 
 
 async def test_a_parked_box_can_be_destroyed_later_by_another_rgt(world: World) -> None:
-    await world.execute(Verb.PARK)
-    world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
+    await world.execute(BillingVerb.PARK)
+    world.put(link=LinkState.UNREACHABLE, queues=(), hello=None, sample=None, seen=ReceivedTimes())
     world.fault = "lab is not connected"
     world.teardown = world.another()
     assert (await world.review()).refusals == ()
-    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY))[-1] is StopPhase.METER_OFF
     assert list((world.folder / "parked").iterdir()) == []
 
 
@@ -719,8 +737,8 @@ async def test_what_a_park_keeps_and_nobody_has_pulled_is_not_destroyed_later(wo
         SAFE,
         ResultGroup(path="/workspace/b", files=1, bytes=GB, newest=1.0, fingerprint="b"),
     )
-    await world.execute(Verb.PARK)
-    world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
+    await world.execute(BillingVerb.PARK)
+    world.put(link=LinkState.UNREACHABLE, queues=(), hello=None, sample=None, seen=ReceivedTimes())
     world.fault = "lab is not connected"
     world.teardown = world.another()
     assert "/workspace/b" in await world.refused()
@@ -728,8 +746,8 @@ async def test_what_a_park_keeps_and_nobody_has_pulled_is_not_destroyed_later(wo
 
 
 async def test_a_box_that_was_started_since_its_park_is_not_what_it_was(world: World) -> None:
-    await world.execute(Verb.PARK)
-    world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
+    await world.execute(BillingVerb.PARK)
+    world.put(link=LinkState.UNREACHABLE, queues=(), hello=None, sample=None, seen=ReceivedTimes())
     world.fault = "lab is not connected"
     pod = world.server.pods["pod1"]
     pod.started = time.time() + 60
@@ -749,12 +767,14 @@ async def test_a_protected_box_needs_an_act_of_its_own(world: World) -> None:
     assert "protected in the fleet file" in await world.refused()
     review = await world.review(unprotect="unprotect lab")
     assert (review.refusals, review.unprotect) == ((), "")
-    assert (await world.execute(Verb.DESTROY, unprotect="unprotect lab"))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY, unprotect="unprotect lab"))[
+        -1
+    ] is StopPhase.METER_OFF
 
 
 async def test_readonly_refuses_every_action(world: World) -> None:
     world.teardown = world.another(readonly=True)
-    for verb in Verb:
+    for verb in BillingVerb:
         assert (await world.review(verb)).refusals == (
             "rgt was started with --readonly: it sends no billing action",
         )
@@ -773,13 +793,15 @@ async def test_a_script_confirms_the_evidence_of_its_dry_run(world: World) -> No
     world.groups = (SAFE, ResultGroup(path="/workspace/b", files=1, bytes=GB, fingerprint="new"))
     assert "has changed since the dry run" in await world.refused(evidence_digest=dry)
     world.groups = (SAFE,)
-    assert (await world.execute(Verb.DESTROY, evidence_digest=dry))[-1] is StopPhase.METER_OFF
+    assert (await world.execute(BillingVerb.DESTROY, evidence_digest=dry))[
+        -1
+    ] is StopPhase.METER_OFF
 
 
 async def test_an_action_that_cannot_be_recorded_is_not_sent(world: World) -> None:
     (world.folder / "audit.jsonl").mkdir()
-    assert "Nothing was sent" in await world.refused(Verb.PARK)
+    assert "Nothing was sent" in await world.refused(BillingVerb.PARK)
     (world.folder / "audit.jsonl").rmdir()
     (world.folder / "journal").rename(world.folder / "away")
     (world.folder / "journal").write_text("in the way")
-    assert "Nothing was sent" in await world.refused(Verb.PARK)
+    assert "Nothing was sent" in await world.refused(BillingVerb.PARK)

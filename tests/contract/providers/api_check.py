@@ -28,7 +28,7 @@ def request_faults(
     table: ApiTable, method: str, path: str, query: Mapping[str, str], body: bytes
 ) -> Iterator[str]:
     """Yield what is wrong with a request by a table."""
-    call = table.call(method, path)
+    call = table.find_call(method, path)
     if call is None:
         yield f"{method} {path}: no such call"
         return
@@ -57,7 +57,7 @@ def answer_faults(
     table: ApiTable, method: str, path: str, status: int, body: bytes
 ) -> Iterator[str]:
     """Yield what is wrong with an answer by a table."""
-    call = table.call(method, path)
+    call = table.find_call(method, path)
     if call is None:
         return
     where = f"{method} {call.path}: {status}"
@@ -111,7 +111,7 @@ def _faults(table: ApiTable, field: ApiField, value: Any, where: str) -> Iterato
         for item in value.values():
             yield from _faults(table, field.of, item, f"{where}[]")
     else:
-        fields = table.fields(field.kind)
+        fields = table.parse_fields(field.kind)
         yield from (f"{where}.{key}: no such field" for key in value if key not in fields)
         for key, one in fields.items():
             if key in value:

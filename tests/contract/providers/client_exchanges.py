@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from rgt_tui.demo.platforms import Ask, LocalServer, LocalVast
+from rgt_tui.demo.platforms import LocalAsk, LocalServer, LocalVast
 from tests.contract.providers.fakes.local_digitalocean import (
     LocalDigitalOcean,
     LocalSize,
@@ -37,7 +37,7 @@ def vast_world() -> LocalVast:
         31415926, "train-a", created=server.clock() - 3600, is_bid=True, volumes=(77,)
     )
     server.volumes[77] = 50.0
-    server.asks[9001] = Ask(9001)
+    server.asks[9001] = LocalAsk(9001)
     return server
 
 
@@ -103,7 +103,7 @@ def key_paths(data: Any, path: str = "") -> Iterator[str]:
 def record(server: LocalServer) -> list[dict[str, Any]]:
     """Let a server note each request and its answer; return the growing list."""
     seen: list[dict[str, Any]] = []
-    answer = server.answer
+    answer = server.answer_with_fault
 
     def noted(request: Any) -> Any:
         found = answer(request)
@@ -121,7 +121,7 @@ def record(server: LocalServer) -> list[dict[str, Any]]:
         )
         return found
 
-    server.answer = noted  # type: ignore[method-assign]
+    server.answer_with_fault = noted  # type: ignore[method-assign]
     return seen
 
 

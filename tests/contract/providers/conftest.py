@@ -10,9 +10,15 @@ from dataclasses import dataclass, field
 import pytest
 from rgt_wire import USER_AGENT
 
-from rgt_tui.demo import Change, LocalRunPod
-from rgt_tui.demo.platforms import Fault, LocalServer, LocalVast, Request, Response
-from rgt_tui.model import Meter, Permit, ProviderRef, StopProgress, Verb, steady
+from rgt_tui.demo import LocalRunPod, MachineChange
+from rgt_tui.demo.platforms import (
+    InjectedFault,
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    LocalVast,
+)
+from rgt_tui.model import BillingVerb, Meter, Permit, ProviderRef, StopProgress, steady_time
 from rgt_tui.profiles import load_api_tables
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.api_check import answer_faults, request_faults
@@ -43,9 +49,11 @@ def exchanges_fit_the_table(
     An answer that a fault distorts is not compared. ``@pytest.mark.odd_exchanges`` is for a test that sends, or puts
     into a server, on purpose what the platform does not have.
     """
-    answer, tables, found = LocalServer.answer, load_api_tables(), set[str]()
+    answer, tables, found = LocalServer.answer_with_fault, load_api_tables(), set[str]()
 
-    def compared(self: LocalServer, asked: Request) -> tuple[Response, Fault | None]:
+    def compared(
+        self: LocalServer, asked: LocalRequest
+    ) -> tuple[LocalResponse, InjectedFault | None]:
         response, fault = answer(self, asked)
         name = next((TABLES[kind] for kind in type(self).__mro__ if kind in TABLES), None)
         if name is not None:
@@ -56,7 +64,7 @@ def exchanges_fit_the_table(
                 found.update(answer_faults(tables[name], *what, response.status, response.body))
         return response, fault
 
-    monkeypatch.setattr(LocalServer, "answer", compared)
+    monkeypatch.setattr(LocalServer, "answer_with_fault", compared)
     yield
     if request.node.get_closest_marker("odd_exchanges") is None:
         assert sorted(found) == []
@@ -87,7 +95,11 @@ class Clock:
 
 
 def permit_for(
-    ref: ProviderRef, verb: Verb, *, instance: str | None = None, expires: float | None = None
+    ref: ProviderRef,
+    verb: BillingVerb,
+    *,
+    instance: str | None = None,
+    expires: float | None = None,
 ) -> Permit:
     """Return what the gate would give out for a machine, good for a minute."""
     return Permit(
@@ -95,7 +107,7 @@ def permit_for(
         verb,
         ref.instance if instance is None else instance,
         "digest",
-        steady() + 60 if expires is None else expires,
+        steady_time() + 60 if expires is None else expires,
         kind=ref.kind,
         account=ref.account,
         nonce=secrets.token_hex(8),
@@ -110,16 +122,16 @@ class World:
     server: LocalRunPod
     providers: Providers
     provider: Provider
-    changes: list[Change]
+    changes: list[MachineChange]
 
     async def read(self) -> Meter:
         return await self.provider.read(POD)
 
-    def permit(self, verb: Verb, instance: str = POD) -> Permit:
+    def permit(self, verb: BillingVerb, instance: str = POD) -> Permit:
         ref = self.provider.ref
         return permit_for(ref, verb, instance=instance)
 
-    async def carry_out(self, verb: Verb, timeout_s: float = 20.0) -> list[StopProgress]:
+    async def carry_out(self, verb: BillingVerb, timeout_s: float = 20.0) -> list[StopProgress]:
         """Carry an action out; each pause between two readings moves the clock."""
         return [
             step
@@ -137,12 +149,12 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     clock = Clock()
-    changes: list[Change] = []
+    changes: list[MachineChange] = []
     server = LocalRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0, on_change=changes.append)
     await server.start()
     server.add_pod(POD, "train-a", created=START - 3600)
     providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=10.0)
-    provider = providers.open(
+    provider = providers.open_control_plane(
         ProviderRef("runpod", POD, base_url=server.base_url, key_env="DEMO_KEY")
     )
     yield World(clock, server, providers, provider, changes)

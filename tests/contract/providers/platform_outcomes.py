@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.model import Wish
+from rgt_tui.model import RentalRequest
 
 VERBS = (
     *("list", "read", "leftovers", "balance", "spend", "offers", "find"),
@@ -50,7 +50,7 @@ class Row:
     """What stands there then."""
     within: Callable[[Edit], Edit] = lambda edit: edit
     """Makes an edit of what `machines_in` takes an edit of the very answer, e.g. of JSON in a text."""
-    wish: Wish | None = None
+    wish: RentalRequest | None = None
     offer_price: tuple[str, ...] = ()
     """As `price`, in an offer."""
     offers_in: Callable[[Any], Sequence[dict[str, Any]]] = lambda _: ()

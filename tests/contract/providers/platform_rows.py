@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.demo import LocalRunPod
-from rgt_tui.demo.platforms import Ask, LocalAutodl, LocalGpu, LocalVast
-from rgt_tui.model import Wish
+from rgt_tui.demo.platforms import LocalAsk, LocalAutodl, LocalGpu, LocalVast
+from rgt_tui.model import RentalRequest
 from tests.contract.providers.conftest import START
 from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize
 from tests.contract.providers.fakes.local_dstack import LocalDstack, LocalInstance
@@ -80,7 +80,7 @@ def vast(**given: Any) -> LocalVast:
     server.add_instance(INSTANCE, "train-a", created=START - HOUR)
     server.add_instance(STOPPED, "old", created=START - HOUR, actual="exited", intended="stopped")
     server.volumes[77] = 50.0
-    server.asks[9001] = Ask(9001)
+    server.asks[9001] = LocalAsk(9001)
     return server
 
 
@@ -308,7 +308,7 @@ ROWS = (
         state="status",
         price=("instance_type.price_cents_per_hour",),
         subobjects=("instance_type", "region", "actions", "file_system_names", "ip"),
-        wish=Wish(gpu="A10", disk_gb=40, public_key="ssh-ed25519 AAAA me@laptop"),
+        wish=RentalRequest(gpu="A10", disk_gb=40, public_key="ssh-ed25519 AAAA me@laptop"),
         offers_in=lambda data: [entry["instance_type"] for entry in data["data"].values()],
         offer_price=("price_cents_per_hour",),
         yes=b'{"data": {"terminated_instances": [{"id": "x", "status": "terminating"}]}}',
@@ -343,7 +343,7 @@ ROWS = (
         state="status",
         price=("size.price_hourly",),
         subobjects=("networks", "gpu_info", "region", "size", "features", "volume_ids"),
-        wish=Wish(gpu="H100", public_key=PUBLIC_KEY),
+        wish=RentalRequest(gpu="H100", public_key=PUBLIC_KEY),
         offers_in=lambda data: data["sizes"],
         offer_price=("price_hourly",),
         error=b'{"id": "busy", "message": "try again"}',
@@ -404,7 +404,7 @@ ROWS = (
         state="state",
         price=("usageRate",),
         subobjects=("accelerators", "publicIp", "publicIpType", "storageRate"),
-        wish=Wish(gpu="A4000", disk_gb=40, public_key=PUBLIC_KEY),
+        wish=RentalRequest(gpu="A4000", disk_gb=40, public_key=PUBLIC_KEY),
         yes=b'{"event": {"state": "new"}, "data": {}}',
         error=b'{"code": "INTERNAL_SERVER_ERROR", "message": "busy"}',
         two_pages=_more_machines,
@@ -442,7 +442,7 @@ ROWS = (
         state="status",
         price=("cost",),
         subobjects=("mounts", "ssh", "runtime", "gpu"),
-        wish=Wish(gpu="RTX 4090", disk_gb=40),
+        wish=RentalRequest(gpu="RTX 4090", disk_gb=40),
         offers_in=lambda data: data["gpus"],
         offer_price=("price",),
         two_pages=_more_pods,
@@ -471,7 +471,7 @@ ROWS = (
         state="actual_status",
         price=("dph_base", "dph_total"),
         subobjects=("ports", "volume_info", "public_ipaddr", "storage_total_cost", "disk_space"),
-        wish=Wish(gpu="RTX 4090", disk_gb=40),
+        wish=RentalRequest(gpu="RTX 4090", disk_gb=40),
         offers_in=lambda data: data["offers"],
         offer_price=("dph_base",),
         yes=b'{"success": true}',

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 from rgt_tui.model import ProviderRef
 from rgt_tui.providers import Instance, Providers
-from rgt_tui.providers.recording import Recorded, Recording
+from rgt_tui.providers.recording import RecordedExchange, Recording
 
 KEY_ENV = "RGT_TEST_KEY"
 
@@ -20,18 +20,18 @@ class ReplayServer(LocalServer):
         super().__init__(**given)
         self._rest = deque(recording.exchanges)
 
-    def answer(self, request: Request) -> Any:
+    def answer_with_fault(self, request: LocalRequest) -> Any:
         self.requests = [*self.requests, f"{request.method} {request.path}"]
         same = [one for one in self._rest if self._fits(one, request)]
         if not same:
-            return Response(404, {"error": "not recorded"}), None
+            return LocalResponse(404, {"error": "not recorded"}), None
         chosen = same[0]
         if len(same) > 1:
             self._rest.remove(chosen)
-        return Response(chosen.status, chosen.answer, dict(chosen.headers)), None
+        return LocalResponse(chosen.status, chosen.answer, dict(chosen.headers)), None
 
     @staticmethod
-    def _fits(one: Recorded, request: Request) -> bool:
+    def _fits(one: RecordedExchange, request: LocalRequest) -> bool:
         return one.method == request.method and one.path.partition("?")[0] == request.path
 
 
@@ -41,7 +41,7 @@ async def replayed(recording: Recording) -> tuple[Instance, ...]:
     await server.start()
     providers = Providers(env={KEY_ENV: "x"})
     try:
-        return await providers.open(
+        return await providers.open_control_plane(
             ProviderRef(recording.kind, "", server.base_url, KEY_ENV)
         ).list()
     finally:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.providers.console import Sight
+from rgt_tui.providers.console import BoxSighting
 from tests.contract.providers.conftest import START
 from tests.contract.providers.fakes.local_commands import LocalCommands, Says
 from tests.contract.providers.fakes.local_featurize import LocalFeaturize
@@ -44,9 +44,9 @@ class Seen:
     env: dict[str, str] = field(default_factory=dict)
     met: int = 0
 
-    def sight(self) -> Sight:
+    def sight(self) -> BoxSighting:
         """Tell whether the box answers."""
-        return Sight(answers=not self.off, heard=self.now - 300 if self.off else self.now)
+        return BoxSighting(answers=not self.off, heard=self.now - 300 if self.off else self.now)
 
     def click(self) -> None:
         """Switch the box off, as a person does on the console."""
@@ -58,7 +58,7 @@ class Seen:
     async def stop(self) -> None:
         """Nor to stop."""
 
-    async def settle(self) -> None:
+    async def wait_settled(self) -> None:
         """What was clicked is so."""
 
 
@@ -69,10 +69,10 @@ class InTheBox(LocalCommands):
         off = {"on": {"shutdown": Says(then="gone")}, "gone": {"shutdown": Says()}}
         super().__init__(off)
 
-    def sight(self) -> Sight:
+    def sight(self) -> BoxSighting:
         """Tell whether the box answers."""
         off = self.state == "gone"
-        return Sight(answers=not off, heard=START - 300)
+        return BoxSighting(answers=not off, heard=START - 300)
 
     def click(self) -> None:
         """Switch the box off on the console."""

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.model import ProviderRef, StopPhase, StopProgress, Verb
-from rgt_tui.providers import KINDS, AuthError, NotFound, Proof, ProviderError, Unreachable
-from rgt_tui.providers.answers import answers_of, proof
+from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.model import BillingVerb, ProviderRef, StopPhase, StopProgress
+from rgt_tui.providers import KINDS, AnswerProof, AuthError, NotFound, ProviderError, Unreachable
+from rgt_tui.providers.answers import action_proof, answers_of
 from tests.contract.providers.conftest import POD, World
 
 REQUESTED, CONFIRMED, METER_OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF
 UNCONFIRMED, FAILED = StopPhase.UNCONFIRMED, StopPhase.FAILED
-CALLS = {Verb.PARK: f"POST /v2/pods/{POD}/action", Verb.DESTROY: f"DELETE /v2/pods/{POD}"}
+CALLS = {
+    BillingVerb.PARK: f"POST /v2/pods/{POD}/action",
+    BillingVerb.DESTROY: f"DELETE /v2/pods/{POD}",
+}
 DOUBTFUL: dict[str, dict[str, Any]] = {
     "a body that is no JSON": {"raw": b"<html>it works</html>"},
     "a body of another shape": {"raw": b"[]"},
@@ -43,13 +46,13 @@ def sent(world: World) -> list[str]:
     return [what for what in world.server.requests if not what.startswith("GET ")]
 
 
-@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("verb", list(BillingVerb))
 @pytest.mark.parametrize("fault", DOUBTFUL.values(), ids=DOUBTFUL.keys())
 async def test_after_a_doubtful_answer_it_is_asked_and_a_done_one_is_seen(
-    world: World, verb: Verb, fault: dict[str, Any]
+    world: World, verb: BillingVerb, fault: dict[str, Any]
 ) -> None:
     await world.read()
-    world.server.inject(Fault(on=CALLS[verb], act=True, **fault))
+    world.server.inject_faults(InjectedFault(on=CALLS[verb], act=True, **fault))
     steps = await world.carry_out(verb)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF], steps
     assert "nothing was done" not in " ".join(step.text for step in steps)
@@ -62,19 +65,19 @@ async def test_after_a_doubtful_answer_it_is_asked_and_a_done_one_is_seen(
 async def test_after_a_doubtful_answer_what_was_not_done_stays_unknown(
     world: World, status: int
 ) -> None:
-    world.server.inject(Fault(on=CALLS[Verb.PARK], status=status))
-    steps = await world.carry_out(Verb.PARK, timeout_s=6)
+    world.server.inject_faults(InjectedFault(on=CALLS[BillingVerb.PARK], status=status))
+    steps = await world.carry_out(BillingVerb.PARK, timeout_s=6)
     assert phases(steps) == [REQUESTED, UNCONFIRMED]
     assert "last shown: RUNNING" in steps[-1].text
-    assert sent(world) == [CALLS[Verb.PARK]]
+    assert sent(world) == [CALLS[BillingVerb.PARK]]
 
 
-@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("verb", list(BillingVerb))
 @pytest.mark.parametrize("status", [401, 403, 422, 429])
 async def test_what_the_vendor_documents_as_a_refusal_did_nothing(
-    world: World, verb: Verb, status: int
+    world: World, verb: BillingVerb, status: int
 ) -> None:
-    world.server.inject(Fault(on=CALLS[verb], status=status))
+    world.server.inject_faults(InjectedFault(on=CALLS[verb], status=status))
     steps = await world.carry_out(verb)
     assert phases(steps) == [FAILED]
     assert steps[0].text.startswith("nothing was done")
@@ -87,10 +90,12 @@ async def test_404_and_409_are_settled_by_get_and_list(
     world: World, status: int, acted: bool
 ) -> None:
     await world.read()
-    world.server.inject(Fault(on=CALLS[Verb.DESTROY], status=status, act=acted))
-    steps = await world.carry_out(Verb.DESTROY)
+    world.server.inject_faults(
+        InjectedFault(on=CALLS[BillingVerb.DESTROY], status=status, act=acted)
+    )
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert phases(steps) == ([REQUESTED, CONFIRMED, METER_OFF] if acted else [REQUESTED, FAILED])
-    assert sent(world) == [CALLS[Verb.DESTROY]]
+    assert sent(world) == [CALLS[BillingVerb.DESTROY]]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -99,10 +104,12 @@ async def test_no_redirect_is_followed_with_the_key(world: World, status: int) -
     await other.start()
     other.add_pod(POD, "another's")
     away = {"Location": other.base_url + f"/v2/pods/{POD}"}
-    world.server.inject(Fault(on=CALLS[Verb.DESTROY], status=status, headers=away))
-    world.server.inject(Fault(on="GET ", status=status, headers=away, times=-1))
+    world.server.inject_faults(
+        InjectedFault(on=CALLS[BillingVerb.DESTROY], status=status, headers=away)
+    )
+    world.server.inject_faults(InjectedFault(on="GET ", status=status, headers=away, times=-1))
     try:
-        steps = await world.carry_out(Verb.DESTROY, timeout_s=4)
+        steps = await world.carry_out(BillingVerb.DESTROY, timeout_s=4)
         assert other.requests == []
         assert other.pods[POD].status == "RUNNING"
     finally:
@@ -112,10 +119,10 @@ async def test_no_redirect_is_followed_with_the_key(world: World, status: int) -
 
 
 async def test_a_key_that_is_missing_sends_nothing(world: World) -> None:
-    world.provider = world.providers.open(
+    world.provider = world.providers.open_control_plane(
         ProviderRef("runpod", POD, world.server.base_url, "NOT_SET")
     )
-    steps = await world.carry_out(Verb.DESTROY)
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert phases(steps) == [FAILED]
     assert world.server.requests == []
 
@@ -123,7 +130,7 @@ async def test_a_key_that_is_missing_sends_nothing(world: World) -> None:
 def test_each_provider_has_a_row_per_verb_and_no_2xx_or_5xx_in_it_proves_anything() -> None:
     for kind in KINDS:
         rows = answers_of(kind)
-        assert set(rows) == set(Verb), kind
+        assert set(rows) == set(BillingVerb), kind
         for row in rows.values():
             assert not [
                 code
@@ -136,10 +143,15 @@ def test_each_provider_has_a_row_per_verb_and_no_2xx_or_5xx_in_it_proves_anythin
 def test_what_no_row_names_is_unknown() -> None:
     never = Unreachable("no connection", sent=False)
     for kind in ("runpod", "of tomorrow"):
-        for verb in Verb:
-            assert proof(kind, verb, never) is Proof.NOTHING
-            assert proof(kind, verb, ProviderError("?")) is Proof.MAYBE
-            assert proof(kind, verb, ProviderError("?", status=451)) is Proof.MAYBE
-            assert proof(kind, verb, NotFound("?", status=404)) is Proof.ASK
-    assert proof("runpod", Verb.PARK, AuthError("?", status=401)) is Proof.NOTHING
-    assert proof("of tomorrow", Verb.PARK, AuthError("?", status=401)) is Proof.MAYBE
+        for verb in BillingVerb:
+            assert action_proof(kind, verb, never) is AnswerProof.NOTHING
+            assert action_proof(kind, verb, ProviderError("?")) is AnswerProof.MAYBE
+            assert action_proof(kind, verb, ProviderError("?", status=451)) is AnswerProof.MAYBE
+            assert action_proof(kind, verb, NotFound("?", status=404)) is AnswerProof.ASK
+    assert (
+        action_proof("runpod", BillingVerb.PARK, AuthError("?", status=401)) is AnswerProof.NOTHING
+    )
+    assert (
+        action_proof("of tomorrow", BillingVerb.PARK, AuthError("?", status=401))
+        is AnswerProof.MAYBE
+    )

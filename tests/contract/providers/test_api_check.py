@@ -13,7 +13,7 @@ from rgt_tui.profiles import load_api_tables
 from tests.contract.providers.api_check import answer_faults, request_faults
 
 TABLE = load_api_tables()["runpod"]
-POD = LocalPod("p", "lab", 0.0, networks=(("v", "/net"),), host="203.0.113.7", port=22).json(1.0)
+POD = LocalPod("p", "lab", 0.0, networks=(("v", "/net"),), host="203.0.113.7", port=22).to_json(1.0)
 PODS = "/v2/pods"
 
 

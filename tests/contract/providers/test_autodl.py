@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.demo.platforms import LocalAutodl
-from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress, Verb
-from rgt_tui.providers import AuthError, BadAnswer, Context, ProviderError, carry_out
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress
+from rgt_tui.providers import AccountContext, AuthError, BadAnswer, ProviderError, carry_out
 from rgt_tui.providers.autodl import open_account
 from tests.contract.providers.conftest import START, Clock, permit_for
 
@@ -24,11 +24,11 @@ class Place:
 
     def __init__(self, server: LocalAutodl, clock: Clock) -> None:
         self.server, self.clock = server, clock
-        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
+        context = AccountContext(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
         self.account = open_account(ProviderRef("autodl", ONE, server.base_url, "K"), context)
-        self.box = self.account.box(ONE)
+        self.box = self.account.open_control_plane(ONE)
 
-    async def carry_out(self, verb: Verb) -> list[StopProgress]:
+    async def carry_out(self, verb: BillingVerb) -> list[StopProgress]:
         ref = self.box.ref
         permit = permit_for(ref, verb)
         steps = carry_out(
@@ -61,7 +61,9 @@ async def test_it_costs_yuan_and_the_account_has_yuan(place: Place) -> None:
     assert meter.spent == pytest.approx(1.98)
     assert (item.gpu, item.gpu_count, item.region, item.user) == ("RTX 4090", 1, "西北X区", "root")
     assert (meter.ssh_host, meter.ssh_port) == ("connect.westx.example.com", 40123)
-    assert "secret" not in repr((item, place.account.seen(ONE), place.account._snapshots))
+    assert "secret" not in repr(
+        (item, place.account.find_last_reading(ONE), place.account._snapshots)
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,37 +91,39 @@ async def test_what_a_state_is_and_costs(
 
 async def test_a_stop_while_it_boots_is_taken_and_does_nothing(place: Place) -> None:
     place.server.containers[ONE].status = "starting"
-    steps = await place.carry_out(Verb.PARK)
+    steps = await place.carry_out(BillingVerb.PARK)
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
     assert "Success" in steps[0].text
     assert "last shown: starting" in steps[-1].text
 
 
 async def test_what_runs_cannot_be_released(place: Place) -> None:
-    assert place.box.action(Verb.DESTROY) not in (await place.box.read(ONE)).actions
-    steps = await place.carry_out(Verb.DESTROY)
+    assert place.box.native_action(BillingVerb.DESTROY) not in (await place.box.read(ONE)).actions
+    steps = await place.carry_out(BillingVerb.DESTROY)
     assert steps[-1].phase is StopPhase.UNCONFIRMED
     assert place.server.containers[ONE].status == "running"
-    await place.carry_out(Verb.PARK)
-    steps = await place.carry_out(Verb.DESTROY)
+    await place.carry_out(BillingVerb.PARK)
+    steps = await place.carry_out(BillingVerb.DESTROY)
     assert steps[-1].phase is StopPhase.METER_OFF
     assert place.server.containers == {}
 
 
 async def test_a_stop_names_what_bills_on(place: Place) -> None:
     await place.box.read(ONE)
-    lines = "\n".join(place.box.keeps_billing(Verb.PARK, ONE))
+    lines = "\n".join(place.box.list_kept_charges(BillingVerb.PARK, ONE))
     assert "data disk of a stopped instance, price unknown" in lines
     assert "¥0.01 per GB and day" in lines
-    assert "¥0.01 per GB and day" in "\n".join(place.box.keeps_billing(Verb.DESTROY, ONE))
+    assert "¥0.01 per GB and day" in "\n".join(
+        place.box.list_kept_charges(BillingVerb.DESTROY, ONE)
+    )
 
 
 async def test_the_address_is_that_of_the_newest_start(place: Place) -> None:
     before = (await place.box.read(ONE)).ssh_port
-    await place.carry_out(Verb.PARK)
+    await place.carry_out(BillingVerb.PARK)
     assert (await place.box.read(ONE)).ssh_port is None
     await place.box.start()
-    await place.server.settle()
+    await place.server.wait_settled()
     place.clock.now += 1
     assert (await place.box.read(ONE)).ssh_port == (before or 0) + 1
 
@@ -131,7 +135,7 @@ async def test_a_snapshot_is_asked_for_once_in_a_while_and_its_price_outlives_a_
     await place.box.read(ONE)
     assert place.server.requests.count(SNAPSHOT) == 1
     place.clock.now += 601
-    place.server.inject(Fault(on=SNAPSHOT, status=500))
+    place.server.inject_faults(InjectedFault(on=SNAPSHOT, status=500))
     assert (await place.box.read(ONE)).per_hour == 1.98
     assert place.server.requests.count(SNAPSHOT) == 2
     place.server.containers[ONE].milli_yuan = 2500
@@ -139,7 +143,7 @@ async def test_a_snapshot_is_asked_for_once_in_a_while_and_its_price_outlives_a_
 
 
 async def test_without_a_snapshot_the_price_is_not_known(place: Place) -> None:
-    place.server.inject(Fault(on=SNAPSHOT, status=500, times=-1))
+    place.server.inject_faults(InjectedFault(on=SNAPSHOT, status=500, times=-1))
     meter = await place.box.read(ONE)
     assert (meter.kind, meter.per_hour, meter.compute_per_hour) == (
         MeterKind.COMPUTE_AND_STORAGE,
@@ -153,7 +157,9 @@ async def test_an_instance_by_the_month_has_no_price_an_hour(place: Place) -> No
         rows = [{**row, "charge_type": "monthly"} for row in data["data"]["list"]]
         return {**data, "data": {**data["data"], "list": rows}}
 
-    place.server.inject(Fault(on="POST /api/v1/dev/instance/pro/list", change=monthly))
+    place.server.inject_faults(
+        InjectedFault(on="POST /api/v1/dev/instance/pro/list", change=monthly)
+    )
     meter = await place.box.read(ONE)
     assert meter.per_hour is None
     assert "charged as monthly" in (meter.doubt or "")
@@ -176,7 +182,9 @@ async def test_a_page_without_anything_is_no_end_of_a_list(place: Place) -> None
     def empty(data: Any) -> Any:
         return {**data, "data": {**data["data"], "list": [], "max_page": 3}}
 
-    place.server.inject(Fault(on="POST /api/v1/dev/instance/pro/list", change=empty, times=-1))
+    place.server.inject_faults(
+        InjectedFault(on="POST /api/v1/dev/instance/pro/list", change=empty, times=-1)
+    )
     with pytest.raises(BadAnswer, match="next page cannot be requested"):
         await place.box.list()
 
@@ -185,22 +193,26 @@ async def test_a_list_that_is_shorter_than_it_says_is_no_list(place: Place) -> N
     def shorter(data: Any) -> Any:
         return {**data, "data": {**data["data"], "result_total": 2}}
 
-    place.server.inject(Fault(on="POST /api/v1/dev/instance/pro/list", change=shorter))
+    place.server.inject_faults(
+        InjectedFault(on="POST /api/v1/dev/instance/pro/list", change=shorter)
+    )
     with pytest.raises(BadAnswer, match="instances of 2"):
         await place.box.list()
 
 
 async def test_an_answer_without_a_code_is_none(place: Place) -> None:
-    place.server.inject(
-        Fault(on="POST /api/v1/dev/instance/pro/list", status=200, raw=b'{"data": {"list": []}}')
+    place.server.inject_faults(
+        InjectedFault(
+            on="POST /api/v1/dev/instance/pro/list", status=200, raw=b'{"data": {"list": []}}'
+        )
     )
     with pytest.raises(ProviderError, match="without a code"):
         await place.box.list()
-    assert place.account.market() is None
+    assert place.account.open_market() is None
 
 
 @pytest.mark.parametrize("instance", ["abcd1234ef", "pro-", "pro-../x", "PRO-1"])
 async def test_what_is_no_pro_instance_sends_nothing(place: Place, instance: str) -> None:
-    meter = await place.account.box(instance).read(instance)
+    meter = await place.account.open_control_plane(instance).read(instance)
     assert "not an id of AutoDL" in (meter.error or "")
     assert place.server.requests == []

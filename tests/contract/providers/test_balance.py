@@ -9,7 +9,7 @@ import pytest
 from rgt_tui.demo import LocalRunPod
 from rgt_tui.model import Meter, ProviderRef, Secret
 from rgt_tui.providers.http import AccountHttp
-from rgt_tui.providers.runpod import RunPod, RunPodAccount
+from rgt_tui.providers.runpod import RunPodAccount, RunPodBox
 from tests.contract.providers.conftest import POD, START, Clock, World
 
 ASK = "POST /graphql"
@@ -30,7 +30,7 @@ class Wealth:
         )
 
     async def meter(self) -> Meter:
-        return (await RunPod(self.account, POD, clock=self.clock).list())[0].meter
+        return (await RunPodBox(self.account, POD, clock=self.clock).list())[0].meter
 
     @property
     def asked(self) -> int:

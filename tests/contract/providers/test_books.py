@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.demo import Fault
-from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
+from rgt_tui.demo import InjectedFault
+from rgt_tui.fleet import BoxSession, ConnectLimit, FleetMeters
 from rgt_tui.model import BoxSpec, ProviderRef
-from rgt_tui.profiles import caveats, load_profile
+from rgt_tui.profiles import list_caveats, load_profile
 from rgt_tui.ssh import AgentBundle
 from tests.contract.providers.conftest import POD, START, World
 
@@ -25,14 +25,14 @@ def doubled(data: object) -> object:
 @pytest.mark.parametrize("wrong", [False, True])
 async def test_books_that_charge_more_than_the_price_are_told(world: World, wrong: bool) -> None:
     if wrong:
-        world.server.inject(Fault(on="GET /v2/billing", change=doubled, times=-1))
+        world.server.inject_faults(InjectedFault(on="GET /v2/billing", change=doubled, times=-1))
     ref = ProviderRef("runpod", POD, base_url=world.server.base_url, key_env="DEMO_KEY")
     spec = BoxSpec(name="lab", host="h", profile="runpod", provider=ref)
     bundle = AgentBundle(data=b"", digest="", filename="")
     session = BoxSession(
         spec, load_profile("runpod"), bundle, ConnectLimit(), world.clock, lambda _: None
     )
-    meters = Meters(
+    meters = FleetMeters(
         {"lab": session},
         seconds=60,
         clock=world.clock,
@@ -55,5 +55,5 @@ async def test_books_that_charge_more_than_the_price_are_told(world: World, wron
     assert meter.books_differ == pytest.approx(own, rel=0.05)
     assert meter.books_differ_since == START
     assert any(
-        "the provider's books say $0.9" in text and "more" in text for text in caveats(meter)
+        "the provider's books say $0.9" in text and "more" in text for text in list_caveats(meter)
     )

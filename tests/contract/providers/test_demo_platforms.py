@@ -8,15 +8,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.embedded import DISK_GB, MAKERS, NETWORK_GB, VAST_STORAGE, Planes, described
+from rgt_tui.demo.embedded import (
+    DISK_GB,
+    MAKERS,
+    NETWORK_GB,
+    VAST_STORAGE,
+    ControlPlanes,
+    describe_box,
+)
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config import dump_fleet, read_fleet
-from rgt_tui.model import Meter, MeterKind, StopPhase, Verb
-from rgt_tui.profiles import action_for, by_hand, fleet_rate, keeps_billing, load_profile
+from rgt_tui.model import BillingVerb, Meter, MeterKind, StopPhase
+from rgt_tui.profiles import (
+    action_for,
+    fleet_rate,
+    list_kept_charges,
+    list_manual_steps,
+    load_profile,
+)
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for
 
-SPECS = tuple(described(box, Path("/demo"), 2200, "http://127.0.0.1:1") for box in BOXES)
+SPECS = tuple(describe_box(box, Path("/demo"), 2200, "http://127.0.0.1:1") for box in BOXES)
 RUNPOD, VAST, AUTODL = "runpod-demo", "vast-demo", "autodl-demo"
 
 
@@ -25,7 +38,7 @@ class World:
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str]] = []
-        self.planes = Planes(BOXES, self._changed)
+        self.planes = ControlPlanes(BOXES, self._changed)
         self.clock = Clock()
 
     async def _changed(self, box: str, action: str) -> None:
@@ -34,19 +47,21 @@ class World:
     async def start(self) -> None:
         await self.planes.start({box.name: 2200 + place for place, box in enumerate(BOXES)})
         for box in BOXES:
-            self.planes.of(box.name).settle_s = 0.0
+            self.planes.find_server(box.name).settle_s = 0.0
         self.providers = Providers(env=self.planes.env)
 
     def box(self, name: str) -> Provider:
         (spec,) = (spec for spec in SPECS if spec.name == name)
         assert spec.provider is not None
-        url = self.planes.of(name).base_url
-        return self.providers.open(msgspec.structs.replace(spec.provider, base_url=url))
+        url = self.planes.find_server(name).base_url
+        return self.providers.open_control_plane(
+            msgspec.structs.replace(spec.provider, base_url=url)
+        )
 
     async def meters(self) -> dict[str, Meter]:
         return {box.name: (await self.box(box.name).list())[0].meter for box in BOXES}
 
-    async def carry_out(self, name: str, verb: Verb) -> StopPhase:
+    async def carry_out(self, name: str, verb: BillingVerb) -> StopPhase:
         provider = self.box(name)
         ref = provider.ref
         permit = permit_for(ref, verb)
@@ -101,7 +116,8 @@ async def test_each_costs_what_its_platform_says_in_its_own_currency(world: Worl
 
 async def test_each_speaks_its_own_words(world: World) -> None:
     labels = {
-        box.name: tuple(world.box(box.name).native_label(verb) for verb in Verb) for box in BOXES
+        box.name: tuple(world.box(box.name).native_label(verb) for verb in BillingVerb)
+        for box in BOXES
     }
     assert labels == {
         AUTODL: ("关机", "释放"),
@@ -116,13 +132,13 @@ async def test_each_speaks_its_own_words(world: World) -> None:
 async def test_a_stop_and_an_end_really_reach_the_box(world: World) -> None:
     for box in BOXES:
         await world.box(box.name).read(box.instance)
-        assert await world.carry_out(box.name, Verb.PARK) is StopPhase.METER_OFF
+        assert await world.carry_out(box.name, BillingVerb.PARK) is StopPhase.METER_OFF
         assert world.changes[-1] == (box.name, "stop")
         await world.box(box.name).start()
-        await world.planes.of(box.name).settle()
+        await world.planes.find_server(box.name).wait_settled()
         assert world.changes[-1] == (box.name, "start")
-        await world.carry_out(box.name, Verb.PARK)
-        assert await world.carry_out(box.name, Verb.DESTROY) is StopPhase.METER_OFF
+        await world.carry_out(box.name, BillingVerb.PARK)
+        assert await world.carry_out(box.name, BillingVerb.DESTROY) is StopPhase.METER_OFF
         assert world.changes[-1] == (box.name, "terminate")
 
 
@@ -142,31 +158,35 @@ def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("platform", "verb", "words"),
     [
-        ("autodl", Verb.PARK, ("console: 关机", "/usr/bin/shutdown", "15 days")),
-        ("autodl", Verb.DESTROY, ("释放",)),
+        ("autodl", BillingVerb.PARK, ("console: 关机", "/usr/bin/shutdown", "15 days")),
+        ("autodl", BillingVerb.DESTROY, ("释放",)),
         (
             "vastai",
-            Verb.PARK,
+            BillingVerb.PARK,
             ("console: Stop", "vastai stop instance", "charged until you destroy"),
         ),
-        ("vastai", Verb.DESTROY, ("console: Destroy", "vastai destroy instance")),
+        ("vastai", BillingVerb.DESTROY, ("console: Destroy", "vastai destroy instance")),
     ],
 )
 def test_the_platform_s_own_way_by_hand_is_told(
-    platform: str, verb: Verb, words: tuple[str, ...]
+    platform: str, verb: BillingVerb, words: tuple[str, ...]
 ) -> None:
-    told = "\n".join(text for _, text in by_hand(action_for(load_profile(platform), verb)))
+    told = "\n".join(
+        text for _, text in list_manual_steps(action_for(load_profile(platform), verb))
+    )
     assert all(word in told for word in words), told
-    assert by_hand(None) == ()
+    assert list_manual_steps(None) == ()
 
 
 def test_no_other_platform_speaks_runpod_s_rules() -> None:
     for platform in ("autodl", "vastai"):
-        for verb in Verb:
-            told = "\n".join(keeps_billing(load_profile(platform), verb))
+        for verb in BillingVerb:
+            told = "\n".join(list_kept_charges(load_profile(platform), verb))
             assert told
             assert "twice" not in told
             assert "terminated" not in told
             assert "$" not in told, "its prices are not published, or not in dollars"
-    assert "¥0.01 per GB and day" in "\n".join(keeps_billing(load_profile("autodl"), Verb.PARK))
-    assert keeps_billing(None, Verb.PARK) == ("unknown: the platform has no profile",)
+    assert "¥0.01 per GB and day" in "\n".join(
+        list_kept_charges(load_profile("autodl"), BillingVerb.PARK)
+    )
+    assert list_kept_charges(None, BillingVerb.PARK) == ("unknown: the platform has no profile",)

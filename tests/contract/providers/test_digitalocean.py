@@ -12,31 +12,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.model import (
+    BillingVerb,
     Lifecycle,
     Meter,
     MeterKind,
     Offer,
     ProviderRef,
+    RentalRequest,
     RentPermit,
     StopPhase,
     StopProgress,
-    Verb,
-    Wish,
-    steady,
+    steady_time,
 )
 from rgt_tui.providers import (
+    AnswerProof,
     Market,
     PermitRefused,
-    Proof,
     ProviderError,
     Providers,
     carry_out,
     creation_proof,
     leftover_gaps,
 )
-from rgt_tui.providers.digitalocean import fingerprint, key_of_doctl
+from rgt_tui.providers.digitalocean import key_of_doctl, md5_fingerprint
 from tests.contract.providers.conftest import START, Clock, permit_for
 from tests.contract.providers.fakes.local_digitalocean import (
     LocalDigitalOcean,
@@ -46,7 +46,7 @@ from tests.contract.providers.fakes.local_digitalocean import (
 
 H100 = LocalSize("gpu-h100x1-80gb", 3.39)
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
-WISH = Wish(gpu="H100", disk_gb=500, public_key=KEY)
+WISH = RentalRequest(gpu="H100", disk_gb=500, public_key=KEY)
 VOLUME: dict[str, object] = {"id": "ba49449a", "name": "data", "cost": "73.00"}
 SNAPSHOT: dict[str, object] = {"id": "61486916", "name": "s1", "cost": "7.30"}
 ADDRESS: dict[str, object] = {"id": "6186916", "name": "203.0.113.5", "cost": "3.65"}
@@ -63,15 +63,15 @@ class Cloud:
 
     @property
     def market(self) -> Market:
-        found = self.providers.account(self.ref).market()
+        found = self.providers.find_account(self.ref).open_market()
         assert found is not None
         return found
 
     async def read(self) -> Meter:
-        return await self.providers.open(self.ref).read(self.ref.instance)
+        return await self.providers.open_control_plane(self.ref).read(self.ref.instance)
 
-    async def carry_out(self, verb: Verb) -> list[StopProgress]:
-        provider = self.providers.open(self.ref)
+    async def carry_out(self, verb: BillingVerb) -> list[StopProgress]:
+        provider = self.providers.open_control_plane(self.ref)
         permit = permit_for(self.ref, verb)
         steps = carry_out(
             provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=8.0, poll_s=1.0
@@ -88,13 +88,13 @@ class Cloud:
             currency=offer.currency,
             spot=offer.spot,
             token=token,
-            expires=steady() + 60,
+            expires=steady_time() + 60,
         )
 
-    async def rent(self, wish: Wish = WISH) -> str:
-        (offer,) = await self.market.offers(wish)
+    async def rent(self, wish: RentalRequest = WISH) -> str:
+        (offer,) = await self.market.find_offers(wish)
         token = f"rgt-{secrets.token_hex(6)}"
-        await self.market.create(offer, wish, token, self.permit(offer, token))
+        await self.market.create_instance(offer, wish, token, self.permit(offer, token))
         return token
 
     def sent(self, what: str) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ async def test_a_droplet_is_read_with_its_price_its_address_and_what_it_has_cost
     assert (meter.ssh_host, meter.ssh_port) == ("198.51.100.60", 22)
     assert meter.spent == pytest.approx(3.39)
     assert "price × age" in meter.source
-    (listed,) = await cloud.providers.open(cloud.ref).list()
+    (listed,) = await cloud.providers.open_control_plane(cloud.ref).list()
     assert (listed.name, listed.gpu, listed.gpu_count, listed.region) == (
         "train-a",
         "nvidia_h100",
@@ -143,20 +143,20 @@ async def test_powered_off_it_bills_in_full_and_there_is_no_park(cloud: Cloud) -
         3.39,
     )
     assert meter.native_status == "off (bills in full)"
-    provider = cloud.providers.open(cloud.ref)
-    assert provider.action(Verb.PARK) not in meter.actions
-    assert "bills a droplet in full while it is off" in provider.describe(
-        Verb.PARK, cloud.ref.instance
+    provider = cloud.providers.open_control_plane(cloud.ref)
+    assert provider.native_action(BillingVerb.PARK) not in meter.actions
+    assert "bills a droplet in full while it is off" in provider.describe_call(
+        BillingVerb.PARK, cloud.ref.instance
     )
     asked = [what for what in cloud.server.requests if not what.startswith("GET")]
-    steps = await cloud.carry_out(Verb.PARK)
+    steps = await cloud.carry_out(BillingVerb.PARK)
     assert [step.phase for step in steps] == [StopPhase.FAILED]
     assert "nothing was done" in steps[0].text
     assert [what for what in cloud.server.requests if not what.startswith("GET")] == asked == []
 
 
 async def test_a_destroy_ends_the_meter_and_never_takes_what_hangs_on_it(cloud: Cloud) -> None:
-    steps = await cloud.carry_out(Verb.DESTROY)
+    steps = await cloud.carry_out(BillingVerb.DESTROY)
     assert [step.phase for step in steps] == [
         StopPhase.REQUESTED,
         StopPhase.CONFIRMED,
@@ -173,13 +173,15 @@ async def test_what_hangs_on_a_droplet_is_priced_and_outlives_it(cloud: Cloud) -
     meter = await cloud.read()
     # An address is free as long as it is assigned, and is not afterwards.
     assert meter.per_hour == pytest.approx(3.39 + 0.10 + 0.01)
-    lines = cloud.providers.open(cloud.ref).keeps_billing(Verb.DESTROY, cloud.ref.instance)
+    lines = cloud.providers.open_control_plane(cloud.ref).list_kept_charges(
+        BillingVerb.DESTROY, cloud.ref.instance
+    )
     assert [line.split(",")[0] for line in lines] == [
         "volume data: $0.1000/h ($73.00 a month) until it is deleted",
         "snapshot s1: $0.0100/h ($7.30 a month) until it is deleted",
         "reserved address 203.0.113.5: $0.0050/h ($3.65 a month) until it is deleted",
     ]
-    await cloud.carry_out(Verb.DESTROY)
+    await cloud.carry_out(BillingVerb.DESTROY)
     after = await cloud.read()
     assert (after.kind, after.lifecycle) == (MeterKind.STORAGE_ONLY, Lifecycle.GONE)
     assert after.per_hour == pytest.approx(0.115)
@@ -188,16 +190,18 @@ async def test_what_hangs_on_a_droplet_is_priced_and_outlives_it(cloud: Cloud) -
 async def test_what_could_not_be_asked_is_unknown_and_not_nothing(cloud: Cloud) -> None:
     cloud.server.droplets[int(cloud.ref.instance)].hanging = {"volumes": [VOLUME]}
     where = f"GET /v2/droplets/{cloud.ref.instance}/destroy"
-    cloud.server.inject(Fault(on=where, status=403, times=-1))
+    cloud.server.inject_faults(InjectedFault(on=where, status=403, times=-1))
     meter = await cloud.read()
     assert (meter.per_hour, meter.at_least, meter.unpriced) == (
         3.39,
         True,
         ("volumes and snapshots",),
     )
-    lines = cloud.providers.open(cloud.ref).keeps_billing(Verb.DESTROY, cloud.ref.instance)
+    lines = cloud.providers.open_control_plane(cloud.ref).list_kept_charges(
+        BillingVerb.DESTROY, cloud.ref.instance
+    )
     assert "unknown" in lines[0]
-    await cloud.carry_out(Verb.DESTROY)
+    await cloud.carry_out(BillingVerb.DESTROY)
     assert (await cloud.read()).kind is MeterKind.UNKNOWN
 
 
@@ -205,7 +209,9 @@ async def test_a_key_that_may_not_see_snapshots_does_not_make_them_nothing(cloud
     def change(data: Any) -> Any:
         return {key: value for key, value in data.items() if key != "snapshots"}
 
-    cloud.server.inject(Fault(on=f"GET /v2/droplets/{cloud.ref.instance}/destroy", change=change))
+    cloud.server.inject_faults(
+        InjectedFault(on=f"GET /v2/droplets/{cloud.ref.instance}/destroy", change=change)
+    )
     meter = await cloud.read()
     assert meter.at_least
     assert meter.unpriced == ("snapshots, if there are any (the key may not see them)",)
@@ -223,7 +229,7 @@ async def test_all_pages_of_the_list_are_read(cloud: Cloud, size: int) -> None:
         cloud.server.add_droplet(f"box-{number}", H100)
     cloud.server.add_droplet("web", cloud.server.sizes[1])
     cloud.server.per_page = size
-    listed = await cloud.providers.open(cloud.ref).list()
+    listed = await cloud.providers.open_control_plane(cloud.ref).list()
     assert [one.name for one in listed] == ["train-a", *(f"box-{number}" for number in range(6))]
 
 
@@ -254,14 +260,14 @@ async def test_a_list_that_is_not_whole_is_no_list(cloud: Cloud, change: Any) ->
         cloud.server.add_droplet(f"box-{number}", H100)
     cloud.server.per_page = 2
     await cloud.read()
-    cloud.server.inject(Fault(on="GET /v2/droplets", change=change))
+    cloud.server.inject_faults(InjectedFault(on="GET /v2/droplets", change=change))
     with pytest.raises(ProviderError):
-        await cloud.providers.open(cloud.ref).list()
+        await cloud.providers.open_control_plane(cloud.ref).list()
     # ... and it does not make a droplet gone that one request does not know.
-    cloud.server.inject(
-        Fault(on=f"GET /v2/droplets/{cloud.ref.instance}", status=404),
-        Fault(on=f"GET /v2/droplets/{cloud.ref.instance}/destroy"),
-        Fault(on="GET /v2/droplets", change=change, times=-1),
+    cloud.server.inject_faults(
+        InjectedFault(on=f"GET /v2/droplets/{cloud.ref.instance}", status=404),
+        InjectedFault(on=f"GET /v2/droplets/{cloud.ref.instance}/destroy"),
+        InjectedFault(on="GET /v2/droplets", change=change, times=-1),
     )
     meter = await cloud.read()
     assert meter.lifecycle is not Lifecycle.GONE
@@ -271,9 +277,12 @@ async def test_a_list_that_is_not_whole_is_no_list(cloud: Cloud, change: Any) ->
 async def test_a_droplet_without_a_gpu_can_be_a_box(cloud: Cloud) -> None:
     web = cloud.server.add_droplet("web", cloud.server.sizes[1])
     ref = msgspec.structs.replace(cloud.ref, instance=str(web.id))
-    meter = await cloud.providers.open(ref).read(ref.instance)
+    meter = await cloud.providers.open_control_plane(ref).read(ref.instance)
     assert meter.per_hour == 0.007
-    assert {one.name for one in await cloud.providers.open(ref).list()} == {"train-a", "web"}
+    assert {one.name for one in await cloud.providers.open_control_plane(ref).list()} == {
+        "train-a",
+        "web",
+    }
 
 
 @pytest.mark.parametrize(
@@ -295,7 +304,9 @@ async def test_an_odd_droplet_is_unknown_where_it_is_odd(
         return {"droplet": {**data["droplet"], **change}}
 
     await cloud.read()
-    cloud.server.inject(Fault(on=f"GET /v2/droplets/{cloud.ref.instance}", change=odd))
+    cloud.server.inject_faults(
+        InjectedFault(on=f"GET /v2/droplets/{cloud.ref.instance}", change=odd)
+    )
     meter = await cloud.read()
     assert (meter.kind, meter.per_hour, meter.error) == (kind, price, None)
 
@@ -320,7 +331,7 @@ async def test_what_is_owed_is_not_what_is_left(
     cloud: Cloud, owed: Any, left: float | None
 ) -> None:
     cloud.server.owed = owed
-    (listed,) = await cloud.providers.open(cloud.ref).list()
+    (listed,) = await cloud.providers.open_control_plane(cloud.ref).list()
     assert listed.meter.balance == left
 
 
@@ -352,7 +363,7 @@ async def test_leftovers_of_the_whole_account_are_listed(cloud: Cloud) -> None:
         ],
     }
     cloud.server.per_page = 1
-    found = await cloud.providers.account(cloud.ref).leftovers()
+    found = await cloud.providers.find_account(cloud.ref).list_leftovers()
     assert [(one.what, one.id, one.used_by) for one in found] == [
         ("volume", "v1", ("7",)),
         ("volume", "v2", ()),
@@ -368,13 +379,13 @@ async def test_leftovers_of_the_whole_account_are_listed(cloud: Cloud) -> None:
 
 
 async def test_leftovers_are_whole_or_an_error(cloud: Cloud) -> None:
-    cloud.server.inject(Fault(on="GET /v2/snapshots", status=403))
+    cloud.server.inject_faults(InjectedFault(on="GET /v2/snapshots", status=403))
     with pytest.raises(ProviderError):
-        await cloud.providers.account(cloud.ref).leftovers()
+        await cloud.providers.find_account(cloud.ref).list_leftovers()
 
 
 async def test_a_size_that_can_be_had_is_offered_with_the_price_of_all_of_it(cloud: Cloud) -> None:
-    (offer,) = await cloud.market.offers(WISH)
+    (offer,) = await cloud.market.find_offers(WISH)
     assert (offer.id, offer.gpu, offer.gpu_memory_gb) == ("gpu-h100x1-80gb/any", "nvidia_h100", 80)
     assert (offer.compute_per_hour, offer.storage_per_hour, offer.per_hour) == (3.39, 0.0, 3.39)
     assert (offer.disk_gb, offer.out_per_gb, offer.stock) == (720, 0.01, "available in nyc2, tor1")
@@ -400,9 +411,9 @@ async def test_what_does_not_fit_is_not_offered(
     wish = msgspec.structs.replace(WISH, **change)
     if left is None:
         with pytest.raises(ProviderError, match=r"no GPU that is|rents no droplet as spot"):
-            await cloud.market.offers(wish)
+            await cloud.market.find_offers(wish)
         return
-    assert [offer.id for offer in await cloud.market.offers(wish)] == left
+    assert [offer.id for offer in await cloud.market.find_offers(wish)] == left
 
 
 async def test_memory_in_a_unit_that_nobody_knows_is_not_known(cloud: Cloud) -> None:
@@ -413,26 +424,26 @@ async def test_memory_in_a_unit_that_nobody_knows_is_not_known(cloud: Cloud) -> 
         }
         return data
 
-    cloud.server.inject(Fault(on="GET /v2/sizes", change=change, times=-1))
+    cloud.server.inject_faults(InjectedFault(on="GET /v2/sizes", change=change, times=-1))
     wish = msgspec.structs.replace(WISH, gpu="A100")
-    assert [offer.gpu_memory_gb for offer in await cloud.market.offers(wish)] == [None]
+    assert [offer.gpu_memory_gb for offer in await cloud.market.find_offers(wish)] == [None]
     with pytest.raises(ProviderError, match="no GPU that is"):
-        await cloud.market.offers(msgspec.structs.replace(WISH, gpu="A100 80GB"))
+        await cloud.market.find_offers(msgspec.structs.replace(WISH, gpu="A100 80GB"))
 
 
 @pytest.mark.parametrize("strange", ["", "gpu-h100x1-80gb", "/any", "gpu-h100x1-80gb/"])
 async def test_what_is_no_offer_is_not_taken(cloud: Cloud, strange: str) -> None:
-    (offer,) = await cloud.market.offers(WISH)
+    (offer,) = await cloud.market.find_offers(WISH)
     other = msgspec.structs.replace(offer, id=strange)
     with pytest.raises(ProviderError, match="not an offer from DigitalOcean") as caught:
-        await cloud.market.create(other, WISH, "rgt-x", cloud.permit(other, "rgt-x"))
+        await cloud.market.create_instance(other, WISH, "rgt-x", cloud.permit(other, "rgt-x"))
     assert not caught.value.sent
     assert not [what for what in cloud.server.requests if what.startswith("POST")]
 
 
 async def test_a_size_that_is_not_available_is_not_offered(cloud: Cloud) -> None:
     cloud.server.sizes = [LocalSize("gpu-h100x1-80gb", 3.39, available=False)]
-    assert await cloud.market.offers(WISH) == ()
+    assert await cloud.market.find_offers(WISH) == ()
 
 
 async def test_a_droplet_is_made_by_one_call_after_its_key_is_known(cloud: Cloud) -> None:
@@ -442,7 +453,7 @@ async def test_a_droplet_is_made_by_one_call_after_its_key_is_known(cloud: Cloud
         "name": token,
         "size": "gpu-h100x1-80gb",
         "image": "gpu-h100x1-base",
-        "ssh_keys": [fingerprint(KEY)],
+        "ssh_keys": [md5_fingerprint(KEY)],
         "backups": False,
         "ipv6": False,
         "monitoring": False,
@@ -450,13 +461,13 @@ async def test_a_droplet_is_made_by_one_call_after_its_key_is_known(cloud: Cloud
         "volumes": [],
         "public_networking": True,
     }
-    assert cloud.server.keys == {fingerprint(KEY): KEY}
-    (offer,) = await cloud.market.offers(WISH)
+    assert cloud.server.keys == {md5_fingerprint(KEY): KEY}
+    (offer,) = await cloud.market.find_offers(WISH)
     told = cloud.market.describe_creation(offer, WISH, token)
     assert json.dumps(body, separators=(",", ":")) in told
-    (found,) = await cloud.market.find(token)
+    (found,) = await cloud.market.find_by_token(token)
     assert (found.name, found.meter.lifecycle) == (token, Lifecycle.STARTING)
-    assert await cloud.market.find("rgt-another") == ()
+    assert await cloud.market.find_by_token("rgt-another") == ()
 
 
 async def test_a_region_that_was_wished_for_is_asked_for(cloud: Cloud) -> None:
@@ -466,17 +477,17 @@ async def test_a_region_that_was_wished_for_is_asked_for(cloud: Cloud) -> None:
 
 
 async def test_a_key_that_is_known_is_not_registered_again(cloud: Cloud) -> None:
-    cloud.server.keys[fingerprint(KEY)] = KEY
+    cloud.server.keys[md5_fingerprint(KEY)] = KEY
     await cloud.rent()
     assert cloud.sent("POST /v2/account/keys") == []
 
 
 @pytest.mark.parametrize("where", ["POST /v2/account/keys", "GET /v2/account/keys"])
 async def test_without_its_key_nothing_is_rented(cloud: Cloud, where: str) -> None:
-    cloud.server.inject(Fault(on=where, status=500))
+    cloud.server.inject_faults(InjectedFault(on=where, status=500))
     with pytest.raises(ProviderError, match="nothing was rented") as caught:
         await cloud.rent()
-    assert creation_proof("digitalocean", caught.value) is Proof.NOTHING
+    assert creation_proof("digitalocean", caught.value) is AnswerProof.NOTHING
     assert cloud.sent("POST /v2/droplets") == []
     with pytest.raises(ProviderError, match="needs a public key"):
         await cloud.rent(msgspec.structs.replace(WISH, public_key=""))
@@ -486,16 +497,16 @@ async def test_without_its_key_nothing_is_rented(cloud: Cloud, where: str) -> No
 
 
 async def test_both_meanings_of_422_are_said_and_nothing_was_made(cloud: Cloud) -> None:
-    (offer,) = await cloud.market.offers(WISH)
+    (offer,) = await cloud.market.find_offers(WISH)
     cloud.server.sizes = []
     with pytest.raises(ProviderError, match="Size is not available") as caught:
-        await cloud.market.create(offer, WISH, "rgt-one", cloud.permit(offer, "rgt-one"))
+        await cloud.market.create_instance(offer, WISH, "rgt-one", cloud.permit(offer, "rgt-one"))
     assert (caught.value.status, caught.value.code) == (422, "unprocessable_entity")
-    assert creation_proof("digitalocean", caught.value) is Proof.NOTHING
+    assert creation_proof("digitalocean", caught.value) is AnswerProof.NOTHING
     cloud.server.sizes, cloud.server.limit = [H100], 1
     with pytest.raises(ProviderError, match="exceed your droplet limit") as caught:
-        await cloud.market.create(offer, WISH, "rgt-two", cloud.permit(offer, "rgt-two"))
-    assert creation_proof("digitalocean", caught.value) is Proof.NOTHING
+        await cloud.market.create_instance(offer, WISH, "rgt-two", cloud.permit(offer, "rgt-two"))
+    assert creation_proof("digitalocean", caught.value) is AnswerProof.NOTHING
     assert len(cloud.server.droplets) == 1
 
 
@@ -505,19 +516,19 @@ async def test_both_meanings_of_422_are_said_and_nothing_was_made(cloud: Cloud) 
 async def test_a_droplet_whose_answer_was_lost_is_found_by_its_name(
     cloud: Cloud, fault: dict[str, Any]
 ) -> None:
-    cloud.server.inject(Fault(on="POST /v2/droplets", act=True, **fault))
+    cloud.server.inject_faults(InjectedFault(on="POST /v2/droplets", act=True, **fault))
     with pytest.raises(ProviderError) as caught:
         await cloud.rent()
-    assert creation_proof("digitalocean", caught.value) is Proof.MAYBE
+    assert creation_proof("digitalocean", caught.value) is AnswerProof.MAYBE
     (body,) = cloud.sent("POST /v2/droplets")
-    assert [one.name for one in await cloud.market.find(body["name"])] == [body["name"]]
+    assert [one.name for one in await cloud.market.find_by_token(body["name"])] == [body["name"]]
 
 
 async def test_without_a_permit_that_fits_not_even_the_key_is_sent(cloud: Cloud) -> None:
-    (offer,) = await cloud.market.offers(WISH)
+    (offer,) = await cloud.market.find_offers(WISH)
     dear = msgspec.structs.replace(cloud.permit(offer, "rgt-x"), per_hour=1.0)
     with pytest.raises(PermitRefused):
-        await cloud.market.create(offer, WISH, "rgt-x", dear)
+        await cloud.market.create_instance(offer, WISH, "rgt-x", dear)
     assert not [what for what in cloud.server.requests if what.startswith("POST")]
 
 
@@ -562,10 +573,10 @@ async def test_clusters_are_listed_among_what_bills_besides_unless_the_token_has
         "node_pools": [{**pool, "nodes": [{**node, "status": {"state": "running"}}]}],
     }
     cloud.server.lists["kubernetes_clusters"].append(cluster)
-    account = cloud.providers.account(cloud.ref)
-    (left,) = [one for one in await account.leftovers() if one.what == "cluster"]
+    account = cloud.providers.find_account(cloud.ref)
+    (left,) = [one for one in await account.list_leftovers() if one.what == "cluster"]
     assert (left.id, left.per_hour, left.used_by) == ("bd5f5959", None, ("205545370",))
-    cloud.server.inject(Fault(on="GET /v2/kubernetes", status=403))
-    assert [one for one in await account.leftovers() if one.what == "cluster"] == []
+    cloud.server.inject_faults(InjectedFault(on="GET /v2/kubernetes", status=403))
+    assert [one for one in await account.list_leftovers() if one.what == "cluster"] == []
     assert "Kubernetes clusters (the key may not list them)" in leftover_gaps(account)
     assert "load balancers" in leftover_gaps(account)

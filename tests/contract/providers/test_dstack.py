@@ -34,7 +34,7 @@ async def box(server: LocalDstack) -> AsyncIterator[Provider]:
     providers = Providers(
         clock=Clock(), env={"K": server.key}, home=Path("/nonexistent"), timeout_s=60.0
     )
-    provider = providers.open(ProviderRef("dstack", BOX, server.base_url, "K"))
+    provider = providers.open_control_plane(ProviderRef("dstack", BOX, server.base_url, "K"))
     assert (await provider.read(BOX)).lifecycle is Lifecycle.RUNNING
     yield provider
     await providers.close()
@@ -61,7 +61,7 @@ async def test_two_instances_under_one_name_are_neither_of_them(
     fresh = Providers(
         clock=Clock(), env={"K": server.key}, home=Path("/nonexistent"), timeout_s=60.0
     )
-    meter = await fresh.open(box.ref).read(BOX)
+    meter = await fresh.open_control_plane(box.ref).read(BOX)
     assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
     assert "two instances under the name main/lab/0" in (meter.error or "")
     await fresh.close()

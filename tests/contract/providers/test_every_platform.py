@@ -16,24 +16,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.demo.platforms import LocalServer
 from rgt_tui.model import (
+    BillingVerb,
     Lifecycle,
     Meter,
     MeterKind,
     ProviderRef,
     RentPermit,
     StopPhase,
-    Verb,
-    steady,
+    steady_time,
 )
 from rgt_tui.providers import (
     KINDS,
+    AnswerProof,
     AuthError,
     Market,
     PermitRefused,
-    Proof,
     Provider,
     ProviderError,
     Providers,
@@ -41,7 +41,7 @@ from rgt_tui.providers import (
     carry_out,
     creation_proof,
 )
-from rgt_tui.providers.console import ConsoleBox, InBox
+from rgt_tui.providers.console import ConsoleBox, SelfStoppingBox
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.providers.fakes.local_commands import CommandFault, LocalCommands
 from tests.contract.providers.platform_outcomes import (
@@ -75,15 +75,15 @@ class Bench:
     server: World
     clock: Clock
     providers: Providers
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[InjectedFault] = field(default_factory=list)
     edits: int = 0
     """How many answers an edit has made another answer."""
 
     def box(self, instance: str) -> Provider:
-        found = self.providers.open(self.ref(instance))
+        found = self.providers.open_control_plane(self.ref(instance))
         if isinstance(found, ConsoleBox) and isinstance(self.server, Seen | InTheBox):
             found.sight = self.server.sight
-        if isinstance(found, InBox) and isinstance(self.server, InTheBox):
+        if isinstance(found, SelfStoppingBox) and isinstance(self.server, InTheBox):
             found.command, found.run = str(self.server.shutdown), self.server.run
         return found
 
@@ -106,7 +106,7 @@ class Bench:
         )
 
     def market(self) -> Market:
-        found = self.providers.account(self.provider.ref).market()
+        found = self.providers.find_account(self.provider.ref).open_market()
         assert found is not None
         return found
 
@@ -132,8 +132,8 @@ class Bench:
     def inject(self, **fault: Any) -> None:
         """Let what begins with `on` go wrong; an edit is of what `Row.machines_in` takes."""
         if isinstance(self.server, LocalServer):
-            self.faults.append(Fault(**fault))
-            self.server.inject(self.faults[-1])
+            self.faults.append(InjectedFault(**fault))
+            self.server.inject_faults(self.faults[-1])
         else:
             assert isinstance(self.server, LocalCommands)
             self.server.inject(CommandFault(**fault))
@@ -321,7 +321,7 @@ async def beside(bench: Bench, verb: str, fault: str) -> str:
 async def leftovers(bench: Bench, verb: str, fault: str) -> str:
     await bench.break_(verb, fault)
     try:
-        found = await bench.providers.account(bench.provider.ref).leftovers()
+        found = await bench.providers.find_account(bench.provider.ref).list_leftovers()
     except ProviderError:
         return "not known"
     assert found
@@ -340,7 +340,7 @@ async def offers(bench: Bench, verb: str, fault: str) -> str:
     else:
         await bench.break_(verb, fault)
     try:
-        found = await bench.market().offers(wish)
+        found = await bench.market().find_offers(wish)
     except ProviderError:
         return "not known"
     if not found:
@@ -356,7 +356,7 @@ def row_currency(row: Row) -> str:
 async def find(bench: Bench, verb: str, fault: str) -> str:
     await bench.break_(verb, fault)
     try:
-        return "none" if not await bench.market().find(TOKEN) else "found"
+        return "none" if not await bench.market().find_by_token(TOKEN) else "found"
     except ProviderError:
         return "not known"
 
@@ -374,7 +374,7 @@ async def start(bench: Bench, verb: str, fault: str) -> str:
     except ProviderError as error:
         outcome = "nobody knows" if error.sent else "nothing done"
     assert bench.sent(verb) == (fault != "not reachable")
-    await bench.server.settle()
+    await bench.server.wait_settled()
     assert outcome != "nothing done" or row.truth(bench.server, row.resting) == "resting"
     return outcome
 
@@ -397,13 +397,13 @@ async def acting(bench: Bench, verb: str, fault: str) -> str:
     times = int(fault != "not reachable")
     if fault == "twice":
         # Somebody else has done it in the meantime.
-        await ended(bench, Verb(verb))
-        await bench.server.settle()
+        await ended(bench, BillingVerb(verb))
+        await bench.server.wait_settled()
         times = 2
     else:
         await bench.break_(verb, fault)
-    outcome = await ended(bench, Verb(verb))
-    await bench.server.settle()
+    outcome = await ended(bench, BillingVerb(verb))
+    await bench.server.wait_settled()
     if not row.on[verb]:
         times = 0
     if fault != "no end":  # Which may be ended before it has begun.
@@ -416,7 +416,7 @@ async def acting(bench: Bench, verb: str, fault: str) -> str:
     return outcome
 
 
-async def ended(bench: Bench, verb: Verb) -> str:
+async def ended(bench: Bench, verb: BillingVerb) -> str:
     provider = bench.provider
     ref = provider.ref
     permit = permit_for(ref, verb)
@@ -432,7 +432,7 @@ async def ended(bench: Bench, verb: Verb) -> str:
         )
     ]
     with pytest.raises(PermitRefused):
-        await (provider.stop(permit) if verb is Verb.PARK else provider.destroy(permit))
+        await (provider.stop(permit) if verb is BillingVerb.PARK else provider.destroy(permit))
     outcome = PHRASES[steps[-1].phase]
     if outcome == "nothing done":
         assert steps[-1].text.startswith("nothing was done"), steps[-1].text
@@ -446,7 +446,7 @@ async def ended(bench: Bench, verb: Verb) -> str:
 async def create(bench: Bench, verb: str, fault: str) -> str:
     row, market = bench.row, bench.market()
     assert row.wish is not None
-    offer = (await market.offers(row.wish))[0]
+    offer = (await market.find_offers(row.wish))[0]
     ref = bench.provider.ref
     permit = RentPermit(
         box="new",
@@ -457,30 +457,30 @@ async def create(bench: Bench, verb: str, fault: str) -> str:
         currency=offer.currency,
         spot=offer.spot,
         token=f"rgt-{secrets.token_hex(6)}",
-        expires=steady() + 60,
+        expires=steady_time() + 60,
     )
-    assert await market.find(permit.token) == ()
+    assert await market.find_by_token(permit.token) == ()
     said = market.describe_creation(offer, row.wish, permit.token)
     assert permit.token in said
     before = bench.sent(verb)
     await bench.break_(verb, fault)
     market = bench.market()
-    outcome, proves = "made", Proof.ASK
+    outcome, proves = "made", AnswerProof.ASK
     try:
-        made = await market.create(offer, row.wish, permit.token, permit)
+        made = await market.create_instance(offer, row.wish, permit.token, permit)
         assert made.id
         assert made.meter.kind is not MeterKind.NONE
     except ProviderError as error:
         proves = creation_proof(row.kind, error)
-        outcome = "nothing made" if proves is Proof.NOTHING else "nobody knows"
+        outcome = "nothing made" if proves is AnswerProof.NOTHING else "nobody knows"
     with pytest.raises(PermitRefused):
-        await market.create(offer, row.wish, permit.token, permit)
+        await market.create_instance(offer, row.wish, permit.token, permit)
     assert bench.sent(verb) == before + (fault != "not reachable")
-    await bench.server.settle()
+    await bench.server.wait_settled()
     if fault == "not reachable":
         return outcome
     bench.clock.now += 60
-    found = await market.find(permit.token)
+    found = await market.find_by_token(permit.token)
     assert len(found) <= 1
     if outcome == "nothing made":
         assert found == ()
@@ -530,23 +530,23 @@ async def test_what_comes_of_what_goes_wrong(row: Row, verb: str) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind)
 async def test_a_verb_that_a_platform_has_not_sends_nothing_and_says_so(row: Row) -> None:
     async with bench(row) as made:
-        account = made.providers.account(made.provider.ref)
+        account = made.providers.find_account(made.provider.ref)
         for verb in VERBS:
             if verb in row.on:
                 continue
             asked = len(made.server.requests)
             if verb in ("park", "destroy"):
-                assert await ended(made, Verb(verb)) == "nothing done"
+                assert await ended(made, BillingVerb(verb)) == "nothing done"
             elif verb == "start":
                 with pytest.raises(ProviderError) as caught:
                     await made.provider.start()
                 assert not caught.value.sent
             elif verb == "leftovers":
                 with pytest.raises(ProviderError) as caught:
-                    await account.leftovers()
+                    await account.list_leftovers()
                 assert not caught.value.sent
             elif verb in ("offers", "create", "find"):
-                assert account.market() is None
+                assert account.open_market() is None
             elif verb == "list":
                 with pytest.raises(ProviderError) as caught:
                     await made.provider.list()

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.demo.platforms import LocalServer
-from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, StopPhase, Verb
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, StopPhase
 from rgt_tui.providers import KINDS, Provider, ProviderError, Providers
 from tests.contract.providers.conftest import POD, World
 from tests.contract.providers.platform_outcomes import VERBS, Row
@@ -76,7 +76,7 @@ BY_HTTP = [row for row in ROWS if isinstance(row.make(), LocalServer)]
 async def asked(made: Bench, verb: str, row: Row) -> None:
     """Ask for what a verb tells; a running machine is never free."""
     provider: Provider = made.provider
-    account = made.providers.account(provider.ref)
+    account = made.providers.find_account(provider.ref)
     if verb == "read":
         meters = [await provider.read(row.machine)]
     elif verb in ("list", "balance", "spend"):
@@ -84,12 +84,12 @@ async def asked(made: Bench, verb: str, row: Row) -> None:
     else:
         meters = []
     if verb == "leftovers":
-        await account.leftovers()
+        await account.list_leftovers()
     elif verb == "offers":
         assert row.wish is not None
-        await made.market().offers(row.wish)
+        await made.market().find_offers(row.wish)
     elif verb == "find":
-        await made.market().find("rgt-a1b2c3d4e5f6")
+        await made.market().find_by_token("rgt-a1b2c3d4e5f6")
     elif verb == "start":
         assert row.resting is not None
         await made.box(row.resting).start()
@@ -105,9 +105,9 @@ async def comes_of(row: Row, verb: str, fault: dict[str, Any]) -> None:
             await made.provider.read(row.machine)
         made.inject(on=row.on[verb], **fault)
         if verb in ("park", "destroy"):
-            outcome = await ended(made, Verb(verb))
+            outcome = await ended(made, BillingVerb(verb))
             assert made.sent(verb) == 1
-            await made.server.settle()
+            await made.server.wait_settled()
             done = row.truth(made.server, row.machine) != begun
             assert outcome == "nobody knows" or (outcome == "done, by reading") is done
         else:
@@ -140,7 +140,7 @@ async def test_what_the_head_of_an_answer_says_is_plain_text() -> None:
     port = server.sockets[0].getsockname()[1]
     providers = Providers(env={"SOME_KEY": "k"})
     ref = ProviderRef("runpod", POD, f"http://127.0.0.1:{port}", "SOME_KEY")
-    meter = await providers.open(ref).read(POD)
+    meter = await providers.open_control_plane(ref).read(POD)
     await providers.close()
     server.close()
     assert meter.error is not None
@@ -150,7 +150,9 @@ async def test_what_the_head_of_an_answer_says_is_plain_text() -> None:
 async def test_an_answer_that_is_packed_twice_over_is_not_unpacked(world: World) -> None:
     raw = gzip.compress(gzip.compress(b" " * (128 << 20)))
     await world.read()
-    world.server.inject(Fault(status=200, raw=raw, headers={"Content-Encoding": "gzip, gzip"}))
+    world.server.inject_faults(
+        InjectedFault(status=200, raw=raw, headers={"Content-Encoding": "gzip, gzip"})
+    )
     tracemalloc.start()
     try:
         meter = await world.read()
@@ -163,8 +165,10 @@ async def test_an_answer_that_is_packed_twice_over_is_not_unpacked(world: World)
 
 async def test_an_answer_that_is_packed_as_was_asked_for_is_read(world: World) -> None:
     before = await world.read()
-    raw = gzip.compress(json.dumps(world.server.pods[POD].json(world.clock.now)).encode())
-    world.server.inject(Fault(status=200, raw=raw, headers={"Content-Encoding": "gzip"}))
+    raw = gzip.compress(json.dumps(world.server.pods[POD].to_json(world.clock.now)).encode())
+    world.server.inject_faults(
+        InjectedFault(status=200, raw=raw, headers={"Content-Encoding": "gzip"})
+    )
     assert (await world.read()).per_hour == before.per_hour
 
 
@@ -174,7 +178,7 @@ async def test_a_clock_that_is_set_back_makes_no_pause_longer(
     world: World, told: dict[str, Any]
 ) -> None:
     """Or nobody could stop a meter for as long as the clock was wrong."""
-    world.server.inject(Fault(**told))
+    world.server.inject_faults(InjectedFault(**told))
     await world.read()
     assert "allows no more requests now" in ((await world.read()).error or "")
     world.clock.now -= 86_400
@@ -193,7 +197,7 @@ async def test_a_pause_of_days_holds_readings_back_for_fifteen_minutes(
     world: World, sent: dict[str, Any]
 ) -> None:
     """Or the meter of a box would be unknown for days after one answer; before that time nothing is sent."""
-    world.server.inject(Fault(**sent))
+    world.server.inject_faults(InjectedFault(**sent))
     await world.read()
     world.clock.now += 899
     requests = len(world.server.requests)
@@ -214,8 +218,8 @@ async def test_a_stopped_pod_that_has_a_price_is_not_called_off(world: World) ->
             else data
         )
 
-    world.server.inject(Fault(on=f"GET /v2/pods/{POD}", change=priced, times=-1))
-    steps = await world.carry_out(Verb.PARK, timeout_s=5.0)
+    world.server.inject_faults(InjectedFault(on=f"GET /v2/pods/{POD}", change=priced, times=-1))
+    steps = await world.carry_out(BillingVerb.PARK, timeout_s=5.0)
     assert steps[-1].phase is StopPhase.UNCONFIRMED, steps
     assert "not the remaining charges" in steps[-1].text
     meter = await world.read()
@@ -228,7 +232,7 @@ async def test_a_list_that_names_a_pod_twice_tells_nothing(world: World) -> None
     def twice(data: Any) -> Any:
         return {**data, "pods": [*data["pods"], {**data["pods"][0], "status": "TERMINATED"}]}
 
-    world.server.inject(Fault(on="GET /v2/pods", change=twice))
+    world.server.inject_faults(InjectedFault(on="GET /v2/pods", change=twice))
     with pytest.raises(ProviderError, match="names a pod twice"):
         await world.provider.list()
 
@@ -270,13 +274,13 @@ async def test_a_list_that_names_a_next_page_which_cannot_be_requested_is_unknow
             if verb == "list":
                 await made.provider.list()
             else:
-                await made.providers.account(made.provider.ref).leftovers()
+                await made.providers.find_account(made.provider.ref).list_leftovers()
 
 
 async def test_a_volume_whose_id_is_none_tells_nothing(world: World) -> None:
     world.server.add_volume("vol\x1b[2J", 50.0)
     with pytest.raises(ProviderError, match="without an id"):
-        await world.providers.account(world.provider.ref).leftovers()
+        await world.providers.find_account(world.provider.ref).list_leftovers()
 
 
 async def test_a_list_of_instances_without_an_end_is_given_up() -> None:
@@ -314,7 +318,7 @@ async def test_an_adapter_that_fails_spoils_no_other_account(
 
     monkeypatch.setitem(KINDS, "broken", lambda ref, context: Failing())
     good, bad = world.provider.ref, ProviderRef("broken", "x")
-    meters = await world.providers.poll([bad, good])
+    meters = await world.providers.poll_meters([bad, good])
     assert meters[good].error is None
     assert meters[bad].error == "rgt: OverflowError: int too large; this is a fault of rgt"
 
@@ -337,6 +341,6 @@ async def test_an_adapter_that_fails_after_the_call_has_gone_out_is_asked_what_c
 
     monkeypatch.setattr(type(world.provider), "stop", stops)
     monkeypatch.setattr(type(world.provider), "read", reads)
-    steps = await world.carry_out(Verb.PARK)
+    steps = await world.carry_out(BillingVerb.PARK)
     assert "sent, but not acknowledged (OverflowError: int too large)" in steps[0].text
     assert steps[-1].phase is StopPhase.METER_OFF

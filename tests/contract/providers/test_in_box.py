@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import BoxSession, ConnectLimit, Meters
+from rgt_tui.fleet import BoxSession, ConnectLimit, FleetMeters
 from rgt_tui.fleet.config import FleetFileError, read_fleet
-from rgt_tui.gate.identity import identity
+from rgt_tui.gate.identity import check_identity
 from rgt_tui.model import (
+    BillingVerb,
     BoxState,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
     ProviderRef,
     StopPhase,
     StopProgress,
-    Verb,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import carry_out, console
-from rgt_tui.providers.console import InBox
+from rgt_tui.providers.console import SelfStoppingBox
 from rgt_tui.ssh import AgentBundle, connect
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.ssh.conftest import RealSshd
@@ -46,7 +46,7 @@ class World:
 
     folder: Path
     session: BoxSession
-    meters: Meters
+    meters: FleetMeters
 
     def shutdown(self, then: str) -> str:
         """Write the box's own shutdown."""
@@ -60,12 +60,12 @@ class World:
         found = self.folder / "ran"
         return len(found.read_text().splitlines()) if found.exists() else 0
 
-    def box(self) -> InBox:
-        found = self.meters.provider(self.session)
-        assert isinstance(found, InBox)
+    def box(self) -> SelfStoppingBox:
+        found = self.meters.open_provider(self.session)
+        assert isinstance(found, SelfStoppingBox)
         return found
 
-    async def carry_out(self, verb: Verb = Verb.PARK) -> list[StopProgress]:
+    async def carry_out(self, verb: BillingVerb = BillingVerb.PARK) -> list[StopProgress]:
         box, clock = self.box(), Clock()
         permit = permit_for(REF, verb)
         steps = carry_out(box, permit, clock=clock, sleep=clock.advance, timeout_s=4.0, poll_s=1.0)
@@ -84,8 +84,10 @@ async def world(real_sshd: RealSshd, tmp_path: Path) -> AsyncIterator[World]:
     connection: Any = await connect(spec)
     stands: Any = object()
     session._connection, session._channel, session._deployed = connection, stands, stands
-    session.state = msgspec.structs.replace(session.state, link=Link.LIVE, sample_at=time.time())
-    meters = Meters({"lab": session}, seconds=60, clock=time.time, say=print)
+    session.state = msgspec.structs.replace(
+        session.state, link=LinkState.LIVE, sample_at=time.time()
+    )
+    meters = FleetMeters({"lab": session}, seconds=60, clock=time.time, say=print)
     yield World(tmp_path, session, meters)
     connection.abort()
     await meters.close()
@@ -126,7 +128,7 @@ async def test_without_a_connection_nothing_is_sent(
 
 async def test_a_destroy_is_yours_to_click(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(console.COMMANDS, REF.kind, world.shutdown("exit 0"))
-    steps = await world.carry_out(Verb.DESTROY)
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert "yours to do now: console: 关机 (stop) first, then 释放 (release)" in steps[0].text
     assert world.ran == 0
 
@@ -135,24 +137,24 @@ async def test_only_a_box_that_answers_takes_it_and_its_price_is_the_fleet_file_
     world: World,
 ) -> None:
     box = world.box()
-    assert box.action(Verb.PARK) == "/usr/bin/shutdown"
+    assert box.native_action(BillingVerb.PARK) == "/usr/bin/shutdown"
     meter = await box.read(REF.instance)
     assert (meter.lifecycle, "/usr/bin/shutdown" in meter.actions) == (Lifecycle.RUNNING, True)
-    assert world.meters.put(world.session, meter).per_hour == 1.98
+    assert world.meters.store_reading(world.session, meter).per_hour == 1.98
     world.session.state = msgspec.structs.replace(
-        world.session.state, link=Link.UNREACHABLE, sample_at=time.time() - 300
+        world.session.state, link=LinkState.UNREACHABLE, sample_at=time.time() - 300
     )
     meter = await box.read(REF.instance)
     assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN)
     assert "/usr/bin/shutdown" not in meter.actions
     assert "probably stopped, not confirmed" in (meter.native_status or "")
-    assert "/usr/bin/shutdown" in box.describe(Verb.PARK, REF.instance)
+    assert "/usr/bin/shutdown" in box.describe_call(BillingVerb.PARK, REF.instance)
 
 
 @pytest.mark.parametrize("on_it", [False, True])
 def test_a_command_on_the_box_hits_the_machine_that_we_speak_to(on_it: bool, world: World) -> None:
     state: BoxState = world.session.state
-    found = identity(state, Meter(), REF.kind, REF.instance, 1.0, on_it=on_it)
+    found = check_identity(state, Meter(), REF.kind, REF.instance, 1.0, on_it=on_it)
     assert found.ok is on_it
 
 

@@ -13,8 +13,16 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault
-from rgt_tui.model import Lifecycle, MeterKind, Permit, ProviderRef, StopPhase, StopProgress, Verb
+from rgt_tui.demo import InjectedFault
+from rgt_tui.model import (
+    BillingVerb,
+    Lifecycle,
+    MeterKind,
+    Permit,
+    ProviderRef,
+    StopPhase,
+    StopProgress,
+)
 from rgt_tui.providers import (
     AuthError,
     PermitRefused,
@@ -50,7 +58,7 @@ def control(
     server: LocalKubernetes, folder: Path, instance: str = JOB, via: str | None = "local"
 ) -> Provider:
     """Return the control plane of an object, as a fleet file with that instance has it."""
-    return kube_providers(server, folder).open(
+    return kube_providers(server, folder).open_control_plane(
         ProviderRef(kind="kubernetes", instance=instance, via=via)
     )
 
@@ -66,14 +74,14 @@ def kube_providers(server: LocalKubernetes, folder: Path) -> Providers:
     return Providers(env=env)
 
 
-def permit(provider: Provider, verb: Verb) -> Permit:
+def permit(provider: Provider, verb: BillingVerb) -> Permit:
     """Return what the gate would give out."""
     ref = provider.ref
     return permit_for(ref, verb)
 
 
 async def carried_out(
-    provider: Provider, verb: Verb, timeout_s: float = 60.0
+    provider: Provider, verb: BillingVerb, timeout_s: float = 60.0
 ) -> list[StopProgress]:
     """Carry an action out to its end."""
     steps = carry_out(
@@ -117,7 +125,7 @@ async def test_rights_in_one_namespace_are_enough(server: LocalKubernetes, tmp_p
     provider = control(server, tmp_path)
     assert [item.id for item in await provider.list()] == [JOB]
     assert (await provider.read(JOB)).lifecycle is Lifecycle.RUNNING
-    steps = await carried_out(provider, Verb.DESTROY)
+    steps = await carried_out(provider, BillingVerb.DESTROY)
     assert steps[-1].phase is StopPhase.METER_OFF
     assert ("jobs", "prod", "of-others") in server.objects
 
@@ -130,7 +138,7 @@ async def test_boxes_are_looked_for_in_the_namespace_of_each(
     server.rights = {"ml": ("get", "list"), "lab": ("get", "list")}
     refs = [control(server, tmp_path, one).ref for one in (JOB, "lab/job/train-b")]
     providers = kube_providers(server, tmp_path)
-    meters = await providers.poll(refs)
+    meters = await providers.poll_meters(refs)
     assert [meters[ref].lifecycle for ref in refs] == [Lifecycle.RUNNING, Lifecycle.RUNNING]
     assert not [line for line in server.requests if line == "GET /apis/batch/v1/jobs"]
 
@@ -142,7 +150,7 @@ async def test_without_the_right_to_list_a_box_is_read_by_name(
     server.add_pod("ml", "bare")
     server.rights = {"ml": ("get", "patch")}
     refs = [control(server, tmp_path, one).ref for one in (JOB, "ml/pod/bare")]
-    meters = await kube_providers(server, tmp_path).poll(refs)
+    meters = await kube_providers(server, tmp_path).poll_meters(refs)
     job, pod = (meters[ref] for ref in refs)
     assert (job.lifecycle, job.kind, job.error) == (
         Lifecycle.RUNNING,
@@ -151,7 +159,7 @@ async def test_without_the_right_to_list_a_box_is_read_by_name(
     )
     assert "1 pods by the Job (its pods may not be listed)" in (job.native_status or "")
     assert (pod.lifecycle, pod.error) == (Lifecycle.RUNNING, None)
-    steps = await carried_out(control(server, tmp_path), Verb.PARK)
+    steps = await carried_out(control(server, tmp_path), BillingVerb.PARK)
     assert steps[-1].phase is StopPhase.METER_OFF
     # A server that does not count the pods that are being deleted.
     del server.objects["jobs", "ml", "train-a"]["status"]["terminating"]
@@ -167,15 +175,15 @@ async def test_a_deleted_job_whose_pods_may_not_be_listed_is_not_called_gone(
     server.rights = {"ml": ("get", "delete")}
     provider = control(server, tmp_path)
     await provider.read(JOB)
-    steps = await carried_out(provider, Verb.DESTROY, timeout_s=1.0)
+    steps = await carried_out(provider, BillingVerb.DESTROY, timeout_s=1.0)
     assert steps[-1].phase is StopPhase.UNCONFIRMED
     meter = await provider.read(JOB)
     assert meter.lifecycle is Lifecycle.UNKNOWN and "cannot list" in (meter.error or "")
 
 
-@pytest.mark.parametrize("verb", [Verb.PARK, Verb.DESTROY])
+@pytest.mark.parametrize("verb", [BillingVerb.PARK, BillingVerb.DESTROY])
 async def test_without_the_right_nothing_is_changed_and_the_reason_is_shown(
-    server: LocalKubernetes, tmp_path: Path, verb: Verb
+    server: LocalKubernetes, tmp_path: Path, verb: BillingVerb
 ) -> None:
     server.add_job("ml", "train-a")
     server.rights = {"ml": ("get", "list")}
@@ -183,7 +191,7 @@ async def test_without_the_right_nothing_is_changed_and_the_reason_is_shown(
     await provider.read(JOB)
     (step,) = await carried_out(provider, verb)
     assert step.phase is StopPhase.FAILED
-    word = "delete" if verb is Verb.DESTROY else "patch"
+    word = "delete" if verb is BillingVerb.DESTROY else "patch"
     assert "nothing was done" in step.text and f'cannot {word} resource "jobs"' in step.text
     assert (await provider.read(JOB)).lifecycle is Lifecycle.RUNNING
 
@@ -193,9 +201,9 @@ async def test_deleting_a_job_takes_its_pods_along_and_says_that_the_node_bills_
 ) -> None:
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path)
-    assert "--cascade=background" in provider.describe(Verb.DESTROY, JOB)
+    assert "--cascade=background" in provider.describe_call(BillingVerb.DESTROY, JOB)
     await provider.read(JOB)
-    steps = await carried_out(provider, Verb.DESTROY)
+    steps = await carried_out(provider, BillingVerb.DESTROY)
     assert [step.phase for step in steps] == [
         StopPhase.REQUESTED,
         StopPhase.CONFIRMED,
@@ -211,11 +219,11 @@ async def test_suspending_ends_the_pods_and_starting_brings_one_back(
 ) -> None:
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path)
-    steps = await carried_out(provider, Verb.PARK)
+    steps = await carried_out(provider, BillingVerb.PARK)
     assert steps[-1].phase is StopPhase.METER_OFF
     assert (await provider.read(JOB)).lifecycle is Lifecycle.STOPPED
     await provider.start()
-    await server.settle()
+    await server.wait_settled()
     assert (await provider.read(JOB)).lifecycle is Lifecycle.RUNNING
     assert written(server) == ["PATCH /apis/batch/v1/namespaces/ml/jobs/train-a"] * 2
 
@@ -235,14 +243,14 @@ async def test_a_pod_that_something_owns_is_not_deleted(
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path, "ml/pod/train-a-x7k2p")
     with pytest.raises(PermitRefused, match="Job train-a, which would recreate it"):
-        await provider.destroy(permit(provider, Verb.DESTROY))
+        await provider.destroy(permit(provider, BillingVerb.DESTROY))
     assert written(server) == []
     bare = control(server, tmp_path, "ml/pod/bare")
     server.add_pod("ml", "bare")
     await bare.read("ml/pod/bare")
     with pytest.raises(PermitRefused, match="cannot be suspended"):
-        await bare.stop(permit(bare, Verb.PARK))
-    assert (await carried_out(bare, Verb.DESTROY))[-1].phase is StopPhase.METER_OFF
+        await bare.stop(permit(bare, BillingVerb.PARK))
+    assert (await carried_out(bare, BillingVerb.DESTROY))[-1].phase is StopPhase.METER_OFF
 
 
 async def test_pods_that_a_deleted_job_left_behind_still_hold_their_gpus(
@@ -255,7 +263,7 @@ async def test_pods_that_a_deleted_job_left_behind_still_hold_their_gpus(
     meter = await provider.read(JOB)
     assert (meter.lifecycle, meter.kind) == (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE)
     assert "deleted, 1 pods left" in (meter.native_status or "")
-    server.inject(Fault(on="GET /api/v1/namespaces/ml/pods", status=500, times=-1))
+    server.inject_faults(InjectedFault(on="GET /api/v1/namespaces/ml/pods", status=500, times=-1))
     assert (await provider.read(JOB)).error, "whether pods are left could not be asked"
 
 
@@ -309,7 +317,9 @@ async def test_the_stand_in_of_the_contract_suite_says_what_kubectl_says(
                 "message": "no",
             }
         )
-        server.inject(Fault(on="GET /apis/batch/v1/jobs", status=status, raw=body.encode()))
+        server.inject_faults(
+            InjectedFault(on="GET /apis/batch/v1/jobs", status=status, raw=body.encode())
+        )
         said = await real.run("kubectl", "get", "jobs", "--all-namespaces")
         assert (said.status, f"Error from server ({reason}): " in said.err) == (1, True), said
     await made.stop()
@@ -321,8 +331,8 @@ async def test_an_answer_that_is_lost_after_the_deletion_is_settled_by_reading(
     server.add_job("ml", "train-a")
     provider = control(server, tmp_path)
     await provider.read(JOB)
-    server.inject(Fault(on="DELETE ", act=True, cut=3))
-    steps = await carried_out(provider, Verb.DESTROY)
+    server.inject_faults(InjectedFault(on="DELETE ", act=True, cut=3))
+    steps = await carried_out(provider, BillingVerb.DESTROY)
     assert [step.phase for step in steps] == [
         StopPhase.REQUESTED,
         StopPhase.CONFIRMED,
@@ -351,11 +361,13 @@ async def test_claims_of_volumes_outlive_the_machines(
     server: LocalKubernetes, tmp_path: Path
 ) -> None:
     server.add_claim("ml", "data", "200Gi")
-    account = Providers(env={}).account(ProviderRef(kind="kubernetes", instance=JOB))
-    assert account.market() is None
+    account = Providers(env={}).find_account(ProviderRef(kind="kubernetes", instance=JOB))
+    assert account.open_market() is None
     env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path))}
     leftovers = (
-        await Providers(env=env).account(ProviderRef("kubernetes", JOB, via="local")).leftovers()
+        await Providers(env=env)
+        .find_account(ProviderRef("kubernetes", JOB, via="local"))
+        .list_leftovers()
     )
     assert [(one.what, one.id, one.per_hour) for one in leftovers] == [("volume", "ml/data", None)]
     assert leftovers[0].size_gb == pytest.approx(214.7, abs=0.1)
@@ -367,7 +379,7 @@ async def test_an_instance_that_could_be_an_option_is_refused(
     for odd in ("train-a", "ml/job/--all", "ml/job/a b", "ml/secret/x", "../job/x"):
         provider = control(server, tmp_path, odd)
         with pytest.raises(PermitRefused, match="neither namespace"):
-            await provider.destroy(permit(provider, Verb.DESTROY))
+            await provider.destroy(permit(provider, BillingVerb.DESTROY))
     assert server.requests == []
 
 
@@ -399,8 +411,10 @@ async def test_captured_objects_are_read_for_what_they_are(
         assert listed.pop(ident, None) == gpus, ident
         assert (meter.created is not None) == (pods > 0), ident
     assert listed == {}, "a pod of a ReplicaSet is no machine, nor is what has ended"
-    account = kube_providers(server, tmp_path).account(provider.ref)
-    assert [(one.id, one.size_gb and round(one.size_gb)) for one in await account.leftovers()] == [
+    account = kube_providers(server, tmp_path).find_account(provider.ref)
+    assert [
+        (one.id, one.size_gb and round(one.size_gb)) for one in await account.list_leftovers()
+    ] == [
         ("ml/data", 215),
         ("ml/waits", None),
     ]
@@ -415,7 +429,7 @@ async def test_captured_refusals_prove_what_they_say(
     (tmp_path / "stderr").write_text(capture["stderr"] + "\n")
     (tmp_path / "kubectl").write_text('#!/bin/sh\ncat "${0%/*}/stderr" >&2\nexit 1\n')
     (tmp_path / "kubectl").chmod(0o755)
-    provider = Providers(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}).open(
+    provider = Providers(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}).open_control_plane(
         ProviderRef(kind="kubernetes", instance=JOB)
     )
     with pytest.raises(ProviderError) as caught:
@@ -425,7 +439,7 @@ async def test_captured_refusals_prove_what_they_say(
     assert capture["stderr"].splitlines()[-1][:60] in str(caught.value)
     steps = carry_out(
         provider,
-        permit(provider, Verb.DESTROY),
+        permit(provider, BillingVerb.DESTROY),
         clock=time.time,
         sleep=asyncio.sleep,
         timeout_s=0.1,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Change, Fault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod, MachineChange
 from rgt_tui.profiles import load_api_tables
 from tests.contract.providers.conftest import POD, START, Clock, World
 
@@ -48,7 +48,7 @@ async def test_a_pod_has_every_documented_field(world: World) -> None:
     assert status == 200
     assert headers["ratelimit"] == '"minute";r=599;t=60'
     table = load_api_tables()["runpod"]
-    required = {key for key, field in table.fields("Pod").items() if field.required}
+    required = {key for key, field in table.parse_fields("Pod").items() if field.required}
     assert required | {"gpu"} == set(pod), "and the fixture of conftest compares the values"
     assert pod["runtime"]["uptime"] == 3600
 
@@ -74,7 +74,7 @@ async def test_the_rules_of_the_actions(world: World) -> None:
     await world.clock.advance(1.9)
     assert world.changes == []
     await world.clock.advance(0.2)
-    await world.server.settle()
+    await world.server.wait_settled()
     status, _, pod = await ask(world, "GET", f"/v2/pods/{POD}")
     assert (pod["status"], pod["cost"], pod["actions"], pod["runtime"]) == (
         "EXITED",
@@ -85,11 +85,11 @@ async def test_the_rules_of_the_actions(world: World) -> None:
     assert (await ask(world, "POST", action, {"action": "stop"}))[0] == 409
     assert (await ask(world, "POST", action, {"action": "start"}))[0] == 200
     await world.clock.advance(2)
-    await world.server.settle()
+    await world.server.wait_settled()
     assert (await ask(world, "DELETE", f"/v2/pods/{POD}"))[0] == 204
     assert (await ask(world, "GET", f"/v2/pods/{POD}"))[0] == 200
     await world.clock.advance(2)
-    await world.server.settle()
+    await world.server.wait_settled()
     assert (await ask(world, "DELETE", f"/v2/pods/{POD}"))[0] == 404
     assert [change.action for change in world.changes] == ["stop", "start", "terminate"]
 
@@ -98,7 +98,7 @@ async def test_a_terminate_overtakes_a_stop_under_way(world: World) -> None:
     await ask(world, "POST", f"/v2/pods/{POD}/action", {"action": "stop"})
     assert (await ask(world, "POST", f"/v2/pods/{POD}/action", {"action": "terminate"}))[0] == 204
     await world.clock.advance(2)
-    await world.server.settle()
+    await world.server.wait_settled()
     assert [change.action for change in world.changes] == ["terminate"]
     assert world.server.pods[POD].status == "TERMINATED"
 
@@ -108,7 +108,7 @@ async def test_the_books_follow_the_state(world: World) -> None:
     assert (await spent(world)) == pytest.approx(running, abs=1e-5)
     await ask(world, "POST", f"/v2/pods/{POD}/action", {"action": "stop"})
     await world.clock.advance(3600)
-    await world.server.settle()
+    await world.server.wait_settled()
     await world.clock.advance(3600)
     assert (await spent(world)) == pytest.approx(2 * running + 100 * 0.20 / 730, abs=1e-4)
 
@@ -174,7 +174,7 @@ async def test_a_duplicate_pod_is_refused(world: World) -> None:
 async def test_an_owner_who_fails_makes_the_pod_an_error_not_a_lie() -> None:
     clock = Clock()
 
-    async def fail(change: Change) -> None:
+    async def fail(change: MachineChange) -> None:
         raise RuntimeError(f"cannot {change.action}")
 
     server = LocalRunPod(clock=clock, sleep=clock.sleep, on_change=fail)
@@ -183,13 +183,13 @@ async def test_an_owner_who_fails_makes_the_pod_an_error_not_a_lie() -> None:
     world = World(clock, server, None, None, [])  # type: ignore[arg-type]
     await ask(world, "POST", "/v2/pods/p/action", {"action": "stop"})
     await clock.advance(2)
-    await server.settle()
+    await server.wait_settled()
     assert server.pods["p"].status == "ERROR"
     await server.stop()
 
 
 async def test_stopping_ends_hanging_connections_and_pending_changes(world: World) -> None:
-    world.server.inject(Fault(on="GET", hang=True))
+    world.server.inject_faults(InjectedFault(on="GET", hang=True))
     hanging = asyncio.create_task(ask(world, "GET", "/v2/pods"))
     await ask(world, "POST", f"/v2/pods/{POD}/action", {"action": "stop"})
     await world.server.stop()
@@ -206,7 +206,7 @@ async def test_one_connection_serves_many_requests(world: World) -> None:
 async def test_a_terminate_during_a_slow_stop_is_not_forgotten() -> None:
     clock, seen, go = Clock(), [], asyncio.Event()
 
-    async def slow(change: Change) -> None:
+    async def slow(change: MachineChange) -> None:
         seen.append(change.action)
         if change.action == "stop":
             await go.wait()
@@ -220,7 +220,7 @@ async def test_a_terminate_during_a_slow_stop_is_not_forgotten() -> None:
     await ask(world, "DELETE", "/v2/pods/p")
     go.set()
     await clock.advance(2)
-    await server.settle()
+    await server.wait_settled()
     assert seen == ["stop", "terminate"]
     assert server.pods["p"].status == "TERMINATED"
     await server.stop()

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import (
+    BillingVerb,
     Leftover,
     Lifecycle,
     Meter,
@@ -22,24 +23,23 @@ from rgt_tui.model import (
     Permit,
     ProviderRef,
     StopPhase,
-    Verb,
-    steady,
+    steady_time,
 )
 from rgt_tui.providers import (
     IN_BOX,
     KINDS,
-    Adapter,
-    Context,
+    AccountContext,
+    AnswerProof,
     Instance,
+    LazyAdapter,
     Market,
     PermitRefused,
-    Proof,
     ProviderError,
     Providers,
     carry_out,
     use_permit,
 )
-from rgt_tui.providers.answers import Answers, proof
+from rgt_tui.providers.answers import Answers, action_proof
 from rgt_tui.providers.http import AccountHttp, open_http
 from rgt_tui.providers.registry import CONSOLES
 from tests.contract.providers.conftest import permit_for
@@ -54,8 +54,12 @@ METERS = {
 }
 
 
-REFUSALS: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
-ANSWERS: Answers = dict.fromkeys(Verb, REFUSALS)
+REFUSALS: dict[int | str, AnswerProof] = {
+    401: AnswerProof.NOTHING,
+    404: AnswerProof.ASK,
+    429: AnswerProof.NOTHING,
+}
+ANSWERS: Answers = dict.fromkeys(BillingVerb, REFUSALS)
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -72,13 +76,13 @@ class AcmeAccount:
     def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
         self.ref, self.http, self.clock = ref, http, clock
 
-    def box(self, instance: str) -> Acme:
+    def open_control_plane(self, instance: str) -> Acme:
         return Acme(self, instance)
 
-    async def leftovers(self) -> tuple[Leftover, ...]:
+    async def list_leftovers(self) -> tuple[Leftover, ...]:
         raise ProviderError("Acme has no call for it", sent=False)
 
-    def market(self) -> Market | None:
+    def open_market(self) -> Market | None:
         return None
 
     async def close(self) -> None:
@@ -133,38 +137,38 @@ class Acme:
         raise ProviderError("Acme has no such verb", sent=False)
 
     async def stop(self, permit: Permit) -> str:
-        return await self._act(permit, Verb.PARK)
+        return await self._act(permit, BillingVerb.PARK)
 
     async def destroy(self, permit: Permit) -> str:
-        return await self._act(permit, Verb.DESTROY)
+        return await self._act(permit, BillingVerb.DESTROY)
 
-    async def _act(self, permit: Permit, verb: Verb) -> str:
-        use_permit(permit, verb, self.ref, steady())
+    async def _act(self, permit: Permit, verb: BillingVerb) -> str:
+        use_permit(permit, verb, self.ref, steady_time())
         method, path = self._call(verb, self._instance)
         return f"Acme answered {(await self._account.http.send(method, path)).status}"
 
     @staticmethod
-    def _call(verb: Verb, instance: str) -> tuple[str, str]:
+    def _call(verb: BillingVerb, instance: str) -> tuple[str, str]:
         path = f"/machines/{instance}"
-        return ("POST", f"{path}/stop") if verb is Verb.PARK else ("DELETE", path)
+        return ("POST", f"{path}/stop") if verb is BillingVerb.PARK else ("DELETE", path)
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         return " ".join(self._call(verb, instance))
 
-    def native_label(self, verb: Verb) -> str:
-        return self.action(verb).capitalize()
+    def native_label(self, verb: BillingVerb) -> str:
+        return self.native_action(verb).capitalize()
 
-    def action(self, verb: Verb) -> str:
-        return "stop" if verb is Verb.PARK else "delete"
+    def native_action(self, verb: BillingVerb) -> str:
+        return "stop" if verb is BillingVerb.PARK else "delete"
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
-        return ("the disk",) if verb is Verb.PARK else ()
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
+        return ("the disk",) if verb is BillingVerb.PARK else ()
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         return {}
 
 
-def open_account(ref: ProviderRef, context: Context) -> AcmeAccount:
+def open_account(ref: ProviderRef, context: AccountContext) -> AcmeAccount:
     http = open_http(
         ref,
         context,
@@ -231,7 +235,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setitem(KINDS, "acme", Adapter(__name__))
+    monkeypatch.setitem(KINDS, "acme", LazyAdapter(__name__))
     found = Server()
     yield found
     found.close()
@@ -241,13 +245,13 @@ async def pause(_seconds: float) -> None:
     pass
 
 
-@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("verb", list(BillingVerb))
 async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
-    server: Server, verb: Verb
+    server: Server, verb: BillingVerb
 ) -> None:
     providers = Providers(env={"SOME_KEY": "secret"})
     try:
-        meters = await providers.poll([server.ref("m1"), server.ref("m2")])
+        meters = await providers.poll_meters([server.ref("m1"), server.ref("m2")])
         assert {
             ref.instance: (meter.per_hour, meter.lifecycle) for ref, meter in meters.items()
         } == {
@@ -255,22 +259,24 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
             "m2": (1.5, Lifecycle.RUNNING),
         }
         assert server.calls == ["GET /machines"]
-        permit = permit_for(server.ref("m1"), verb, expires=steady() + 600)
-        steps = carry_out(providers.open(server.ref("m1")), permit, clock=time.time, sleep=pause)
+        permit = permit_for(server.ref("m1"), verb, expires=steady_time() + 600)
+        steps = carry_out(
+            providers.open_control_plane(server.ref("m1")), permit, clock=time.time, sleep=pause
+        )
         assert [step.phase async for step in steps][-1] is StopPhase.METER_OFF
     finally:
         await providers.close()
     assert [call for call in server.calls if not call.startswith("GET")] == [
-        "POST /machines/m1/stop" if verb is Verb.PARK else "DELETE /machines/m1"
+        "POST /machines/m1/stop" if verb is BillingVerb.PARK else "DELETE /machines/m1"
     ]
     assert server.states["m2"] == "on"
 
 
 def test_what_its_answers_prove_stands_in_its_module(server: Server) -> None:
-    for verb in Verb:
-        assert proof("acme", verb, ProviderError("?", status=401)) is Proof.NOTHING
-        assert proof("acme", verb, ProviderError("?", status=403)) is Proof.MAYBE
-        assert proof("acme", verb, ProviderError("?", status=500)) is Proof.MAYBE
+    for verb in BillingVerb:
+        assert action_proof("acme", verb, ProviderError("?", status=401)) is AnswerProof.NOTHING
+        assert action_proof("acme", verb, ProviderError("?", status=403)) is AnswerProof.MAYBE
+        assert action_proof("acme", verb, ProviderError("?", status=500)) is AnswerProof.MAYBE
 
 
 INSTANCES = {
@@ -283,8 +289,11 @@ INSTANCES = {
 }
 """How a machine is called where it is not any word."""
 REFUSES = {
-    *((kind, verb) for kind in (*CONSOLES, *IN_BOX) for verb in Verb),
-    *((kind, Verb.PARK) for kind in ("digitalocean", "dstack", "featurize", "lambda", "slurm")),
+    *((kind, verb) for kind in (*CONSOLES, *IN_BOX) for verb in BillingVerb),
+    *(
+        (kind, BillingVerb.PARK)
+        for kind in ("digitalocean", "dstack", "featurize", "lambda", "slurm")
+    ),
 }
 """Verbs that a platform has not, or that a person carries out: the permit is used up, and nothing is sent."""
 
@@ -300,9 +309,9 @@ def programs(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "acme"])
-@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("verb", list(BillingVerb))
 async def test_no_provider_acts_without_a_permit_that_fits(
-    kind: str, verb: Verb, server: Server, tmp_path: Path
+    kind: str, verb: BillingVerb, server: Server, tmp_path: Path
 ) -> None:
     noted = programs(tmp_path)
 
@@ -311,13 +320,13 @@ async def test_no_provider_acts_without_a_permit_that_fits(
 
     env = {"SOME_KEY": "secret", "PATH": str(tmp_path)}
     providers = Providers(env=env)
-    provider = providers.open(
+    provider = providers.open_control_plane(
         msgspec.structs.replace(server.ref(INSTANCES.get(kind, "m1")), kind=kind)
     )
-    other = next(one for one in Verb if one is not verb)
-    now = steady()
+    other = next(one for one in BillingVerb if one is not verb)
+    now = steady_time()
     fits = permit_for(provider.ref, verb)
-    act = provider.stop if verb is Verb.PARK else provider.destroy
+    act = provider.stop if verb is BillingVerb.PARK else provider.destroy
     for change in (
         {"verb": other},
         {"kind": "nimbus"},
@@ -341,9 +350,9 @@ async def test_no_provider_acts_without_a_permit_that_fits(
         await act(fits)
     await providers.close()
     again = Providers(env=env)
-    same = again.open(provider.ref)
+    same = again.open_control_plane(provider.ref)
     with pytest.raises(PermitRefused, match="used already"):
-        await (same.stop if verb is Verb.PARK else same.destroy)(fits)
+        await (same.stop if verb is BillingVerb.PARK else same.destroy)(fits)
     await again.close()
     assert calls() == sent
 

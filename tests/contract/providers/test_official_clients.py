@@ -29,7 +29,7 @@ async def test_every_call_of_the_vendors_client_works_against_our_server(client:
     try:
         exchange = record(server)
         rows = await run_client(client, server)
-        await server.settle()
+        await server.wait_settled()
     finally:
         await server.stop()
     assert len(rows) > 8

@@ -12,23 +12,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.model import (
+    BillingVerb,
     Lifecycle,
     Meter,
     MeterKind,
     Offer,
     ProviderRef,
+    RentalRequest,
     RentPermit,
     StopPhase,
     StopProgress,
-    Verb,
-    Wish,
-    steady,
+    steady_time,
 )
 from rgt_tui.providers import (
+    AnswerProof,
     Market,
-    Proof,
     Provider,
     ProviderError,
     Providers,
@@ -52,7 +52,7 @@ DRIVE = {
     "size": 268435456000,
     "dtCreated": CREATED,
 }
-WISH = Wish(gpu="A4000", disk_gb=100, public_key=PUBLIC_KEY)
+WISH = RentalRequest(gpu="A4000", disk_gb=100, public_key=PUBLIC_KEY)
 
 
 @dataclass
@@ -66,18 +66,18 @@ class Team:
 
     @property
     def provider(self) -> Provider:
-        return self.providers.open(self.ref)
+        return self.providers.open_control_plane(self.ref)
 
     @property
     def market(self) -> Market:
-        found = self.providers.account(self.ref).market()
+        found = self.providers.find_account(self.ref).open_market()
         assert found is not None
         return found
 
     async def read(self) -> Meter:
         return await self.provider.read(ID)
 
-    async def carry_out(self, verb: Verb) -> list[StopProgress]:
+    async def carry_out(self, verb: BillingVerb) -> list[StopProgress]:
         permit = permit_for(self.ref, verb)
         steps = carry_out(
             self.provider,
@@ -89,7 +89,7 @@ class Team:
         )
         return [step async for step in steps]
 
-    async def rent(self, offer: Offer, wish: Wish = WISH) -> str:
+    async def rent(self, offer: Offer, wish: RentalRequest = WISH) -> str:
         token = f"rgt-{secrets.token_hex(6)}"
         permit = RentPermit(
             box="b",
@@ -100,9 +100,9 @@ class Team:
             currency=offer.currency,
             spot=False,
             token=token,
-            expires=steady() + 60,
+            expires=steady_time() + 60,
         )
-        await self.market.create(offer, wish, token, permit)
+        await self.market.create_instance(offer, wish, token, permit)
         return token
 
     def sent(self, what: str) -> list[dict[str, Any]]:
@@ -150,12 +150,12 @@ async def test_rates_whose_unit_nobody_says_are_told_with_that_doubt(team: Team)
 
 
 async def test_it_was_started_by_its_last_start_that_was_done(team: Team) -> None:
-    http: Any = team.providers.account(team.ref)
+    http: Any = team.providers.find_account(team.ref)
 
     async def act(verb: str) -> None:
         await http.http.send("PATCH", f"/machines/{ID}/{verb}", {})
         await team.clock.advance(2)
-        await team.server.settle()
+        await team.server.wait_settled()
 
     await act("stop")
     assert (await team.read()).started is None
@@ -164,7 +164,7 @@ async def test_it_was_started_by_its_last_start_that_was_done(team: Team) -> Non
     begun = team.clock.now
     team.clock.now += 3600
     await act("restart")
-    team.server.inject(Fault(on="GET /snapshots", status=500))
+    team.server.inject_faults(InjectedFault(on="GET /snapshots", status=500))
     assert (await team.read()).started == begun
     team.clock.now += 900
     failed = {"name": "start", "state": "error", "dtFinished": "2030-01-01T00:00:00Z"}
@@ -172,7 +172,7 @@ async def test_it_was_started_by_its_last_start_that_was_done(team: Team) -> Non
     def change(data: Any) -> Any:
         return {**data, "items": [failed, *data["items"]]}
 
-    team.server.inject(Fault(on="GET /machine-events", change=change))
+    team.server.inject_faults(InjectedFault(on="GET /machine-events", change=change))
     assert (await team.read()).started == begun
 
 
@@ -183,13 +183,13 @@ async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
         {"id": f"sn{n}", "name": "x", "machineId": ID, "isAutoSnapshot": True} for n in range(2)
     ]
     await team.read()
-    kept = team.provider.keeps_billing(Verb.PARK, ID)
+    kept = team.provider.list_kept_charges(BillingVerb.PARK, ID)
     assert [line.partition(" (")[0].partition(":")[0] for line in kept] == [
         "disk",
         "static address 198.51.100.44",
         "2 snapshots, price unknown",
     ]
-    steps = await team.carry_out(Verb.PARK)
+    steps = await team.carry_out(BillingVerb.PARK)
     assert [step.phase for step in steps] == [
         StopPhase.REQUESTED,
         StopPhase.CONFIRMED,
@@ -202,7 +202,7 @@ async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
         0.0045,
         True,
     )
-    await team.carry_out(Verb.DESTROY)
+    await team.carry_out(BillingVerb.DESTROY)
     after = await team.read()
     assert (after.lifecycle, after.kind, after.per_hour) == (
         Lifecycle.GONE,
@@ -212,13 +212,13 @@ async def test_a_stop_ends_compute_and_the_rest_bills_on(team: Team) -> None:
 
 
 async def test_snapshots_that_could_not_be_asked_for_are_not_none(team: Team) -> None:
-    team.server.inject(Fault(on="GET /snapshots", status=500, times=-1))
+    team.server.inject_faults(InjectedFault(on="GET /snapshots", status=500, times=-1))
     await team.read()
     assert any(
         "snapshots, if there are any" in line
-        for line in team.provider.keeps_billing(Verb.DESTROY, ID)
+        for line in team.provider.list_kept_charges(BillingVerb.DESTROY, ID)
     )
-    await team.carry_out(Verb.DESTROY)
+    await team.carry_out(BillingVerb.DESTROY)
     assert (await team.read()).kind is not MeterKind.NONE
 
 
@@ -227,15 +227,15 @@ async def test_an_event_that_fails_afterwards_is_no_stop(team: Team) -> None:
         raise RuntimeError
 
     team.server._on_change = fails
-    steps = await team.carry_out(Verb.PARK)
+    steps = await team.carry_out(BillingVerb.PARK)
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
     assert "last shown: stopping" in steps[-1].text
 
 
 async def test_an_event_that_has_failed_at_once_is_asked_about(team: Team) -> None:
     body = b'{"event": {"name": "stop", "state": "error", "error": "host is gone"}, "data": {}}'
-    team.server.inject(Fault(on=f"PATCH /machines/{ID}/stop", status=200, raw=body))
-    steps = await team.carry_out(Verb.PARK)
+    team.server.inject_faults(InjectedFault(on=f"PATCH /machines/{ID}/stop", status=200, raw=body))
+    steps = await team.carry_out(BillingVerb.PARK)
     assert "host is gone" in steps[0].text
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.UNCONFIRMED]
 
@@ -254,7 +254,7 @@ async def test_a_list_that_is_not_whole_is_no_list(team: Team, change: Any) -> N
         team.server.add_machine(f"other{number}", f"other{number}")
     team.server.limit = 2
     assert len(await team.provider.list()) == 5
-    team.server.inject(Fault(on="GET /machines", change=change, times=-1))
+    team.server.inject_faults(InjectedFault(on="GET /machines", change=change, times=-1))
     with pytest.raises(ProviderError):
         await team.provider.list()
 
@@ -266,7 +266,7 @@ async def test_a_state_whose_bill_is_not_documented_is_counted_as_if_it_ran(
     def odd(data: Any) -> Any:
         return {**data, "state": state}
 
-    team.server.inject(Fault(on=f"GET /machines/{ID}", change=odd))
+    team.server.inject_faults(InjectedFault(on=f"GET /machines/{ID}", change=odd))
     meter = await team.read()
     assert (meter.kind, meter.per_hour) == (MeterKind.UNKNOWN, 0.76)
     assert meter.doubt is not None
@@ -277,7 +277,7 @@ async def test_a_machine_that_was_deleted_is_gone(team: Team) -> None:
     def deleted(data: Any) -> Any:
         return {**data, "dtDeleted": "2026-09-21T00:00:00Z"}
 
-    team.server.inject(Fault(on=f"GET /machines/{ID}", change=deleted))
+    team.server.inject_faults(InjectedFault(on=f"GET /machines/{ID}", change=deleted))
     meter = await team.read()
     assert (meter.lifecycle, meter.native_status, meter.actions) == (Lifecycle.GONE, "deleted", ())
 
@@ -295,7 +295,7 @@ async def test_leftovers_are_addresses_snapshots_and_drives_without_their_passwo
             {**DRIVE, "id": "dr2", "name": "gone", "dtDeleted": "2026-01-01T00:00:00Z"},
         ],
     }
-    found = await team.providers.account(team.ref).leftovers()
+    found = await team.providers.find_account(team.ref).list_leftovers()
     assert [(one.what, one.id, one.per_hour, one.used_by) for one in found] == [
         ("address", "203.0.113.5", 0.0045, (ID,)),
         ("snapshot", "sn1", None, ()),
@@ -306,7 +306,7 @@ async def test_leftovers_are_addresses_snapshots_and_drives_without_their_passwo
 
 
 async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
-    offers = await team.market.offers(WISH)
+    offers = await team.market.find_offers(WISH)
     assert [(one.id, one.disk_gb) for one in offers] == [
         (f"A4000@tmlbox@{NY}", 250),
         (f"A4000@tmlbox@{AMS}", 250),
@@ -315,7 +315,9 @@ async def test_what_has_capacity_is_offered_without_a_price(team: Team) -> None:
         (None, None, None)
     }
     assert "only once the machine exists" in offers[0].notes[0]
-    eight = await team.market.offers(msgspec.structs.replace(WISH, gpu="A100 80GB", gpu_count=8))
+    eight = await team.market.find_offers(
+        msgspec.structs.replace(WISH, gpu="A100 80GB", gpu_count=8)
+    )
     assert [one.id for one in eight] == [f"A100-80Gx8@tmlbox@{NY}"]
 
 
@@ -341,9 +343,9 @@ async def test_what_does_not_fit_is_not_offered(
     wish = msgspec.structs.replace(WISH, **change)
     if isinstance(left, str):
         with pytest.raises(ProviderError, match=left):
-            await team.market.offers(wish)
+            await team.market.find_offers(wish)
         return
-    assert [one.id for one in await team.market.offers(wish)] == left
+    assert [one.id for one in await team.market.find_offers(wish)] == left
 
 
 @pytest.mark.parametrize(("wished_gb", "rented_gb"), [(20, 50), (50, 50), (120, 250), (1001, 2000)])
@@ -351,20 +353,20 @@ async def test_the_disk_is_of_the_next_size_that_paperspace_has(
     team: Team, wished_gb: int, rented_gb: int
 ) -> None:
     wish = msgspec.structs.replace(WISH, image="tplain", region=NY, disk_gb=wished_gb)
-    (offer,) = await team.market.offers(wish)
+    (offer,) = await team.market.find_offers(wish)
     assert offer.disk_gb == rented_gb
     await team.rent(offer, wish)
     assert [body["diskSize"] for body in team.sent("POST /machines")] == [rented_gb]
 
 
 async def test_capacity_that_is_not_said_is_not_offered(team: Team) -> None:
-    team.server.inject(Fault(on="GET /machine-availability", raw=b"{}"))
+    team.server.inject_faults(InjectedFault(on="GET /machine-availability", raw=b"{}"))
     with pytest.raises(ProviderError, match="does not report whether there is"):
-        await team.market.offers(WISH)
+        await team.market.find_offers(WISH)
 
 
 async def test_a_machine_is_made_by_one_call_after_its_script(team: Team) -> None:
-    offer = (await team.market.offers(WISH))[0]
+    offer = (await team.market.find_offers(WISH))[0]
     token = await team.rent(offer)
     (made,) = team.sent("POST /startup-scripts")
     assert made["name"] == token
@@ -392,8 +394,8 @@ async def test_a_machine_is_made_by_one_call_after_its_script(team: Team) -> Non
     assert f'"name":"{token}"' in told
     assert "POST /startup-scripts" in told
     await team.clock.advance(2)
-    await team.server.settle()
-    (found,) = await team.market.find(token)
+    await team.server.wait_settled()
+    (found,) = await team.market.find_by_token(token)
     assert (found.meter.lifecycle, found.gpu, found.user) == (
         Lifecycle.RUNNING,
         "Quadro RTX A4000",
@@ -403,21 +405,21 @@ async def test_a_machine_is_made_by_one_call_after_its_script(team: Team) -> Non
 
 
 async def test_without_capacity_it_may_come_to_be_off_and_bills_its_disk(team: Team) -> None:
-    offer = (await team.market.offers(WISH))[0]
+    offer = (await team.market.find_offers(WISH))[0]
     team.server.capacity.clear()
     token = await team.rent(offer)
-    (found,) = await team.market.find(token)
+    (found,) = await team.market.find_by_token(token)
     assert (found.meter.lifecycle, found.meter.kind) == (Lifecycle.STOPPED, MeterKind.STORAGE_ONLY)
 
 
 async def test_without_the_script_nothing_is_rented(team: Team) -> None:
-    offer = (await team.market.offers(WISH))[0]
+    offer = (await team.market.find_offers(WISH))[0]
     script = "POST /startup-scripts"
-    for fault in (Fault(on=script, status=500), Fault(on=script, raw=b"{}")):
-        team.server.inject(fault)
+    for fault in (InjectedFault(on=script, status=500), InjectedFault(on=script, raw=b"{}")):
+        team.server.inject_faults(fault)
         with pytest.raises(ProviderError, match="nothing was rented") as caught:
             await team.rent(offer)
-        assert creation_proof("paperspace-core", caught.value) is Proof.NOTHING
+        assert creation_proof("paperspace-core", caught.value) is AnswerProof.NOTHING
     with pytest.raises(ProviderError, match="needs a public key"):
         await team.rent(offer, msgspec.structs.replace(WISH, public_key=""))
     assert team.sent("POST /machines") == []

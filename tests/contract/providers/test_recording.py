@@ -49,7 +49,7 @@ async def test_a_recording_reads_as_the_account_and_names_no_machine_of_it(row: 
         before = await made.provider.list()
         seen = len(made.server.requests)
         fresh = Providers(env={KEY_ENV: key}, clock=made.clock)
-        account: Any = fresh.account(made.provider.ref)
+        account: Any = fresh.find_account(made.provider.ref)
         found = await record_account(account, "", rgt="1", kind=row.kind, month="2026-11")
         for what in made.server.requests[seen:]:
             method, path = what.split(" ", 1)
@@ -109,17 +109,17 @@ async def test_a_recorded_account_is_read_without_an_error(path: Path) -> None:
 def test_text_is_replaced_unless_it_is_the_platforms_own_word(
     key: str, value: str, kept: bool
 ) -> None:
-    assert (Redactor().data({key: value}) == {key: value}) is kept
+    assert (Redactor().redact_data({key: value}) == {key: value}) is kept
 
 
 def test_a_name_that_looks_like_an_id_keeps_no_part_of_itself() -> None:
-    shown: Any = Redactor().data({"name": "lab-1", "uuid": "pro-0abc12"})
+    shown: Any = Redactor().redact_data({"name": "lab-1", "uuid": "pro-0abc12"})
     assert "lab" not in shown["name"]
     assert shown["uuid"].startswith("pro-")
 
 
 def test_json_in_a_text_is_read_as_json() -> None:
-    shown: Any = Redactor().data(
+    shown: Any = Redactor().redact_data(
         {"return_value": '[{"name": "secret", "status": "UP"}]', "text": "{secret"}
     )
     assert "secret" not in str(shown)
@@ -128,7 +128,7 @@ def test_json_in_a_text_is_read_as_json() -> None:
 
 def test_a_filter_is_read_as_the_key_that_it_filters() -> None:
     data = {"type": {"in": ["instance"]}, "id": {"in": [31415926]}, "label": {"eq": "my-project"}}
-    shown: Any = Redactor().data(data)
+    shown: Any = Redactor().redact_data(data)
     assert shown["type"] == {"in": ["instance"]}
     assert shown["id"]["in"] != [31415926] and shown["label"]["eq"] != "my-project"
 
@@ -136,13 +136,13 @@ def test_a_filter_is_read_as_the_key_that_it_filters() -> None:
 def test_the_same_text_gets_the_same_replacement_in_its_shape() -> None:
     redactor = Redactor()
     data = {"instances": [{"id": 31415926, "host": "203.0.113.9"}], "label_counts": {"secret": 1}}
-    shown: Any = redactor.data(data)
+    shown: Any = redactor.redact_data(data)
     number = shown["instances"][0]["id"]
     assert len(str(number)) == 8 and number != 31415926
     assert shown["instances"][0]["host"].startswith("198.18.")
     assert "secret" not in shown["label_counts"]
-    assert redactor.data({"source": "instance-31415926"}) == {"source": f"instance-{number}"}
+    assert redactor.redact_data({"source": "instance-31415926"}) == {"source": f"instance-{number}"}
     assert (
-        redactor.path("/api/v0/instances/31415926/?owner=me")
+        redactor.redact_path("/api/v0/instances/31415926/?owner=me")
         == f"/api/v0/instances/{number}/?owner=me"
     )

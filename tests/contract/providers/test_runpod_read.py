@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault, LocalRunPod
-from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef, Verb
+from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.model import BillingVerb, Lifecycle, Meter, MeterKind, ProviderRef
 from rgt_tui.providers import (
     AuthError,
     BadAnswer,
-    Conflict,
     ProviderError,
     Providers,
     RateLimited,
+    StateConflict,
     Unreachable,
     keep_last_good,
     leftover_gaps,
@@ -52,8 +52,8 @@ async def test_a_running_pod_bills_compute_volume_and_container_disk(world: Worl
 
 async def test_an_unknown_volume_is_no_zero_and_does_not_drop_the_known_disk(world: World) -> None:
     """The container disk is known, the volume's size is not: a lower bound that names what is missing."""
-    world.server.inject(
-        Fault(
+    world.server.inject_faults(
+        InjectedFault(
             on=GET,
             change=edited(mounts={"persistent": {"path": "/workspace"}, "network": []}),
             times=-1,
@@ -91,15 +91,15 @@ async def test_a_network_volume_of_unknown_price_beside_known_disks_is_a_lower_b
 async def test_without_the_books_the_price_may_be_a_lower_bound_and_what_was_spent_is_an_estimate(
     world: World,
 ) -> None:
-    world.server.inject(Fault(on=BILLING, status=403, times=-1))
-    world.server.inject(Fault(on=GET, change=edited(mounts=None), times=-1))
+    world.server.inject_faults(InjectedFault(on=BILLING, status=403, times=-1))
+    world.server.inject_faults(InjectedFault(on=GET, change=edited(mounts=None), times=-1))
     meter = await world.read()
     assert (meter.spent_at_least, meter.spent_estimated, meter.at_least) == (False, True, True)
     assert meter.unpriced == ("volume disk", "network volume, if there is one")
 
 
 async def test_a_pod_that_never_said_its_mounts_is_not_free_once_it_is_gone(world: World) -> None:
-    world.server.inject(Fault(on=GET, change=edited(mounts=None)))
+    world.server.inject_faults(InjectedFault(on=GET, change=edited(mounts=None)))
     await world.read()
     world.server.pods[POD].status = "TERMINATED"
     meter = await world.read()
@@ -132,10 +132,13 @@ async def test_a_network_volume_bills_stopped_and_after_the_pod_is_gone(world: W
     meter = await world.provider.read("netpod")
     assert meter.kind is MeterKind.STORAGE_ONLY
     assert meter.per_hour == pytest.approx(rate)
-    assert world.provider.tiers("netpod") == {"/": "container-disk", "/workspace": "network-volume"}
+    assert world.provider.list_tiers("netpod") == {
+        "/": "container-disk",
+        "/workspace": "network-volume",
+    }
     assert (
         "network volume vol1 at /workspace: $0.1644/h"
-        in world.provider.keeps_billing(Verb.DESTROY, "netpod")[0]
+        in world.provider.list_kept_charges(BillingVerb.DESTROY, "netpod")[0]
     )
     pod.status = "TERMINATED"
     meter = await world.provider.read("netpod")
@@ -148,7 +151,7 @@ async def test_an_unpriced_network_volume_is_unknown_not_free(world: World) -> N
     pod.status = "EXITED"
     meter = await world.provider.read("netpod")
     assert (meter.kind, meter.per_hour) == (MeterKind.STORAGE_ONLY, None)
-    assert "price unknown" in world.provider.keeps_billing(Verb.PARK, "netpod")[0]
+    assert "price unknown" in world.provider.list_kept_charges(BillingVerb.PARK, "netpod")[0]
 
 
 @pytest.mark.odd_exchanges
@@ -187,7 +190,7 @@ async def test_states(world: World, status: str, life: Lifecycle, kind: MeterKin
 async def test_the_price_comes_as_number_string_or_not_at_all(
     world: World, cost: object, compute: float | None
 ) -> None:
-    world.server.inject(Fault(on=GET, change=edited(cost=cost)))
+    world.server.inject_faults(InjectedFault(on=GET, change=edited(cost=cost)))
     meter = await world.read()
     assert meter.kind is MeterKind.COMPUTE_AND_STORAGE
     assert meter.compute_per_hour == compute
@@ -224,21 +227,21 @@ async def test_the_price_comes_as_number_string_or_not_at_all(
 async def test_null_and_odd_sub_objects_never_break_a_reading(
     world: World, change: Callable[[object], object]
 ) -> None:
-    world.server.inject(Fault(on=GET, change=change, times=-1))
+    world.server.inject_faults(InjectedFault(on=GET, change=change, times=-1))
     meter = await world.read()
     assert meter.error is None
     assert meter.storage_per_hour is None
-    assert world.provider.keeps_billing(Verb.PARK, POD)
+    assert world.provider.list_kept_charges(BillingVerb.PARK, POD)
 
 
 async def test_a_stopped_pod_that_hides_its_mounts_is_unknown(world: World) -> None:
     world.server.pods[POD].status = "EXITED"
-    world.server.inject(Fault(on=GET, change=edited(mounts=None)))
+    world.server.inject_faults(InjectedFault(on=GET, change=edited(mounts=None)))
     assert (await world.read()).kind is MeterKind.UNKNOWN
 
 
 async def test_without_the_books_the_spend_is_a_marked_estimate(world: World) -> None:
-    world.server.inject(Fault(on=BILLING, status=403))
+    world.server.inject_faults(InjectedFault(on=BILLING, status=403))
     meter = await world.read()
     assert meter.spent == pytest.approx(1.38 + 14 / 730)
     assert "estimate: cost × uptime" in meter.source
@@ -254,7 +257,7 @@ async def test_without_the_books_the_spend_is_a_marked_estimate(world: World) ->
 async def test_a_clock_here_that_is_a_month_ahead_costs_nothing(world: World, books: bool) -> None:
     """Times of the machine are by the provider's clock, which every answer of it tells (RFC 9110, `Date`)."""
     if not books:
-        world.server.inject(Fault(on=BILLING, status=403, times=-1))
+        world.server.inject_faults(InjectedFault(on=BILLING, status=403, times=-1))
     true = await world.read()
     now = world.clock.now
     world.server.clock = lambda: now
@@ -282,7 +285,7 @@ async def test_between_two_readings_of_the_books_the_spend_runs_on(world: World)
 async def test_books_without_a_usable_entry_are_not_zero_spend(
     world: World, records: object
 ) -> None:
-    world.server.inject(Fault(on=BILLING, change=lambda _: {"records": records}))
+    world.server.inject_faults(InjectedFault(on=BILLING, change=lambda _: {"records": records}))
     assert "estimate" in (await world.read()).source
 
 
@@ -295,7 +298,7 @@ async def test_gone_needs_a_404_and_a_complete_list_without_it(world: World) -> 
 
 
 async def test_a_404_alone_is_not_gone(world: World) -> None:
-    world.server.inject(Fault(on=GET, status=404))
+    world.server.inject_faults(InjectedFault(on=GET, status=404))
     meter = await world.read()
     assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
     assert meter.error is not None
@@ -308,21 +311,21 @@ LIST = "GET /v2/pods"
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(on=LIST, cut=12),
-        Fault(on=LIST, raw=b'{"pods": ['),
-        Fault(on=LIST, raw=b'{"items": []}'),
-        Fault(on=LIST, raw=b"[]"),
-        Fault(on=LIST, raw=b'{"pods": [{"name": "no id"}]}'),
-        Fault(on=LIST, change=lambda data: {**_object(data), "nextToken": "abc"}),
-        Fault(on=LIST, headers={"Link": '</v2/pods?page=2>; rel="next"'}),
-        Fault(on=LIST, status=500),
-        Fault(on=LIST, status=401),
-        Fault(on=LIST, status=429),
+        InjectedFault(on=LIST, cut=12),
+        InjectedFault(on=LIST, raw=b'{"pods": ['),
+        InjectedFault(on=LIST, raw=b'{"items": []}'),
+        InjectedFault(on=LIST, raw=b"[]"),
+        InjectedFault(on=LIST, raw=b'{"pods": [{"name": "no id"}]}'),
+        InjectedFault(on=LIST, change=lambda data: {**_object(data), "nextToken": "abc"}),
+        InjectedFault(on=LIST, headers={"Link": '</v2/pods?page=2>; rel="next"'}),
+        InjectedFault(on=LIST, status=500),
+        InjectedFault(on=LIST, status=401),
+        InjectedFault(on=LIST, status=429),
     ],
 )
-async def test_a_partial_or_failed_list_is_no_absence(world: World, fault: Fault) -> None:
+async def test_a_partial_or_failed_list_is_no_absence(world: World, fault: InjectedFault) -> None:
     await world.read()
-    world.server.inject(Fault(on=GET, status=404), fault)
+    world.server.inject_faults(InjectedFault(on=GET, status=404), fault)
     meter = await world.read()
     assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
     assert meter.error is not None
@@ -338,25 +341,28 @@ async def test_a_pod_never_seen_with_this_key_is_gone_but_not_free(world: World)
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (Fault(status=401), "401"),
-        (Fault(status=403), "403"),
-        (Fault(status=500), "failed with 500"),
-        (Fault(status=503), "failed with 503"),
-        (Fault(status=418), "418"),
-        (Fault(status=302, headers={"Location": "http://192.0.2.1/"}), "302"),
-        (Fault(raw=b"<html>"), "not JSON"),
-        (Fault(raw=b"[" * 100_000), "not JSON"),
-        (Fault(raw=b""), "without an id"),
-        (Fault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'), "another pod than"),
-        (Fault(cut=20), "did not answer"),
+        (InjectedFault(status=401), "401"),
+        (InjectedFault(status=403), "403"),
+        (InjectedFault(status=500), "failed with 500"),
+        (InjectedFault(status=503), "failed with 503"),
+        (InjectedFault(status=418), "418"),
+        (InjectedFault(status=302, headers={"Location": "http://192.0.2.1/"}), "302"),
+        (InjectedFault(raw=b"<html>"), "not JSON"),
+        (InjectedFault(raw=b"[" * 100_000), "not JSON"),
+        (InjectedFault(raw=b""), "without an id"),
+        (
+            InjectedFault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'),
+            "another pod than",
+        ),
+        (InjectedFault(cut=20), "did not answer"),
     ],
 )
 async def test_trouble_is_unknown_and_keeps_the_last_good_meter(
-    world: World, fault: Fault, why: str
+    world: World, fault: InjectedFault, why: str
 ) -> None:
     good = await world.read()
     world.clock.now += 5
-    world.server.inject(fault)
+    world.server.inject_faults(fault)
     bad = await world.read()
     assert (bad.kind, bad.lifecycle, bad.per_hour) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN, None)
     assert bad.error is not None
@@ -395,7 +401,7 @@ async def test_no_server_is_unreachable(world: World) -> None:
 async def test_a_rate_limit_is_obeyed_without_asking_again(
     world: World, headers: dict[str, str], wait: float | None
 ) -> None:
-    world.server.inject(Fault(on=LIST, status=429, headers=headers))
+    world.server.inject_faults(InjectedFault(on=LIST, status=429, headers=headers))
     with pytest.raises(RateLimited) as caught:
         await world.provider.list()
     assert caught.value.retry_after == wait
@@ -407,7 +413,7 @@ async def test_a_rate_limit_is_obeyed_without_asking_again(
 
 
 async def test_an_exhausted_policy_is_left_alone_until_it_refills(world: World) -> None:
-    world.server.inject(Fault(on=LIST, headers={"RateLimit": '"minute";r=0;t=30'}))
+    world.server.inject_faults(InjectedFault(on=LIST, headers={"RateLimit": '"minute";r=0;t=30'}))
     assert await world.provider.list()
     with pytest.raises(RateLimited):
         await world.provider.list()
@@ -425,7 +431,7 @@ async def test_the_list_names_every_pod_with_its_meter(world: World) -> None:
 
 async def polled(world: World, refs: list[ProviderRef]) -> dict[str, Meter]:
     """Poll boxes whose ids differ; return their meters by id."""
-    return {ref.instance: meter for ref, meter in (await world.providers.poll(refs)).items()}
+    return {ref.instance: meter for ref, meter in (await world.providers.poll_meters(refs)).items()}
 
 
 async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
@@ -440,12 +446,12 @@ async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
     theirs = ProviderRef("runpod", POD, other.base_url, "OTHER_KEY")
     stolen = ProviderRef("runpod", POD, other.base_url, "DEMO_KEY")
     try:
-        meters = await providers.poll([mine, theirs, stolen])
+        meters = await providers.poll_meters([mine, theirs, stolen])
         assert meters[mine].compute_per_hour == world.server.pods[POD].cost
         assert meters[theirs].compute_per_hour == 9.0
         assert "refused the key" in str(meters[stolen].error)
         other.pods[POD].status = "TERMINATED"
-        meters = await providers.poll([mine, theirs])
+        meters = await providers.poll_meters([mine, theirs])
         assert (meters[mine].lifecycle, meters[theirs].lifecycle) == (
             Lifecycle.RUNNING,
             Lifecycle.GONE,
@@ -476,7 +482,7 @@ async def test_a_fleet_is_polled_with_one_call(world: World) -> None:
     assert world.server.requests.count("GET /v2/pods/pod7") == 1, (
         "a box that is gone eats the rate limit"
     )
-    world.server.inject(Fault(on=LIST, status=500))
+    world.server.inject_faults(InjectedFault(on=LIST, status=500))
     meters = await polled(world, refs)
     assert all(meter.error for meter in meters.values())
 
@@ -509,8 +515,13 @@ async def test_an_id_cannot_name_another_resource(world: World) -> None:
 async def test_the_key_shows_nowhere(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(1)
     texts = [repr(world.provider), repr(await world.read())]
-    for fault in (Fault(status=401), Fault(status=500), Fault(cut=5), Fault(raw=b"?")):
-        world.server.inject(fault)
+    for fault in (
+        InjectedFault(status=401),
+        InjectedFault(status=500),
+        InjectedFault(cut=5),
+        InjectedFault(raw=b"?"),
+    ):
+        world.server.inject_faults(fault)
         with pytest.raises((AuthError, Unreachable, BadAnswer)) as caught:
             await world.provider.list()
         error: BaseException | None = caught.value
@@ -562,7 +573,7 @@ async def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
 async def test_the_words_of_an_error_are_found_in_every_known_shape(
     world: World, body: bytes, words: str
 ) -> None:
-    world.server.inject(Fault(on=GET, status=400, raw=body))
+    world.server.inject_faults(InjectedFault(on=GET, status=400, raw=body))
     error = (await world.read()).error
     assert error is not None
     assert f"answered 400 {words} to" in error
@@ -590,9 +601,11 @@ async def test_every_page_of_the_list_is_read(world: World) -> None:
 async def test_a_next_page_that_cannot_be_followed_makes_the_list_unknown(
     world: World, pagination: dict[str, object]
 ) -> None:
-    world.server.inject(
-        Fault(on=GET, status=404),
-        Fault(on=LIST, change=lambda data: {**_object(data), "pagination": pagination}, times=-1),
+    world.server.inject_faults(
+        InjectedFault(on=GET, status=404),
+        InjectedFault(
+            on=LIST, change=lambda data: {**_object(data), "pagination": pagination}, times=-1
+        ),
     )
     with pytest.raises(BadAnswer, match="whose next page cannot be requested"):
         await world.provider.list()
@@ -606,7 +619,10 @@ async def test_what_bills_besides_pods(world: World) -> None:
     server.endpoints = {"busy": (0, 2), "kept": (1, 0), "asleep": (0, 0)}
     server.clusters = {"quad": 4}
     server.page_size = 1
-    found = {one.id: one for one in await world.providers.account(world.provider.ref).leftovers()}
+    found = {
+        one.id: one
+        for one in await world.providers.find_account(world.provider.ref).list_leftovers()
+    }
     assert set(found) == {*server.volumes, "busy", "kept", "quad"}
     assert (found["busy"].what, found["busy"].name) == (
         "endpoint",
@@ -622,19 +638,19 @@ async def test_what_bills_besides_pods(world: World) -> None:
 
 
 async def test_a_key_that_may_not_list_endpoints_says_so(world: World) -> None:
-    world.server.inject(Fault(on="GET /v2/serverless", status=403))
-    account = world.providers.account(world.provider.ref)
-    assert [one for one in await account.leftovers() if one.what == "endpoint"] == []
+    world.server.inject_faults(InjectedFault(on="GET /v2/serverless", status=403))
+    account = world.providers.find_account(world.provider.ref)
+    assert [one for one in await account.list_leftovers() if one.what == "endpoint"] == []
     assert leftover_gaps(account) == ("serverless endpoints (the key may not list them)",)
-    world.server.inject(Fault(on="GET /v2/clusters", status=500))
+    world.server.inject_faults(InjectedFault(on="GET /v2/clusters", status=500))
     with pytest.raises(ProviderError):
-        await world.providers.account(world.provider.ref).leftovers()
+        await world.providers.find_account(world.provider.ref).list_leftovers()
 
 
 async def test_a_start_without_a_free_gpu_says_what_is_out_of_reach(world: World) -> None:
     pod = world.server.pods[POD]
     pod.status, pod.machine_full = "EXITED", True
-    with pytest.raises(Conflict, match="not enough free GPUs on the host machine") as caught:
+    with pytest.raises(StateConflict, match="not enough free GPUs on the host machine") as caught:
         await world.provider.start()
     assert "its volume disk cannot be reached; it is billed until the pod is terminated" in str(
         caught.value
@@ -645,8 +661,8 @@ async def test_a_start_without_a_free_gpu_says_what_is_out_of_reach(world: World
 
 
 async def test_a_page_of_the_books_is_no_total(world: World) -> None:
-    world.server.inject(
-        Fault(
+    world.server.inject_faults(
+        InjectedFault(
             on=BILLING, change=lambda data: {**_object(data), "pagination": {"hasNextPage": True}}
         )
     )

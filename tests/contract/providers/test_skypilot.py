@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.demo import Fault
-from rgt_tui.demo.platforms import Request, Response
-from rgt_tui.model import Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress, Verb
+from rgt_tui.demo import InjectedFault
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for
 from tests.contract.providers.fakes.local_skypilot import LocalCluster, LocalSkyPilot
@@ -29,9 +29,11 @@ class World:
     providers: Providers
 
     def box(self, name: str = "train-a", key_env: str | None = KEY_ENV) -> Provider:
-        return self.providers.open(ProviderRef("skypilot", name, self.server.base_url, key_env))
+        return self.providers.open_control_plane(
+            ProviderRef("skypilot", name, self.server.base_url, key_env)
+        )
 
-    async def ended(self, verb: Verb, name: str = "train-a") -> list[StopProgress]:
+    async def ended(self, verb: BillingVerb, name: str = "train-a") -> list[StopProgress]:
         provider = self.box(name)
         ref = provider.ref
         permit = permit_for(ref, verb)
@@ -116,14 +118,14 @@ async def test_what_shows_more_than_ones_own_or_a_pickle_is_never_asked_for(worl
 
 
 async def test_a_stop_leaves_disks_and_a_down_nothing(world: World) -> None:
-    steps = await world.ended(Verb.PARK)
+    steps = await world.ended(BillingVerb.PARK)
     assert [step.phase for step in steps] == [
         StopPhase.REQUESTED,
         StopPhase.CONFIRMED,
         StopPhase.METER_OFF,
     ]
     assert "disks of the stopped cluster" in steps[-1].text
-    steps = await world.ended(Verb.DESTROY)
+    steps = await world.ended(BillingVerb.DESTROY)
     assert steps[-1].phase is StopPhase.METER_OFF
     assert [(what, body["purge"]) for what, body in world.sent()] == [
         ("POST /stop", False),
@@ -136,19 +138,19 @@ async def test_a_stop_leaves_disks_and_a_down_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(on="POST /status", status=500),
-        Fault(on="POST /status", headers={"X-Skypilot-Request-ID": "../etc"}),
-        Fault(on="GET /api/get", change=lambda data: {**data, "status": "FAILED"}),
-        Fault(on="GET /api/get", change=lambda data: {**data, "return_value": "[{"}),
-        Fault(
+        InjectedFault(on="POST /status", status=500),
+        InjectedFault(on="POST /status", headers={"X-Skypilot-Request-ID": "../etc"}),
+        InjectedFault(on="GET /api/get", change=lambda data: {**data, "status": "FAILED"}),
+        InjectedFault(on="GET /api/get", change=lambda data: {**data, "return_value": "[{"}),
+        InjectedFault(
             on="GET /api/get", change=lambda data: {**data, "return_value": '[{"status": "UP"}]'}
         ),
-        Fault(on="GET /api/get", cut=9),
+        InjectedFault(on="GET /api/get", cut=9),
     ],
 )
-async def test_what_cannot_be_read_is_unknown(world: World, fault: Fault) -> None:
+async def test_what_cannot_be_read_is_unknown(world: World, fault: InjectedFault) -> None:
     await world.box().list()
-    world.server.inject(fault)
+    world.server.inject_faults(fault)
     meter = await world.box().read("train-a")
     assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN)
     assert meter.error
@@ -162,17 +164,17 @@ async def test_a_server_of_ones_own_without_logins_is_asked_without_a_key(world:
 
 async def test_an_answer_that_comes_late_is_waited_for(world: World) -> None:
     """The real server sends no byte until the request has ended, which takes longer than other answers may."""
-    answer = world.server.answer
+    answer = world.server.answer_with_fault
 
-    def late(request: Request) -> tuple[Response, Fault | None]:
+    def late(request: LocalRequest) -> tuple[LocalResponse, InjectedFault | None]:
         if request.path == "/api/get":
             time.sleep(0.4)  # In the thread of the connection.
         return answer(request)
 
-    world.server.answer = late  # type: ignore[method-assign]
+    world.server.answer_with_fault = late  # type: ignore[method-assign]
     ref = ProviderRef("skypilot", "train-a", world.server.base_url, KEY_ENV)
     hasty = Providers(clock=world.clock, env={KEY_ENV: world.server.key}, timeout_s=0.1)
-    meter = await hasty.open(ref).read("train-a")
+    meter = await hasty.open_control_plane(ref).read("train-a")
     assert (meter.error, meter.lifecycle) == (None, Lifecycle.RUNNING)
     await hasty.close()
 
@@ -181,15 +183,15 @@ async def test_a_stop_whose_result_cannot_be_read_was_sent_all_the_same(world: W
     """Whatever the question about the result is answered with, it is no refusal of the stop."""
     for number, fault in enumerate(
         (
-            Fault(on="GET /api/get", status=401),
-            Fault(on="GET /api/get", status=429),
-            Fault(on="GET /api/get", status=404),
-            Fault(on="GET /api/get", drop=True),
+            InjectedFault(on="GET /api/get", status=401),
+            InjectedFault(on="GET /api/get", status=429),
+            InjectedFault(on="GET /api/get", status=404),
+            InjectedFault(on="GET /api/get", drop=True),
         )
     ):
         world.clock.now += 1000.0
         world.server.add(LocalCluster(f"more-{number}"))
-        world.server.inject(fault)
-        steps = await world.ended(Verb.PARK, f"more-{number}")
+        world.server.inject_faults(fault)
+        steps = await world.ended(BillingVerb.PARK, f"more-{number}")
         assert steps[0].phase is StopPhase.REQUESTED
         assert "its result is unknown" in steps[0].text

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import InjectedFault
 from rgt_tui.model import (
+    BillingVerb,
     Lifecycle,
     Meter,
     MeterKind,
     ProviderRef,
     StopPhase,
     StopProgress,
-    Verb,
-    steady,
+    steady_time,
 )
 from rgt_tui.providers import PermitRefused, Providers, Unreachable
 from tests.contract.providers.conftest import POD, World
@@ -36,7 +36,7 @@ def calls(world: World, what: str) -> int:
 
 
 async def test_a_park_is_requested_then_confirmed_then_off(world: World) -> None:
-    steps = await world.carry_out(Verb.PARK)
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert "status RUNNING: requested, not yet confirmed" in steps[0].text
     assert steps[1].at >= steps[0].at + 2, "confirmed before the provider said so"
@@ -45,7 +45,7 @@ async def test_a_park_is_requested_then_confirmed_then_off(world: World) -> None
 
 
 async def test_a_destroy_is_confirmed_by_404_and_absence(world: World) -> None:
-    steps = await world.carry_out(Verb.DESTROY)
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert steps[2].text == "compute off, no other charges found"
     assert calls(world, DELETE) == 1
@@ -56,69 +56,69 @@ async def test_a_destroy_names_the_network_volume_that_goes_on(world: World) -> 
     world.server.pods[POD].networks = (("vol1", "/net"),)
     world.server.add_volume("vol1", 100)
     await world.read()
-    steps = await world.carry_out(Verb.DESTROY)
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert steps[-1].text == (
         "compute off; keeps billing: network volume vol1 at /net: $0.0096/h until the volume is deleted"
     )
 
 
 async def test_already_stopped_counts_only_once_a_reading_agrees(world: World) -> None:
-    await world.carry_out(Verb.PARK)
-    steps = await world.carry_out(Verb.PARK)
+    await world.carry_out(BillingVerb.PARK)
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert "not available while pod is EXITED" in steps[0].text
 
 
 async def test_a_409_that_no_reading_confirms_has_failed(world: World) -> None:
     world.server.pods[POD].locked = True
-    steps = await world.carry_out(Verb.PARK)
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [REQUESTED, FAILED]
     assert "the pod is locked" in steps[-1].text
     assert "RUNNING (locked)" in steps[-1].text
 
 
 async def test_a_second_destroy_is_confirmed_not_assumed(world: World) -> None:
-    await world.carry_out(Verb.DESTROY)
-    assert phases(await world.carry_out(Verb.DESTROY)) == [REQUESTED, CONFIRMED, METER_OFF]
-    world.server.inject(Fault(on="GET /v2/pods", cut=5, times=-1))
-    steps = await world.carry_out(Verb.DESTROY)
+    await world.carry_out(BillingVerb.DESTROY)
+    assert phases(await world.carry_out(BillingVerb.DESTROY)) == [REQUESTED, CONFIRMED, METER_OFF]
+    world.server.inject_faults(InjectedFault(on="GET /v2/pods", cut=5, times=-1))
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert phases(steps) == [REQUESTED, UNCONFIRMED]
 
 
 async def test_a_200_that_stops_nothing_ends_unconfirmed(world: World) -> None:
-    world.server.inject(Fault(on=STOP, raw=b'{"id": "x", "status": "EXITED"}'))
-    world.server.inject(Fault(on="GET /v2/pods/", change=_running, times=-1))
-    steps = await world.carry_out(Verb.PARK, timeout_s=9)
+    world.server.inject_faults(InjectedFault(on=STOP, raw=b'{"id": "x", "status": "EXITED"}'))
+    world.server.inject_faults(InjectedFault(on="GET /v2/pods/", change=_running, times=-1))
+    steps = await world.carry_out(BillingVerb.PARK, timeout_s=9)
     assert phases(steps) == [REQUESTED, UNCONFIRMED]
     assert "state unknown after 9 s" in steps[-1].text
     assert f"check the console: {world.server.base_url}" in steps[-1].text
 
 
 async def test_a_lost_answer_is_followed_up_and_the_call_not_repeated(world: World) -> None:
-    world.server.inject(Fault(on=STOP, act=True, cut=3))
-    steps = await world.carry_out(Verb.PARK)
+    world.server.inject_faults(InjectedFault(on=STOP, act=True, cut=3))
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert "not acknowledged" in steps[0].text
     assert calls(world, STOP) == 1
 
 
 async def test_a_500_after_acting_is_followed_up(world: World) -> None:
-    world.server.inject(Fault(on=DELETE, act=True, status=500))
-    steps = await world.carry_out(Verb.DESTROY)
+    world.server.inject_faults(InjectedFault(on=DELETE, act=True, status=500))
+    steps = await world.carry_out(BillingVerb.DESTROY)
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert calls(world, DELETE) == 1
 
 
 async def test_a_500_that_did_nothing_ends_unconfirmed(world: World) -> None:
-    world.server.inject(Fault(on=DELETE, status=500))
-    assert phases(await world.carry_out(Verb.DESTROY)) == [REQUESTED, UNCONFIRMED]
+    world.server.inject_faults(InjectedFault(on=DELETE, status=500))
+    assert phases(await world.carry_out(BillingVerb.DESTROY)) == [REQUESTED, UNCONFIRMED]
     assert calls(world, DELETE) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 422, 429])
 async def test_a_refused_call_has_failed_and_nothing_was_done(world: World, status: int) -> None:
-    world.server.inject(Fault(on=STOP, status=status))
-    steps = await world.carry_out(Verb.PARK)
+    world.server.inject_faults(InjectedFault(on=STOP, status=status))
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [FAILED]
     assert "nothing was done" in steps[0].text
     assert world.changes == []
@@ -126,31 +126,31 @@ async def test_a_refused_call_has_failed_and_nothing_was_done(world: World, stat
 
 async def test_no_connection_has_failed_for_sure(world: World) -> None:
     await world.server.stop()
-    steps = await world.carry_out(Verb.PARK)
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [FAILED]
     assert "nothing was sent" in steps[0].text
 
 
 async def test_bad_readings_in_between_are_waited_out(world: World) -> None:
-    world.server.inject(
-        Fault(on="GET /v2/pods/", status=500),
-        Fault(on="GET /v2/pods/", status=429, headers={"Retry-After": "3"}),
-        Fault(on="GET /v2/pods/", raw=b"?"),
+    world.server.inject_faults(
+        InjectedFault(on="GET /v2/pods/", status=500),
+        InjectedFault(on="GET /v2/pods/", status=429, headers={"Retry-After": "3"}),
+        InjectedFault(on="GET /v2/pods/", raw=b"?"),
     )
-    assert phases(await world.carry_out(Verb.PARK)) == [REQUESTED, CONFIRMED, METER_OFF]
+    assert phases(await world.carry_out(BillingVerb.PARK)) == [REQUESTED, CONFIRMED, METER_OFF]
 
 
 async def test_a_park_that_finds_the_machine_gone_has_failed(world: World) -> None:
     await world.read()
     world.server.pods[POD].status = "TERMINATED"
-    steps = await world.carry_out(Verb.PARK)
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [REQUESTED, FAILED]
     assert "destroyed, not parked" in steps[-1].text
 
 
 async def test_stopped_with_unknown_storage_never_says_meter_off(world: World) -> None:
-    world.server.inject(Fault(on="GET /v2/pods/", change=_no_mounts, times=-1))
-    steps = await world.carry_out(Verb.PARK)
+    world.server.inject_faults(InjectedFault(on="GET /v2/pods/", change=_no_mounts, times=-1))
+    steps = await world.carry_out(BillingVerb.PARK)
     assert phases(steps) == [REQUESTED, CONFIRMED, UNCONFIRMED]
     assert "stopped, but not the remaining charges" in steps[-1].text
 
@@ -158,7 +158,7 @@ async def test_stopped_with_unknown_storage_never_says_meter_off(world: World) -
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"verb": Verb.DESTROY}, "for verb destroy, not for park"),
+        ({"verb": BillingVerb.DESTROY}, "for verb destroy, not for park"),
         ({"instance": "other"}, "for instance other"),
         ({"kind": "vast"}, "for provider vast, not for runpod"),
         ({"account": "default@vendor"}, "for account default@vendor, not for DEMO_KEY@http"),
@@ -170,7 +170,7 @@ async def test_stopped_with_unknown_storage_never_says_meter_off(world: World) -
 async def test_a_permit_for_something_else_sends_nothing(
     world: World, change: dict[str, Any], why: str
 ) -> None:
-    permit = world.permit(Verb.PARK)
+    permit = world.permit(BillingVerb.PARK)
     with pytest.raises(PermitRefused, match=why):
         await world.provider.stop(msgspec.structs.replace(permit, **change))
     assert world.server.requests == []
@@ -179,11 +179,11 @@ async def test_a_permit_for_something_else_sends_nothing(
 
 
 async def test_a_permit_is_used_once_whatever_came_of_it(world: World) -> None:
-    permit = world.permit(Verb.PARK)
-    world.server.inject(Fault(on=STOP, status=500))
+    permit = world.permit(BillingVerb.PARK)
+    world.server.inject_faults(InjectedFault(on=STOP, status=500))
     with pytest.raises(Unreachable):
         await world.provider.stop(permit)
-    for provider in (world.provider, world.providers.open(world.provider.ref)):
+    for provider in (world.provider, world.providers.open_control_plane(world.provider.ref)):
         with pytest.raises(PermitRefused, match="used already"):
             await provider.stop(permit)
     assert world.server.requests == [STOP]
@@ -192,29 +192,31 @@ async def test_a_permit_is_used_once_whatever_came_of_it(world: World) -> None:
 async def test_another_account_with_the_same_id_does_not_take_the_permit(world: World) -> None:
     """Twice the same id, at one server and with one key even: the fleet file names the key by another variable."""
     providers = Providers(clock=world.clock, env={"OTHER_KEY": world.server.key})
-    other = providers.open(msgspec.structs.replace(world.provider.ref, key_env="OTHER_KEY"))
+    other = providers.open_control_plane(
+        msgspec.structs.replace(world.provider.ref, key_env="OTHER_KEY")
+    )
     with pytest.raises(PermitRefused, match=r"for account DEMO_KEY@.*, not for OTHER_KEY@"):
-        await other.destroy(world.permit(Verb.DESTROY))
+        await other.destroy(world.permit(BillingVerb.DESTROY))
     await providers.close()
     assert world.server.requests == []
 
 
 async def test_a_permit_expires(world: World) -> None:
-    permit = msgspec.structs.replace(world.permit(Verb.DESTROY), expires=steady())
+    permit = msgspec.structs.replace(world.permit(BillingVerb.DESTROY), expires=steady_time())
     with pytest.raises(PermitRefused, match="expired"):
         await world.provider.destroy(permit)
     assert world.server.requests == []
 
 
 async def test_what_is_described_is_what_is_sent(world: World) -> None:
-    said = world.provider.describe(Verb.PARK, POD)
+    said = world.provider.describe_call(BillingVerb.PARK, POD)
     assert said == f'POST {world.server.base_url}/v2/pods/{POD}/action {{"action":"stop"}}'
     assert (
-        world.provider.describe(Verb.DESTROY, POD)
+        world.provider.describe_call(BillingVerb.DESTROY, POD)
         == f"DELETE {world.server.base_url}/v2/pods/{POD}"
     )
-    await world.provider.stop(world.permit(Verb.PARK))
-    await world.provider.destroy(world.permit(Verb.DESTROY))
+    await world.provider.stop(world.permit(BillingVerb.PARK))
+    await world.provider.destroy(world.permit(BillingVerb.DESTROY))
     assert world.server.requests == [STOP, DELETE]
 
 
@@ -237,11 +239,13 @@ async def until_read(world: World) -> None:
 async def test_a_timeout_after_the_server_acted_is_followed_up(world: World) -> None:
     """The one test that waits for a real timeout, since a timeout is what it is about."""
     impatient = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key}, timeout_s=1.0)
-    world.provider = impatient.open(ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY"))
+    world.provider = impatient.open_control_plane(
+        ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")
+    )
     # The connection is open then: a machine that is busy for half the timeout cannot refuse it, which is not "sent".
     await until_read(world)
-    world.server.inject(Fault(on=DELETE, act=True, hang=True))
-    steps = await world.carry_out(Verb.DESTROY)
+    world.server.inject_faults(InjectedFault(on=DELETE, act=True, hang=True))
+    steps = await world.carry_out(BillingVerb.DESTROY)
     await impatient.close()
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert "ReadTimeout" in steps[0].text
@@ -255,4 +259,4 @@ async def test_a_reading_that_failed_confirms_nothing_whatever_else_it_says(
         return Meter(MeterKind.NONE, Lifecycle.STOPPED, at=world.clock(), error="timed out")
 
     monkeypatch.setattr(world.provider, "read", stale)
-    assert phases(await world.carry_out(Verb.PARK, timeout_s=4)) == [REQUESTED, UNCONFIRMED]
+    assert phases(await world.carry_out(BillingVerb.PARK, timeout_s=4)) == [REQUESTED, UNCONFIRMED]

@@ -11,16 +11,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault
-from rgt_tui.demo.platforms import Ask, LocalVast
-from rgt_tui.model import Lifecycle, MeterKind, Offer, ProviderRef, RentPermit, Verb, Wish, steady
-from rgt_tui.providers import AuthError, Context, PermitRefused, ProviderError, leftover_gaps
-from rgt_tui.providers.rented import Pace
+from rgt_tui.demo import InjectedFault
+from rgt_tui.demo.platforms import LocalAsk, LocalVast
+from rgt_tui.model import (
+    BillingVerb,
+    Lifecycle,
+    MeterKind,
+    Offer,
+    ProviderRef,
+    RentalRequest,
+    RentPermit,
+    steady_time,
+)
+from rgt_tui.providers import AccountContext, AuthError, PermitRefused, ProviderError, leftover_gaps
+from rgt_tui.providers.rented import RequestPacer
 from rgt_tui.providers.vast import VENDOR, VastAccount, open_account
 from tests.contract.providers.conftest import START, Clock
 
 ONE = 31415926
-WISH = Wish(gpu="RTX 4090", disk_gb=40, public_key="ssh-ed25519 AAAA o'brien@laptop")
+WISH = RentalRequest(gpu="RTX 4090", disk_gb=40, public_key="ssh-ed25519 AAAA o'brien@laptop")
 
 
 class Place:
@@ -29,12 +38,12 @@ class Place:
     def __init__(self, server: LocalVast, clock: Clock) -> None:
         self.server, self.clock = server, clock
         self.token = f"rgt-{secrets.token_hex(6)}"
-        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
+        context = AccountContext(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
         self.account = open_account(ProviderRef("vastai", str(ONE), server.base_url, "K"), context)
         assert isinstance(self.account, VastAccount)
 
     def parsed(self, **fields: Any) -> Any:
-        return self.account.parse({"id": ONE, "volume_info": [], **fields})
+        return self.account.parse_machine({"id": ONE, "volume_info": [], **fields})
 
     def permit(self, offer: Offer) -> RentPermit:
         return RentPermit(
@@ -46,7 +55,7 @@ class Place:
             currency="USD",
             spot=offer.spot,
             token=self.token,
-            expires=steady() + 60,
+            expires=steady_time() + 60,
         )
 
 
@@ -88,7 +97,7 @@ async def test_what_a_state_is_and_costs(
         storage_total_cost=0.02,
         dph_total=0.70,
     )
-    meter = place.account.meter(machine)
+    meter = place.account.build_meter(machine)
     assert (meter.lifecycle, meter.kind) == (lifecycle, kind)
     assert meter.per_hour == pytest.approx(0.02 if kind is MeterKind.STORAGE_ONLY else 0.70)
     doubtful = kind is MeterKind.UNKNOWN or lifecycle is Lifecycle.STOPPED or actual == "loading"
@@ -156,7 +165,7 @@ async def test_where_ssh_answers(
 
 
 async def test_spot_and_the_end_of_the_rental_are_in_the_meter(place: Place) -> None:
-    (item,) = await place.account.box(str(ONE)).list()
+    (item,) = await place.account.open_control_plane(str(ONE)).list()
     assert (item.meter.spot, item.meter.ends_at) == (False, START + 864_000)
     assert (item.gpu, item.gpu_count, item.region) == ("RTX 4090", 1, "Norway, NO")
     assert item.meter.out_per_gb == 0.002
@@ -170,18 +179,18 @@ async def test_a_list_that_is_shorter_than_it_says_is_no_list(place: Place) -> N
     def shorter(data: Any) -> Any:
         return {**data, "total_instances": 2}
 
-    place.server.inject(Fault(on="GET /api/v1/", change=shorter))
+    place.server.inject_faults(InjectedFault(on="GET /api/v1/", change=shorter))
     with pytest.raises(ProviderError, match="1 instances of 2"):
-        await place.account.machines()
+        await place.account.read_machines()
 
 
 async def test_a_list_that_begins_again_ends(place: Place) -> None:
     def again(data: Any) -> Any:
         return {**data, "next_token": "5"}
 
-    place.server.inject(Fault(on="GET /api/v1/", change=again, times=-1))
+    place.server.inject_faults(InjectedFault(on="GET /api/v1/", change=again, times=-1))
     with pytest.raises(ProviderError, match="next page cannot be requested"):
-        await place.account.machines()
+        await place.account.read_machines()
     assert len(place.server.requests) == 2
 
 
@@ -193,7 +202,7 @@ async def test_what_more_than_a_hundred_contracts_cost_is_known_of_each(
     place.server.most_charges = per_page
     for number in range(120):
         place.server.add_instance(6000 + number, f"run-{number}", created=place.clock() - 3600)
-    listed = await place.account.box(str(ONE)).list()
+    listed = await place.account.open_control_plane(str(ONE)).list()
     assert len(listed) == 121
     assert all(one.meter.booked is not None for one in listed)
 
@@ -201,10 +210,11 @@ async def test_what_more_than_a_hundred_contracts_cost_is_known_of_each(
 async def test_charges_whose_second_page_is_lost_are_unknown_and_not_less(place: Place) -> None:
     place.server.most_charges = 1
     place.server.add_instance(6000, "other", created=place.clock() - 3600)
-    place.server.inject(
-        Fault(on="GET /api/v0/charges", act=True), Fault(on="GET /api/v0/charges", status=500)
+    place.server.inject_faults(
+        InjectedFault(on="GET /api/v0/charges", act=True),
+        InjectedFault(on="GET /api/v0/charges", status=500),
     )
-    listed = await place.account.box(str(ONE)).list()
+    listed = await place.account.open_control_plane(str(ONE)).list()
     assert [one.meter.booked for one in listed] == [None, None]
 
 
@@ -221,11 +231,13 @@ async def test_a_destroy_is_confirmed_although_the_instance_alone_never_named_it
             else {k: v for k, v in box.items() if k != "volume_info"}
         }
 
-    place.server.inject(Fault(on=f"GET /api/v0/instances/{ONE}", change=without, times=-1))
-    box = place.account.box(str(ONE))
+    place.server.inject_faults(
+        InjectedFault(on=f"GET /api/v0/instances/{ONE}", change=without, times=-1)
+    )
+    box = place.account.open_control_plane(str(ONE))
     meter = await box.read(str(ONE))
     assert (meter.at_least, meter.unpriced) == (False, ())
-    assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ()
+    assert box.list_kept_charges(BillingVerb.DESTROY, str(ONE)) == ()
     del place.server.instances[ONE]
     meter = await box.read(str(ONE))
     assert (meter.lifecycle, meter.kind) == (Lifecycle.GONE, MeterKind.NONE)
@@ -238,8 +250,8 @@ async def test_volumes_that_neither_answer_names_stay_unknown(place: Place) -> N
             one.pop("volume_info", None)
         return data
 
-    place.server.inject(Fault(on="GET /api/", change=without, times=-1))
-    meter = await place.account.box(str(ONE)).read(str(ONE))
+    place.server.inject_faults(InjectedFault(on="GET /api/", change=without, times=-1))
+    meter = await place.account.open_control_plane(str(ONE)).read(str(ONE))
     assert meter.unpriced == ("a volume, if one is attached",)
 
 
@@ -248,19 +260,19 @@ async def test_a_key_that_is_not_known_is_named_as_such_although_the_status_is_4
 ) -> None:
     """By the specification: ``404 {"error": "auth_error", "msg": "Invalid user key"}``."""
     body = b'{"success": false, "error": "auth_error", "msg": "Invalid user key"}'
-    place.server.inject(Fault(on="", status=404, raw=body, times=-1))
-    meter = await place.account.box(str(ONE)).read(str(ONE))
+    place.server.inject_faults(InjectedFault(on="", status=404, raw=body, times=-1))
+    meter = await place.account.open_control_plane(str(ONE)).read(str(ONE))
     assert meter.lifecycle is not Lifecycle.GONE
     assert "refused the key (404 Invalid user key)" in (meter.error or "")
     with pytest.raises(AuthError):
-        await place.account.machines()
+        await place.account.read_machines()
 
 
 async def test_the_retired_list_is_an_error_and_no_empty_account(place: Place) -> None:
     retired = b'{"success": false, "error": "deprecated_endpoint", "msg": "use v1"}'
-    place.server.inject(Fault(on="GET /api/v1/", status=200, raw=retired))
+    place.server.inject_faults(InjectedFault(on="GET /api/v1/", status=200, raw=retired))
     with pytest.raises(ProviderError) as caught:
-        await place.account.machines()
+        await place.account.read_machines()
     assert caught.value.code == "deprecated_endpoint"
 
 
@@ -270,7 +282,7 @@ async def test_volumes_of_a_network_and_endpoints_are_listed_among_what_bills_be
     place.server.volumes = {77: 50.0, 78: 500.0}
     place.server.network_volumes = {78}
     place.server.endpoints = {9: "vLLM"}
-    left = await place.account.leftovers()
+    left = await place.account.list_leftovers()
     assert [(one.what, one.id, one.per_hour is None) for one in left] == [
         ("volume", "77", False),
         ("volume", "78", False),
@@ -281,23 +293,23 @@ async def test_volumes_of_a_network_and_endpoints_are_listed_among_what_bills_be
 
 async def test_a_list_that_the_key_may_not_read_hides_no_other_and_is_named(place: Place) -> None:
     place.server.volumes = {77: 50.0}
-    place.server.inject(Fault(on="GET /api/v0/endptjobs", status=403))
-    (left,) = await place.account.leftovers()
+    place.server.inject_faults(InjectedFault(on="GET /api/v0/endptjobs", status=403))
+    (left,) = await place.account.list_leftovers()
     assert left.id == "77"
     assert "endpoints (the key may not list them)" in leftover_gaps(place.account)
-    place.server.inject(Fault(on="GET /api/v0/endptjobs", status=500))
+    place.server.inject_faults(InjectedFault(on="GET /api/v0/endptjobs", status=500))
     with pytest.raises(ProviderError, match="500"):
-        await place.account.leftovers()
+        await place.account.list_leftovers()
 
 
 async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
     place.server.volumes[77] = 50.0
     place.server.instances[ONE].volumes = (77,)
-    box = place.account.box(str(ONE))
-    place.server.inject(Fault(on="GET /api/v0/volumes", status=500))
+    box = place.account.open_control_plane(str(ONE))
+    place.server.inject_faults(InjectedFault(on="GET /api/v0/volumes", status=500))
     meter = await box.read(str(ONE))
     assert (meter.at_least, meter.unpriced) == (True, ("volume 77",))
-    assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ("volume 77, price unknown",)
+    assert box.list_kept_charges(BillingVerb.DESTROY, str(ONE)) == ("volume 77, price unknown",)
     del place.server.instances[ONE]
     meter = await box.read(str(ONE))
     assert (meter.lifecycle, meter.kind, meter.per_hour) == (
@@ -312,7 +324,7 @@ async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
     meter = await box.read(str(ONE))
     assert meter.per_hour == price, "what it costs is known of a machine that is gone, too"
     del place.server.instances[5]
-    (left,) = await place.account.leftovers()
+    (left,) = await place.account.list_leftovers()
     assert (left.id, left.size_gb) == ("77", 50.0)
     assert left.per_hour == price
 
@@ -323,17 +335,17 @@ async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
 async def test_the_balance_is_what_is_paid_in_less_what_is_owed(
     place: Place, answer: dict[str, float]
 ) -> None:
-    place.server.inject(Fault(on="GET /api/v0/users", change=lambda _: answer))
-    (item,) = await place.account.box(str(ONE)).list()
+    place.server.inject_faults(InjectedFault(on="GET /api/v0/users", change=lambda _: answer))
+    (item,) = await place.account.open_control_plane(str(ONE)).list()
     assert item.meter.balance == pytest.approx(23.4)
     assert item.meter.burn_per_hour == pytest.approx(0.68 + 60 * 0.1667 / 720, abs=1e-5)
 
 
 async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
-    place.server.asks[9001] = Ask(9001)
-    market = place.account.market()
+    place.server.asks[9001] = LocalAsk(9001)
+    market = place.account.open_market()
     assert market is not None
-    (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
+    (offer,) = await market.find_offers(msgspec.structs.replace(WISH, spot=True))
     assert (offer.spot, offer.compute_per_hour, offer.disk_gb) == (True, 0.15, 40)
     assert offer.storage_per_hour == pytest.approx(40 * 0.15 / 720, abs=1e-6)
     assert offer.notes
@@ -343,12 +355,12 @@ async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
         40,
         {"eq": True},
     )
-    made = await market.create(offer, WISH, place.token, place.permit(offer))
+    made = await market.create_instance(offer, WISH, place.token, place.permit(offer))
     (body,) = place.server.created
     assert (body["price"], body["label"], body["cancel_unavail"]) == (0.15, place.token, True)
     assert "'ssh-ed25519 AAAA o'\"'\"'brien@laptop'" in body["onstart"]
-    await place.server.settle()
-    (found,) = await market.find(place.token)
+    await place.server.wait_settled()
+    (found,) = await market.find_by_token(place.token)
     assert (found.id, found.meter.spot, found.meter.compute_per_hour) == (made.id, True, 0.15)
 
 
@@ -372,76 +384,81 @@ async def test_a_usual_wish_finds_the_name_that_the_platform_has_for_it(
     place: Place, gpu: str, native: str, memory: int
 ) -> None:
     """The search of the platform compares whole names: another spelling looks like nothing in stock."""
-    place.server.asks = {1: Ask(1, native, memory_gb=memory), 2: Ask(2, "RTX 3080", memory_gb=10)}
-    market = place.account.market()
+    place.server.asks = {
+        1: LocalAsk(1, native, memory_gb=memory),
+        2: LocalAsk(2, "RTX 3080", memory_gb=10),
+    }
+    market = place.account.open_market()
     assert market is not None
-    assert [offer.gpu for offer in await market.offers(msgspec.structs.replace(WISH, gpu=gpu))] == [
-        native
-    ]
+    assert [
+        offer.gpu for offer in await market.find_offers(msgspec.structs.replace(WISH, gpu=gpu))
+    ] == [native]
 
 
 async def test_a_model_of_no_known_spelling_is_named_and_is_not_called_out_of_stock(
     place: Place,
 ) -> None:
-    market = place.account.market()
+    market = place.account.open_market()
     assert market is not None
     with pytest.raises(ProviderError, match="no GPU that is 'RTX 9999'"):
-        await market.offers(msgspec.structs.replace(WISH, gpu="RTX 9999"))
-    assert await market.offers(msgspec.structs.replace(WISH, gpu="B200")) == ()
+        await market.find_offers(msgspec.structs.replace(WISH, gpu="RTX 9999"))
+    assert await market.find_offers(msgspec.structs.replace(WISH, gpu="B200")) == ()
 
 
 async def test_on_demand_sends_no_price(place: Place) -> None:
-    place.server.asks[9001] = Ask(9001)
-    market = place.account.market()
+    place.server.asks[9001] = LocalAsk(9001)
+    market = place.account.open_market()
     assert market is not None
-    (offer,) = await market.offers(WISH)
+    (offer,) = await market.find_offers(WISH)
     said = market.describe_creation(offer, WISH, place.token)
     assert "AAAA" not in said
     assert said.startswith(f"PUT {place.server.base_url}/api/v0/asks/9001/ {{")
-    await market.create(offer, WISH, place.token, place.permit(offer))
+    await market.create_instance(offer, WISH, place.token, place.permit(offer))
     assert "price" not in place.server.created[0]
 
 
 async def test_an_error_that_names_a_contract_has_made_one(place: Place) -> None:
-    place.server.asks[9001] = Ask(9001, min_bid=0.30)
-    market = place.account.market()
+    place.server.asks[9001] = LocalAsk(9001, min_bid=0.30)
+    market = place.account.open_market()
     assert market is not None
-    (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
+    (offer,) = await market.find_offers(msgspec.structs.replace(WISH, spot=True))
     low = msgspec.structs.replace(offer, compute_per_hour=0.20)
-    made = await market.create(low, WISH, place.token, place.permit(low))
+    made = await market.create_instance(low, WISH, place.token, place.permit(low))
     assert int(made.id) in place.server.instances
     assert "vast.ai answered" in (made.meter.doubt or "")
-    assert (await market.find(place.token))[0].id == made.id
+    assert (await market.find_by_token(place.token))[0].id == made.id
 
 
 @pytest.mark.parametrize("bid", [None, 0.0, 129.0])
 async def test_a_bid_that_cannot_be_one_sends_nothing(place: Place, bid: float | None) -> None:
-    place.server.asks[9001] = Ask(9001)
-    market = place.account.market()
+    place.server.asks[9001] = LocalAsk(9001)
+    market = place.account.open_market()
     assert market is not None
-    (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
+    (offer,) = await market.find_offers(msgspec.structs.replace(WISH, spot=True))
     asked = len(place.server.requests)
     odd = msgspec.structs.replace(offer, compute_per_hour=bid)
     with pytest.raises(ProviderError) as caught:
-        await market.create(odd, WISH, place.token, place.permit(odd))
+        await market.create_instance(odd, WISH, place.token, place.permit(odd))
     assert not caught.value.sent
     assert len(place.server.requests) == asked
-    await market.create(offer, WISH, place.token, place.permit(offer))
+    await market.create_instance(offer, WISH, place.token, place.permit(offer))
 
 
 async def test_another_offer_than_the_agreed_one_is_not_taken(place: Place) -> None:
-    place.server.asks[9001] = Ask(9001)
-    market = place.account.market()
+    place.server.asks[9001] = LocalAsk(9001)
+    market = place.account.open_market()
     assert market is not None
-    (offer,) = await market.offers(WISH)
+    (offer,) = await market.find_offers(WISH)
     dearer = msgspec.structs.replace(offer, compute_per_hour=9.0)
     with pytest.raises(PermitRefused, match="agreed:"):
-        await market.create(dearer, WISH, place.token, place.permit(offer))
+        await market.create_instance(dearer, WISH, place.token, place.permit(offer))
     assert place.server.created == []
 
 
 def account_at(home: Path, env: dict[str, str]) -> VastAccount:
-    return open_account(ProviderRef("vastai", str(ONE)), Context(lambda: START, env, home, 60.0))
+    return open_account(
+        ProviderRef("vastai", str(ONE)), AccountContext(lambda: START, env, home, 60.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -471,12 +488,12 @@ async def test_requests_of_one_kind_keep_their_distance() -> None:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    pace = Pace({"list": 1.0, "destroy": 3.0}, ticks=lambda: now, sleep=sleep)
+    pace = RequestPacer({"list": 1.0, "destroy": 3.0}, ticks=lambda: now, sleep=sleep)
     for kind in ("list", "list", "list", "destroy", "read", "read"):
-        await pace.turn(kind)
+        await pace.wait_turn(kind)
     assert slept == [1.0, 2.0]
     now += 10.0
-    await pace.turn("list")
+    await pace.wait_turn("list")
     assert slept == [1.0, 2.0]
 
 
@@ -484,6 +501,6 @@ def test_the_vendor_s_own_server_is_paced_and_the_loopback_is_not(tmp_path: Path
     assert account_at(tmp_path, {}).pace._gaps["list"] == 1.0
     local = open_account(
         ProviderRef("vastai", str(ONE), "http://127.0.0.1:1", "K"),
-        Context(lambda: START, {}, tmp_path, 60.0),
+        AccountContext(lambda: START, {}, tmp_path, 60.0),
     )
     assert local.pace._gaps == {}

@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate import Consent, Situation, changes, evaluate, gather, review, tiers
-from rgt_tui.model import Evidence, Permit, Refusal, Review, Seen, StopPhase, Verb, steady
+from rgt_tui.gate import (
+    Consent,
+    Situation,
+    build_review,
+    evaluate_evidence,
+    find_storage_tiers,
+    gather_evidence,
+    list_review_changes,
+)
+from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    Evidence,
+    Permit,
+    ReceivedTimes,
+    Refusal,
+    StopPhase,
+    steady_time,
+)
 from rgt_tui.providers import carry_out
 from tests.contract.providers.conftest import POD, World
 from tests.unit.gate.builders import HELLO, PROFILE, box, cell, told
@@ -13,45 +30,47 @@ from tests.unit.gate.builders import HELLO, PROFILE, box, cell, told
 replace = msgspec.structs.replace
 
 
-async def look(world: World, verb: Verb, typed: str = "autodl-demo") -> tuple[Situation, Evidence]:
+async def look(
+    world: World, verb: BillingVerb, typed: str = "autodl-demo"
+) -> tuple[Situation, Evidence]:
     provider = world.provider
-    now = steady()
+    now = steady_time()
     state = box(
         cell(),
         spec=replace(box().spec, provider=provider.ref, tiers={"/net": "network-volume"}),
         hello=replace(HELLO, identity={"RUNPOD_POD_ID": POD}),
-        seen=Seen(sample=now, queues={"/root/job": now}),
+        seen=ReceivedTimes(sample=now, queues={"/root/job": now}),
     )
     given = Situation(
         state=state,
         meter=await provider.read(POD),
         meter_at=now,
         profile=PROFILE,
-        action=provider.action(verb),
+        action=provider.native_action(verb),
         told=replace(told(), at=now),
         now=world.clock(),
-        ticks=steady(),
+        ticks=steady_time(),
     )
-    return given, gather(given, verb, Consent(typed=typed))
+    return given, gather_evidence(given, verb, Consent(typed=typed))
 
 
-async def shown(world: World, verb: Verb) -> Review:
+async def shown(world: World, verb: BillingVerb) -> ActionReview:
     given, found = await look(world, verb, typed="")
-    return review(
+    return build_review(
         found,
         given,
         native_label=world.provider.native_label(verb),
-        will_send=world.provider.describe(verb, POD),
-        known=tiers(given, verb)[0],
-        keeps_billing=world.provider.keeps_billing(verb, POD),
+        will_send=world.provider.describe_call(verb, POD),
+        known=find_storage_tiers(given, verb)[0],
+        keeps_billing=world.provider.list_kept_charges(verb, POD),
     )
 
 
 async def test_a_quiet_finished_box_is_parked_and_then_destroyed(world: World) -> None:
-    for verb, label in ((Verb.PARK, "Stop"), (Verb.DESTROY, "Terminate")):
+    for verb, label in ((BillingVerb.PARK, "Stop"), (BillingVerb.DESTROY, "Terminate")):
         seen = await shown(world, verb)
         assert (seen.refusals, seen.native_label) == ((), label)
-        permit = evaluate((await look(world, verb))[1], steady())
+        permit = evaluate_evidence((await look(world, verb))[1], steady_time())
         assert isinstance(permit, Permit), permit
         steps = carry_out(world.provider, permit, clock=world.clock, sleep=world.clock.advance)
         assert [step.phase async for step in steps] == [
@@ -63,21 +82,21 @@ async def test_a_quiet_finished_box_is_parked_and_then_destroyed(world: World) -
 
 
 async def test_a_state_that_changed_after_the_review_refuses(world: World) -> None:
-    before = await shown(world, Verb.PARK)
+    before = await shown(world, BillingVerb.PARK)
     world.server.pods[POD].status = "EXITED"  # Someone stopped it in the console.
     assert (
-        changes(before, await shown(world, Verb.PARK))[0]
+        list_review_changes(before, await shown(world, BillingVerb.PARK))[0]
         == "the provider's status was RUNNING and is EXITED now"
     )
-    refusal = evaluate((await look(world, Verb.PARK))[1], steady())
+    refusal = evaluate_evidence((await look(world, BillingVerb.PARK))[1], steady_time())
     assert isinstance(refusal, Refusal)
     assert "does not accept stop now" in refusal.reasons[0]
 
 
 async def test_a_permit_that_was_kept_too_long_sends_nothing(world: World) -> None:
-    permit = evaluate((await look(world, Verb.DESTROY))[1], steady())
+    permit = evaluate_evidence((await look(world, BillingVerb.DESTROY))[1], steady_time())
     assert isinstance(permit, Permit)
-    permit = msgspec.structs.replace(permit, expires=steady() - 1)
+    permit = msgspec.structs.replace(permit, expires=steady_time() - 1)
     asked = len(world.server.requests)
     steps = carry_out(world.provider, permit, clock=world.clock, sleep=world.clock.advance)
     (only,) = [step async for step in steps]
@@ -88,6 +107,6 @@ async def test_a_permit_that_was_kept_too_long_sends_nothing(world: World) -> No
 
 async def test_a_provider_that_cannot_be_read_refuses(world: World) -> None:
     await world.server.stop()
-    refusal = evaluate((await look(world, Verb.DESTROY))[1], steady())
+    refusal = evaluate_evidence((await look(world, BillingVerb.DESTROY))[1], steady_time())
     assert isinstance(refusal, Refusal)
     assert any("could not be read" in reason for reason in refusal.reasons)

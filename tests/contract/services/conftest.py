@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model import Permit, ProviderRef, StopProgress, Verb, steady
+from rgt_tui.model import BillingVerb, Permit, ProviderRef, StopProgress, steady_time
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.services.real_servers import (
     DSTACK_TOKEN,
@@ -59,15 +59,15 @@ class Service:
             "USER": "alice",
         }
         self.opened.append(Providers(env=env, home=self.home, timeout_s=20.0))
-        return self.opened[-1].open(
+        return self.opened[-1].open_control_plane(
             ProviderRef(self.kind, instance, self.url, KEY_ENV if self.token else None)
         )
 
-    async def carry_out(self, box: Provider, verb: Verb) -> list[StopProgress]:
+    async def carry_out(self, box: Provider, verb: BillingVerb) -> list[StopProgress]:
         """Park or destroy a machine, and follow that to its end."""
         ref = box.ref
         permit = Permit(
-            "box", verb, ref.instance, "digest", steady() + 60,
+            "box", verb, ref.instance, "digest", steady_time() + 60,
             kind=ref.kind, account=ref.account, nonce=secrets.token_hex(8),
         )  # fmt: skip
         steps = carry_out(

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 
 RECORDINGS = Path(__file__).parents[2] / "fixtures" / "services"
 OPAQUE = ("entrypoint", "request_body", "object", "resources", "owner", "pid")
@@ -137,23 +137,23 @@ class Replay(LocalServer):
                 one
             )
 
-    def _asker(self, request: Request) -> str:
+    def _identify_caller(self, request: LocalRequest) -> str:
         return "account"
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Return the recorded answer."""
         query = "&".join(f"{name}={text}" for name, text in request.query.items())
         asked = _asked(
             request.method,
             f"{request.path}?{query}" if query else request.path,
-            request.json() or None,
+            request.parse_json() or None,
         )
         found = self._answers.get(asked)
         if not found:
-            return Response(501, {"detail": f"not recorded: {asked}"})
+            return LocalResponse(501, {"detail": f"not recorded: {asked}"})
         one = found.pop(0) if len(found) > 1 else found[0]
         raw = json.dumps(one["answer"]).encode()
-        return Response(one["status"], None, dict(one["headers"]), raw=raw)
+        return LocalResponse(one["status"], None, dict(one["headers"]), raw=raw)
 
 
 def _asked(method: str, path: str, body: Any) -> str:

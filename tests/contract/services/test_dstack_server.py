@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rgt_tui.providers.dstack
-from rgt_tui.model import Lifecycle, MeterKind, StopPhase, Verb
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, StopPhase
 from rgt_tui.providers import Providers
 from tests.contract.services.conftest import LIVE, Recorded, Service, check_recording
 
@@ -77,14 +77,14 @@ async def test_a_wrong_token_is_named_as_such(dstack: Service) -> None:
 
 async def test_a_volume_is_listed_beside_the_instances(dstack: Service) -> None:
     box = dstack.box(IDLE)
-    (volume,) = await Providers.account(dstack.opened[-1], box.ref).leftovers()
+    (volume,) = await Providers.find_account(dstack.opened[-1], box.ref).list_leftovers()
     assert (volume.id, volume.region) == ("main/test-volume", "runpod EU-RO-1")
 
 
 async def test_an_instance_that_a_run_uses_is_not_deleted(dstack: Service) -> None:
     box = dstack.box(BUSY)
     assert (await box.read(BUSY)).kind is PAID
-    (step,) = await dstack.carry_out(box, Verb.DESTROY)
+    (step,) = await dstack.carry_out(box, BillingVerb.DESTROY)
     assert step.phase is StopPhase.FAILED
     assert "nothing was done" in step.text
     assert "Fleet instances are in use" in step.text
@@ -99,7 +99,7 @@ async def test_a_deleted_instance_is_gone_only_when_it_is_terminated(
     other = dstack.box(IDLE)
     if real_dstack is not None:
         real_dstack.work()
-    steps = await dstack.carry_out(box, Verb.DESTROY)
+    steps = await dstack.carry_out(box, BillingVerb.DESTROY)
     assert [step.phase for step in steps] == [
         StopPhase.REQUESTED,
         StopPhase.CONFIRMED,

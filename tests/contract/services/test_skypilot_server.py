@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.model import Lifecycle, MeterKind, StopPhase, Verb
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, StopPhase
 from tests.contract.services.conftest import LIVE, Recorded, Service, check_recording
 
 PAID = MeterKind.COMPUTE_AND_STORAGE
@@ -58,7 +58,7 @@ async def test_a_stop_that_the_cloud_does_not_have_is_refused_in_words(
 ) -> None:
     box = skypilot.box(name)
     assert (await box.read(name)).kind is PAID
-    (step,) = await skypilot.carry_out(box, Verb.PARK)
+    (step,) = await skypilot.carry_out(box, BillingVerb.PARK)
     assert step.phase is StopPhase.FAILED
     assert "nothing was done" in step.text
     assert f"Stopping is currently not supported for {name[3:]}." in step.text
@@ -67,7 +67,7 @@ async def test_a_stop_that_the_cloud_does_not_have_is_refused_in_words(
 
 
 async def test_a_stop_of_what_does_not_exist_is_settled_by_reading(skypilot: Service) -> None:
-    steps = await skypilot.carry_out(skypilot.box("nobody"), Verb.PARK)
+    steps = await skypilot.carry_out(skypilot.box("nobody"), BillingVerb.PARK)
     assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.FAILED]
     assert "Cluster 'nobody' does not exist" in steps[0].text
 
@@ -79,7 +79,7 @@ async def test_a_start_is_followed_to_its_result(skypilot: Service) -> None:
 async def test_a_stop_leaves_the_disks(skypilot: Service) -> None:
     box = skypilot.box("on-aws")
     assert (await box.read("on-aws")).kind is PAID
-    steps = await skypilot.carry_out(box, Verb.PARK)
+    steps = await skypilot.carry_out(box, BillingVerb.PARK)
     assert [step.phase for step in steps] == STEPS
     assert "the request has succeeded" in steps[0].text
     assert "disks of the stopped cluster" in steps[-1].text
@@ -88,7 +88,7 @@ async def test_a_stop_leaves_the_disks(skypilot: Service) -> None:
 async def test_a_down_leaves_nothing(skypilot: Service) -> None:
     box = skypilot.box("to-end")
     assert (await box.read("to-end")).kind is PAID
-    steps = await skypilot.carry_out(box, Verb.DESTROY)
+    steps = await skypilot.carry_out(box, BillingVerb.DESTROY)
     assert [step.phase for step in steps] == STEPS
     assert (await box.read("to-end")).lifecycle is Lifecycle.GONE
 

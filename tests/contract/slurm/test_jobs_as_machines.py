@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model import Lifecycle, MeterKind, Permit, ProviderRef, StopPhase, Verb
+from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, Permit, ProviderRef, StopPhase
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, Providers, carry_out
 from rgt_tui.providers.command_line import CommandLine
 from rgt_tui.providers.slurm import EPOCH, FIELDS, parse_line
@@ -35,10 +35,12 @@ def folder(tmp_path: Path) -> Path:
 
 def control(cluster: Cluster, job: str, via: str | None = None) -> Provider:
     """Return the control plane of a job, as a fleet file with that instance has it."""
-    return Providers(env=cluster.env).open(ProviderRef(kind="slurm", instance=job, via=via))
+    return Providers(env=cluster.env).open_control_plane(
+        ProviderRef(kind="slurm", instance=job, via=via)
+    )
 
 
-def permit(provider: Provider, verb: Verb = Verb.DESTROY) -> Permit:
+def permit(provider: Provider, verb: BillingVerb = BillingVerb.DESTROY) -> Permit:
     """Return what the gate would give out."""
     ref = provider.ref
     return permit_for(ref, verb)
@@ -122,7 +124,7 @@ async def test_one_task_of_an_array_is_ended_and_the_others_go_on(
 async def test_what_slurm_cannot_do_is_refused_before_anything_is_sent(slurm: Cluster) -> None:
     provider = control(slurm, "1")
     with pytest.raises(PermitRefused, match="no verb that parks"):
-        await provider.stop(permit(provider, Verb.PARK))
+        await provider.stop(permit(provider, BillingVerb.PARK))
     with pytest.raises(ProviderError, match="submit it again"):
         await provider.start()
     odd = control(slurm, "1; scancel -u root")
@@ -199,6 +201,8 @@ async def test_the_stand_in_of_the_contract_suite_says_what_slurm_says(
 
 
 async def test_without_slurm_nothing_was_sent(tmp_path: Path) -> None:
-    provider = Providers(env={"PATH": str(tmp_path)}).open(ProviderRef(kind="slurm", instance="1"))
+    provider = Providers(env={"PATH": str(tmp_path)}).open_control_plane(
+        ProviderRef(kind="slurm", instance="1")
+    )
     assert "cannot be started" in ((await provider.read("1")).error or "")
     assert await ended(provider) == [StopPhase.FAILED]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh import CatFailed, Deployed, cat, connect, listed
+from rgt_tui.ssh import CatFailed, DeployedAgent, connect, list_matching_files, stream_cat
 from tests.contract.ssh.conftest import RealSshd
 
 
@@ -14,10 +14,10 @@ from tests.contract.ssh.conftest import RealSshd
 async def test_nonsense_is_no_fault_of_rgt(real_sshd: RealSshd, tmp_path: Path, line: str) -> None:
     agent = tmp_path / "agent"
     agent.write_text(f"cat <<'END'\n{line}\nEND\n")
-    deployed = Deployed(python="sh", path=str(agent))
+    deployed = DeployedAgent(python="sh", path=str(agent))
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(CatFailed, match="something that is not a record"):
-            async for _ in cat(connection, deployed, "--path", "x"):
+            async for _ in stream_cat(connection, deployed, "--path", "x"):
                 pass
         with pytest.raises(CatFailed, match="invalid file list"):
-            await listed(connection, deployed, ("x",))
+            await list_matching_files(connection, deployed, ("x",))

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, ssh_config, surroundings
+from rgt_tui.ssh import (
+    ConfigError,
+    HostRequest,
+    resolve_host,
+    scan_config,
+    ssh_config,
+    surroundings,
+)
 from tests.contract.ssh.test_config_like_openssh import seen, ssh_g, told
 
 FILES = int(os.environ.get("RGT_CONFIGS", "60"))
@@ -135,7 +142,7 @@ def test_a_file_that_nobody_wrote_is_read_as_openssh_does(
         except subprocess.CalledProcessError:
             theirs = None
         try:
-            mine: dict[str, object] | None = seen(resolve(Wanted(host), around))
+            mine: dict[str, object] | None = seen(resolve_host(HostRequest(host), around))
         except ConfigError as error:
             mine = None
             why = str(error)
@@ -162,8 +169,13 @@ def test_the_answer_for_all_hosts_that_no_line_means_is_the_one_for_each(
             around = surroundings(str(path))
             wanted = f'Include "{path}"\nHost *\n'
             for host in ("alpha.example.org", "10.0.0.7", "elsewhere"):
-                found = ssh_config._common(host, given, wanted, os.environ["PATH"], scan(around))
+                found = ssh_config._shared_answer(
+                    host, given, wanted, os.environ["PATH"], scan_config(around)
+                )
                 if found is not None:
                     together += 1
-                    assert found == ssh_config._ask(host, given, wanted, around.env), (host, text)
+                    assert found == ssh_config._query_ssh(host, given, wanted, around.env), (
+                        host,
+                        text,
+                    )
         assert together > files // 2

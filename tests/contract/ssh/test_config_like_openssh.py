@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh import ConfigError, Host, Wanted, resolve, surroundings
+from rgt_tui.ssh import ConfigError, HostRequest, SshHost, resolve_host, surroundings
 from rgt_tui.ssh.ssh_route import DEFAULT_IDENTITIES
 
 HOSTS = (
@@ -232,7 +232,7 @@ def ssh_g(path: Path, host: str, *options: str) -> dict[str, list[str]]:
     return answer
 
 
-def seen(host: Host) -> dict[str, object]:
+def seen(host: SshHost) -> dict[str, object]:
     """What rgt makes of it, in the words of ``ssh -G``."""
     home = str(Path.home())
     jumps = ",".join(
@@ -340,7 +340,7 @@ def test_a_port_may_be_the_name_of_a_service(tmp_path: Path) -> None:
         ["ssh", "-F", str(path), "-G", "a"], capture_output=True, text=True, check=False
     )
     try:
-        mine = resolve(Wanted("a"), surroundings(str(path))).port
+        mine = resolve_host(HostRequest("a"), surroundings(str(path))).port
     except ConfigError:
         assert theirs.returncode != 0
     else:
@@ -360,7 +360,7 @@ def test_every_value_is_the_one_of_openssh(name: str, tmp_path: Path) -> None:
         except subprocess.CalledProcessError as error:
             assert "invalid characters" in error.stderr, error.stderr
             continue
-        assert seen(resolve(Wanted(host), around)) == theirs, (name, host)
+        assert seen(resolve_host(HostRequest(host), around)) == theirs, (name, host)
 
 
 @pytest.mark.parametrize("name", ["match", "the first value counts", "ways there"])
@@ -369,7 +369,10 @@ def test_what_is_said_explicitly_counts_as_on_the_command_line(name: str, tmp_pa
     around = surroundings(str(path))
     for host in HOSTS[:4]:
         theirs = told(ssh_g(path, host, "-p", "4444", "-l", "root"))
-        assert seen(resolve(Wanted(host, port=4444, user="root"), around)) == theirs, (name, host)
+        assert seen(resolve_host(HostRequest(host, port=4444, user="root"), around)) == theirs, (
+            name,
+            host,
+        )
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -378,16 +381,16 @@ def test_what_openssh_refuses_is_refused_with_file_and_line(name: str, tmp_path:
     with pytest.raises(subprocess.CalledProcessError):
         ssh_g(path, "alpha")
     with pytest.raises(ConfigError, match=str(path) if name != "jump" else "ProxyJump"):
-        resolve(Wanted("alpha"), surroundings(str(path)))
+        resolve_host(HostRequest("alpha"), surroundings(str(path)))
 
 
 def test_the_system_s_file_counts_behind_the_user_s(tmp_path: Path) -> None:
     # Nothing of the user's own: what is left is the system's, as `ssh` itself reads it.
     theirs = told(ssh_g(Path("/etc/ssh/ssh_config"), "alpha"))
     env = {**os.environ, "HOME": str(tmp_path)}
-    mine = seen(resolve(Wanted("alpha"), surroundings(env=env)))
+    mine = seen(resolve_host(HostRequest("alpha"), surroundings(env=env)))
     assert mine["hashknownhosts"] == theirs["hashknownhosts"]
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh/config").write_text("HashKnownHosts no\nPort 2201\n")
-    mine = seen(resolve(Wanted("alpha"), surroundings(env=env)))
+    mine = seen(resolve_host(HostRequest("alpha"), surroundings(env=env)))
     assert (mine["hashknownhosts"], mine["port"]) == (False, "2201")

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect, run
+from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect, run_command
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.free_ports import free_port
@@ -56,7 +56,7 @@ async def test_a_connection_outlives_a_new_key_exchange_and_holds_nothing_of_the
             assert (login["_client_kexinit"], login["_server_kexinit"]) == (b"", b"")
             assert (login["_server_sig_algs"], login["_options"].kwargs) == (frozenset(), {})
             first = connection.get_extra_info("send_cipher")
-            done = await run(connection, "head -c 3000000 /dev/zero", most_bytes=4_000_000)
+            done = await run_command(connection, "head -c 3000000 /dev/zero", most_bytes=4_000_000)
             assert len(done.out) == 3_000_000
             assert login["_server_kexinit"], "keys were exchanged anew"
             assert connection.get_extra_info("send_cipher") == first

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import clean
-from rgt_tui.ssh import DeployFailed, NoPython, build_agent, connect, deploy
+from rgt_tui.model import clean_text
+from rgt_tui.ssh import DeployFailed, NoPython, build_agent, connect, deploy_agent
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace
@@ -17,10 +17,10 @@ replace = msgspec.structs.replace
 async def test_the_agent_is_written_once_under_its_hash(real_sshd: RealSshd) -> None:
     bundle = build_agent()
     async with await connect(real_sshd.spec) as connection:
-        first = await deploy(connection, bundle, (real_sshd.spec.python or "",))
+        first = await deploy_agent(connection, bundle, (real_sshd.spec.python or "",))
         before = Path(first.path).stat()
-        second = await deploy(connection, bundle, (real_sshd.spec.python or "",))
-        done = await connection.run(first.command("sample"), encoding=None)
+        second = await deploy_agent(connection, bundle, (real_sshd.spec.python or "",))
+        done = await connection.run(first.build_command("sample"), encoding=None)
     assert first == second
     after = Path(first.path).stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
@@ -35,7 +35,7 @@ async def test_a_damaged_transfer_is_found_on_the_box(real_sshd: RealSshd) -> No
     damaged = replace(bundle, filename="rgt-box-damaged.pyz", data=bundle.data[:-1])
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed, match="damaged"):
-            await deploy(connection, damaged, (real_sshd.spec.python or "",))
+            await deploy_agent(connection, damaged, (real_sshd.spec.python or "",))
     assert not list((real_sshd.folder / "home/.cache/rgt").glob("rgt-box-damaged*"))
 
 
@@ -46,7 +46,7 @@ async def test_a_folder_that_cannot_be_made_is_said_in_the_box_s_words(real_sshd
     blocked.write_text("a file where a folder should be")
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed, match=r"File exists|Not a directory"):
-            await deploy(connection, bundle, (real_sshd.spec.python or "",), spare=False)
+            await deploy_agent(connection, bundle, (real_sshd.spec.python or "",), spare=False)
 
 
 @pytest.mark.parametrize(("row", "words"), [
@@ -63,8 +63,8 @@ async def test_a_path_that_a_terminal_would_obey_is_refused_and_not_repeated(
     python.chmod(0o755)
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed) as error:
-            await deploy(connection, build_agent(), (str(python),))
-    assert words in str(error.value) and clean(str(error.value)) == str(error.value)
+            await deploy_agent(connection, build_agent(), (str(python),))
+    assert words in str(error.value) and clean_text(str(error.value)) == str(error.value)
 
 
 async def test_rows_of_another_shape_are_no_python(real_sshd: RealSshd, tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ async def test_rows_of_another_shape_are_no_python(real_sshd: RealSshd, tmp_path
     python.chmod(0o755)
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(NoPython):
-            await deploy(connection, build_agent(), (str(python),))
+            await deploy_agent(connection, build_agent(), (str(python),))

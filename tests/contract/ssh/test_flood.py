@@ -9,7 +9,7 @@ import time
 import pytest
 
 from rgt_tui.model import Frame, Pong, WatchConfig
-from rgt_tui.ssh import Channel, connect, open_channel
+from rgt_tui.ssh import WatchChannel, connect, open_channel
 from rgt_tui.ssh.channel import WAITING_BYTES
 from tests.contract.ssh.conftest import RealSshd
 
@@ -44,7 +44,7 @@ async def test_what_waits_is_taken_in_by_turns_and_all_of_it(
                     waits = True
                     while waits:
                         begun = time.thread_time()
-                        waits = channel.take_in(time.monotonic() + 0.002)
+                        waits = channel.apply_received(time.monotonic() + 0.002)
                         longest = max(longest, time.thread_time() - begun)
                         turns += 1
                         await asyncio.sleep(0)
@@ -77,7 +77,7 @@ async def test_a_box_that_nobody_listens_to_is_not_listened_to(real_sshd: RealSs
         for _ in range(50):
             await asyncio.sleep(0.01)
         assert session._waiting_bytes == before
-        channel.take_in()
+        channel.apply_received()
         async with asyncio.timeout(60):
             while session._waiting_bytes < WAITING_BYTES:  # noqa: ASYNC110  (nothing tells)
                 await asyncio.sleep(0.01)
@@ -86,23 +86,23 @@ async def test_a_box_that_nobody_listens_to_is_not_listened_to(real_sshd: RealSs
 
 @pytest.mark.parametrize("size", [1, 7, 65536])
 def test_a_turn_takes_a_line_at_most_when_it_is_late(size: int) -> None:
-    from rgt_tui.ssh.channel import _Session
+    from rgt_tui.ssh.channel import _FrameSession
 
     async def turns() -> None:
         frames: list[Frame] = []
-        session = _Session(frames.append, lambda _: None, None, lambda: None)
+        session = _FrameSession(frames.append, lambda _: None, None, lambda: None)
         data = b'{"t":"pong","id":1,"at":1}\n{"t":"pong","id":2,"at":1}\n{"t":"po'
         for start in range(0, len(data), size):
             session.data_received(data[start : start + size], None)
-        channel = Channel(None, session)  # type: ignore[arg-type]
+        channel = WatchChannel(None, session)  # type: ignore[arg-type]
         for count in (1, 2):
             while len(frames) < count:
                 before = len(frames)
-                channel.take_in(0.0)
+                channel.apply_received(0.0)
                 assert len(frames) <= before + 1
-        assert channel.take_in() is False
+        assert channel.apply_received() is False
         session.data_received(b'ng","id":3,"at":1}\n', None)
-        assert channel.take_in() is False
+        assert channel.apply_received() is False
         assert [frame.id for frame in frames if isinstance(frame, Pong)] == [1, 2, 3]
 
     asyncio.run(turns())

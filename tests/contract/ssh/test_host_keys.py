@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import BoxSpec, Question, QuestionKind
-from rgt_tui.ssh import Answers, Elsewhere, HostKeyRefused, Policy, connect
+from rgt_tui.model import BoxQuestion, BoxSpec, QuestionKind
+from rgt_tui.ssh import HostKeyPolicy, HostKeyRefused, LoginAnswers, MovedAddress, connect
 from rgt_tui.ssh.known_hosts import hash_name
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody
@@ -102,7 +102,7 @@ async def test_nobody_there_means_refused_with_what_to_do(box: Box) -> None:
 
 async def test_accept_new_writes_without_asking(box: Box) -> None:
     who = Somebody()
-    await enter(box.spec, who, policy=Policy.ACCEPT_NEW)
+    await enter(box.spec, who, policy=HostKeyPolicy.ACCEPT_NEW)
     assert who.asked == []
     assert box.known.read_text() == f"{box.name} {box.key}\n"
 
@@ -110,13 +110,13 @@ async def test_accept_new_writes_without_asking(box: Box) -> None:
 async def test_refuse_asks_nobody(box: Box) -> None:
     who = Somebody(host_key="yes")
     with pytest.raises(HostKeyRefused, match="unknown keys are refused"):
-        await enter(box.spec, who, policy=Policy.REFUSE)
+        await enter(box.spec, who, policy=HostKeyPolicy.REFUSE)
     assert who.asked == []
 
 
-@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("policy", list(HostKeyPolicy))
 async def test_a_changed_key_is_refused_under_every_policy(
-    box: Box, policy: Policy, tmp_path: Path
+    box: Box, policy: HostKeyPolicy, tmp_path: Path
 ) -> None:
     keygen(tmp_path / "old")
     old = " ".join((tmp_path / "old.pub").read_text().split()[:2])
@@ -140,7 +140,7 @@ async def test_what_the_message_advises_helps(box: Box, tmp_path: Path) -> None:
         await enter(box.spec)
     advice = str(caught.value).split("`")[1]
     assert command("sh", "-c", advice).returncode == 0
-    await enter(box.spec, policy=Policy.ACCEPT_NEW)
+    await enter(box.spec, policy=HostKeyPolicy.ACCEPT_NEW)
 
 
 def advised(error: pytest.ExceptionInfo[HostKeyRefused], folder: Path) -> None:
@@ -164,20 +164,20 @@ async def test_the_ssh_command_of_the_message_accepts_the_key(box: Box, tmp_path
     with pytest.raises(HostKeyRefused, match="--accept-new-host-key") as caught:
         await enter(spec)
     advised(caught, tmp_path)
-    await enter(spec, policy=Policy.REFUSE)
+    await enter(spec, policy=HostKeyPolicy.REFUSE)
     # By the alias, with what ssh_config says of it: nothing that the fleet file would have to repeat.
     spec = box.config("  HostKeyAlias the-alias\n  BatchMode yes\n")
     with pytest.raises(HostKeyRefused, match=r"BatchMode=no .*box") as caught:
         await enter(spec, Somebody(host_key="yes"))
     advised(caught, tmp_path)
     assert "the-alias" in box.known.read_text()
-    await enter(spec, policy=Policy.REFUSE)
+    await enter(spec, policy=HostKeyPolicy.REFUSE)
 
 
 async def test_what_cannot_help_is_not_advised(box: Box, tmp_path: Path) -> None:
     spec = box.config("  StrictHostKeyChecking yes\n")
     with pytest.raises(HostKeyRefused, match="StrictHostKeyChecking is yes") as caught:
-        await enter(spec, Somebody(host_key="yes"), policy=Policy.ACCEPT_NEW)
+        await enter(spec, Somebody(host_key="yes"), policy=HostKeyPolicy.ACCEPT_NEW)
     assert "dashboard" not in str(caught.value)
     assert "--accept-new" not in str(caught.value)
     advised(caught, tmp_path)
@@ -186,8 +186,8 @@ async def test_what_cannot_help_is_not_advised(box: Box, tmp_path: Path) -> None
     ssh_keygen("-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "other"))
     other = " ".join((tmp_path / "other.pub").read_text().split()[:2])
     for strict, policy, way in (
-        ("accept-new", Policy.ASK, "is accept-new .*does not ask"),
-        ("ask", Policy.ACCEPT_NEW, "dashboard"),
+        ("accept-new", HostKeyPolicy.ASK, "is accept-new .*does not ask"),
+        ("ask", HostKeyPolicy.ACCEPT_NEW, "dashboard"),
     ):
         box.known.write_text(f"{box.name} {other}\n")
         spec = box.config(f"  StrictHostKeyChecking {strict}\n")
@@ -195,7 +195,7 @@ async def test_what_cannot_help_is_not_advised(box: Box, tmp_path: Path) -> None
             await enter(spec, policy=policy)
         assert "--accept-new" not in str(caught.value)
         advised(caught, tmp_path)
-        await enter(spec, policy=Policy.REFUSE)
+        await enter(spec, policy=HostKeyPolicy.REFUSE)
 
 
 async def test_a_revoked_key_is_refused_even_if_it_is_also_known(box: Box) -> None:
@@ -214,7 +214,7 @@ async def test_a_key_that_is_revoked_for_the_host_is_revoked_on_its_other_ports(
         f"{known.format(name=box.name)} {box.key}\n@revoked {revoked.format(name=box.name)} {box.key}\n"
     )
     with pytest.raises(HostKeyRefused, match=rf"revoked.*{box.known}:2"):
-        await enter(box.spec, Somebody(host_key="yes"), policy=Policy.ACCEPT_NEW)
+        await enter(box.spec, Somebody(host_key="yes"), policy=HostKeyPolicy.ACCEPT_NEW)
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "below a file"])
@@ -244,7 +244,7 @@ async def test_a_known_hosts_that_cannot_be_read_trusts_nothing(
             )
     missing = text.replace(str(path), str(tmp_path / "missing"))
     Path(config).write_text(missing)
-    await enter(BoxSpec(name="box", host="box", ssh_config=config), policy=Policy.REFUSE)
+    await enter(BoxSpec(name="box", host="box", ssh_config=config), policy=HostKeyPolicy.REFUSE)
 
 
 async def test_a_file_of_revoked_keys_counts(box: Box, tmp_path: Path) -> None:
@@ -260,18 +260,18 @@ async def test_a_file_of_revoked_keys_counts(box: Box, tmp_path: Path) -> None:
 
 
 async def test_hashed_names_are_recognised_and_written_when_asked_for(box: Box) -> None:
-    await enter(box.config("  HashKnownHosts yes\n"), policy=Policy.ACCEPT_NEW)
+    await enter(box.config("  HashKnownHosts yes\n"), policy=HostKeyPolicy.ACCEPT_NEW)
     assert box.known.read_text().startswith("|1|")
     assert "127.0.0.1" not in box.known.read_text()
     assert ssh_keygen("-F", box.name, "-f", str(box.known))
-    await enter(box.config(""), policy=Policy.REFUSE)
+    await enter(box.config(""), policy=HostKeyPolicy.REFUSE)
     box.known.write_text(f"{hash_name(box.name)} {box.key}\n")
-    await enter(box.config(""), policy=Policy.REFUSE)
+    await enter(box.config(""), policy=HostKeyPolicy.REFUSE)
 
 
 async def test_the_bare_name_counts_for_a_port_as_in_openssh(box: Box) -> None:
     box.known.write_text(f"127.0.0.1 {box.key}\n")
-    await enter(box.spec, policy=Policy.REFUSE)
+    await enter(box.spec, policy=HostKeyPolicy.REFUSE)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +293,9 @@ async def test_under_an_alias_the_bare_name_counts_for_nothing(box: Box) -> None
     box.known.write_text(f"127.0.0.1 {box.key}\n")
     spec = box.config("  HostKeyAlias the-alias\n")
     with pytest.raises(HostKeyRefused, match="its key is unknown"):
-        await enter(spec, policy=Policy.REFUSE)
+        await enter(spec, policy=HostKeyPolicy.REFUSE)
     box.known.write_text(f"the-alias {box.key}\n")
-    await enter(spec, policy=Policy.REFUSE)
+    await enter(spec, policy=HostKeyPolicy.REFUSE)
 
 
 async def test_an_alias_and_the_global_file_count(box: Box, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ async def test_an_alias_and_the_global_file_count(box: Box, tmp_path: Path) -> N
     )
     text = (box.folder / "ssh_config").read_text().replace("  GlobalKnownHostsFile none\n", "")
     (box.folder / "ssh_config").write_text(text)
-    await enter(spec, policy=Policy.REFUSE)
+    await enter(spec, policy=HostKeyPolicy.REFUSE)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ async def test_no_file_to_write_to_is_said_and_the_answer_kept_in_memory(box: Bo
     path.write_text(
         path.read_text().replace(f"UserKnownHostsFile {box.known}", "UserKnownHostsFile /dev/null")
     )
-    who, answers = Somebody(host_key="yes"), Answers()
+    who, answers = Somebody(host_key="yes"), LoginAnswers()
     for _ in range(2):
         connection = await connect(spec, person=who.person(answers))
         connection.abort()
@@ -349,7 +349,7 @@ async def test_a_known_hosts_that_cannot_be_written_is_said(box: Box, tmp_path: 
     (tmp_path / "file").touch()
     spec = replace(box.spec, known_hosts=str(tmp_path / "file/known_hosts"))
     with pytest.raises(HostKeyRefused, match=r"cannot be (read|written)"):
-        await enter(spec, policy=Policy.ACCEPT_NEW)
+        await enter(spec, policy=HostKeyPolicy.ACCEPT_NEW)
 
 
 async def test_a_server_known_by_another_kind_of_key_shows_that_kind(tmp_path: Path) -> None:
@@ -358,13 +358,13 @@ async def test_a_server_known_by_another_kind_of_key_shows_that_kind(tmp_path: P
         box = Box(tmp_path, port)
         rsa = " ".join((tmp_path / "rsa.pub").read_text().split()[:2])
         box.known.write_text(f"{box.name} {rsa}\n")
-        await enter(box.spec, policy=Policy.REFUSE)
+        await enter(box.spec, policy=HostKeyPolicy.REFUSE)
         # A third kind, which the server does not have: its own is unknown then, and suspicious.
         ssh_keygen("-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "ecdsa"))
         other = " ".join((tmp_path / "ecdsa.pub").read_text().split()[:2])
         box.known.write_text(f"{box.name} {other}\n")
         with pytest.raises(HostKeyRefused, match=rf"known by ecdsa.*{box.known}:1"):
-            await enter(box.spec, policy=Policy.ACCEPT_NEW)
+            await enter(box.spec, policy=HostKeyPolicy.ACCEPT_NEW)
         who = Somebody(host_key="yes")
         await enter(box.spec, who)
         assert any("CAUTION" in line for line in who.asked[0].lines)
@@ -378,7 +378,7 @@ async def test_a_certificate_authority_vouches_for_a_host(tmp_path: Path) -> Non
     with sshd(tmp_path, f"HostCertificate {tmp_path}/host_key-cert.pub\n") as port:
         box = Box(tmp_path, port)
         box.known.write_text(f"@cert-authority * {(tmp_path / 'ca.pub').read_text()}")
-        await enter(box.spec, policy=Policy.REFUSE)
+        await enter(box.spec, policy=HostKeyPolicy.REFUSE)
         # Nobody knows the authority: the plain key is asked about, as OpenSSH does.
         box.known.write_text(f"@cert-authority *.example.org {(tmp_path / 'ca.pub').read_text()}")
         who = Somebody(host_key="yes")
@@ -402,7 +402,7 @@ async def test_another_key_behind_the_question_is_not_trusted(tmp_path: Path) ->
         box = Box(tmp_path / "first", port)
 
         class Distracted(Somebody):
-            async def ask(self, question: Question) -> str | None:
+            async def ask(self, question: BoxQuestion) -> str | None:
                 # While the person thinks, somebody else takes the port.
                 first.close()
                 servers.enter_context(sshd(tmp_path / "second", port=port))
@@ -413,7 +413,7 @@ async def test_another_key_behind_the_question_is_not_trusted(tmp_path: Path) ->
 
 
 async def test_many_boxes_behind_one_new_server_ask_once(box: Box) -> None:
-    who, answers = Somebody(host_key="yes"), Answers()
+    who, answers = Somebody(host_key="yes"), LoginAnswers()
     connections = await asyncio.gather(
         *(connect(box.spec, person=who.person(answers)) for _ in range(8))
     )
@@ -427,14 +427,14 @@ async def test_a_moved_box_with_its_old_key_needs_no_question(box: Box) -> None:
     (box.folder / "known_hosts").write_text(f"[203.0.113.7]:10341 {box.key}\n")
     spec = replace(box.spec, host="203.0.113.7", port=10341)
     who = Somebody(host_key="no")
-    await enter(spec, who, elsewhere=Elsewhere("127.0.0.1", box.port, "RunPod"))
+    await enter(spec, who, elsewhere=MovedAddress("127.0.0.1", box.port, "RunPod"))
     assert who.asked == []
 
 
 async def test_a_moved_box_with_a_new_key_is_asked_about_with_the_reason(box: Box) -> None:
     spec = replace(box.spec, host="203.0.113.7", port=10341)
     who = Somebody(host_key="yes")
-    await enter(spec, who, elsewhere=Elsewhere("127.0.0.1", box.port, "RunPod"))
+    await enter(spec, who, elsewhere=MovedAddress("127.0.0.1", box.port, "RunPod"))
     text = "\n".join(who.asked[0].lines)
     assert "RunPod reports that the box has moved here from [203.0.113.7]:10341" in text
     assert box.known.read_text() == f"{box.name} {box.key}\n"

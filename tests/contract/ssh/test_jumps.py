@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import BoxSpec, Link
+from rgt_tui.model import BoxSpec, LinkState
 from rgt_tui.ssh import (
     AuthFailed,
     ConfigError,
@@ -18,8 +18,8 @@ from rgt_tui.ssh import (
     Unreachable,
     build_agent,
     connect,
-    deploy,
-    where,
+    connection_label,
+    deploy_agent,
 )
 from rgt_tui.ssh.hop import ENDING
 from tests.contract.ssh.conftest import keygen
@@ -54,7 +54,7 @@ async def proxies_end() -> AsyncIterator[None]:
 async def say(spec: BoxSpec, who: Somebody | None = None) -> str:
     connection = await connect(spec, person=None if who is None else who.person())
     done = await connection.run("cat $HOME/../host_key.pub")
-    label = where(connection)
+    label = connection_label(connection)
     connection.abort()
     await connection.wait_closed()
     assert str(done.stdout)
@@ -160,24 +160,28 @@ async def test_a_hop_that_dies_is_named_and_the_stream_goes_on_when_it_is_back(
     watched = Watched(spec, tmp_path)
     await watched.start()
     try:
-        await watched.until(lambda state: state.link is Link.LIVE and state.counters.samples >= 2)
+        await watched.until(
+            lambda state: state.link is LinkState.LIVE and state.counters.samples >= 2
+        )
         net.kill("inner")
         lost = await watched.until(
-            lambda state: state.link is Link.UNREACHABLE and "inner" in state.reason
+            lambda state: state.link is LinkState.UNREACHABLE and "inner" in state.reason
         )
         assert "jump host inner" in lost.reason
         assert "not reached through jump host gate" in lost.reason
         assert lost.sample is not None
         net.start("inner")
-        watched.fleet.retry(spec.name)
+        watched.fleet.retry_box(spec.name)
         back = await watched.until(
-            lambda state: state.link is Link.LIVE and state.counters.samples > lost.counters.samples
+            lambda state: (
+                state.link is LinkState.LIVE and state.counters.samples > lost.counters.samples
+            )
         )
         assert (back.counters.gaps, back.counters.duplicates) == (0, 0)
         assert back.counters.connects == 2
     finally:
         await watched.close()
         connection = await connect(spec)
-        agent = await deploy(connection, build_agent(), (sys.executable,))
-        await connection.run(agent.command("record", "--stop"))
+        agent = await deploy_agent(connection, build_agent(), (sys.executable,))
+        await connection.run(agent.build_command("record", "--stop"))
         connection.abort()

@@ -14,7 +14,15 @@ import msgspec
 import pytest
 
 from rgt_tui.model import Hello, WatchConfig
-from rgt_tui.ssh import AgentBundle, Deployed, DeployFailed, NoPython, build_agent, connect, deploy
+from rgt_tui.ssh import (
+    AgentBundle,
+    DeployedAgent,
+    DeployFailed,
+    NoPython,
+    build_agent,
+    connect,
+    deploy_agent,
+)
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.contract.ssh.test_limited import watching, without_python
 
@@ -54,15 +62,15 @@ def box(
     return sshd(folder, options, wrapper=(*pids, "sh", "-ec", line))
 
 
-async def put(folder: Path, port: int, bundle: AgentBundle | None = None) -> Deployed:
+async def put(folder: Path, port: int, bundle: AgentBundle | None = None) -> DeployedAgent:
     connection = await connect(spec_of(folder, port))
     try:
-        return await deploy(connection, bundle or build_agent(), (sys.executable,))
+        return await deploy_agent(connection, bundle or build_agent(), (sys.executable,))
     finally:
         connection.abort()
 
 
-def stands(folder: Path, found: Deployed) -> Path:
+def stands(folder: Path, found: DeployedAgent) -> Path:
     """The private directory of a spare place that an agent was put into."""
     path = Path(found.path)
     assert path.parent.parent == folder / "spare"
@@ -220,8 +228,8 @@ async def test_a_python_beside_the_path_is_found(tmp_path: Path, place: str) -> 
     shutil.copy2(Path(sys.executable).resolve(), path)  # a link would lead to what is covered there
     with sshd(tmp_path, options, wrapper=wrapper) as port:
         async with await connect(spec_of(tmp_path, port)) as connection:
-            found = await deploy(connection, build_agent(), ())
-            done = await connection.run(found.command("sample"), encoding=None)
+            found = await deploy_agent(connection, build_agent(), ())
+            done = await connection.run(found.build_command("sample"), encoding=None)
     assert Path(found.python).resolve() == path.resolve()
     assert done.stdout and msgspec.json.decode(done.stdout)["t"] == "sample"
 
@@ -246,7 +254,7 @@ async def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     with sshd(tmp_path, options, wrapper=wrapper) as port:
         async with await connect(spec_of(tmp_path, port)) as connection:
             with pytest.raises(NoPython, match=r"no Python 3\.8 or newer on the box"):
-                await deploy(connection, build_agent(), ())
+                await deploy_agent(connection, build_agent(), ())
             shutil.copy2(real, newer)
-            found = await deploy(connection, build_agent(), ())
+            found = await deploy_agent(connection, build_agent(), ())
     assert Path(found.python).resolve() == newer.resolve()

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.model import BoxSpec, Control, Frame, Hello, Sample, SampleCursor, WatchConfig
+from rgt_tui.model import BoxSpec, ControlLine, Frame, Hello, Sample, SampleCursor, WatchConfig
 from rgt_tui.ssh import (
+    BoxStream,
     NoCommands,
-    Probe,
     ProbeFailed,
+    ShellProbe,
     Unreachable,
-    Watching,
     build_agent,
     connect,
     has_sftp,
     open_channel,
-    watch,
+    start_watch,
 )
 from rgt_tui.ssh import channel as channels
 from rgt_tui.ssh import sh_probe as shells
@@ -67,12 +67,12 @@ class Frames:
 
 
 @asynccontextmanager
-async def watching(spec: BoxSpec, config: WatchConfig) -> AsyncIterator[tuple[Watching, Frames]]:
+async def watching(spec: BoxSpec, config: WatchConfig) -> AsyncIterator[tuple[BoxStream, Frames]]:
     frames = Frames()
     connection = await connect(spec)
     running = None
     try:
-        running = await watch(connection, build_agent(), (), config, frames.add, frames.count)
+        running = await start_watch(connection, build_agent(), (), config, frames.add, frames.count)
         yield running, frames
     finally:
         if running is not None:
@@ -119,7 +119,7 @@ async def test_a_box_without_python_gives_samples_and_says_what_it_lacks(tmp_pat
     with sshd(tmp_path, options, wrapper=wrapper) as port:
         async with watching(spec_of(tmp_path, port), config) as (running, frames):
             first, second, *_ = await frames.until(2)
-    assert isinstance(running.channel, Probe)
+    assert isinstance(running.channel, ShellProbe)
     assert "no Python 3.8" in running.limited[0]
     assert "no log, no curve" in running.limited[0]
     hello = frames.all[0]
@@ -217,7 +217,7 @@ async def test_the_interval_can_be_changed_on_the_way(tmp_path: Path) -> None:
         watching(spec_of(tmp_path, port), WatchConfig(interval=3600.0)) as (running, frames),
     ):
         await frames.until(1)
-        running.channel.send(Control(op="interval", seconds=1.0))
+        running.channel.send(ControlLine(op="interval", seconds=1.0))
         assert len(await frames.until(3)) >= 3
 
 
@@ -228,7 +228,9 @@ async def test_a_box_without_any_shell_is_said_to_be_one(tmp_path: Path) -> None
         connection = await connect(spec_of(tmp_path, port))
         frames = Frames()
         with pytest.raises(NoCommands, match="not available"):
-            await watch(connection, build_agent(), (), WatchConfig(), frames.add, frames.count)
+            await start_watch(
+                connection, build_agent(), (), WatchConfig(), frames.add, frames.count
+            )
         connection.abort()
 
 
@@ -255,14 +257,14 @@ async def test_what_closes_before_anything_is_sent_to_it_is_told_by_its_own_word
                 await open_shell(connection, "echo first\n", terminal=terminal)
         frames = Frames()
         channel = await open_channel(connection, "watch", WatchConfig(), frames.add, frames.count)
-        channel.send(Control(op="ping", id=1))
+        channel.send(ControlLine(op="ping", id=1))
         async with asyncio.timeout(SECONDS):
             assert await channel.wait() == "the agent ended with 3"
         connection.abort()
 
 
 async def test_a_garbled_script_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "cksum", lambda _: 1)
+    monkeypatch.setattr(shells, "cksum_of", lambda _: 1)
     with sshd(tmp_path) as port:
         connection = await connect(spec_of(tmp_path, port))
         with pytest.raises(ProbeFailed, match="garbled"):
@@ -278,7 +280,7 @@ async def test_nothing_that_a_script_says_is_lost_however_late_one_listens(tmp_p
         async with asyncio.timeout(SECONDS):
             await shell.ended
         lines: list[str] = []
-        shell.listen(lines.append)
+        shell.set_listener(lines.append)
         assert lines == ["first", "second"]
         connection.abort()
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec, QuestionKind
-from rgt_tui.ssh import Answers, AuthFailed, connect, login
+from rgt_tui.ssh import AuthFailed, LoginAnswers, connect, login
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody
 from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd
@@ -57,7 +57,9 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     os.kill(int(found[1]), signal.SIGTERM)
 
 
-async def enter(spec: BoxSpec, who: Somebody | None = None, answers: Answers | None = None) -> None:
+async def enter(
+    spec: BoxSpec, who: Somebody | None = None, answers: LoginAnswers | None = None
+) -> None:
     person = None if who is None else who.person(answers)
     connection = await connect(spec, person=person)
     done = await connection.run("echo inside")
@@ -67,7 +69,7 @@ async def enter(spec: BoxSpec, who: Somebody | None = None, answers: Answers | N
 
 
 async def test_the_passphrase_is_asked_for_once_and_kept(sealed: BoxSpec) -> None:
-    who, answers = Somebody(secret=PHRASE), Answers()
+    who, answers = Somebody(secret=PHRASE), LoginAnswers()
     await enter(sealed, who, answers)
     await enter(sealed, who, answers)
     (question,) = who.asked
@@ -79,7 +81,7 @@ async def test_the_passphrase_is_asked_for_once_and_kept(sealed: BoxSpec) -> Non
 
 
 async def test_a_wrong_passphrase_is_said_and_not_kept(sealed: BoxSpec) -> None:
-    answers = Answers()
+    answers = LoginAnswers()
     with pytest.raises(AuthFailed, match="wrong passphrase") as caught:
         await enter(sealed, Somebody(secret="wrong horse"), answers)
     assert "wrong horse" not in str(caught.value)

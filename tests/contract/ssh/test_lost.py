@@ -15,9 +15,18 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Backoff, ExactLog, Request
+from rgt_tui.fleet import Backoff, ExactLog, ExactLogRequest
 from rgt_tui.model import BoxSpec, WatchConfig
-from rgt_tui.ssh import Deployed, NoCommands, Unreachable, build_agent, cat, connect, run, watch
+from rgt_tui.ssh import (
+    DeployedAgent,
+    NoCommands,
+    Unreachable,
+    build_agent,
+    connect,
+    run_command,
+    start_watch,
+    stream_cat,
+)
 from rgt_tui.ssh.sh_probe import open_shell
 from tests.contract.ssh.servers import make_keys, spec_of, trust
 
@@ -72,7 +81,7 @@ async def host(
 
 
 async def commands(connection: asyncssh.SSHClientConnection) -> None:
-    await run(connection, "true")
+    await run_command(connection, "true")
 
 
 async def a_shell(connection: asyncssh.SSHClientConnection) -> None:
@@ -84,11 +93,13 @@ async def a_terminal(connection: asyncssh.SSHClientConnection) -> None:
 
 
 async def the_stream(connection: asyncssh.SSHClientConnection) -> None:
-    await watch(connection, build_agent(), (), WatchConfig(), lambda frame: None, lambda bad: None)
+    await start_watch(
+        connection, build_agent(), (), WatchConfig(), lambda frame: None, lambda bad: None
+    )
 
 
 async def a_file(connection: asyncssh.SSHClientConnection) -> None:
-    async for _ in cat(connection, Deployed("python3", "agent.pyz"), "--path", "x"):
+    async for _ in stream_cat(connection, DeployedAgent("python3", "agent.pyz"), "--path", "x"):
         pass
 
 
@@ -120,7 +131,7 @@ async def test_a_server_that_takes_its_leave_in_the_midst_of_a_command_is_lost(
     async with host(tmp_path, Host, leave) as spec:
         connection = await connect(spec)
         with pytest.raises(Unreachable, match="the connection was lost"):
-            await run(connection, "cat everything")
+            await run_command(connection, "cat everything")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +144,8 @@ async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
         with pytest.raises(
             Unreachable, match="has sent nothing for 2 s, though the connection is up"
         ):
-            async for piece in cat(
-                connection, Deployed("python3", "agent.pyz"), "--path", "x", silence=2.0
+            async for piece in stream_cat(
+                connection, DeployedAgent("python3", "agent.pyz"), "--path", "x", silence=2.0
             ):
                 received.append(piece)
         assert received[1:] == ([b"only"] if said else [])
@@ -168,7 +179,7 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], env: dict[str, str]) -
 async def test_following_goes_on_behind_losses_and_refusals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Backoff, "wait", lambda *_: 0.0)
+    monkeypatch.setattr(Backoff, "next_wait_s", lambda *_: 0.0)
     log = tmp_path / "train.log"
     log.write_bytes(b"first\n")
     channels: list[asyncssh.SSHServerConnection] = []
@@ -190,7 +201,9 @@ async def test_following_goes_on_behind_losses_and_refusals(
     async with host(tmp_path, Moody) as spec:
         spec = msgspec.structs.replace(spec, python=sys.executable)
         received = b""
-        async for piece in ExactLog(spec, Request(str(log), follow=True), said.append).pieces():
+        async for piece in ExactLog(
+            spec, ExactLogRequest(str(log), follow=True), said.append
+        ).stream_pieces():
             received += piece
             if received == b"first\n":
                 with log.open("ab") as file:

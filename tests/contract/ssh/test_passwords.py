@@ -10,8 +10,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rgt_tui.model import BoxSpec, Question, QuestionKind
-from rgt_tui.ssh import Answers, AuthFailed, Deadline, Unreachable, connect, hop
+from rgt_tui.model import BoxQuestion, BoxSpec, QuestionKind
+from rgt_tui.ssh import AuthFailed, LoginAnswers, PausableDeadline, Unreachable, connect, hop
 from rgt_tui.ssh.login import Login
 from tests.contract.ssh.people import Reply, Somebody
 from tests.contract.ssh.servers import make_keys, spec_of, ssh_keygen, trust
@@ -92,14 +92,16 @@ async def serve(folder: Path, house: House) -> AsyncIterator[BoxSpec]:
         await server.wait_closed()
 
 
-async def enter(spec: BoxSpec, who: Somebody | None = None, answers: Answers | None = None) -> None:
+async def enter(
+    spec: BoxSpec, who: Somebody | None = None, answers: LoginAnswers | None = None
+) -> None:
     connection = await connect(spec, person=None if who is None else who.person(answers))
     connection.abort()
     await connection.wait_closed()
 
 
 async def test_a_password_is_asked_for_once_and_kept_for_reconnects(tmp_path: Path) -> None:
-    house, answers, who = House(), Answers(), Somebody(secret="first")
+    house, answers, who = House(), LoginAnswers(), Somebody(secret="first")
     async with serve(tmp_path, house) as spec:
         await enter(spec, who, answers)
         await enter(spec, who, answers)
@@ -111,7 +113,7 @@ async def test_a_password_is_asked_for_once_and_kept_for_reconnects(tmp_path: Pa
 
 
 async def test_a_password_that_has_changed_is_dropped_and_asked_for_anew(tmp_path: Path) -> None:
-    house, answers, who = House(), Answers(), Somebody(secret=lambda _: house.password)
+    house, answers, who = House(), LoginAnswers(), Somebody(secret=lambda _: house.password)
     async with serve(tmp_path, house) as spec:
         await enter(spec, who, answers)
         house.password = "second"
@@ -121,7 +123,7 @@ async def test_a_password_that_has_changed_is_dropped_and_asked_for_anew(tmp_pat
 
 
 async def test_a_wrong_password_is_tried_once_and_forgotten(tmp_path: Path) -> None:
-    house, answers = House(), Answers()
+    house, answers = House(), LoginAnswers()
     async with serve(tmp_path, house) as spec:
         with pytest.raises(AuthFailed, match="takes password") as caught:
             await enter(spec, Somebody(secret="wrong"), answers)
@@ -139,11 +141,11 @@ async def test_no_answer_says_what_to_do(tmp_path: Path, who: Somebody | None) -
 
 
 async def test_prompts_are_answered_and_a_code_is_asked_for_every_time(tmp_path: Path) -> None:
-    house, answers = House(), Answers()
+    house, answers = House(), LoginAnswers()
     house.prompts = [("Password: ", False), ("Verification code: ", False), ("Your name: ", True)]
     house.replies = {"Password: ": "first", "Verification code: ": "123", "Your name: ": "Ada"}
 
-    def reply(question: Question) -> str:
+    def reply(question: BoxQuestion) -> str:
         return next(
             answer for prompt, answer in house.replies.items() if prompt[:-2] in question.title
         )
@@ -163,11 +165,11 @@ class Slow(Somebody):
 
     def __init__(self, house: House, monkeypatch: pytest.MonkeyPatch, **replies: Reply) -> None:
         super().__init__(**replies)
-        self.clocks: list[Deadline] = []
+        self.clocks: list[PausableDeadline] = []
         self.stood_still: list[bool] = []
         self._house = house
         self._left = asyncio.Event()
-        monkeypatch.setattr(hop, "Deadline", self._clock)
+        monkeypatch.setattr(hop, "PausableDeadline", self._clock)
         lost = Login.connection_lost
 
         def connection_lost(login: Login, exc: Exception | None) -> None:
@@ -176,12 +178,12 @@ class Slow(Somebody):
 
         monkeypatch.setattr(Login, "connection_lost", connection_lost)
 
-    def _clock(self, seconds: float) -> Deadline:
-        self.clocks.append(Deadline(seconds))
+    def _clock(self, seconds: float) -> PausableDeadline:
+        self.clocks.append(PausableDeadline(seconds))
         return self.clocks[-1]
 
-    async def ask(self, question: Question) -> str | None:
-        self.stood_still.append(not self.clocks[-1].runs)
+    async def ask(self, question: BoxQuestion) -> str | None:
+        self.stood_still.append(not self.clocks[-1].will_expire)
         self._house.hang_up()
         await self._left.wait()
         return await super().ask(question)
@@ -232,7 +234,7 @@ async def test_a_question_goes_with_whoever_connects(
     asked, taken_back = asyncio.Event(), asyncio.Event()
 
     class Thinking(Somebody):
-        async def ask(self, question: Question) -> str | None:
+        async def ask(self, question: BoxQuestion) -> str | None:
             asked.set()
             try:
                 return await asyncio.Future()
@@ -260,7 +262,7 @@ async def test_a_server_that_says_nothing_is_unreachable_in_time(
 
 
 async def test_two_boxes_with_one_account_ask_once(tmp_path: Path) -> None:
-    house, answers, who = House(), Answers(), Somebody(secret="first")
+    house, answers, who = House(), LoginAnswers(), Somebody(secret="first")
     async with serve(tmp_path, house) as spec:
         await asyncio.gather(*(enter(spec, who, answers) for _ in range(5)))
     assert len(who.asked) == 1

@@ -11,7 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.ssh import DeployFailed, Pushed, build_trainer, connect, push, remote_root
+from rgt_tui.ssh import (
+    DeployedTrainer,
+    DeployFailed,
+    build_trainer,
+    connect,
+    deploy_trainer,
+    remote_root,
+)
 from rgt_tui.ssh.deployment import best_python, version_of
 from tests.contract.ssh.conftest import RealSshd
 
@@ -37,13 +44,13 @@ async def test_it_is_written_once_and_trains_there(real_sshd: RealSshd) -> None:
     bundle = build_trainer()
     python = real_sshd.spec.python or ""
     async with await connect(real_sshd.spec) as connection:
-        first = await push(connection, "real", bundle, (python,))
+        first = await deploy_trainer(connection, "real", bundle, (python,))
         before = Path(first.path).stat()
-        assert await push(connection, "real", bundle, (python,)) == first
+        assert await deploy_trainer(connection, "real", bundle, (python,)) == first
         after = Path(first.path).stat()
         assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
         assert Path(first.path).read_bytes() == bundle.data
-        assert first.problem is None and first.python == python
+        assert first.training_problem is None and first.python == python
         assert [p.name for p in Path(first.path).parent.iterdir() if ".tmp" in p.name] == []
 
         async def there(words: str) -> str:
@@ -68,17 +75,17 @@ async def test_a_damaged_transfer_is_found_on_the_box(real_sshd: RealSshd) -> No
     damaged = replace(bundle, filename="rgt-train-damaged.pyz", data=bundle.data[:-1])
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed, match="damaged"):
-            await push(connection, "real", damaged, (real_sshd.spec.python or "",))
+            await deploy_trainer(connection, "real", damaged, (real_sshd.spec.python or "",))
     assert not list((real_sshd.folder / "home/.cache/rgt").glob("rgt-train-damaged*"))
 
 
 async def test_two_at_once_write_one_file(real_sshd: RealSshd) -> None:
     bundle = replace(build_trainer(), filename="rgt-train-twice.pyz")
 
-    async def one() -> Pushed:
+    async def one() -> DeployedTrainer:
         connection = await connect(real_sshd.spec)
         try:
-            return await push(connection, "real", bundle, (real_sshd.spec.python or "",))
+            return await deploy_trainer(connection, "real", bundle, (real_sshd.spec.python or "",))
         finally:
             connection.abort()
 
@@ -96,10 +103,10 @@ def test_the_python_that_has_torch_is_chosen() -> None:
 
 
 def test_what_keeps_it_from_training_is_said() -> None:
-    good = Pushed("lab", "/p.pyz", "0" * 64, "/py", "2.4.1", "launch", "library")
-    assert good.problem is None
-    assert "older than 2.4" in (replace(good, torch="1.13.1").problem or "")
-    assert "no Python there has torch" in (replace(good, torch=None).problem or "")
+    good = DeployedTrainer("lab", "/p.pyz", "0" * 64, "/py", "2.4.1", "launch", "library")
+    assert good.training_problem is None
+    assert "older than 2.4" in (replace(good, torch="1.13.1").training_problem or "")
+    assert "no Python there has torch" in (replace(good, torch=None).training_problem or "")
     assert version_of("2.13.0+cpu") == (2, 13, 0)
     assert version_of("2.5.0a0+git1") == (2, 5)
     assert version_of("nightly") == ()

@@ -16,16 +16,16 @@ from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.model import BoxSpec, Frame, Hello, Sample, WatchConfig
 from rgt_tui.ssh import (
     FileBegins,
-    Policy,
+    HostKeyPolicy,
     build_agent,
     build_trainer,
-    cat,
     connect,
-    deploy,
-    listed,
-    push,
-    run,
-    watch,
+    deploy_agent,
+    deploy_trainer,
+    list_matching_files,
+    run_command,
+    start_watch,
+    stream_cat,
 )
 from tests.contract.ssh.servers import spec_of, sshd
 
@@ -61,17 +61,19 @@ async def test_everything_works(spec: BoxSpec, tmp_path: Path) -> None:
             sampled.set()
 
     async with await connect(spec) as connection:
-        watching = await watch(
+        watching = await start_watch(
             connection, build_agent(), (sys.executable,), WatchConfig(), take, bad.append
         )
         await asyncio.wait_for(sampled.wait(), 90)
         watching.channel.close()
-        deployed = await deploy(connection, build_agent(), (sys.executable,))
+        deployed = await deploy_agent(connection, build_agent(), (sys.executable,))
         assert deployed.path.startswith(str(tmp_path))
-        (found,) = await listed(connection, deployed, (f"{tmp_path}/*.log",))
-        begins, *pieces = [piece async for piece in cat(connection, deployed, "--path", found.path)]
-        await run(connection, deployed.command("record", "--stop"))
-        pushed = await push(connection, "box", build_trainer(), (sys.executable,))
+        (found,) = await list_matching_files(connection, deployed, (f"{tmp_path}/*.log",))
+        begins, *pieces = [
+            piece async for piece in stream_cat(connection, deployed, "--path", found.path)
+        ]
+        await run_command(connection, deployed.build_command("record", "--stop"))
+        pushed = await deploy_trainer(connection, "box", build_trainer(), (sys.executable,))
     assert watching.limited == ()
     assert [frame for frame in frames if isinstance(frame, Hello)]
     assert not bad, (
@@ -90,7 +92,7 @@ async def test_everything_works(spec: BoxSpec, tmp_path: Path) -> None:
 async def doctor(spec: BoxSpec) -> dict[str, str]:
     return {
         found.id.rpartition(".")[2]: found.text
-        for found in await BoxDoctor(spec, Policy.ASK).check(90)
+        for found in await BoxDoctor(spec, HostKeyPolicy.ASK).run_checks(90)
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rgt_tui.fleet import fold, rewound
+from rgt_tui.fleet import fold_points, rewind_run
 from rgt_tui.model import RunState, ScalarPoint, Scalars
 
 
@@ -74,5 +74,5 @@ class Stream:
             points=tuple(self.file[start:]),
             resumes=resumes,
         )
-        run = rewound(self.run, frame, self.run.cursors.get(self._source))
-        self.run = fold(run, frame, 5000.0, 0.0)
+        run = rewind_run(self.run, frame, self.run.cursors.get(self._source))
+        self.run = fold_points(run, frame, 5000.0, 0.0)

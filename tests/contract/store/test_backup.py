@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.store import History, HistoryFile
-from rgt_tui.store.database import BACKUP_SECONDS, Damaged, Restored, backup_of, connect
+from rgt_tui.store import FleetHistory, HistoryFile
+from rgt_tui.store.database import BACKUP_SECONDS, HistoryDamaged, RestoreResult, backup_of, connect
 from tests.contract.store.worlds import batch, spec
 
 NOON = time.mktime((2026, 9, 20, 12, 0, 0, 0, 0, -1))
@@ -37,12 +37,12 @@ def file(tmp_path: Path, clock: Clock) -> HistoryFile:
 
 def opened(path: Path, clock: Clock) -> HistoryFile:
     file = HistoryFile(path, clock=clock)
-    file.adopt(A)
+    file.adopt_boxes(A)
     return file
 
 
 def points(file: HistoryFile) -> int:
-    found = file.recall()
+    found = file.recall_states()
     return len(found["a"].runs[0].series["loss"]) if "a" in found else 0
 
 
@@ -60,47 +60,47 @@ def damage(path: Path) -> None:
 def test_a_backup_is_written_once_a_day_and_is_a_history_of_its_own(
     file: HistoryFile, clock: Clock
 ) -> None:
-    file.commit(batch(["a"], 0, at=clock.now))
-    assert file.upkeep() is None
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    assert file.run_upkeep() is None
     backup = backup_of(file.path)
     assert backup.stat().st_mode & 0o777 == 0o600
     assert backup.stat().st_mtime == clock.now
-    file.commit(batch(["a"], 1, at=clock.now))
+    file.commit_batch(batch(["a"], 1, at=clock.now))
     clock.now += BACKUP_SECONDS - 1
-    file.upkeep()
+    file.run_upkeep()
     assert points(opened(backup, clock)) == 10
     clock.now += 2
-    file.upkeep(force=True)
+    file.run_upkeep(force=True)
     assert points(opened(backup, clock)) == 20
     clock.now -= (
         30 * 86400
     )  # a clock that was ahead when the last one was written is no reason to write no more
-    file.commit(batch(["a"], 2, at=clock.now))
-    file.upkeep(force=True)
+    file.commit_batch(batch(["a"], 2, at=clock.now))
+    file.run_upkeep(force=True)
     assert points(opened(backup, clock)) == 30
     file.close()
 
 
 def test_a_damaged_history_gives_way_to_its_backup(file: HistoryFile, clock: Clock) -> None:
-    file.commit(batch(["a"], 0, at=clock.now))
-    file.upkeep()
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    file.run_upkeep()
     clock.now += 7 * 3600
-    file.commit(batch(["a"], 1, at=clock.now))
-    before = dict(file.spend().today)["USD"]
+    file.commit_batch(batch(["a"], 1, at=clock.now))
+    before = dict(file.read_spend().today)["USD"]
     file.close()
     damage(file.path)
-    with pytest.raises(Damaged):
-        file.recall()
-    restored = file.restore()
-    assert restored == Restored(
+    with pytest.raises(HistoryDamaged):
+        file.recall_states()
+    restored = file.restore_backup()
+    assert restored == RestoreResult(
         file.path.with_name("history.db.damaged-20260920T190000"), clock.now - 7 * 3600
     )
     assert points(file) == 10
     assert file.path.stat().st_mode & 0o777 == 0o600
-    spend = file.spend()
+    spend = file.read_spend()
     assert dict(spend.today)["USD"] == pytest.approx(before / 2)
     assert spend.at_least == ("today", "month")
-    file.commit(batch(["a"], 1, at=clock.now))
+    file.commit_batch(batch(["a"], 1, at=clock.now))
     assert points(file) == 20
     file.close()
 
@@ -108,38 +108,38 @@ def test_a_damaged_history_gives_way_to_its_backup(file: HistoryFile, clock: Clo
 def test_without_a_backup_a_new_history_begins_and_all_sums_are_lower_bounds(
     file: HistoryFile, clock: Clock
 ) -> None:
-    file.commit(batch(["a"], 0, at=clock.now))
+    file.commit_batch(batch(["a"], 0, at=clock.now))
     file.close()
     damage(file.path)
-    restored = file.restore()
+    restored = file.restore_backup()
     assert restored is not None
     assert restored.backup_at is None
     assert restored.aside.exists()
-    assert file.recall() == {}
-    file.commit(batch(["a"], 1, at=clock.now))
-    assert file.spend().at_least == ("today", "yesterday", "month")
+    assert file.recall_states() == {}
+    file.commit_batch(batch(["a"], 1, at=clock.now))
+    assert file.read_spend().at_least == ("today", "yesterday", "month")
     file.close()
 
 
 def test_a_damaged_backup_is_not_gone_back_to(file: HistoryFile, clock: Clock) -> None:
-    file.commit(batch(["a"], 0, at=clock.now))
-    file.upkeep()
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    file.run_upkeep()
     file.close()
     damage(backup_of(file.path))
-    restored = file.restore()
+    restored = file.restore_backup()
     assert restored is not None
     assert restored.backup_at is None
     file.close()
 
 
 def test_a_damaged_history_is_never_backed_up(file: HistoryFile, clock: Clock) -> None:
-    file.commit(batch(["a"], 0, at=clock.now))
-    file.upkeep()
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    file.run_upkeep()
     clock.now += BACKUP_SECONDS
     whole = backup_of(file.path).read_bytes()
     damage(file.path)
-    with pytest.raises(Damaged):
-        file.upkeep()
+    with pytest.raises(HistoryDamaged):
+        file.run_upkeep()
     assert backup_of(file.path).read_bytes() == whole
     file.close()
 
@@ -147,15 +147,15 @@ def test_a_damaged_history_is_never_backed_up(file: HistoryFile, clock: Clock) -
 def test_a_backup_that_cannot_be_written_is_said_and_the_history_goes_on(
     file: HistoryFile, clock: Clock
 ) -> None:
-    file.commit(batch(["a"], 0, at=clock.now))
+    file.commit_batch(batch(["a"], 0, at=clock.now))
     in_the_way = backup_of(file.path)
     in_the_way.mkdir()
     os.utime(in_the_way, (1.0, 1.0))
-    trouble = file.upkeep()
+    trouble = file.run_upkeep()
     assert trouble is not None
     assert trouble.startswith("no backup of the history could be written: ")
     assert str(in_the_way) in trouble
-    file.commit(batch(["a"], 1, at=clock.now))
+    file.commit_batch(batch(["a"], 1, at=clock.now))
     assert points(file) == 20
     file.close()
     assert list(file.path.parent.glob("*.new")) == []
@@ -163,14 +163,14 @@ def test_a_backup_that_cannot_be_written_is_said_and_the_history_goes_on(
 
 async def test_what_is_lost_is_named(tmp_path: Path, clock: Clock) -> None:
     file = opened(tmp_path / "history.db", clock)
-    file.commit(batch(["a"], 0, at=clock.now))
-    file.upkeep()
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    file.run_upkeep()
     file.close()
     damage(file.path)
     clock.now += 7.5 * 3600
-    history = History(file.path, clock=clock)
-    assert len((await history.recall(A))["a"].runs[0].series["loss"]) == 10
-    (event,) = history.news()
+    history = FleetHistory(file.path, clock=clock)
+    assert len((await history.recall_states(A))["a"].runs[0].series["loss"]) == 10
+    (event,) = history.take_events()
     assert event.level == "warn"
     assert event.text.endswith(
         "it is in history.db.damaged-20260920T193000; the backup from 12:00 took its place; the 7.5 h since "
@@ -181,9 +181,9 @@ async def test_what_is_lost_is_named(tmp_path: Path, clock: Clock) -> None:
 
 async def test_a_missing_backup_is_named(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / "history.db").write_bytes(b"no database " * 1000)
-    history = History(tmp_path / "history.db", clock=clock)
-    assert await history.recall(A) == {}
-    (event,) = history.news()
+    history = FleetHistory(tmp_path / "history.db", clock=clock)
+    assert await history.recall_states(A) == {}
+    (event,) = history.take_events()
     assert "there is no backup of it yet, so a new one begins" in event.text
     await history.close()
 
@@ -191,25 +191,27 @@ async def test_a_missing_backup_is_named(tmp_path: Path, clock: Clock) -> None:
 def test_a_provider_s_sum_brings_back_what_the_lost_hours_cost(
     file: HistoryFile, clock: Clock
 ) -> None:
-    from rgt_tui.store import Cost, ProviderSum, Told
+    from rgt_tui.store import BoxWrites, ObservedCost, ProviderSum
     from rgt_tui.store.spending import day_of
 
-    def told(amount: float, **more: object) -> dict[str, Told]:
+    def told(amount: float, **more: object) -> dict[str, BoxWrites]:
         reading = ProviderSum("USD", NOON - 3600, clock.now, amount)
-        return {"a": Told(sums=(reading,), **more)}  # type: ignore[arg-type]
+        return {"a": BoxWrites(sums=(reading,), **more)}  # type: ignore[arg-type]
 
-    file.commit(told(2.0))
-    file.upkeep()
+    file.commit_batch(told(2.0))
+    file.run_upkeep()
     clock.now += 3 * 3600
-    file.commit(told(8.0, costs=(Cost(day_of(clock.now), "USD", 6.0, 0.0, 3 * 3600.0),)))
-    assert dict(file.spend().today) == {"USD": pytest.approx(8.0)}
+    file.commit_batch(
+        told(8.0, costs=(ObservedCost(day_of(clock.now), "USD", 6.0, 0.0, 3 * 3600.0),))
+    )
+    assert dict(file.read_spend().today) == {"USD": pytest.approx(8.0)}
     file.close()
     damage(file.path)
-    file.restore()
-    assert dict(file.spend().today) == {"USD": pytest.approx(2.0)}
+    file.restore_backup()
+    assert dict(file.read_spend().today) == {"USD": pytest.approx(2.0)}
     clock.now += 60
-    file.commit(told(8.1))
-    assert dict(file.spend().today) == {"USD": pytest.approx(8.1)}
+    file.commit_batch(told(8.1))
+    assert dict(file.read_spend().today) == {"USD": pytest.approx(8.1)}
     file.close()
 
 

@@ -9,19 +9,27 @@ import pytest
 from msgspec.structs import replace
 
 from rgt_tui.model import BoxState, FleetEvent, FleetState, ProviderRef, RunState
-from rgt_tui.store import FLEET, Cost, HistoryFile, Mean, Told, database, minute_means
+from rgt_tui.store import (
+    FLEET,
+    BoxWrites,
+    HistoryFile,
+    ObservedCost,
+    SlotMean,
+    database,
+    minute_means,
+)
 from rgt_tui.store.database import (
     VERSION,
-    Damaged,
-    Refused,
-    Trouble,
+    HistoryDamaged,
+    HistoryRefused,
+    HistoryUnavailable,
     connect,
     inode_of,
     on_network,
-    restore,
+    restore_backup,
     transaction,
 )
-from rgt_tui.store.history_file import joined, used
+from rgt_tui.store.history_file import count_used_bytes, merge_batches
 from tests.contract.store.worlds import batch, events_of, spec, state
 
 NOW = 1_790_000_000.0
@@ -42,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 def opened(path: Path, names: tuple[str, ...] = ("a",), **options: object) -> HistoryFile:
     file = HistoryFile(path, clock=Clock(), **options)  # type: ignore[arg-type]
-    file.adopt([spec(name) for name in names])
+    file.adopt_boxes([spec(name) for name in names])
     return file
 
 
@@ -61,8 +69,8 @@ def test_a_newer_file_is_left_alone_and_said(path: Path) -> None:
     con.execute(f"PRAGMA user_version = {VERSION + 1}")
     con.close()
     before = path.read_bytes()
-    with pytest.raises(Refused, match=f"newer rgt.*knows {VERSION}"):
-        opened(path).recall()
+    with pytest.raises(HistoryRefused, match=f"newer rgt.*knows {VERSION}"):
+        opened(path).recall_states()
     assert path.read_bytes() == before
     assert sorted(item.name for item in path.parent.iterdir()) == ["history.db", "history.db.lock"]
 
@@ -85,32 +93,35 @@ def test_a_stranger_s_database_is_left_alone(path: Path) -> None:
     con.commit()
     con.close()
     before = path.read_bytes()
-    with pytest.raises(Refused, match="not a history of rgt"):
-        opened(path).recall()
+    with pytest.raises(HistoryRefused, match="not a history of rgt"):
+        opened(path).recall_states()
     assert path.read_bytes() == before
 
 
 def test_what_is_no_database_is_damaged(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"this is not a database at all, just some text\n" * 100)
-    with pytest.raises(Damaged):
-        opened(path).recall()
+    with pytest.raises(HistoryDamaged):
+        opened(path).recall_states()
 
 
 def test_a_place_that_cannot_be_written_is_trouble_that_may_pass(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Trouble, match="file"):
-        opened(tmp_path / "file" / "history.db").recall()
+    with pytest.raises(HistoryUnavailable, match="file"):
+        opened(tmp_path / "file" / "history.db").recall_states()
 
 
 UNFIT = {
     "runs": (
-        Told(runs=replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),))),
+        BoxWrites(runs=replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),))),
         "ints",
     ),
-    "readings": (Told(means=(Mean("a", 2**70, 5, {"util": 1.0}),)), "too large"),
-    "costs": (Told(costs=(Cost("2026-01-01", "USD", billed=float("nan")),)), "NOT NULL"),
-    "events": (Told(events=(FleetEvent(at=NOW, box="a", text="\ud800"),)), "surrogates"),
+    "readings": (BoxWrites(means=(SlotMean("a", 2**70, 5, {"util": 1.0}),)), "too large"),
+    "costs": (
+        BoxWrites(costs=(ObservedCost("2026-01-01", "USD", billed=float("nan")),)),
+        "NOT NULL",
+    ),
+    "events": (BoxWrites(events=(FleetEvent(at=NOW, box="a", text="\ud800"),)), "surrogates"),
 }
 
 
@@ -120,10 +131,10 @@ def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(
 ) -> None:
     file = opened(path, ("a", "b"))
     told, why = UNFIT[part]
-    ((left_out),) = file.commit(joined((batch(["a", "b"], 0, at=NOW), {"a": told})))
+    ((left_out),) = file.commit_batch(merge_batches((batch(["a", "b"], 0, at=NOW), {"a": told})))
     assert (left_out.box, left_out.part) == ("a", part)
     assert why in left_out.why
-    found = file.recall()
+    found = file.recall_states()
     assert len(found["b"].runs[0].series["loss"]) == 10
     assert [event.box for event in events_of(file, 9)] == (
         ["b"] if part == "events" else ["a", "b"]
@@ -136,33 +147,33 @@ def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(
 
 def test_only_one_of_two_processes_sets_a_file_aside(path: Path) -> None:
     one, two = opened(path), opened(path)
-    one.commit(batch(["a"], 0, at=NOW))
-    two.commit(batch(["a"], 1, at=NOW))
-    assert one.restore() is not None
-    assert two.restore() is None
-    two.commit(batch(["a"], 2, at=NOW))  # into the new one
-    one.commit(batch(["a"], 3, at=NOW))
+    one.commit_batch(batch(["a"], 0, at=NOW))
+    two.commit_batch(batch(["a"], 1, at=NOW))
+    assert one.restore_backup() is not None
+    assert two.restore_backup() is None
+    two.commit_batch(batch(["a"], 2, at=NOW))  # into the new one
+    one.commit_batch(batch(["a"], 3, at=NOW))
     assert len(list(path.parent.glob("*.damaged-*[0-9]"))) == 1
     one.close()
     two.close()
-    assert "a" in opened(path).recall()
+    assert "a" in opened(path).recall_states()
 
 
 def test_a_process_that_finds_its_file_replaced_writes_into_the_new_one(path: Path) -> None:
     one, two = opened(path), opened(path, ("b",))
-    one.commit(batch(["a"], 0, at=NOW))
-    restore(path, None, NOW)
-    two.commit(batch(["b"], 0, at=NOW))
-    one.commit(batch(["a"], 1, at=NOW))
+    one.commit_batch(batch(["a"], 0, at=NOW))
+    restore_backup(path, None, NOW)
+    two.commit_batch(batch(["b"], 0, at=NOW))
+    one.commit_batch(batch(["a"], 1, at=NOW))
     one.close()  # which must not throw away the log of the new file
-    assert set(opened(path, ("a", "b")).recall()) == {"a", "b"}
+    assert set(opened(path, ("a", "b")).recall_states()) == {"a", "b"}
     two.close()
 
 
 def test_what_was_set_aside_is_bounded(path: Path) -> None:
     for number in range(6):
         connect(path).close()
-        assert restore(path, inode_of(path), NOW + 60 * number) is not None
+        assert restore_backup(path, inode_of(path), NOW + 60 * number) is not None
     assert len(list(path.parent.glob("*.damaged-*"))) == database.KEPT_DAMAGED
 
 
@@ -172,10 +183,10 @@ def test_it_stays_within_its_bound_and_gives_the_room_back(path: Path) -> None:
     for number in range(6):
         big = state("a", points=200, runs=40)
         renamed = tuple(replace(run, name=f"{run.name}-{number}") for run in big.runs)
-        file.commit({"a": Told(runs=replace(big, runs=renamed))})
-        file.upkeep(force=True)
+        file.commit_batch({"a": BoxWrites(runs=replace(big, runs=renamed))})
+        file.run_upkeep(force=True)
     con = connect(path)
-    assert used(con) <= bound
+    assert count_used_bytes(con) <= bound
     left = {row[0].split("-")[1] for row in con.execute("SELECT run FROM runs")}
     assert "5" in left  # the newest stays
     assert "0" not in left
@@ -190,7 +201,7 @@ def kept(path: Path) -> dict[int, int]:
     con = connect(path)
     found: dict[int, int] = {}
     for width, chunk in con.execute("SELECT width, chunk FROM samples").fetchall():
-        slots = minute_means.load(con, (1, width, chunk))
+        slots = minute_means.load_chunk(con, (1, width, chunk))
         found[width] = found.get(width, 0) + sum(count for count, _ in slots.values())
     con.close()
     return found
@@ -203,7 +214,9 @@ def test_minutes_are_kept_for_a_day_and_coarse_stretches_for_a_month(
     file = opened(path)
     first = int(NOW // 60) // 512 * 512
     for number in range(0, 512 * 4, 4):
-        file.commit({"a": Told(means=(Mean("a", first + number, 60, {"util": 50.0}),))})
+        file.commit_batch(
+            {"a": BoxWrites(means=(SlotMean("a", first + number, 60, {"util": 50.0}),))}
+        )
     assert kept(path) == {60: 2 * 16 * 60, 480: 3 * 128 * 60}
     file.close()
 
@@ -219,16 +232,18 @@ def test_a_day_and_a_month_are_what_is_kept() -> None:
 def test_a_minute_that_was_seen_by_less_samples_gives_way(path: Path) -> None:
     file = opened(path)
     for count, value in ((5, 10.0), (60, 50.0), (7, 90.0)):
-        file.commit({"a": Told(means=(Mean("a", int(NOW // 60) - 9, count, {"util": value}),))})
-    assert file.recall()["a"].past.values == ((50.0,),)
+        file.commit_batch(
+            {"a": BoxWrites(means=(SlotMean("a", int(NOW // 60) - 9, count, {"util": value}),))}
+        )
+    assert file.recall_states()["a"].past.values == ((50.0,),)
     file.close()
 
 
 def test_the_past_is_a_day_with_its_holes(path: Path) -> None:
     file = opened(path)
     for number in (0, 1, 200, 201):
-        file.commit(batch(["a"], number, at=NOW))
-    past = file.recall()["a"].past
+        file.commit_batch(batch(["a"], number, at=NOW))
+    past = file.recall_states()["a"].past
     assert past.names == ("util", "disk:/")
     assert past.values == ((50.0, 12.5), (50.0, 12.5))
     assert past.width == 480.0
@@ -238,8 +253,8 @@ def test_the_past_is_a_day_with_its_holes(path: Path) -> None:
 
 def test_values_of_an_earlier_rgt_say_so(path: Path) -> None:
     file = opened(path)
-    file.commit(batch(["a"], 0, at=NOW))
-    found = file.recall()["a"]
+    file.commit_batch(batch(["a"], 0, at=NOW))
+    found = file.recall_states()["a"]
     assert found.link.value == "connecting"
     assert found.reason.startswith("not connected yet; values of ")
     assert found.remembered_at == NOW
@@ -251,19 +266,19 @@ def test_values_of_an_earlier_rgt_say_so(path: Path) -> None:
 def test_values_that_no_reading_has_replaced_keep_their_age(path: Path) -> None:
     file = opened(path)
     box = BoxState(spec=spec("a"), remembered_at=NOW - 500)
-    file.commit({FLEET: Told(moments=(FleetState((box,), at=NOW),))})
-    assert file.recall()["a"].remembered_at == NOW - 500
+    file.commit_batch({FLEET: BoxWrites(moments=(FleetState((box,), at=NOW),))})
+    assert file.recall_states()["a"].remembered_at == NOW - 500
     file.close()
 
 
 def test_a_box_that_was_rented_anew_under_its_name_begins_with_nothing(path: Path) -> None:
     file = opened(path)
-    file.commit(batch(["a"], 0, at=NOW))
+    file.commit_batch(batch(["a"], 0, at=NOW))
     file.close()
     again = HistoryFile(path, clock=Clock())
-    again.adopt([replace(spec("a"), provider=ProviderRef("runpod", "another"))])
-    assert again.recall() == {}
-    ((currency, amount),) = again.spend().today  # but what it cost today, it cost
+    again.adopt_boxes([replace(spec("a"), provider=ProviderRef("runpod", "another"))])
+    assert again.recall_states() == {}
+    ((currency, amount),) = again.read_spend().today  # but what it cost today, it cost
     assert (currency, round(amount, 6)) == ("USD", round(2.0 / 60, 6))
     again.close()
 
@@ -273,7 +288,7 @@ def test_a_fleet_is_charged_for_its_own_boxes_alone(path: Path) -> None:
 
     def of(fleet: str, instance: str) -> HistoryFile:
         file = HistoryFile(path, clock=Clock(), fleet=fleet)
-        file.adopt([replace(spec("a"), provider=ProviderRef("runpod", instance))])
+        file.adopt_boxes([replace(spec("a"), provider=ProviderRef("runpod", instance))])
         return file
 
     minute = 2.0 / 60
@@ -283,11 +298,11 @@ def test_a_fleet_is_charged_for_its_own_boxes_alone(path: Path) -> None:
         ("/y.toml", "3", 1),
     ):
         file = of(fleet, instance)
-        file.commit(batch(["a"], 0, at=NOW))
-        assert dict(file.spend().today) == {"USD": pytest.approx(expected * minute)}
+        file.commit_batch(batch(["a"], 0, at=NOW))
+        assert dict(file.read_spend().today) == {"USD": pytest.approx(expected * minute)}
         file.close()
     again = of("/x.toml", "2")
-    assert dict(again.spend().today) == {"USD": pytest.approx(2 * minute)}
+    assert dict(again.read_spend().today) == {"USD": pytest.approx(2 * minute)}
     again.close()
 
 
@@ -295,16 +310,16 @@ def test_a_clock_that_jumps_ahead_and_back_throws_nothing_away(path: Path) -> No
     file = opened(path)
     clock = file._clock
     assert isinstance(clock, Clock)
-    file.commit(batch(["a"], 0, at=NOW))
-    file.upkeep()
-    before = file.spend()
+    file.commit_batch(batch(["a"], 0, at=NOW))
+    file.run_upkeep()
+    before = file.read_spend()
     clock.now += 40 * 86400
-    file.commit(batch(["a"], 0, at=clock.now))
-    file.upkeep(force=True)
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    file.run_upkeep(force=True)
     clock.now = NOW
-    file.upkeep(force=True)
-    assert file.spend() == before
-    assert file.recall()["a"].past.at != ()
+    file.run_upkeep(force=True)
+    assert file.read_spend() == before
+    assert file.recall_states()["a"].past.at != ()
     file.close()
 
 
@@ -312,7 +327,7 @@ def test_events_come_back_once(path: Path) -> None:
     one, two = opened(path), opened(path)
     for file in (one, two):
         for number in range(3):
-            file.commit(batch(["a"], number, at=NOW))
+            file.commit_batch(batch(["a"], number, at=NOW))
     assert [event.text for event in events_of(one, 10)] == ["event 0", "event 1", "event 2"]
     assert [event.text for event in events_of(one, 2)] == ["event 1", "event 2"]
     one.close()

@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 from rgt_tui.model import (
     Alert,
     BoxState,
+    EventFilter,
     FleetEvent,
+    FleetMoment,
+    FleetSpend,
     FleetState,
-    Link,
+    LinkState,
     LogView,
-    Moment,
-    Past,
-    Resume,
-    Rings,
+    ReducedHistory,
+    RowSparklines,
+    RunResume,
     RunState,
     Sample,
     Series,
-    Spend,
-    Wanted,
 )
-from rgt_tui.store import FLEET, HistoryFile, Told, moments
+from rgt_tui.store import FLEET, BoxWrites, HistoryFile, moments
 from rgt_tui.store.database import connect
 from tests.contract.store.worlds import spec, state
 
@@ -44,27 +44,29 @@ replace = msgspec.structs.replace
 
 def opened(path: Path, *names: str) -> HistoryFile:
     file = HistoryFile(path, clock=lambda: NOW, fleet="f")
-    file.adopt([spec(name) for name in names or ("a",)])
+    file.adopt_boxes([spec(name) for name in names or ("a",)])
     return file
 
 
 def keep(file: HistoryFile, at: float, *boxes: BoxState, **changes: object) -> None:
     """Commit how some boxes stood, with their curves as they are then."""
     fleet = replace(FleetState(boxes=boxes, at=at), **changes)
-    told = {box.spec.name: Told(runs=box) for box in boxes}
-    assert file.commit({**told, FLEET: Told(moments=(fleet,))}) == ()
+    told = {box.spec.name: BoxWrites(runs=box) for box in boxes}
+    assert file.commit_batch({**told, FLEET: BoxWrites(moments=(fleet,))}) == ()
 
 
-def moment(file: HistoryFile, place: int, *, at: float | None = None, full: str = "a") -> Moment:
-    line = file.look_back(lambda past: past.timeline())
+def moment(
+    file: HistoryFile, place: int, *, at: float | None = None, full: str = "a"
+) -> FleetMoment:
+    line = file.query_history(lambda past: past.read_timeline())
     n, then = line.ns[place], line.ats[place]
-    return file.look_back(lambda past: past.moment(n, then if at is None else at, {full}))
+    return file.query_history(lambda past: past.read_moment(n, then if at is None else at, {full}))
 
 
 def plain(box: BoxState) -> BoxState:
     """Leave out what a snapshot says it does not keep, or keeps elsewhere."""
     runs = tuple(replace(run, cursors={}, series={}, resumes=()) for run in box.runs)
-    return replace(box, runs=runs, logs=(), rings=Rings(), past=Past())
+    return replace(box, runs=runs, logs=(), rings=RowSparklines(), past=ReducedHistory())
 
 
 FLOATS = st.floats(allow_nan=False, width=64)
@@ -74,7 +76,7 @@ ADVANCES = st.tuples(
     st.integers(0, 30),  # lines
     FLOATS,
     st.text(max_size=20),
-    st.sampled_from(list(Link)),
+    st.sampled_from(list(LinkState)),
 )
 
 
@@ -85,18 +87,19 @@ ADVANCES = st.tuples(
 )
 @given(story=st.lists(ADVANCES, min_size=1, max_size=8))
 def test_what_is_read_of_a_moment_is_what_was_published_then(
-    story: list[tuple[int, int, int, float, str, Link]], tmp_path_factory: pytest.TempPathFactory
+    story: list[tuple[int, int, int, float, str, LinkState]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     file = opened(tmp_path_factory.mktemp("h") / "history.db")
     series, step = Series(), 0
-    resumes: tuple[Resume, ...] = ()
+    resumes: tuple[RunResume, ...] = ()
     lines: tuple[str, ...] = ()
     published = []
     for number, (points, resumed, more, value, text, link) in enumerate(story):
         if resumed and step > 5:
             step -= 5
-            resumes = (*resumes, Resume(step=step, reason="SIGTERM", index=len(series)))
-        series = series.extended([(step + i, value) for i in range(1, points + 1)])
+            resumes = (*resumes, RunResume(step=step, reason="SIGTERM", index=len(series)))
+        series = series.with_points([(step + i, value) for i in range(1, points + 1)])
         step += points
         lines = (*lines, *(f"line {len(lines) + i} {text}" for i in range(more)))
         run = RunState(
@@ -118,12 +121,12 @@ def test_what_is_read_of_a_moment_is_what_was_published_then(
             alerts_kept=True,
         )
         published.append(box)
-        keep(file, NOW + 60 * number, box, spend=Spend(today=(("USD", float(number)),)))
+        keep(file, NOW + 60 * number, box, spend=FleetSpend(today=(("USD", float(number)),)))
     for number, box in enumerate(published):
         found = moment(file, number)
         (then,) = found.boxes
         assert found.at == NOW + 60 * number
-        assert found.spend == Spend(today=(("USD", float(number)),))
+        assert found.spend == FleetSpend(today=(("USD", float(number)),))
         assert plain(then) == plain(box)
         assert then.logs[0].lines == box.logs[0].lines
         assert then.runs[0].series == box.runs[0].series
@@ -134,7 +137,7 @@ def test_what_is_read_of_a_moment_is_what_was_published_then(
 def test_a_sparkline_is_kept_in_whole_percent_and_a_nan_as_nothing(tmp_path: Path) -> None:
     file = opened(tmp_path / "history.db")
     ring = (*(float(i) for i in range(100)), 3.4, float("nan"), None)
-    keep(file, NOW, replace(state("a", at=NOW), rings=Rings(gpu_util=ring)))
+    keep(file, NOW, replace(state("a", at=NOW), rings=RowSparklines(gpu_util=ring)))
     (box,) = moment(file, 0).boxes
     assert box.rings.gpu_util == (*range(71, 100), 3, None, None)
 
@@ -165,14 +168,14 @@ def test_a_clock_that_was_set_back_mixes_nothing(tmp_path: Path) -> None:
     file = opened(tmp_path / "history.db")
     for number, at in enumerate((NOW, NOW + 60, NOW - 3600, NOW - 3540)):
         keep(file, at, replace(state("a", at=at), reason=f"moment {number}"))
-        told = Told(events=(FleetEvent(at=at, box="a", text=f"event {number}"),))
-        file.commit({"a": told})
-    line = file.look_back(lambda past: past.timeline())
+        told = BoxWrites(events=(FleetEvent(at=at, box="a", text=f"event {number}"),))
+        file.commit_batch({"a": told})
+    line = file.query_history(lambda past: past.read_timeline())
     assert list(line.ats) == [NOW, NOW + 60, NOW - 3600, NOW - 3540]
     assert [moment(file, place).boxes[0].reason for place in range(4)] == [
         f"moment {n}" for n in range(4)
     ]
-    rows = file.look_back(lambda past: past.happened(Wanted(), None, 9)).rows
+    rows = file.query_history(lambda past: past.read_event_page(EventFilter(), None, 9)).rows
     assert [row.text for row in rows] == [f"event {number}" for number in range(4)]
 
 
@@ -181,10 +184,12 @@ def test_time_that_nobody_watched_is_not_kept_and_its_recorder_speaks_for_it(
 ) -> None:
     file = opened(tmp_path / "history.db")
     keep(file, NOW, state("a", at=NOW))
-    past = Past(names=("util",), at=(NOW + 3600, NOW + 3660), values=((93.0,), (91.0,)), width=60.0)
-    file.commit({"a": Told(recorded=(past,))})
+    past = ReducedHistory(
+        names=("util",), at=(NOW + 3600, NOW + 3660), values=((93.0,), (91.0,)), width=60.0
+    )
+    file.commit_batch({"a": BoxWrites(recorded=(past,))})
     found = moment(file, 0, at=NOW + 3650)
-    assert found.boxes[0].link is Link.NOT_KEPT
+    assert found.boxes[0].link is LinkState.NOT_KEPT
     assert "nobody watched" in found.boxes[0].reason
     assert found.boxes[0].sample is None
     assert found.spend is None
@@ -214,7 +219,7 @@ def test_a_damaged_row_loses_that_row_alone(tmp_path: Path, hurt: str) -> None:
     for number in range(6):
         (box,) = moment(file, number).boxes
         if number == 2:
-            assert (box.link, box.sample) == (Link.NOT_KEPT, None)
+            assert (box.link, box.sample) == (LinkState.NOT_KEPT, None)
             assert "damaged" in box.reason
         else:
             assert box.reason == f"moment {number}"
@@ -248,17 +253,17 @@ def test_beyond_its_bound_the_oldest_is_thinned_and_the_newest_stays_whole(tmp_p
     con = connect(tmp_path / "history.db")
     size = moments.bytes_kept(con)
     con.execute("BEGIN")
-    assert moments.thin(con, size // 2)
+    assert moments.thin_snapshots(con, size // 2)
     con.execute("COMMIT")
     assert moments.bytes_kept(con) <= size // 2
-    line = file.look_back(lambda past: past.timeline())
+    line = file.query_history(lambda past: past.read_timeline())
     ages = [round((NOW + 60 * 199 - at) / 60) for at in line.ats]
     assert ages[-50:] == list(range(49, -1, -1))  # the newest, minute by minute
     assert 20 < len(ages) < 150
     assert max(ages) > 120  # and of what is long past some
     for place, age in enumerate(ages):
         assert moment(file, place).boxes[0].reason.startswith(f"{199 - age} ")
-    file._recording.forget()
+    file._recording.reset_bases()
     keep(file, NOW + 60 * 200, replace(state("a", at=NOW), reason="after"))
     assert moment(file, -1).boxes[0].reason == "after"
     con.close()
@@ -266,13 +271,13 @@ def test_beyond_its_bound_the_oldest_is_thinned_and_the_newest_stays_whole(tmp_p
 
 def test_the_last_values_of_a_box_outlive_its_minutes(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path / "history.db", clock=lambda: NOW, fleet="f", max_bytes=1)
-    file.adopt([spec("a"), spec("b")])
+    file.adopt_boxes([spec("a"), spec("b")])
     for minute in range(9):
         at = NOW + 60 * minute
         keep(file, at, *(state(name, at=at) for name in "ab"[minute > 4 :]))
-    file.upkeep(force=True)
-    assert file.look_back(lambda past: past.timeline()).ats.tolist() == [NOW + 480]
-    assert [box.sample_at for box in file.recall().values()] == [NOW + 240, NOW + 480]
+    file.run_upkeep(force=True)
+    assert file.query_history(lambda past: past.read_timeline()).ats.tolist() == [NOW + 480]
+    assert [box.sample_at for box in file.recall_states().values()] == [NOW + 240, NOW + 480]
     con = connect(file.path)
     assert con.execute("SELECT count(*) FROM moments").fetchone() == (2,)
     con.close()
@@ -283,11 +288,13 @@ def test_days_are_counted_and_not_told_by_their_age(tmp_path: Path) -> None:
     file = opened(tmp_path / "history.db")
     for day in (*range(40), 4000):  # the clock has jumped years ahead
         keep(file, NOW + 86400 * day, state("a", at=NOW))
-    file.upkeep(force=True)
-    line = file.look_back(lambda past: past.timeline())
+    file.run_upkeep(force=True)
+    line = file.query_history(lambda past: past.read_timeline())
     assert [round((at - NOW) / 86400) for at in line.ats] == [*range(10, 40), 4000]
     assert all(
-        box.link is not Link.NOT_KEPT for place in range(31) for box in moment(file, place).boxes
+        box.link is not LinkState.NOT_KEPT
+        for place in range(31)
+        for box in moment(file, place).boxes
     )
 
 
@@ -302,7 +309,9 @@ def test_what_one_snapshot_costs_is_little_more_than_what_has_changed(tmp_path: 
         keep(
             file,
             NOW + 60 * number,
-            replace(one, sample=replace(one.sample, gpus=gpus), rings=Rings(ring, ring, ring)),
+            replace(
+                one, sample=replace(one.sample, gpus=gpus), rings=RowSparklines(ring, ring, ring)
+            ),
         )
     con = rows(tmp_path / "history.db")
     assert moments.bytes_kept(con) / 120 < 700
@@ -312,10 +321,10 @@ def test_a_state_that_no_snapshot_can_hold_is_left_out_alone(tmp_path: Path) -> 
     file = opened(tmp_path / "history.db", "a", "b")
     large = replace(state("a", at=NOW), reason="x" * (moments.MOST_BYTES + 1))
     fleet = FleetState(boxes=(large, state("b", at=NOW)), at=NOW)
-    (left,) = file.commit({FLEET: Told(moments=(fleet,))})
+    (left,) = file.commit_batch({FLEET: BoxWrites(moments=(fleet,))})
     assert (left.box, left.part) == ("a", "moment")
     found = {box.spec.name: box.link for box in moment(file, 0).boxes}
-    assert found == {"a": Link.NOT_KEPT, "b": Link.LIVE}
+    assert found == {"a": LinkState.NOT_KEPT, "b": LinkState.LIVE}
 
 
 def test_nothing_of_this_computer_is_in_a_snapshot(tmp_path: Path) -> None:
@@ -326,7 +335,7 @@ def test_nothing_of_this_computer_is_in_a_snapshot(tmp_path: Path) -> None:
     assert secret.provider is not None
     secret = replace(secret, provider=replace(secret.provider, key_env="MY_KEY"))
     body = msgspec.msgpack.encode(
-        moments.Saved(moments.bare(replace(state("a", at=NOW), spec=secret)))
+        moments.BoxSnapshot(moments.storable_state(replace(state("a", at=NOW), spec=secret)))
     )
     assert b"/home/me" not in body
     assert b"MY_KEY" not in body
@@ -363,7 +372,7 @@ def test_a_writer_that_is_killed_leaves_every_moment_it_had_written(tmp_path: Pa
     process.wait()
     process.stdout.close()
     file = opened(path)
-    line = file.look_back(lambda past: past.timeline())
+    line = file.query_history(lambda past: past.read_timeline())
     assert len(line.ns) in (said + 1, said + 2)  # the last one may have been done, and not yet said
     for place in (0, 59, 60, 61, len(line.ns) - 1):
         assert moment(file, place).boxes[0].reason == f"moment {place}"

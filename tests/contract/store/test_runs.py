@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import Cursor, RunState
+from rgt_tui.model import FileCursor, RunState
 from rgt_tui.store import saved_curves as curves
 from rgt_tui.store.database import connect, transaction
-from rgt_tui.store.saved_curves import Kept
+from rgt_tui.store.saved_curves import KnownRun
 from tests.contract.store.curve_world import Stream
 
 FILE, FOUND = "/out/metrics.jsonl", "/out#loss"
@@ -28,12 +28,16 @@ class Disk:
 
     def restart(self) -> dict[str, RunState]:
         self.con = connect(self.path)
-        self.kept: dict[str, Kept] = {kept.run.name: kept for kept in curves.recall(self.con, 1)}
+        self.kept: dict[str, KnownRun] = {
+            kept.run.name: kept for kept in curves.recall_runs(self.con, 1)
+        }
         return {name: kept.run for name, kept in self.kept.items()}
 
     def save(self, run: RunState) -> None:
         with transaction(self.con):
-            self.kept[run.name] = curves.save(self.con, 1, run, self.kept.get(run.name), self.now)
+            self.kept[run.name] = curves.save_run(
+                self.con, 1, run, self.kept.get(run.name), self.now
+            )
 
 
 @pytest.fixture
@@ -53,7 +57,7 @@ def same(one: RunState, other: RunState) -> bool:
     return plain[0] == plain[1]
 
 
-def lasting(run: RunState) -> dict[str, Cursor]:
+def lasting(run: RunState) -> dict[str, FileCursor]:
     return {source: cursor for source, cursor in run.cursors.items() if "#" not in source}
 
 
@@ -91,7 +95,7 @@ def test_whatever_happens_to_a_run_a_restart_has_it_and_goes_on_exactly(
 def disk_view(disk: Disk) -> RunState:
     """What a restart would show now."""
     con = connect(disk.path)
-    (kept,) = curves.recall(con, 1)
+    (kept,) = curves.recall_runs(con, 1)
     con.close()
     return kept.run
 

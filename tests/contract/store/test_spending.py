@@ -9,13 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model import Spend
-from rgt_tui.store import Cost, ProviderSum
+from rgt_tui.model import FleetSpend
+from rgt_tui.store import ObservedCost, ProviderSum
 from rgt_tui.store.database import connect, transaction
-from rgt_tui.store.spending import DAY, add, day_of, midnight, spent, take_sum
+from rgt_tui.store.spending import (
+    DAY,
+    add_cost,
+    apply_provider_sum,
+    day_of,
+    local_midnight,
+    read_spend,
+)
 
 HOUR = 3600.0
-DAY0 = midnight(1_790_000_000.0)
+DAY0 = local_midnight(1_790_000_000.0)
 LONG_AGO = DAY0 - 9 * DAY
 
 
@@ -34,7 +41,9 @@ def watch(
         at = start
         while at < stop:
             seconds = min(30.0, stop - at)
-            add(con, 1, Cost(day_of(at), currency, rate * seconds / 3600, 0.0, seconds))
+            add_cost(
+                con, 1, ObservedCost(day_of(at), currency, rate * seconds / 3600, 0.0, seconds)
+            )
             at += seconds
 
 
@@ -46,7 +55,7 @@ def read(
     estimated: bool = False,
 ) -> None:
     with transaction(con):
-        take_sum(con, 1, ProviderSum("USD", since, at, amount, estimated))
+        apply_provider_sum(con, 1, ProviderSum("USD", since, at, amount, estimated))
 
 
 def cost(con: sqlite3.Connection, start: float = DAY0, stop: float = DAY0 + DAY) -> float:
@@ -68,7 +77,9 @@ def test_watched_time_counts(con: sqlite3.Connection) -> None:
 def test_currencies_are_never_added_up(con: sqlite3.Connection) -> None:
     watch(con, DAY0, DAY0 + HOUR)
     watch(con, DAY0, DAY0 + HOUR, rate=7.0, currency="CNY")
-    found = {name: round(amount, 6) for name, amount in spent(con, (1,), DAY0 + 2 * HOUR).today}
+    found = {
+        name: round(amount, 6) for name, amount in read_spend(con, (1,), DAY0 + 2 * HOUR).today
+    }
     assert found == {"USD": 2.0, "CNY": 7.0}
 
 
@@ -122,7 +133,7 @@ def test_an_estimate_of_unwatched_time_is_shown_as_one_and_never_added_to_what_i
     watch(con, DAY0 + 9 * HOUR, DAY0 + 10 * HOUR)
     estimate(con, DAY0 + 10 * HOUR)
     assert cost(con) == pytest.approx(4.0)
-    found = spent(con, (1,), DAY0 + 10 * HOUR)
+    found = read_spend(con, (1,), DAY0 + 10 * HOUR)
     assert dict(found.today) == {"USD": pytest.approx(20.0)}
     assert (found.estimated, found.at_least) == (("today", "month"), ())
 
@@ -135,12 +146,12 @@ def test_a_month_that_a_wrong_clock_saw_is_taken_back(con: sqlite3.Connection) -
     assert everything(con) == pytest.approx(2.0), "no estimate is a fact, at no time"
     now = DAY0 + 2 * HOUR
     estimate(con, now)
-    assert dict(spent(con, (1,), now).today)["USD"] == pytest.approx(4.0, abs=0.1)
-    assert dict(spent(con, (1,), DAY0 + DAY + 1).today) == {}
-    assert dict(spent(con, (1,), now + 29 * DAY).month).get("USD", 0.0) <= 4.1
+    assert dict(read_spend(con, (1,), now).today)["USD"] == pytest.approx(4.0, abs=0.1)
+    assert dict(read_spend(con, (1,), DAY0 + DAY + 1).today) == {}
+    assert dict(read_spend(con, (1,), now + 29 * DAY).month).get("USD", 0.0) <= 4.1
     later = now + 8 * HOUR
     estimate(con, later)
-    assert dict(spent(con, (1,), later).today)["USD"] == pytest.approx(20.0, abs=0.1)
+    assert dict(read_spend(con, (1,), later).today)["USD"] == pytest.approx(20.0, abs=0.1)
 
 
 def test_books_that_a_wrong_clock_read_count_on_the_day_of_the_next_reading(
@@ -161,7 +172,7 @@ def test_a_reading_from_before_the_machine_was_there_is_left_out(con: sqlite3.Co
     estimate(con, DAY0 + HOUR)
     estimate(con, DAY0 - 900 * DAY)
     estimate(con, DAY0 + 2 * HOUR)
-    assert dict(spent(con, (1,), DAY0 + 2 * HOUR).month)["USD"] == pytest.approx(4.0)
+    assert dict(read_spend(con, (1,), DAY0 + 2 * HOUR).month)["USD"] == pytest.approx(4.0)
 
 
 def test_a_minute_that_nobody_watched_is_not_looked_into(con: sqlite3.Connection) -> None:
@@ -224,12 +235,12 @@ def test_another_time_zone_loses_no_day(
 
     try:
         live_in("UTC")
-        noon = midnight(DAY0) + 12 * HOUR
+        noon = local_midnight(DAY0) + 12 * HOUR
         watch(con, noon, noon + 18 * HOUR)
         live_in("America/Los_Angeles")
         watch(con, noon + 18 * HOUR, noon + 36 * HOUR)
         assert everything(con) == pytest.approx(72.0)
-        assert dict(spent(con, (1,), noon + 20 * HOUR).month)["USD"] == pytest.approx(72.0)
+        assert dict(read_spend(con, (1,), noon + 20 * HOUR).month)["USD"] == pytest.approx(72.0)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -245,10 +256,10 @@ def test_days_are_local_also_where_the_clock_is_changed(
         for month in (3, 4, 10, 11):  # the clock is changed in it
             end = time.mktime((2026, month, 28, 12, 0, 0, 0, 0, -1))
             first = time.mktime((2026, month, 1, 0, 0, 0, 0, 0, -1))
-            add(con, month, Cost(day_of(first), "USD", 1.0))
-            add(con, month, Cost(day_of(first - HOUR), "USD", 10.0))
-            add(con, month, Cost(day_of(end), "USD", 100.0))
-            found = spent(con, (month,), end)
+            add_cost(con, month, ObservedCost(day_of(first), "USD", 1.0))
+            add_cost(con, month, ObservedCost(day_of(first - HOUR), "USD", 10.0))
+            add_cost(con, month, ObservedCost(day_of(end), "USD", 100.0))
+            found = read_spend(con, (month,), end)
             assert (dict(found.month), dict(found.today)) == ({"USD": 101.0}, {"USD": 100.0})
     finally:
         monkeypatch.undo()
@@ -262,19 +273,23 @@ def test_yesterday_and_the_month(con: sqlite3.Connection) -> None:
     watch(con, first + 10 * DAY, first + 10 * DAY + 3 * HOUR)
     watch(con, first + 11 * DAY, first + 11 * DAY + HOUR, currency="EUR")
 
-    def rounded(spend: Spend) -> list[dict[str, float]]:
+    def rounded(spend: FleetSpend) -> list[dict[str, float]]:
         return [
             {currency: round(amount, 3) for currency, amount in each}
             for each in (spend.today, spend.yesterday, spend.month)
         ]
 
-    assert rounded(spent(con, (1,), now)) == [{"EUR": 2.0}, {"USD": 6.0}, {"EUR": 2.0, "USD": 10.0}]
+    assert rounded(read_spend(con, (1,), now)) == [
+        {"EUR": 2.0},
+        {"USD": 6.0},
+        {"EUR": 2.0, "USD": 10.0},
+    ]
     second = (
         first + 1.5 * DAY
     )  # yesterday, and the days before, are of the same month or of the last one
-    assert rounded(spent(con, (1,), first + HOUR))[1:] == [{"USD": 10.0}, {"USD": 4.0}]
-    assert rounded(spent(con, (1,), second))[1:] == [{"USD": 4.0}, {"USD": 4.0}]
-    assert spent(con, (2,), now) == Spend()
+    assert rounded(read_spend(con, (1,), first + HOUR))[1:] == [{"USD": 10.0}, {"USD": 4.0}]
+    assert rounded(read_spend(con, (1,), second))[1:] == [{"USD": 4.0}, {"USD": 4.0}]
+    assert read_spend(con, (2,), now) == FleetSpend()
 
 
 def test_what_was_lost_makes_its_days_lower_bounds(con: sqlite3.Connection) -> None:
@@ -290,7 +305,7 @@ def test_what_was_lost_makes_its_days_lower_bounds(con: sqlite3.Connection) -> N
         (12, ("month",)),
         (35, ()),
     ):
-        assert spent(con, (), first + (day + 0.5) * DAY).at_least == expected, day
+        assert read_spend(con, (), first + (day + 0.5) * DAY).at_least == expected, day
 
 
 def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(
@@ -299,10 +314,10 @@ def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(
     first = time.mktime((2026, 9, 1, 0, 0, 0, 0, 0, -1))
     at = day_of(first + 9.5 * DAY)
     with transaction(con):
-        add(con, 1, Cost(at, "USD", 3.0, 1.0, 60.0, at_least=True))
-        add(con, 1, Cost(at, "USD", 1.0, 0.0, 60.0))
-        add(con, 2, Cost(at, "", at_least=True))
-        add(con, 3, Cost(at, "USD", 7.0, 0.0, 60.0))
+        add_cost(con, 1, ObservedCost(at, "USD", 3.0, 1.0, 60.0, at_least=True))
+        add_cost(con, 1, ObservedCost(at, "USD", 1.0, 0.0, 60.0))
+        add_cost(con, 2, ObservedCost(at, "", at_least=True))
+        add_cost(con, 3, ObservedCost(at, "USD", 7.0, 0.0, 60.0))
     for boxes in ((1,), (2,), (1, 3)):
         for day, expected in (
             (9, ("today", "month")),
@@ -310,10 +325,10 @@ def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(
             (11, ("month",)),
             (35, ()),
         ):
-            found = spent(con, iter(boxes), first + (day + 0.5) * DAY)
+            found = read_spend(con, iter(boxes), first + (day + 0.5) * DAY)
             assert found.at_least == expected, (boxes, day)
-    assert dict(spent(con, (1,), first + 9.6 * DAY).today) == {"USD": pytest.approx(4.0)}
-    assert spent(con, (2,), first + 9.6 * DAY).today == (), (
+    assert dict(read_spend(con, (1,), first + 9.6 * DAY).today) == {"USD": pytest.approx(4.0)}
+    assert read_spend(con, (2,), first + 9.6 * DAY).today == (), (
         "an unknown price is no sum, of no currency"
     )
-    assert spent(con, (3,), first + 9.6 * DAY).at_least == ()
+    assert read_spend(con, (3,), first + 9.6 * DAY).at_least == ()

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import Memory
+from rgt_tui.fleet import HistoryRecorder
 from rgt_tui.fleet.history import history_keeper
 from rgt_tui.model import FleetState
-from rgt_tui.store import History, HistoryFile
+from rgt_tui.store import FleetHistory, HistoryFile
 from tests.contract.store.worlds import batch, events_of, spec, state
 
 PATIENCE = 60.0
@@ -28,8 +28,8 @@ from pathlib import Path
 from rgt_tui.store import HistoryFile
 from tests.contract.store.worlds import batch, spec
 file = HistoryFile(Path(sys.argv[1]), clock=lambda: 1_790_000_000.0)
-file.adopt([spec(name) for name in sys.argv[2:]])
-file.commit(batch(sys.argv[2:], 4, at=1_790_000_000.0))
+file.adopt_boxes([spec(name) for name in sys.argv[2:]])
+file.commit_batch(batch(sys.argv[2:], 4, at=1_790_000_000.0))
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -39,23 +39,23 @@ KEEPER = """
 import asyncio, sys, time
 from pathlib import Path
 import msgspec
-from rgt_tui.fleet import Memory
+from rgt_tui.fleet import HistoryRecorder
 from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.store import FLEET, History, Told
+from rgt_tui.store import FLEET, FleetHistory, BoxWrites
 from tests.contract.store.worlds import state
 
-class Numbered(History):
+class Numbered(FleetHistory):
     number = 0
 
     def put(self, batch):
         self.number, begun = self.number + 1, time.monotonic()
-        told = batch.get(FLEET, Told())
+        told = batch.get(FLEET, BoxWrites())
         event = FleetEvent(at=time.time(), box="a", text=f"{sys.argv[2]} {self.number}")
-        super().put({**batch, FLEET: msgspec.structs.replace(told, events=(*told.events, event))})
+        super().put_batch({**batch, FLEET: msgspec.structs.replace(told, events=(*told.events, event))})
         print(self.number, begun, flush=True)
 
 async def main():
-    memory = Memory(Numbered(Path(sys.argv[1])), seconds=0.02)
+    memory = HistoryRecorder(Numbered(Path(sys.argv[1])), seconds=0.02)
     before, points = state("a", points=100), 100
     while True:
         points += 1
@@ -151,12 +151,12 @@ def another_rgt(path: Path, *boxes: str) -> Iterator[subprocess.Popen[str]]:
 
 def opened(path: Path, *names: str) -> HistoryFile:
     file = HistoryFile(path, clock=lambda: NOW)
-    file.adopt([spec(name) for name in names])
+    file.adopt_boxes([spec(name) for name in names])
     return file
 
 
 def points(file: HistoryFile) -> dict[str, int]:
-    return {name: len(box.runs[0].series["loss"]) for name, box in file.recall().items()}
+    return {name: len(box.runs[0].series["loss"]) for name, box in file.recall_states().items()}
 
 
 def test_a_box_is_written_by_one_and_the_others_by_whoever_has_them(tmp_path: Path) -> None:
@@ -164,16 +164,16 @@ def test_a_box_is_written_by_one_and_the_others_by_whoever_has_them(tmp_path: Pa
     with another_rgt(path, "a") as other:
         file = opened(path, "a", "b")
         assert points(file) == {"a": 50}
-        spent = file.spend()
-        file.commit(batch(["a", "b"], 9, at=NOW))
+        spent = file.read_spend()
+        file.commit_batch(batch(["a", "b"], 9, at=NOW))
         assert points(file) == {"a": 50, "b": 100}
-        assert dict(file.spend().today)["USD"] == pytest.approx(
+        assert dict(file.read_spend().today)["USD"] == pytest.approx(
             2 * dict(spent.today)["USD"]
         )  # b's alone came
         assert [event.text for event in events_of(file, 9) if event.box == "a"] == ["event 4"]
         other.kill()
         other.wait()
-        file.commit(batch(["a", "b"], 10, at=NOW))
+        file.commit_batch(batch(["a", "b"], 10, at=NOW))
         assert points(file) == {"a": 110, "b": 110}
         file.close()
 
@@ -181,7 +181,7 @@ def test_a_box_is_written_by_one_and_the_others_by_whoever_has_them(tmp_path: Pa
 def test_who_leaves_lets_the_next_write(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     file = opened(path, "a")
-    file.commit(batch(["a"], 0, at=NOW))
+    file.commit_batch(batch(["a"], 0, at=NOW))
     file.close()
     with another_rgt(path, "a"):
         assert points(opened(path, "a")) == {"a": 50}
@@ -192,7 +192,7 @@ async def test_another_rgt_takes_over_with_its_next_batch(tmp_path: Path) -> Non
     assert history_keeper.BATCH_SECONDS <= 5.0
     path = tmp_path / "history.db"
     box = state("a", points=700)
-    kept = Memory(History(path), seconds=0.05)
+    kept = HistoryRecorder(FleetHistory(path), seconds=0.05)
     with another_rgt(path, "a") as other:
         kept.published(FleetState((box,), at=box.sample_at or 0.0), ((box, box),))
         await asyncio.sleep(0.3)

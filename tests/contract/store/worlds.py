@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
-    Cursor,
-    Disk,
+    DiskReading,
+    EventFilter,
+    FileCursor,
     FleetEvent,
     FleetState,
-    Gpu,
+    GpuReading,
     Happening,
-    Link,
-    Memory,
+    LinkState,
+    MemoryReading,
     Meter,
     MeterKind,
     ProviderRef,
     RunState,
     Sample,
     Series,
-    Wanted,
 )
-from rgt_tui.store import FLEET, Batch, Cost, HistoryFile, Mean, Told
+from rgt_tui.store import FLEET, Batch, BoxWrites, HistoryFile, ObservedCost, SlotMean
 from rgt_tui.store.spending import day_of
 
 
@@ -38,10 +38,10 @@ def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 
         boot="b",
         seq=points,
         at=at,
-        gpus=tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3", util=91.0) for i in range(2)),
-        mem=Memory(cgroup=2, used=10, limit=100),
+        gpus=tuple(GpuReading(index=i, name="NVIDIA H100 80GB HBM3", util=91.0) for i in range(2)),
+        mem=MemoryReading(cgroup=2, used=10, limit=100),
         disks=(
-            Disk(
+            DiskReading(
                 mount="/",
                 bytes_total=100,
                 bytes_used=50,
@@ -49,7 +49,7 @@ def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 
                 inodes_total=1000,
                 inodes_used=100,
             ),
-            Disk(
+            DiskReading(
                 mount="/workspace",
                 bytes_total=1000,
                 bytes_used=10,
@@ -61,7 +61,7 @@ def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 
     )
     return BoxState(
         spec=spec(name),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         sample=sample,
         sample_at=at,
         runs=tuple(run(f"run{number}", points) for number in range(runs)),
@@ -85,7 +85,7 @@ def run(name: str, points: int) -> RunState:
         name=name,
         step=points,
         series=series,
-        cursors={source: Cursor(inode=9, offset=100 * points)},
+        cursors={source: FileCursor(inode=9, offset=100 * points)},
     )
 
 
@@ -96,16 +96,16 @@ def batch(names: Sequence[str], number: int, *, at: float | None = None) -> Batc
     states = []
     for name in names:
         newest = state(name, at=at + number, points=10 * (number + 1))
-        found[name] = Told(
+        found[name] = BoxWrites(
             runs=newest,
-            means=(Mean(name, int(at // 60) - number, 60, {"util": 50.0, "disk:/": 12.5}),),
-            costs=(Cost(day_of(at), "USD", billed=2.0 / 60, seconds=60.0),),
+            means=(SlotMean(name, int(at // 60) - number, 60, {"util": 50.0, "disk:/": 12.5}),),
+            costs=(ObservedCost(day_of(at), "USD", billed=2.0 / 60, seconds=60.0),),
             events=(FleetEvent(at=at + number, box=name, text=f"event {number}"),),
         )
         states.append(newest)
-    return {**found, FLEET: Told(moments=(FleetState(boxes=tuple(states), at=at + number),))}
+    return {**found, FLEET: BoxWrites(moments=(FleetState(boxes=tuple(states), at=at + number),))}
 
 
 def events_of(file: HistoryFile, count: int) -> tuple[Happening, ...]:
     """The last events of the file's fleet, oldest first."""
-    return file.look_back(lambda past: past.happened(Wanted(), None, count)).rows
+    return file.query_history(lambda past: past.read_event_page(EventFilter(), None, count)).rows

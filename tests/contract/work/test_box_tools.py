@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import Agreed, BoxSpec
+from rgt_tui.model import BoxSpec, RentalTerms
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until
@@ -53,7 +53,7 @@ def test_gpu_health(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:
 def test_gpu_health_holds_the_gpus_against_what_the_fleet_file_says_was_asked_for(
     rgt: Rgt, box: BoxSpec
 ) -> None:
-    rgt.describe([msgspec.structs.replace(box, asked=Agreed(gpu="no such card", gpu_count=2))])
+    rgt.describe([msgspec.structs.replace(box, asked=RentalTerms(gpu="no such card", gpu_count=2))])
     done = rgt.on("gpu-health", "lab", "--json")
     assert done.returncode == 1, done.stderr
     body = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_gpu_health_holds_the_gpus_against_what_the_fleet_file_says_was_asked_fo
     assert rows["model"]["text"].endswith("requested 1 × no such card")
     assert body["box"] == "lab"
     name = rows["visible"]["text"]
-    rgt.describe([msgspec.structs.replace(box, asked=Agreed(gpu=name, gpu_count=1))])
+    rgt.describe([msgspec.structs.replace(box, asked=RentalTerms(gpu=name, gpu_count=1))])
     rows = {
         row["check"]: row
         for row in json.loads(rgt.on("gpu-health", "lab", "--json").stdout)["checks"]

@@ -528,7 +528,7 @@ def test_a_smoke_command_here_ends_with_rgt(rgt: Rgt, project: Project, tmp_path
     assert process.returncode == 128 + signal.SIGTERM
     # Ended, whether or not its new parent has collected it: the first process of a test's namespace may never do that.
     pid = int((tmp_path / "pid").read_text())
-    until(lambda: not procstat.cmdline(pid))
+    until(lambda: not procstat.read_cmdline(pid))
     assert not list(tmp_path.glob("rgt-smoke-*"))
 
 

@@ -180,7 +180,7 @@ class Channel:
     def _take(self, data: bytes) -> None:
         rest: bytes | None = data
         while rest is not None:
-            found, rest = (rest, None) if self._packed is None else self._packed.feed(rest)
+            found, rest = (rest, None) if self._packed is None else self._packed.feed_data(rest)
             self._buffer += found
 
     def _lines(self, patience: float) -> Iterator[bytes]:
@@ -271,7 +271,7 @@ def master_log(job: Path) -> str:
 @contextmanager
 def memory_group(name: str, limit: int) -> Iterator[Path]:
     """A memory cgroup below our own with a limit in bytes; removed once its last process has gone."""
-    place = cgroup.locate("memory")
+    place = cgroup.locate_own_controller("memory")
     if place is None:
         pytest.skip("no memory controller")
     folder = Path(place.levels[-1]) / f"{name}-{os.getpid()}"

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rgt_tui.demo.platforms import Change, LocalRunPod, LocalServer, LocalVast
+from rgt_tui.demo.platforms import LocalRunPod, LocalServer, LocalVast, MachineChange
 from tests.process.box.harness import Agent, until
 
 INIT = """
@@ -241,7 +241,7 @@ def pod(path: Path, folder: Path, **given: Any) -> Iterator[tuple[ParkingBox, Lo
     """A box that is a pod of RunPod's, and its platform, whose Stop really ends its processes."""
     boxes: list[ParkingBox] = []
 
-    def change(what: Change) -> None:
+    def change(what: MachineChange) -> None:
         if what.action == "stop":
             with boxes[0].is_arming:
                 boxes[0].power_off()
@@ -263,7 +263,7 @@ def vast(path: Path, folder: Path) -> Iterator[tuple[ParkingBox, LocalVast]]:
     """The same at vast.ai."""
     boxes: list[ParkingBox] = []
 
-    def change(what: Change) -> None:
+    def change(what: MachineChange) -> None:
         if what.action == "stop":
             with boxes[0].is_arming:
                 boxes[0].power_off()

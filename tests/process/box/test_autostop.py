@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rgt_box.autostop import armed_plan
 
-from rgt_tui.demo.platforms import Fault, LocalRunPod
+from rgt_tui.demo.platforms import InjectedFault, LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import (
     INSTANCE,
@@ -206,8 +206,8 @@ def test_a_recorder_that_was_killed_is_told_and_the_next_one_goes_on(
     assert "no recorder runs" in found["why"][0]
     assert box.run("record").returncode == 0
     assert box.autostop("--status")["state"] == "armed"
-    armed = armed_plan.load(str(box.state))["idle"]
-    armed_plan.save(str(box.state), {"idle": armed | {"kept_until_boot": 0.0}})
+    armed = armed_plan.load_plans(str(box.state))["idle"]
+    armed_plan.save_plans(str(box.state), {"idle": armed | {"kept_until_boot": 0.0}})
     until(lambda: is_off(box, plane), "the stop")
 
 
@@ -238,7 +238,9 @@ def test_a_platform_that_says_yes_and_does_nothing_is_asked_and_told(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    plane.inject(Fault(sends=STOP, status=200, raw=b'{"id": "x", "status": "RUNNING"}', times=3))
+    plane.inject_faults(
+        InjectedFault(sends=STOP, status=200, raw=b'{"id": "x", "status": "RUNNING"}', times=3)
+    )
     assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     until(lambda: box.told("failed"), "the failure")
     assert first_round(box, plane).count("intent") == 3 <= stops_sent(plane)
@@ -252,7 +254,7 @@ def test_a_platform_that_says_yes_and_does_nothing_is_asked_and_told(
 def test_an_answer_that_is_lost_is_asked_for(lab: tuple[ParkingBox, LocalRunPod]) -> None:
     """The call was carried out, and nobody heard the answer: no second call."""
     box, plane = lab
-    plane.inject(Fault(sends=STOP, drop=True, act=True))
+    plane.inject_faults(InjectedFault(sends=STOP, drop=True, act=True))
     assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
     until(lambda: is_off(box, plane), "the stop")
     assert stops_sent(plane) == 1
@@ -264,8 +266,9 @@ def test_what_came_of_it_is_not_known_and_nothing_is_sent_again(
     box, plane = lab
     with box.recorder_held():
         assert box.arm(stop=by_runpod(plane), idle_s=1.0)["ok"]
-        plane.inject(
-            Fault(sends=STOP, status=500), Fault(on=f"GET /v2/pods/{POD}", status=503, times=-1)
+        plane.inject_faults(
+            InjectedFault(sends=STOP, status=500),
+            InjectedFault(on=f"GET /v2/pods/{POD}", status=503, times=-1),
         )
     until(lambda: box.told("failed"), "the failure")
     assert first_round(box, plane).count("intent") == 1 <= stops_sent(plane)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from rgt_box.autostop import armed_plan, stop_process
 
-from rgt_tui.demo.platforms import Fault, LocalRunPod
+from rgt_tui.demo.platforms import InjectedFault, LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import (
     POD,
@@ -65,7 +65,7 @@ def test_killed_between_intent_and_answer_it_asks_and_sends_nothing_on_a_guess(
 ) -> None:
     box, plane = lab
     job = make_job(box.folder / "job", ["true"], ["a"])
-    plane.inject(Fault(sends=STOP, hang=True))
+    plane.inject_faults(InjectedFault(sends=STOP, hang=True))
     assert box.arm(stop=by_runpod(plane), jobs=[str(job)])["ok"]
     until(lambda: stops_sent(plane), "the call")
     sealed = box.run("queue", "run", "--job", str(job))
@@ -85,7 +85,7 @@ def test_killed_after_it_was_carried_out_the_platform_tells_and_nothing_is_sent(
     lab: tuple[ParkingBox, LocalRunPod],
 ) -> None:
     box, plane = lab
-    plane.inject(Fault(sends=STOP, hang=True))
+    plane.inject_faults(InjectedFault(sends=STOP, hang=True))
     assert box.arm(stop=by_runpod(plane))["ok"]
     until(lambda: stops_sent(plane), "the call")
     before = len(plane.requests)
@@ -265,11 +265,11 @@ def test_a_durable_disk_that_is_no_longer_mounted_keeps_it_running(
     )  # not this machine's own, with the runs that are found on it
     assert box.arm(stop=by_runpod(plane), idle_s=3600.0)["ok"]
     box.stop_recorder()
-    armed = armed_plan.load(str(box.state))["idle"]
+    armed = armed_plan.load_plans(str(box.state))["idle"]
     assert armed["devices"] == {str(box.durable): os.stat(box.durable).st_dev}
-    (stop := stop_process.Stop(str(box.state), armed))._save_results()
+    (stop := stop_process.StopAttempt(str(box.state), armed))._save_results()
     stop._armed = armed | {"devices": {str(box.durable): os.stat("/proc").st_dev}}
-    with pytest.raises(stop_process.Failed, match="is not the one it was armed with"):
+    with pytest.raises(stop_process.StopFailed, match="is not the one it was armed with"):
         stop._save_results()
 
 
@@ -284,16 +284,16 @@ def test_an_intent_that_can_be_written_nowhere_is_not_one(
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)], check=True)
     try:
         monkeypatch.setenv("RGT_RAM_DIR", str(full / "ram"))
-        armed_plan.store(str(full), "x.json", {"a": 1})
+        armed_plan.store_json(str(full), "x.json", {"a": 1})
         with pytest.raises(OSError, match="No space left"):
             (full / "filler").write_bytes(b"x" * (1 << 20))
-        with pytest.raises(armed_plan.NoRoom, match="No space left"):
-            armed_plan.store(str(full), "x.json", {"a": 2})
+        with pytest.raises(armed_plan.PlanNotStored, match="No space left"):
+            armed_plan.store_json(str(full), "x.json", {"a": 2})
         monkeypatch.setenv("RGT_RAM_DIR", str(tmp_path))
-        armed_plan.store(str(full), "x.json", {"a": 3})
+        armed_plan.store_json(str(full), "x.json", {"a": 3})
         assert [path.read_text() for path in tmp_path.glob("rgt-*/x.json")] == ['{"a":3}\n']
         (full / "filler").unlink()
-        armed_plan.store(
+        armed_plan.store_json(
             str(full), "x.json", {"a": 4}
         )  # what stands in memory would be taken for newer
         assert ((full / "x.json").read_text(), list(tmp_path.glob("rgt-*/x.json"))) == (

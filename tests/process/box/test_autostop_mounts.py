@@ -16,7 +16,7 @@ SAVE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from rgt_box.autostop import result_copies
-saved = result_copies.save([], json.loads(sys.argv[2]), [], json.loads(sys.argv[3]))
+saved = result_copies.copy_results([], json.loads(sys.argv[2]), [], json.loads(sys.argv[3]))
 print(json.dumps([saved.text, saved.problems]))
 """
 

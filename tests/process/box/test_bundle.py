@@ -23,7 +23,7 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first.digest == hashlib.sha256(first.data).hexdigest()
     assert first.filename == f"rgt-box-{first.digest[:16]}.pyz"
     files = bundle.agent_files(bundle.remote_root())
-    assert bundle.pack(dict(reversed(files.items()))) == first.data
+    assert bundle.pack_zip(dict(reversed(files.items()))) == first.data
 
 
 def test_the_nvml_binding_is_packed_and_nothing_else_foreign(agent_file: Path) -> None:

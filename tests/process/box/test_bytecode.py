@@ -125,12 +125,12 @@ def test_a_traceback_shows_the_source(packed: Agent) -> None:
 import sys, zipimport
 sys.path.insert(0, sys.argv[1])
 from rgt_box import bytecode
-bytecode.install(zipimport.zipimporter(sys.argv[1]))
+bytecode.install_importer(zipimport.zipimporter(sys.argv[1]))
 from rgt_box import options
-bytecode.save()
+bytecode.save_compiled()
 import traceback
 try:
-    options.parse(["--x", "1"], {"--x": "no kind"}, "")
+    options.parse_options(["--x", "1"], {"--x": "no kind"}, "")
 except KeyError:
     traceback.print_exc()
 """
@@ -171,12 +171,12 @@ def test_a_file_that_can_be_written_and_never_read_costs_one_more_beginning(pack
 import os, sys, zipimport
 sys.path.insert(0, sys.argv[1])
 from rgt_box import bytecode
-bytecode.install(zipimport.zipimporter(sys.argv[1]))
+bytecode.install_importer(zipimport.zipimporter(sys.argv[1]))
 from rgt_box import place
-place.command = lambda *_: [sys.executable, "-I", "-S", "-c", *sys.orig_argv[4:]]
+place.agent_command = lambda *_: [sys.executable, "-I", "-S", "-c", *sys.orig_argv[4:]]
 bytecode.MOST_BYTES = 1
 print("begun", flush=True)
-bytecode.begin_anew()
+bytecode.restart_without_source()
 print(os.environ.get(bytecode.ANEW))
 """
     words = [packed.python, "-I", "-S", "-c", code, str(packed.path)]

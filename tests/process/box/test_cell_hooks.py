@@ -64,21 +64,28 @@ def test_a_hook_that_fails_is_told_and_the_cell_runs(agent: Agent, tmp_path: Pat
 
 
 def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
-    words = cell_command.wrapped(["sh", "-c", "echo $$; kill -TERM $$"], {"env": "true"}, {})
+    words = cell_command.wrap_with_hooks(
+        ["sh", "-c", "echo $$; kill -TERM $$"], {"env": "true"}, {}
+    )
     child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     out, _ = child.communicate()
     assert int(out) == child.pid and child.returncode == -15
     missing = subprocess.run(
-        cell_command.wrapped(["/no/such"], {"env": "true"}, {}), capture_output=True, check=False
+        cell_command.wrap_with_hooks(["/no/such"], {"env": "true"}, {}),
+        capture_output=True,
+        check=False,
     )
     assert missing.returncode == 127
 
 
 def test_words_stay_words_and_no_hook_changes_nothing() -> None:
     words = ["printf", "%s|", "a b", "$HOME", "'", "--", ""]
-    assert cell_command.wrapped(words, {}, {}) is words
+    assert cell_command.wrap_with_hooks(words, {}, {}) is words
     done = subprocess.run(
-        cell_command.wrapped(words, {"env": "true"}, {}), capture_output=True, text=True, check=True
+        cell_command.wrap_with_hooks(words, {"env": "true"}, {}),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "a b|$HOME|'|--||"
 
@@ -91,7 +98,9 @@ def test_words_stay_words_and_no_hook_changes_nothing() -> None:
     ],
 )  # fmt: skip
 def test_the_master_of_a_distributed_run_is_near(words: list[str], host: str | None) -> None:
-    found = set(cell_command.near_hosts(words, {}, {})) - set(cell_command.near_hosts([], {}, {}))
+    found = set(cell_command.no_proxy_hosts(words, {}, {})) - set(
+        cell_command.no_proxy_hosts([], {}, {})
+    )
     assert found == ({host} if host else set())
 
 
@@ -108,7 +117,7 @@ def test_the_master_of_a_distributed_run_is_near(words: list[str], host: str | N
     ],
 )
 def test_what_is_no_hook_is_not_run(told: Any) -> None:
-    assert not {key: value for key, value in cell_command.hooks(told).items() if value}
+    assert not {key: value for key, value in cell_command.valid_hooks(told).items() if value}
 
 
 TOLD = {

@@ -24,13 +24,16 @@ V1_MOUNTS = """
 def test_version_1_wins_where_the_controller_is_mounted_there() -> None:
     own = cgroup.parse_own("4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/x\n")
     mounts = cgroup.parse_mounts(V1_MOUNTS)
-    memory, cpu = cgroup.find("memory", own, mounts), cgroup.find("cpu", own, mounts)
+    memory, cpu = (
+        cgroup.find_controller("memory", own, mounts),
+        cgroup.find_controller("cpu", own, mounts),
+    )
     assert memory is not None and cpu is not None
     assert (memory.version, cpu.version) == (1, 1)
     assert (
         memory.levels == ["/sys/fs/cgroup/memory"] or memory.levels[-1] == "/sys/fs/cgroup/memory"
     )
-    assert cgroup.find("pids", own, [mounts[0]]) is None
+    assert cgroup.find_controller("pids", own, [mounts[0]]) is None
 
 
 @pytest.mark.parametrize(
@@ -48,11 +51,11 @@ def test_version_1_wins_where_the_controller_is_mounted_there() -> None:
 def test_levels_from_the_own_cgroup_up_to_the_mount(
     root: str, path: str, expected: list[str]
 ) -> None:
-    assert cgroup.levels(root, "/m", path) == expected
+    assert cgroup.levels_up_to_mount(root, "/m", path) == expected
 
 
 def test_escapes_of_the_mount_tables() -> None:
-    assert cgroup.unescape(r"/with\040blank\134and") == "/with blank\\and"
+    assert cgroup.unescape_octal(r"/with\040blank\134and") == "/with blank\\and"
     assert cgroup.parse_mounts("garbage\n\n") == []
 
 
@@ -72,7 +75,7 @@ def test_memory_of_version_2_takes_the_tightest_level(tmp_path: Path) -> None:
         memory__stat="",
         memory__events="",
     )
-    place = cgroup.Place(2, [str(tmp_path / "leaf"), str(tmp_path)])
+    place = cgroup.CgroupFolders(2, [str(tmp_path / "leaf"), str(tmp_path)])
     found = MemorySampler(place).read()
     expected = {"cgroup": 2, "used": 900, "limit": 1000, "cache": 50, "peak": 950, "oom_kills": 2}
     assert {key: found[key] for key in expected} == expected
@@ -83,7 +86,7 @@ def test_memory_of_version_1_and_its_way_to_say_no_limit(tmp_path: Path) -> None
     write(tmp_path, memory__usage_in_bytes="77", memory__limit_in_bytes="9223372036854771712",
           memory__stat="inactive_file 1\ntotal_inactive_file 5\n", memory__max_usage_in_bytes="99",
           memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 4\n")  # fmt: skip
-    found = MemorySampler(cgroup.Place(1, [str(tmp_path)])).read()
+    found = MemorySampler(cgroup.CgroupFolders(1, [str(tmp_path)])).read()
     assert (found["used"], found["cache"], found["peak"], found["oom_kills"]) == (77, 5, 99, 4)
     assert "limit" not in found
 
@@ -121,7 +124,7 @@ def test_cpu_quota_is_the_smallest_of_all_levels(tmp_path: Path) -> None:
     write(tmp_path, cpu__cfs_quota_us="400000", cpu__cfs_period_us="100000")
     write(tmp_path / "leaf", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000",
           cpu__stat="nr_periods 10\nnr_throttled 5\n")  # fmt: skip
-    sampler = CpuSampler(cgroup.Place(1, [str(tmp_path / "leaf"), str(tmp_path)]))
+    sampler = CpuSampler(cgroup.CgroupFolders(1, [str(tmp_path / "leaf"), str(tmp_path)]))
     first = sampler.read()
     assert (first["quota"], "throttled_pct" in first) == (4.0, False)
     assert first["cores"] >= 1 and first["load1"] >= 0
@@ -141,21 +144,25 @@ def test_swap_of_version_2_apart_from_the_host_s(tmp_path: Path) -> None:
         tmp_path,
         meminfo="MemTotal: 1000 kB\nMemAvailable: 400 kB\nSwapTotal: 64 kB\nSwapFree: 60 kB\n",
     )
-    found = MemorySampler(cgroup.Place(2, [str(tmp_path)]), str(tmp_path / "meminfo")).read()
+    found = MemorySampler(
+        cgroup.CgroupFolders(2, [str(tmp_path)]), str(tmp_path / "meminfo")
+    ).read()
     assert (found["swap_used"], "swap_limit" in found) == (70, False)
     assert (found["host_swap_used"], found["host_swap_total"]) == (4096, 65536)
     write(tmp_path, memory__swap__max="512", meminfo="MemTotal: 1000 kB\nSwapTotal: 0 kB\n")
-    found = MemorySampler(cgroup.Place(2, [str(tmp_path)]), str(tmp_path / "meminfo")).read()
+    found = MemorySampler(
+        cgroup.CgroupFolders(2, [str(tmp_path)]), str(tmp_path / "meminfo")
+    ).read()
     assert (found["swap_limit"], "host_swap_total" in found) == (512, False)
 
 
 def test_swap_of_version_1_is_what_memsw_has_more(tmp_path: Path) -> None:
     write(tmp_path, memory__usage_in_bytes="77", memory__limit_in_bytes="1000",
           memory__memsw__usage_in_bytes="100", memory__memsw__limit_in_bytes="1500")  # fmt: skip
-    found = MemorySampler(cgroup.Place(1, [str(tmp_path)])).read()
+    found = MemorySampler(cgroup.CgroupFolders(1, [str(tmp_path)])).read()
     assert (found["swap_used"], found["swap_limit"]) == (23, 500)
     write(tmp_path, memory__memsw__usage_in_bytes="70")
-    assert MemorySampler(cgroup.Place(1, [str(tmp_path)])).read()["swap_used"] == 0
+    assert MemorySampler(cgroup.CgroupFolders(1, [str(tmp_path)])).read()["swap_used"] == 0
 
 
 @pytest.mark.parametrize(("version", "kills"), [(1, 5), (2, 3)])
@@ -170,7 +177,7 @@ def test_version_1_counts_a_kill_only_in_the_victim_s_group(
         write(
             folder, memory__oom_control=f"oom_kill {count}\n", memory__events=f"oom_kill {count}\n"
         )
-    found = MemorySampler(cgroup.Place(version, [str(leaf), str(tmp_path)])).read()
+    found = MemorySampler(cgroup.CgroupFolders(version, [str(leaf), str(tmp_path)])).read()
     assert (found["limit"], found["oom_kills"]) == (1000, kills)
 
 
@@ -179,8 +186,10 @@ def test_a_kill_in_version_2_is_an_event_of_the_sample(
 ) -> None:
     group = tmp_path / "group"
     write(group, memory__current="900", memory__max="1073741824", memory__events="oom_kill 4\n")
-    monkeypatch.setattr(cgroup, "locate", lambda _: cgroup.Place(2, [str(group)]))
-    whole = sampler.Sampler(str(tmp_path))
+    monkeypatch.setattr(
+        cgroup, "locate_own_controller", lambda _: cgroup.CgroupFolders(2, [str(group)])
+    )
+    whole = sampler.BoxSampler(str(tmp_path))
     whole.configure({}, [])
     fields, events = whole.read(wait=5.0)
     assert (fields["mem"]["oom_kills"], [e for e in events if e["kind"] == "oom-kill"]) == (4, [])
@@ -188,7 +197,7 @@ def test_a_kill_in_version_2_is_an_event_of_the_sample(
     (event,) = [event for event in whole.read()[1] if event["kind"] == "oom-kill"]
     assert event["text"].endswith("out of memory at the container's limit of 1.0 GiB")
     # The next recorder is told the last count, and notices what happened between the two.
-    later = sampler.Sampler(str(tmp_path), oom_kills=3)
+    later = sampler.BoxSampler(str(tmp_path), oom_kills=3)
     later.configure({}, [])
     (event,) = [event for event in later.read()[1] if event["kind"] == "oom-kill"]
     assert event["text"].startswith("the kernel killed 2 processes")
@@ -200,7 +209,7 @@ def test_a_kill_in_version_2_is_an_event_of_the_sample(
 def test_throttled_time_and_usable_cores(tmp_path: Path, version: int, row: str) -> None:
     write(tmp_path, cpu__max="50000 100000", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000",
           cpu__stat=f"nr_periods 10\nnr_throttled 5\n{row}\n")  # fmt: skip
-    cpu = CpuSampler(cgroup.Place(version, [str(tmp_path)]))
+    cpu = CpuSampler(cgroup.CgroupFolders(version, [str(tmp_path)]))
     found = cpu.read()
     assert (found["quota"], found["usable"], found["throttled_s"]) == (0.5, 0.5, 2.5)
     write(tmp_path, cpu__max="max 100000", cpu__cfs_quota_us="-1")

@@ -29,8 +29,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def group() -> Iterator[cgroup.Place]:
-    found = cgroup.locate("cpu")
+def group() -> Iterator[cgroup.CgroupFolders]:
+    found = cgroup.locate_own_controller("cpu")
     if found is None:
         pytest.skip("no cpu controller")
     folder = Path(found.levels[-1]) / f"rgt-test-{os.getpid()}"
@@ -42,7 +42,7 @@ def group() -> Iterator[cgroup.Place]:
         if folder.exists():
             folder.rmdir()
         pytest.skip(f"no cpu cgroup with a quota can be made here: {error}")
-    yield cgroup.Place(found.version, [str(folder)])
+    yield cgroup.CgroupFolders(found.version, [str(folder)])
     until(
         lambda: not (folder / "cgroup.procs").read_text().strip(),
         "the end of the group's processes",
@@ -50,7 +50,7 @@ def group() -> Iterator[cgroup.Place]:
     folder.rmdir()
 
 
-def test_a_crowd_of_threads_under_a_quota(group: cgroup.Place) -> None:
+def test_a_crowd_of_threads_under_a_quota(group: cgroup.CgroupFolders) -> None:
     marker = f"pretended_training_{os.getpid()}"
     enter = ["sh", "-c", f'echo $$ > {group.levels[0]}/cgroup.procs && exec "$@"', "sh"]
     process = subprocess.Popen([*enter, sys.executable, "-c", CROWD, marker], stdin=subprocess.PIPE)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from rgt_box import background
 from rgt_box.sampling import disks
-from rgt_box.sampling.disks import DiskSampler, Mount
+from rgt_box.sampling.disks import DiskSampler, SampledMount
 
 from tests.process.box.harness import Agent, private_mount, until
 
@@ -133,7 +133,7 @@ def test_a_mount_that_hangs_is_reported_and_asked_by_one_thread_only(
         stuck.wait()
         return os.statvfs("/")
 
-    mount = Mount("/mnt/nfs", "nfs4", statvfs)
+    mount = SampledMount("/mnt/nfs", "nfs4", statvfs)
     disk = until(lambda: (found := mount.read(0.0)).get("error") and found, "the timeout")
     assert (disk["mount"], disk["kind"], set(disk)) == (
         "/mnt/nfs",
@@ -151,9 +151,9 @@ def test_a_mount_that_hangs_is_reported_and_asked_by_one_thread_only(
 
 def test_the_mount_that_a_run_writes_to_is_added_once() -> None:
     table = [("/", "ext4"), ("/workspace", "nfs"), ("/workspace2", "xfs")]
-    assert disks.mount_of("/workspace/jobs/../out/a", table) == ("/workspace", "nfs")
-    assert disks.mount_of("/workspace2", table) == ("/workspace2", "xfs")
-    assert disks.mount_of("/elsewhere", table) == ("/", "ext4")
+    assert disks.find_mount("/workspace/jobs/../out/a", table) == ("/workspace", "nfs")
+    assert disks.find_mount("/workspace2", table) == ("/workspace2", "xfs")
+    assert disks.find_mount("/elsewhere", table) == ("/", "ext4")
     sampler = DiskSampler()
     sampler.configure(["/tmp/", "/tmp", "relative"], ["/"])
     assert [disk["mount"] for disk in sampler.read()] == ["/", "/tmp"]
@@ -161,7 +161,7 @@ def test_the_mount_that_a_run_writes_to_is_added_once() -> None:
 
 def test_a_directory_says_on_which_mount_it_lies(tmp_path: Path) -> None:
     """A platform's durable path is an ordinary directory of the root disk where nothing is mounted there."""
-    holder = disks.mount_of(str(tmp_path.resolve()), disks.mount_table())[0]
+    holder = disks.find_mount(str(tmp_path.resolve()), disks.mount_table())[0]
     sampler = DiskSampler()
     sampler.configure([str(tmp_path)], [])
     root, found = sampler.read()
@@ -173,7 +173,7 @@ def test_a_file_system_without_a_fixed_number_of_inodes() -> None:
     real = os.statvfs("/")
     fields = list(real)
     fields[5] = fields[6] = fields[7] = 0
-    found = disks.fields_of(os.statvfs_result(fields))
+    found = disks.statvfs_figures(os.statvfs_result(fields))
     assert (found["inodes_total"], found["inodes_used"]) == (None, None)
 
 
@@ -186,7 +186,7 @@ def tree(root: Path, **counts: int) -> None:
 
 
 def chosen(root: Path) -> list[tuple[str, int]]:
-    found = disks.scan(str(root))
+    found = disks.find_inode_hogs(str(root))
     return [(os.path.relpath(hog["path"], root), hog["inodes"]) for hog in found]
 
 
@@ -207,8 +207,8 @@ def test_siblings_that_each_hold_many_are_named_each(tmp_path: Path) -> None:
 
 def test_a_scan_is_bounded(tmp_path: Path) -> None:
     tree(tmp_path, a=500)
-    top = disks.Node(str(tmp_path))
-    disks.walk(top, 100, 10.0)
+    top = disks.FolderNode(str(tmp_path))
+    disks.fill_tree(top, 100, 10.0)
     assert top.inodes <= 100
 
 
@@ -217,7 +217,7 @@ def test_links_are_not_followed_and_vanished_directories_are_no_error(tmp_path: 
     (tmp_path / "loop").symlink_to(tmp_path)
     assert chosen(tmp_path)[0] == ("a", 20)
     with pytest.raises(OSError, match="No such file"):
-        disks.scan(str(tmp_path / "gone"))
+        disks.find_inode_hogs(str(tmp_path / "gone"))
 
 
 def test_what_a_background_job_dies_of_is_its_value_s_error() -> None:
@@ -256,11 +256,14 @@ def test_a_link_to_a_network_mount_is_no_local_directory(tmp_path: Path) -> None
     (tmp_path / "loop").symlink_to("loop")
     table = [("/", "ext4"), ("/far/share", "nfs4")]
     real = os.path.realpath(tmp_path)
-    assert disks.resolve(f"{real}/data/deeper", table) == "/far/share/x/deeper"
-    assert disks.mount_of(disks.resolve(f"{real}/near", table), table) == ("/far/share", "nfs4")
-    assert disks.resolve(f"{real}/loop", table) == f"{real}/loop"
-    assert disks.resolve(f"{real}/no/such", table) == f"{real}/no/such"
-    assert disks.resolve("/", table) == "/"
+    assert disks.resolve_links(f"{real}/data/deeper", table) == "/far/share/x/deeper"
+    assert disks.find_mount(disks.resolve_links(f"{real}/near", table), table) == (
+        "/far/share",
+        "nfs4",
+    )
+    assert disks.resolve_links(f"{real}/loop", table) == f"{real}/loop"
+    assert disks.resolve_links(f"{real}/no/such", table) == f"{real}/no/such"
+    assert disks.resolve_links("/", table) == "/"
 
 
 WATCH_MOUNTS = """

@@ -87,7 +87,7 @@ def test_a_mount_that_hangs_is_told_while_the_samples_go_on(
 ) -> None:
     mount = str(tmp_path / "hung")
 
-    def disk(frame: object) -> protocol.Disk | None:
+    def disk(frame: object) -> protocol.DiskReading | None:
         disks = frame.disks if isinstance(frame, protocol.Sample) else ()
         return next((disk for disk in disks if disk.mount == mount), None)
 
@@ -97,7 +97,7 @@ def test_a_mount_that_hangs_is_told_while_the_samples_go_on(
 
     channel = agent.watch(interval=0.05, mounts=[mount])
     waiting = channel.expect(disk, "a sample of the mount")
-    assert disk(waiting) == protocol.Disk(mount=mount, kind="fuse")
+    assert disk(waiting) == protocol.DiskReading(mount=mount, kind="fuse")
     assert server.stdout is not None
     assert server.stdout.readline() == f"asked {STATFS}\n"
     hung = channel.expect(error, "the timeout")
@@ -146,7 +146,9 @@ def test_a_job_on_a_mount_that_hangs_is_named_while_the_samples_and_other_jobs_g
 
     def event(kind: str, text: str) -> Callable[[object], bool]:
         return lambda frame: (
-            isinstance(frame, protocol.Event) and frame.kind == kind and frame.text.startswith(text)
+            isinstance(frame, protocol.BoxEvent)
+            and frame.kind == kind
+            and frame.text.startswith(text)
         )
 
     channel = agent.watch(interval=0.05, jobs=[str(bad), str(good)])
@@ -206,12 +208,12 @@ def within(server: subprocess.Popen[str], code: str, *words: str) -> Any:
 SIGNS = """
 import json, os, sys
 from rgt_box.autostop import idle_clock, work_signs
-from rgt_box.sampling.sampler import Sampler
+from rgt_box.sampling.sampler import BoxSampler
 signs = work_signs.WorkSigns(
     {"jobs": json.loads(sys.argv[1]), "results": json.loads(sys.argv[2])}, float(sys.argv[4])
 )
-sampler = Sampler(sys.argv[3])
-print(json.dumps(signs.look(idle_clock.now(), {}, sampler)["unknown"]), flush=True)
+sampler = BoxSampler(sys.argv[3])
+print(json.dumps(signs.look(idle_clock.read_clocks(), {}, sampler)["unknown"]), flush=True)
 os._exit(0)
 """
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from rgt_box import place, procstat
 from rgt_box.discovery import finder, process_tree, script_look, training_commands
-from rgt_box.discovery.finder import Finder
+from rgt_box.discovery.finder import TrainingFinder
 
 from tests.process.box.harness import private_mount, until
 
@@ -77,11 +77,11 @@ def is_of_another_worker(pid: str) -> bool:
     return bool(workers) and workers != [os.environ.get("PYTEST_XDIST_WORKER", "").encode()]
 
 
-def look(found: Finder, cells: dict[int, str] | None = None) -> dict[int, dict[str, Any]]:
+def look(found: TrainingFinder, cells: dict[int, str] | None = None) -> dict[int, dict[str, Any]]:
     """Look now; returns the live runs by pid."""
     found._looked = float("-inf")
-    found.rows(pids(), cells or {})
-    return {run["pid"]: run for run in found.report()["runs"] if "ended" not in run}
+    found.process_rows(pids(), cells or {})
+    return {run["pid"]: run for run in found.build_report()["runs"] if "ended" not in run}
 
 
 def test_who_holds_a_gpu_trains_but_an_inference_server_or_an_idle_notebook_does_not(
@@ -93,7 +93,7 @@ def test_who_holds_a_gpu_trains_but_an_inference_server_or_an_idle_notebook_does
     holder, idle = start("main.py", hold), start("other.py", SLEEP)
     server, notebook = start("vllm.py", hold), start("ipykernel_launcher.py", SLEEP)
     busy_notebook = start("colab_kernel_launcher.py", hold)
-    found = look(Finder(None, {}))
+    found = look(TrainingFinder(None, {}))
     assert found[holder.pid]["why"] == "it uses GPU 0"
     assert found[busy_notebook.pid]["why"] == "it uses GPU 0"
     assert not {idle.pid, server.pid, notebook.pid} & set(found)
@@ -101,7 +101,7 @@ def test_who_holds_a_gpu_trains_but_an_inference_server_or_an_idle_notebook_does
 
 def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = start("crunch.py", "print('up', flush=True)\nwhile True: pass")
-    found = Finder(None, {})
+    found = TrainingFinder(None, {})
     assert worker.pid not in look(found)
     monkeypatch.setattr(process_tree, "BUSY_AFTER_S", 0.3)
     monkeypatch.setattr(process_tree, "BUSY_CORES", 0.05)
@@ -119,12 +119,12 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
 def test_work_counts_by_its_share_and_its_length(age: int, cpu: int, busy: bool) -> None:
     ticks = procstat.CLOCK_TICKS
     fields = ["S", "1", *["0"] * 9, str(cpu * ticks), "0", *["0"] * 6, "0", "0", "0"]
-    stat = procstat.Stat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
+    stat = procstat.ProcessStat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
     words = ["python", "crunch.py"]
     assert (
         bool(
             process_tree.why_it_trains(
-                training_commands.read(words), words, stat, time.time() - age, False
+                training_commands.parse_command(words), words, stat, time.time() - age, False
             )
         )
         == busy
@@ -135,24 +135,24 @@ def test_a_pattern_takes_the_place_of_the_guess(start: Start) -> None:
     import re
 
     mine, other = start("train.py", SLEEP, "--mine"), start("train2.py", SLEEP)
-    found = look(Finder(re.compile("--mine"), {}))
+    found = look(TrainingFinder(re.compile("--mine"), {}))
     assert (mine.pid in found, other.pid in found) == (True, False)
 
 
 def test_cells_of_a_queue_are_no_finds(start: Start) -> None:
     cell = start("train.py", SLEEP)
-    assert cell.pid not in look(Finder(None, {}), {cell.pid: "a"})
+    assert cell.pid not in look(TrainingFinder(None, {}), {cell.pid: "a"})
 
 
 def test_a_find_that_turns_out_to_be_a_queue_s_cell_is_none_any_more(start: Start) -> None:
     """A job that starts while the box is watched is seen before its directory is named: it would be told twice."""
     cell, other = start("train.py", SLEEP), start("train2.py", SLEEP)
-    found = Finder(None, {})
+    found = TrainingFinder(None, {})
     assert {cell.pid, other.pid} <= set(look(found))
     assert cell.pid not in look(found, {cell.pid: "a"})
     cell.kill()
     cell.wait()
-    runs = {run["pid"]: run for run in (look(found), found.report())[1]["runs"]}
+    runs = {run["pid"]: run for run in (look(found), found.build_report())[1]["runs"]}
     assert cell.pid not in runs and "ended" not in runs[other.pid]
     assert not any(
         event["kind"] == "training-ended" and "/train:" in event["text"] for event in found.events
@@ -162,7 +162,7 @@ def test_a_find_that_turns_out_to_be_a_queue_s_cell_is_none_any_more(start: Star
 def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None:
     away = start("train.py", "import time; time.sleep(1000)", stdout=subprocess.DEVNULL)
     piped = start("train2.py", SLEEP)
-    found = Finder(None, {})
+    found = TrainingFinder(None, {})
     runs = until(lambda: {away.pid, piped.pid} <= set(look(found)) and look(found))
     assert runs[away.pid]["silent"] == "no log file: its output is discarded (/dev/null)"
     assert "a program that could not be identified" in runs[piped.pid]["silent"]
@@ -176,18 +176,18 @@ def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None
 
 def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
     process = start("train.py", SLEEP)
-    first = Finder(None, {})
+    first = TrainingFinder(None, {})
     assert process.pid in look(first)
-    kept = json.loads(json.dumps(first.report()))
+    kept = json.loads(json.dumps(first.build_report()))
     process.kill()
     process.wait()
     for run in kept["runs"]:
         run["seen"] -= (
             1005.0  # some more: a start in ticks and a time in seconds differ by a little
         )
-    later = Finder(None, kept)
+    later = TrainingFinder(None, kept)
     assert process.pid not in look(later)
-    (run,) = [run for run in later.report()["runs"] if run["pid"] == process.pid]
+    (run,) = [run for run in later.build_report()["runs"] if run["pid"] == process.pid]
     assert run["ended"] - run["seen"] > 900.0
     text = next(
         event["text"] for event in later.events if f"pid {process.pid} has" in event["text"]
@@ -198,9 +198,9 @@ def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
 
 def test_a_reboot_ends_what_ran_before_it(start: Start, exp: Path) -> None:
     process = start("train.py", SLEEP)
-    first = Finder(None, {})
+    first = TrainingFinder(None, {})
     look(first)
-    later = Finder(None, dict(first.report(), boot="another"))
+    later = TrainingFinder(None, dict(first.build_report(), boot="another"))
     (name,) = [run["name"] for run in look(later).values() if run["pid"] == process.pid]
     assert (
         name == f"{exp.name}/train"
@@ -211,9 +211,9 @@ def test_what_ran_before_a_reboot_had_ended_when_the_box_began_anew(exp: Path) -
     """Not when somebody looks for the first time, perhaps a day later."""
     run = {"name": "exp/t", "key": 1, "pid": 7, "ticks": 5, "started": 1000.0, "seen": 2000.0}
     began = procstat.boot_time() + (procstat.start_ticks(1) or 0) / procstat.CLOCK_TICKS
-    found = Finder(None, {"boot": "another", "runs": [run]})
+    found = TrainingFinder(None, {"boot": "another", "runs": [run]})
     look(found)
-    (ended,) = [run for run in found.report()["runs"] if run["name"] == "exp/t"]
+    (ended,) = [run for run in found.build_report()["runs"] if run["name"] == "exp/t"]
     assert ended["ended"] == pytest.approx(began, abs=2.0)
     assert ended["seen"] == 2000.0
 
@@ -224,9 +224,9 @@ def test_ended_runs_are_forgotten_by_number_and_age(monkeypatch: pytest.MonkeyPa
     runs = [dict(old, name=f"r{n}", ended=now - n) for n in range(60)] + [
         dict(old, name="x", ended=now - 1e6)
     ]
-    found = Finder(None, {"boot": place.boot_id(), "runs": runs})
+    found = TrainingFinder(None, {"boot": place.boot_id(), "runs": runs})
     look(found)
-    names = [run["name"] for run in found.report()["runs"] if run["pid"] == 1]
+    names = [run["name"] for run in found.build_report()["runs"] if run["pid"] == 1]
     assert sorted(names) == sorted(f"r{n}" for n in range(finder.REMEMBERED))
 
 
@@ -245,14 +245,14 @@ def test_what_another_user_runs_is_found_and_what_may_not_be_read_is_said(
     mine = start("train.py", SLEEP)
     user = {"user": 65534, "group": 65534, "extra_groups": [], "python": "/usr/bin/python3"}
     nobodys = start("train.py", SLEEP, cwd=open_folder, **user)
-    found = look(Finder(None, {}))
+    found = look(TrainingFinder(None, {}))
     assert (found[nobodys.pid]["user"], found[nobodys.pid]["cwd"]) == ("nobody", str(open_folder))
     code = (
         "import os, sys, json\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         f"sys.path.insert(0, {str(REMOTE)!r})\n"
-        "from rgt_box.discovery.finder import Finder\nfound = Finder(None, {})\n"
-        "found.rows({int(n) for n in os.listdir('/proc') if n.isdigit()}, {})\n"
-        "print(json.dumps(found.report()))"
+        "from rgt_box.discovery.finder import TrainingFinder\nfound = TrainingFinder(None, {})\n"
+        "found.process_rows({int(n) for n in os.listdir('/proc') if n.isdigit()}, {})\n"
+        "print(json.dumps(found.build_report()))"
     )
     readable = (
         f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import rgt_box.discovery.finder, pwd"
@@ -273,7 +273,7 @@ def test_the_files_of_a_container_are_read_through_its_root(start: Start, tmp_pa
         f"mount -t tmpfs none {tmp_path / 'hidden'}", f"exec > {tmp_path / 'hidden' / 'log'}"
     )
     process = start("train.py", SLEEP, prefix=inside, stdout=None)
-    found = Finder(None, {})
+    found = TrainingFinder(None, {})
     run = until(
         lambda: (look(found).get(process.pid) or {}).get("logs") and look(found)[process.pid]
     )
@@ -287,17 +287,17 @@ def test_looking_again_and_again_reads_little(
 ) -> None:
     others = [start(f"tool{n}.py", SLEEP) for n in range(3)]
     process = start("train.py", SLEEP)
-    found = Finder(None, {})
+    found = TrainingFinder(None, {})
     for _ in range(4):
         look(found)
     asked: list[int] = []
-    judged = process_tree.by_files
+    judged = process_tree.why_by_open_files
 
     def counted(pid: int, has_cards: bool, metrics: bool) -> str:
         asked.append(pid)
         return judged(pid, has_cards, metrics)
 
-    monkeypatch.setattr(process_tree, "by_files", counted)
+    monkeypatch.setattr(process_tree, "why_by_open_files", counted)
     for _ in range(8):
         assert process.pid in look(found)
     assert process.pid not in asked
@@ -308,7 +308,7 @@ def test_what_a_script_says_of_resuming_and_how_many_ranks_there_were_before(sta
     code = "if False:\n    from transformers import Trainer\n    Trainer().train()\n" + SLEEP
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     first = start("train.py", code, env=os.environ | ranks | {"WORLD_SIZE": "4"})
-    finder = Finder(None, {})
+    finder = TrainingFinder(None, {})
     run = until(
         lambda: (run := look(finder)[first.pid]).get("marks") and run, "a look at its script"
     )
@@ -326,10 +326,12 @@ def test_a_script_on_a_mount_that_hangs_keeps_nobody_waiting(
 ) -> None:
     """The finder runs where the samples are taken."""
     code = "# trainer.fit(model)\n" + SLEEP
-    hung, real = threading.Event(), script_look.look
-    monkeypatch.setattr(script_look, "look", lambda *given: hung.wait(600) and real(*given))
+    hung, real = threading.Event(), script_look.inspect_script
+    monkeypatch.setattr(
+        script_look, "inspect_script", lambda *given: hung.wait(600) and real(*given)
+    )
     first = start("train.py", code)
-    found = Finder(None, {})
+    found = TrainingFinder(None, {})
     assert look(found)[first.pid].get("marks") is None
     second = start("train_b.py", code)
     assert look(found)[second.pid].get("marks") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_box.discovery.found_run import Jobs, Run, load
+from rgt_box.discovery.found_run import FoundRun, SlurmJobs, load_run
 
 from tests.process.box.harness import until
 
@@ -21,8 +21,8 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return said
 
 
-def under_slurm() -> Run:
-    run = Run("exp/train", 1, 999999, 5, 1000.0)
+def under_slurm() -> FoundRun:
+    run = FoundRun("exp/train", 1, 999999, 5, 1000.0)
     run.session, run.place = "slurm", "7"
     return run
 
@@ -46,10 +46,10 @@ def test_only_a_completed_job_has_ended_well(
     scontrol.write_text(
         f"   JobState={state} Reason=None Dependency=(null)\n   Requeue=0 ExitCode={code}\n"
     )
-    jobs, run = Jobs(), under_slurm()
-    until(lambda: jobs.ending(run), "Slurm's answer")
+    jobs, run = SlurmJobs(), under_slurm()
+    until(lambda: jobs.record_job_end(run), "Slurm's answer")
     assert (run.exit_code, run.outcome) == (known, state)
-    kept = load(run.as_dict())
+    kept = load_run(run.as_dict())
     assert kept is not None
     assert (kept.exit_code, kept.outcome) == (known, state)
     assert run.notes == [f"Slurm job 7: {state}"]
@@ -58,9 +58,9 @@ def test_only_a_completed_job_has_ended_well(
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETING", "STAGE_OUT", "REQUEUE_HOLD"])
 def test_a_job_that_goes_on_is_asked_about_again(scontrol: Path, state: str) -> None:
     scontrol.write_text(f"   JobState={state} Reason=None\n   ExitCode=0:0\n")
-    jobs, run = Jobs(), under_slurm()
-    jobs.ending(run)
+    jobs, run = SlurmJobs(), under_slurm()
+    jobs.record_job_end(run)
     job = jobs._jobs["7"]
     until(lambda: job.poll(0.1)[0] is not None, "Slurm's answer")
-    assert not jobs.ending(run)
+    assert not jobs.record_job_end(run)
     assert (run.exit_code, run.outcome, run.notes) == (None, None, [])

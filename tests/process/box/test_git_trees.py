@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rgt_box.commands import result_walk
 
-from rgt_tui.model import ResultGroup, Results
+from rgt_tui.model import BoxResults, ResultGroup
 from tests.process.box.harness import Agent, until
 from tests.process.box.test_results import groups, put, results
 
@@ -58,12 +58,12 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def looked(agent: Agent, clone: Path, *words: str) -> tuple[dict[str, ResultGroup], Results]:
+def looked(agent: Agent, clone: Path, *words: str) -> tuple[dict[str, ResultGroup], BoxResults]:
     found = results(agent, clone.parent, *words)
     return groups(found), found
 
 
-def cloned_files(found: Results) -> int:
+def cloned_files(found: BoxResults) -> int:
     return next((rule.files for rule in found.skipped if rule.rule == "in git, and on a remote"), 0)
 
 
@@ -198,9 +198,9 @@ def test_a_clone_on_a_full_disk_is_counted_and_is_no_problem(
     def full(*_: object, **__: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    walk = result_walk.Walk(result_walk.Owners(), mounts=result_walk.Mounts(b""))
+    walk = result_walk.ResultWalk(result_walk.FolderOwners(), mounts=result_walk.MountTable(b""))
     monkeypatch.setattr(*((tempfile, what) if what == "mkdtemp" else (os, what)), full)
-    walk.run([str(clone.parent)])
+    walk.walk_roots([str(clone.parent)])
     assert walk.problems == []
     assert walk.groups[os.fsencode(clone)].files == sum(path.is_file() for path in clone.rglob("*"))
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rgt_box import background
 from rgt_box.sampling import gpu_nvml, gpu_without_nvml
-from rgt_box.sampling.gpu import GpuSampler, Trace, load_trace, throttle_names
-from rgt_box.sampling.gpu_nvml import NoNvml, Nvml
-from rgt_box.sampling.sampler import Sampler
+from rgt_box.sampling.gpu import GpuSampler, GpuTrace, load_trace, throttle_names
+from rgt_box.sampling.gpu_nvml import NvmlMissing, NvmlSession
+from rgt_box.sampling.sampler import BoxSampler
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import PATIENCE, Agent, decode, until
@@ -34,13 +34,13 @@ TRACE: dict[str, Any] = {
 
 
 def test_a_trace_shows_busy_rows_by_the_age_of_the_process_and_loops() -> None:
-    trace = Trace(TRACE)
+    trace = GpuTrace(TRACE)
     proc = {"pid": 1, "started": 1000.0, "state": "R"}
-    (idle,) = trace.rows(1001.0, [])
+    (idle,) = trace.gpu_rows(1001.0, [])
     assert (idle["util"], idle["clock_mhz"], idle["sim"]) == (0, 210, True)
-    assert [trace.rows(1000.0 + s, [proc])[0]["util"] for s in range(4)] == [97, 99, 97, 99]
-    assert trace.rows(1000.0, [dict(proc, state="Z")])[0]["util"] == 0
-    assert trace.rows(990.0, [proc])[0]["util"] == 97
+    assert [trace.gpu_rows(1000.0 + s, [proc])[0]["util"] for s in range(4)] == [97, 99, 97, 99]
+    assert trace.gpu_rows(1000.0, [dict(proc, state="Z")])[0]["util"] == 0
+    assert trace.gpu_rows(990.0, [proc])[0]["util"] == 97
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_hanging_nvidia_smi_is_killed_and_reported(
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", "exec sleep 1000")["PATH"])
     monkeypatch.setattr(gpu_without_nvml, "SMI_TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="did not answer"):
-        gpu_without_nvml.Smi().read()
+        gpu_without_nvml.NvidiaSmi().read()
 
 
 class FakeNvml:
@@ -160,7 +160,7 @@ class FakeNvml:
 
 
 def test_one_lost_gpu_does_not_cost_the_others() -> None:
-    first, second = Nvml("", FakeNvml()).read()
+    first, second = NvmlSession("", FakeNvml()).read()
     assert second == {"index": 1, "name": "GPU", "error": "GPU is lost"}
     assert first == {
         "index": 0,
@@ -178,8 +178,8 @@ def test_one_lost_gpu_does_not_cost_the_others() -> None:
 
 
 def test_no_device_is_no_nvml() -> None:
-    with pytest.raises(NoNvml):
-        Nvml("", FakeNvml(0))
+    with pytest.raises(NvmlMissing):
+        NvmlSession("", FakeNvml(0))
 
 
 FULL_ROW = SMI_ROW.strip() + ", 00000000:3B:00.0, 1, 5, 8, 16, 12, [N/A], GPU-c0ffee\n"
@@ -201,7 +201,7 @@ def test_nvidia_smi_tells_link_memory_errors_and_users(agent: Agent, tmp_path: P
         None,
         ("sw_power_cap", "sw_thermal"),
     )
-    assert gpu.procs == (protocol.GpuProc(pid=4194303, bytes=1024 << 20),)
+    assert gpu.procs == (protocol.GpuProcess(pid=4194303, bytes=1024 << 20),)
     assert gpu.uuid == "GPU-c0ffee"
     (old,) = gpu_without_nvml.parse_smi(FULL_ROW.replace("GPU-c0ffee", "[N/A]"))
     assert "uuid" not in old
@@ -234,7 +234,7 @@ def test_a_gpu_that_vanishes_from_the_list_is_an_error(
     sampler = GpuSampler(None, str(tmp_path))
     assert [gpu["name"] for gpu in sampler.read(0.0, [], wait=PATIENCE)] == ["A", "B"]
     rows.write_text("0, A, 7\n")
-    sampler._job = background.Background(gpu_without_nvml.Smi().read, 0.0, 15.0)
+    sampler._job = background.Background(gpu_without_nvml.NvidiaSmi().read, 0.0, 15.0)
     found = sampler.read(0.0, [], wait=PATIENCE)
     assert found[1] == {"index": 1, "name": "B", "error": "no longer listed by the driver"}
 
@@ -245,7 +245,7 @@ def test_a_hanging_nvidia_smi_stalls_no_sample(agent: Agent, tmp_path: Path) -> 
     channel = agent.watch(interval=0.05)
     first = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
     event = channel.expect(
-        lambda frame: isinstance(frame, protocol.Event) and frame.kind == "gpu-error"
+        lambda frame: isinstance(frame, protocol.BoxEvent) and frame.kind == "gpu-error"
     )
     assert event.text.endswith("nvidia-smi did not answer within 8 s")
     assert event.seq - first.seq > 3  # one that had waited for it would be the only one meanwhile
@@ -265,12 +265,12 @@ def test_an_xid_waits_until_the_driver_has_named_its_card(
     monkeypatch.setenv("RGT_KMSG", str(log))
     gpus = [{"index": 3, "name": "A", "bus": "0000:3b:00.0"}]
     monkeypatch.setattr(
-        gpu_nvml, "Nvml", lambda _: SimpleNamespace(read=lambda: answers.wait() and gpus)
+        gpu_nvml, "NvmlSession", lambda _: SimpleNamespace(read=lambda: answers.wait() and gpus)
     )
-    sampler = Sampler(str(tmp_path), remember=False)
+    sampler = BoxSampler(str(tmp_path), remember=False)
     sampler.configure({}, [])
     assert sampler._gpu is not None
-    sampler._gpu._job = background.Background(gpu_nvml.Nvml("").read, 0.0, 1e9)
+    sampler._gpu._job = background.Background(gpu_nvml.NvmlSession("").read, 0.0, 1e9)
     assert "xid" not in {event["kind"] for event in sampler.read()[1]}
     answers.set()
     (event,) = until(
@@ -297,7 +297,7 @@ def test_a_broken_driver_is_an_error_per_card_until_it_is_mended(
         text = f"Model: \t\t NVIDIA H100\nBus Location: \t {bus}\nDevice Minor: \t {minor}\n"
         (tmp_path / bus / "information").write_text(text)
     binding = Broken(1)
-    nvml = Nvml("", binding, str(tmp_path))
+    nvml = NvmlSession("", binding, str(tmp_path))
     first, second = nvml.read()
     assert (first["index"], first["name"], first["bus"]) == (0, "NVIDIA H100", "0000:3b:00.0")
     assert second["error"].startswith("driver/library version mismatch")
@@ -314,6 +314,6 @@ def test_a_driver_that_is_not_loaded_is_no_nvml_unless_the_kernel_knows_cards(
     binding = Broken()
     binding.problem = 9
     with pytest.raises(FakeNvml.NVMLError):
-        Nvml("", binding, str(tmp_path))
+        NvmlSession("", binding, str(tmp_path))
     (tmp_path / "0000:3b:00.0").mkdir()
-    assert len(Nvml("", binding, str(tmp_path)).read()) == 1
+    assert len(NvmlSession("", binding, str(tmp_path)).read()) == 1

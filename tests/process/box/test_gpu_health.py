@@ -77,15 +77,15 @@ GOOD: dict[str, Any] = {
 
 
 def test_an_idle_card_is_well() -> None:
-    rows = gpu_health.examine(GOOD, 85.0, None)
+    rows = gpu_health.check_gpu(GOOD, 85.0, None)
     assert {row["check"] for row in rows if row["ok"] is not True} == {"xid"}
-    assert gpu_health.status(rows, None, strict=False) == 0
-    assert gpu_health.status(rows, None, strict=True) == 2
-    assert gpu_health.status(rows, "hangs", strict=False) == 2
+    assert gpu_health.exit_status(rows, None, strict=False) == 0
+    assert gpu_health.exit_status(rows, None, strict=True) == 2
+    assert gpu_health.exit_status(rows, "hangs", strict=False) == 2
 
 
 def test_a_card_that_tells_nothing_is_neither_well_nor_ill() -> None:
-    rows = gpu_health.examine({"index": 0, "name": "A"}, 85.0, None)
+    rows = gpu_health.check_gpu({"index": 0, "name": "A"}, 85.0, None)
     assert {row["check"]: row["ok"] for row in rows if row["check"] != "visible"} == dict.fromkeys(
         ("xid", "ecc", "throttle", "pcie", "memory", "temperature")
     )
@@ -100,7 +100,7 @@ def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
         "procs": [{"pid": 1, "bytes": 2 << 30}],
         "comparable": comparable,
     }
-    (row,) = [row for row in gpu_health.examine(gpu, 85.0, None) if row["check"] == "memory"]
+    (row,) = [row for row in gpu_health.check_gpu(gpu, 85.0, None) if row["check"] == "memory"]
     assert (row["ok"], row["text"].startswith("7.0 GiB are used by no process")) == (ok, True)
 
 

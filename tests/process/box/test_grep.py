@@ -26,7 +26,7 @@ def grep(agent: Agent, *words: object) -> tuple[int, list[dict[str, Any]], dict[
 def read(path: Path, limit: int = 1 << 30) -> list[tuple[int, bytes]]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return list(grep_verb.lines_backwards(fd, grep_verb.Budget(limit)))
+        return list(grep_verb.lines_backwards(fd, grep_verb.ReadBudget(limit)))
     finally:
         os.close(fd)
 
@@ -172,9 +172,9 @@ def test_many_lines_at_once_are_searched_as_one_by_one(
             quick = grep_verb.quick_search(text, fixed, fold)
             found = [
                 (row["offset"], row["text"])
-                for row in grep_verb.Search(pattern, quick, {**given_, "before": len(data)}).file(
-                    file.name
-                )
+                for row in grep_verb.LogSearch(
+                    pattern, quick, {**given_, "before": len(data)}
+                ).search_file(file.name)
             ]
             wanted = [
                 (at, row.decode())
@@ -217,13 +217,13 @@ def test_a_log_that_is_cut_meanwhile_is_said(
     path = tmp_path / "log"
     path.write_text("needle\n" * 100)
     given_ = {name[2:]: None for name in grep_verb.SPEC} | {"max": 1000}
-    search = grep_verb.Search(
+    search = grep_verb.LogSearch(
         re.compile("needle"), grep_verb.quick_search("needle", True, False), given_
     )
     monkeypatch.setattr(grep_verb, "PIECE", 70)
-    rows = search.file(str(path))
+    rows = search.search_file(str(path))
     next(rows)
     os.truncate(path, 10)
     assert len(list(rows)) < 99
-    assert search.row()["complete"] is False
+    assert search.summary_row()["complete"] is False
     assert "truncated while it was searched" in search.problems[0]["error"]

@@ -166,9 +166,9 @@ def test_a_watch_sees_the_cells_of_all_lanes(agent: Agent, tmp_path: Path) -> No
 def test_of_two_accounts_of_a_cell_the_one_written_last_counts() -> None:
     old = [{"name": "a", "state": "waiting"}, {"name": "b", "state": "done"}]
     lane_of_a = {"at": 20.0, "cells": [{"name": "a", "state": "running"}]}
-    assert queue_state.lay_over(old, 10.0, {"a": lane_of_a})[0]["state"] == "running"
-    assert queue_state.lay_over(old, 30.0, {"a": lane_of_a})[0]["state"] == "waiting"
-    assert queue_state.lay_over([], None, {"a": lane_of_a}) == lane_of_a["cells"]
+    assert queue_state.overlay_cells(old, 10.0, {"a": lane_of_a})[0]["state"] == "running"
+    assert queue_state.overlay_cells(old, 30.0, {"a": lane_of_a})[0]["state"] == "waiting"
+    assert queue_state.overlay_cells([], None, {"a": lane_of_a}) == lane_of_a["cells"]
 
 
 def test_a_damaged_lane_is_passed_over(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_a_damaged_lane_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_ranges_as_sbatch_takes_them() -> None:
-    assert detach.ranges([0, 1, 2, 3, 7]) == "0-3,7"
-    assert detach.ranges([5, 4, 4]) == "4-5"
-    assert detach.ranges([9]) == "9"
+    assert detach.sbatch_ranges([0, 1, 2, 3, 7]) == "0-3,7"
+    assert detach.sbatch_ranges([5, 4, 4]) == "4-5"
+    assert detach.sbatch_ranges([9]) == "9"
 
 
 def test_the_array_holds_what_is_not_done(agent: Agent, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_command_runs_as_it_was_typed(box: Agent) -> None:
 @given(st.text(alphabet="{}$ab_0 ", max_size=24))
 def test_no_text_is_taken_for_a_field(text: str) -> None:
     values = dict.fromkeys(queue_file.FIELDS, "X") | {"a": "Y", "b": "Z"}
-    template = queue_file.escaped(text)
+    template = queue_file.escape_template(text)
     assert queue_file.fill_template(template, values) == text
     assert queue_file.unknown_fields(template) == []
 

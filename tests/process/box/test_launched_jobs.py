@@ -72,7 +72,7 @@ def end(code: Path, status: int) -> None:
 
 def found_of(code: Path, frame: Any) -> list[protocol.FoundRun]:
     """The runs of a frame that work in the code's directory; others train on this machine as well."""
-    if not isinstance(frame, protocol.Found):
+    if not isinstance(frame, protocol.FoundRuns):
         return []
     return [run for run in frame.runs if run.cwd == str(code / "job")]
 
@@ -120,7 +120,7 @@ def test_the_recorder_says_how_the_cells_of_an_unnamed_job_end(
     assert box.run("launch", "--job", str(job), "--seconds", "20").returncode == 0
     seen = []
     for frame in watcher.frames():
-        if isinstance(frame, protocol.Event):
+        if isinstance(frame, protocol.BoxEvent):
             seen.append(frame)
             if frame.kind == "queue-done":
                 break
@@ -159,7 +159,7 @@ def count_looks(watcher: Any, code: Path) -> list[list[str]]:
     """What was found of the code in each of the next samples, until the finder has looked more than once."""
     found: list[list[str]] = []
     for frame in watcher.frames():
-        if isinstance(frame, protocol.Found):
+        if isinstance(frame, protocol.FoundRuns):
             found.append([run.name for run in found_of(code, frame)])
         if isinstance(frame, protocol.Sample):
             found.append(

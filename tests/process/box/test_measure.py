@@ -212,7 +212,7 @@ def test_the_index_is_that_of_the_box_s_own_pip(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
-    found = measure.index_of(sys.executable)
+    found = measure.find_package_index(sys.executable)
     assert found in (None, "https://mirror.example/simple")  # None where this Python has no pip
-    assert measure.index_of("/no/python") is None
+    assert measure.find_package_index("/no/python") is None
     assert os.environ["PIP_INDEX_URL"]

@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Path:
 
 def content(top: Path) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
-    for entry in file_tree.walk(str(top)):
+    for entry in file_tree.walk_tree(str(top)):
         path = os.path.join(os.fsencode(top), entry.path)
         stat = os.lstat(path)
         if entry.kind == file_tree.FILE:
@@ -84,13 +84,13 @@ STUCK = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
 from rgt_box.commands import hashing, mirror
-whole = hashing.digest
+whole = hashing.hash_open_file
 def digest(reader, writer=None):
     if writer is None or os.fstat(reader).st_size < 1 << 20:
         return whole(reader, writer)
     os.write(writer, os.read(reader, 2 << 20))
     time.sleep(1000)
-hashing.digest = digest
+hashing.hash_open_file = digest
 mirror.main(sys.argv[2:])
 """
 """A mirror that gets stuck in the midst of the first large file."""
@@ -162,7 +162,7 @@ def test_a_disk_that_fills_up_meanwhile_is_named_too(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     (tmp_path / "f").write_bytes(bytes(2 << 20))
-    monkeypatch.setattr(mirror.Mirror, "_foresee", lambda _: None)
+    monkeypatch.setattr(mirror.MirrorRun, "_check_room", lambda _: None)
     monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
     assert mirror.main([str(tmp_path / "f"), str(disk)]) == 74
     out, err = capfdbinary.readouterr()
@@ -178,8 +178,8 @@ def test_a_copy_that_reads_back_different_is_no_copy(
 ) -> None:
     (tmp_path / "f").write_text("x")
     (tmp_path / "dst").mkdir()
-    monkeypatch.setattr(hashing, "of_path", lambda _: "0")
-    for entry in file_tree.walk(str(tmp_path / "f")):
+    monkeypatch.setattr(hashing, "hash_path", lambda _: "0")
+    for entry in file_tree.walk_tree(str(tmp_path / "f")):
         row = mirror.copy_file(entry, os.fsencode(tmp_path / "dst" / "f"), HashCache(None))
     assert (row["status"], row["error"]) == ("failed", "reads back different from what was written")
     assert os.listdir(tmp_path / "dst") == []
@@ -202,8 +202,8 @@ def test_only_one_at_a_time(
     agent: Agent, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RGT_STATE_DIR", str(agent.state))
-    held = mirror._lock(str(tmp_path / "dst"))
-    assert isinstance(held, files.Lock)
+    held = mirror._lock_target(str(tmp_path / "dst"))
+    assert isinstance(held, files.FileLock)
     assert run(agent, source, tmp_path / "dst")[0] == 3
     held.release()
     assert run(agent, source, tmp_path / "dst")[0] == 0
@@ -216,6 +216,6 @@ def test_a_tree_is_not_copied_into_itself(
     words: tuple[str, str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     """Not even the whole box: the copy would be copied for ever."""
-    monkeypatch.setattr(mirror.Mirror, "run", lambda self: 0)
+    monkeypatch.setattr(mirror.MirrorRun, "copy_tree", lambda self: 0)
     (tmp_path / "copy").mkdir()
     assert mirror.main([word.format(tmp_path) for word in words]) == mirror.USAGE

@@ -31,7 +31,7 @@ def test_a_gpu_and_a_lost_one(agent: Agent, driver: Path) -> None:
     agent.state.mkdir()
     for _ in range(2):  # the second time from the compiled copy
         (first, second) = sample(agent, driver)[0].gpus
-        assert first == protocol.Gpu(
+        assert first == protocol.GpuReading(
             index=0,
             name="NVIDIA Stub 80GB",
             util=93,
@@ -125,10 +125,10 @@ def test_per_process_memory(
     mine = hold(devices + "0").pid
     env = {"RGT_NVIDIA_DEVICES": devices, "STUB_USERS": f"{mine}:{60 << 30}"} | extra
     (gpu, _) = sample(agent, driver, **env)[0].gpus
-    assert gpu.procs == (protocol.GpuProc(pid=mine, bytes=60 << 30, mapped=True),)
+    assert gpu.procs == (protocol.GpuProcess(pid=mine, bytes=60 << 30, mapped=True),)
     assert gpu.orphans == ()
     (gpu, _) = sample(agent, driver, **env | {"STUB_USERS": f"{mine}:0"})[0].gpus
-    assert gpu.procs == (protocol.GpuProc(pid=mine, bytes=None, mapped=True),)
+    assert gpu.procs == (protocol.GpuProcess(pid=mine, bytes=None, mapped=True),)
 
 
 def test_a_holder_that_the_driver_does_not_list_is_an_orphan(
@@ -170,11 +170,12 @@ def test_pids_of_another_namespace_are_shown_unmapped_and_make_no_orphans(
     assert b"does not list them" in done.stderr
 
 
-def events(channel: object, kind: str) -> protocol.Event:
+def events(channel: object, kind: str) -> protocol.BoxEvent:
     found = channel.expect(  # type: ignore[attr-defined]
-        lambda frame: isinstance(frame, protocol.Event) and frame.kind == kind, f"an event {kind}"
+        lambda frame: isinstance(frame, protocol.BoxEvent) and frame.kind == kind,
+        f"an event {kind}",
     )
-    assert isinstance(found, protocol.Event)
+    assert isinstance(found, protocol.BoxEvent)
     return found
 
 
@@ -247,7 +248,7 @@ def test_an_xid_comes_once_also_across_two_recorders(
     agent.run("sample")  # a single look moves nothing
     channel = agent.watch(interval=0.05, samples_after={"boot": shown.boot, "seq": shown.seq})
     channel.expect(
-        lambda frame: isinstance(frame, protocol.Event) and frame.kind == "agent-started"
+        lambda frame: isinstance(frame, protocol.BoxEvent) and frame.kind == "agent-started"
     )
     kinds: list[str] = []
 

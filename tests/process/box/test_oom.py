@@ -33,7 +33,7 @@ def test_an_oom_kill_is_seen(agent_file: Path, tmp_path: Path, group: Path) -> N
         hog = subprocess.run([*enter(group), sys.executable, "-c", HOG], check=False)
         assert hog.returncode == -9
         event = channel.expect(
-            lambda frame: isinstance(frame, protocol.Event) and frame.kind == "oom-kill"
+            lambda frame: isinstance(frame, protocol.BoxEvent) and frame.kind == "oom-kill"
         )
         assert event.level == "error"
         assert "the container's limit of 0.1 GiB" in event.text
@@ -45,7 +45,7 @@ def test_an_oom_kill_is_seen(agent_file: Path, tmp_path: Path, group: Path) -> N
             agent, {"interval": 0.05, "samples_after": {"boot": sample.boot, "seq": sample.seq}}
         )
         kept = again.expect(
-            lambda frame: isinstance(frame, protocol.Event) and frame.kind == "oom-kill"
+            lambda frame: isinstance(frame, protocol.BoxEvent) and frame.kind == "oom-kill"
         )
         assert kept == event
         assert sample.seq < kept.seq < after.seq

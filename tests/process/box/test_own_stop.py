@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rgt_box import secret_store
 from rgt_box.autostop import own_stop
-from rgt_box.autostop.own_stop import NoKey, OwnStop, own_key
+from rgt_box.autostop.own_stop import NoStopKey, OwnStop, own_key
 
-from rgt_tui.demo.platforms import Fault, LocalRunPod, LocalVast
-from rgt_tui.model import Verb
+from rgt_tui.demo.platforms import InjectedFault, LocalRunPod, LocalVast
+from rgt_tui.model import BillingVerb
 from rgt_tui.providers.answers import ANYWHERE, answers_of
 from tests.contract.providers.conftest import exchanges_fit_the_table  # noqa: F401 (used by every test here)
 from tests.process.box.parking_box import INSTANCE, KEY, POD, serving
@@ -47,7 +47,8 @@ def vast(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, LocalVast]]
 @pytest.mark.parametrize("kind", ["runpod", "vastai"])
 def test_an_answer_proves_here_what_it_proves_on_the_client(kind: str) -> None:
     there = {
-        code: str(proof) for code, proof in {**ANYWHERE, **answers_of(kind)[Verb.PARK]}.items()
+        code: str(proof)
+        for code, proof in {**ANYWHERE, **answers_of(kind)[BillingVerb.PARK]}.items()
     }
     assert there == own_stop.PROOFS[kind]
 
@@ -57,7 +58,10 @@ START_REFUSED = "a start of the running pod was refused (409: action 'start' is 
 
 def test_the_proof_of_runpod_is_a_refused_start(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     own, plane = runpod
-    assert own_stop.prove(own) == (True, f"its key may stop this instance: {START_REFUSED}")
+    assert own_stop.prove_stop_right(own) == (
+        True,
+        f"its key may stop this instance: {START_REFUSED}",
+    )
     assert plane.requests == [f"GET /v2/pods/{POD}", STOP]
     assert plane.bodies[-1] == b'{"action": "start"}'
     assert (plane.pods[POD].status, plane.pods[POD].changing) == ("RUNNING", None)
@@ -65,7 +69,7 @@ def test_the_proof_of_runpod_is_a_refused_start(runpod: tuple[OwnStop, LocalRunP
 
 def test_the_proof_of_vast_sets_the_state_that_it_has(vast: tuple[OwnStop, LocalVast]) -> None:
     own, plane = vast
-    proved, text = own_stop.prove(own)
+    proved, text = own_stop.prove_stop_right(own)
     assert (proved, text) == (
         True,
         "its key may stop this instance: setting the running instance to running was accepted",
@@ -79,8 +83,8 @@ def test_a_key_that_may_read_and_not_stop_is_no_proof(
 ) -> None:
     for (own, plane), name in ((runpod, "RUNPOD_API_KEY"), (vast, "CONTAINER_API_KEY")):
         plane.machine_keys_read_only = True
-        assert own.read().state == "on"
-        proved, text = own_stop.prove(own)
+        assert own.query_state().state == "on"
+        proved, text = own_stop.prove_stop_right(own)
         assert not proved
         assert "its key may read this instance, but not stop it (403: Forbidden" in text
         assert text.endswith(f"put it here: rgt secret BOX {name}")
@@ -102,8 +106,8 @@ def test_only_the_expected_refusal_is_a_proof(
     runpod: tuple[OwnStop, LocalRunPod], fault: Any
 ) -> None:
     own, plane = runpod
-    plane.inject(Fault(on=STOP, **fault))
-    proved, text = own_stop.prove(own)
+    plane.inject_faults(InjectedFault(on=STOP, **fault))
+    proved, text = own_stop.prove_stop_right(own)
     assert not proved
     assert text
     assert KEY not in text
@@ -115,7 +119,7 @@ def test_nothing_is_tried_while_a_start_could_change_something(
 ) -> None:
     own, plane = runpod
     plane.pods[POD].status = status
-    assert not own_stop.prove(own)[0]
+    assert not own_stop.prove_stop_right(own)[0]
     assert plane.requests == [f"GET /v2/pods/{POD}"]
 
 
@@ -124,7 +128,7 @@ def test_an_instance_that_is_being_stopped_is_not_set_to_running(
 ) -> None:
     own, plane = vast
     plane.instances[INSTANCE].intended = "stopped"
-    proved, text = own_stop.prove(own)
+    proved, text = own_stop.prove_stop_right(own)
     assert (proved, "is being stopped" in text) == (False, True)
     assert [request.split()[0] for request in plane.requests] == ["GET"]
 
@@ -133,28 +137,28 @@ def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
     runpod: tuple[OwnStop, LocalRunPod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, _ = runpod
-    assert own.read().state == "on", "rgt names itself"
+    assert own.query_state().state == "on", "rgt names itself"
     monkeypatch.setattr(own_stop, "USER_AGENT", "")
-    proved, text = own_stop.prove(own)
+    proved, text = own_stop.prove_stop_right(own)
     assert not proved
     assert "Cloudflare, in front of the platform, refused this program (error code: 1010)" in text
     assert "rgt secret" not in text
-    assert own.park().proves == "nothing"
+    assert own.send_stop().proves == "nothing"
 
 
 def test_a_key_that_a_person_put_here_is_taken_first(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(own_stop, "_first_process", dict)
+    monkeypatch.setattr(own_stop, "_environment_of_init", dict)
     given = {"RUNPOD_API_KEY": "the pod's", "RUNPOD_POD_ID": POD}
     folder = Path(f"/dev/shm/rgt-test-{os.getpid()}")
     try:
-        secret_store.put(
+        secret_store.store_secret(
             "RUNPOD_API_KEY", b"for cells alone\n", str(folder), secret_store.ALL_JOBS, []
         )
         assert own_key("runpod", given).secret == "the pod's"
-        secret_store.put("RUNPOD_API_KEY", b"my own\n", str(folder), None, [])
+        secret_store.store_secret("RUNPOD_API_KEY", b"my own\n", str(folder), None, [])
         assert own_key("runpod", given) == ("my own", POD)
         assert own_key("runpod", {"RUNPOD_POD_ID": POD}).secret == "my own"
         (folder / "RUNPOD_API_KEY").chmod(0o644)
@@ -165,18 +169,21 @@ def test_a_key_that_a_person_put_here_is_taken_first(
 
 def test_a_pod_is_read_and_stopped(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     own, plane = runpod
-    assert own.read().state == "on"
-    assert own.park().proves == "accepted"
-    assert own.read().state == "off"
-    assert own.park() == ("ask", "answered 409: action 'stop' is not available while pod is EXITED")
+    assert own.query_state().state == "on"
+    assert own.send_stop().proves == "accepted"
+    assert own.query_state().state == "off"
+    assert own.send_stop() == (
+        "ask",
+        "answered 409: action 'stop' is not available while pod is EXITED",
+    )
     assert set(plane.askers) == {POD}
 
 
 def test_an_instance_of_vast_is_read_and_stopped(vast: tuple[OwnStop, LocalVast]) -> None:
     own, plane = vast
-    assert own.read() == ("on", "it is running", "running")
-    assert own.park() == ("accepted", "answered 200")
-    assert own.read() == ("off", "it is exited", "exited")
+    assert own.query_state() == ("on", "it is running", "running")
+    assert own.send_stop() == ("accepted", "answered 200")
+    assert own.query_state() == ("off", "it is exited", "exited")
     assert plane.bodies[1] == b'{"state": "stopped"}'
 
 
@@ -202,8 +209,8 @@ def test_what_an_answer_of_runpod_proves(
     runpod: tuple[OwnStop, LocalRunPod], fault: Any, proves: str
 ) -> None:
     own, plane = runpod
-    plane.inject(Fault(on=STOP, **fault))
-    answer = own.park()
+    plane.inject_faults(InjectedFault(on=STOP, **fault))
+    answer = own.send_stop()
     assert answer.proves == proves
     assert KEY not in answer.text
     assert plane.requests == [STOP]  # once, and nobody is followed elsewhere
@@ -222,8 +229,8 @@ def test_an_error_at_200_is_none_of_success(
     vast: tuple[OwnStop, LocalVast], raw: bytes, proves: str
 ) -> None:
     own, plane = vast
-    plane.inject(Fault(on="PUT ", status=200, raw=raw))
-    assert own.park().proves == proves
+    plane.inject_faults(InjectedFault(on="PUT ", status=200, raw=raw))
+    assert own.send_stop().proves == proves
 
 
 @pytest.mark.parametrize(
@@ -241,14 +248,14 @@ def test_a_reading_that_does_not_say_it_plainly_is_unknown(
     runpod: tuple[OwnStop, LocalRunPod], raw: bytes, status: int
 ) -> None:
     own, plane = runpod
-    plane.inject(Fault(on="GET ", status=status, raw=raw))
-    assert own.read().state == "unknown"
+    plane.inject_faults(InjectedFault(on="GET ", status=status, raw=raw))
+    assert own.query_state().state == "unknown"
 
 
 def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     own, plane = runpod
     plane.pods[POD].locked = True
-    assert own_stop.prove(own) == (
+    assert own_stop.prove_stop_right(own) == (
         False,
         "the box's key cannot be used: the instance is locked: the platform refuses a stop; unlock it",
     )
@@ -256,10 +263,12 @@ def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> No
 
 def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     own, plane = runpod
-    plane.inject(
-        Fault(on="GET ", status=401, raw=b'{"detail": "bad key %s\\u001b[31m"}' % KEY.encode())
+    plane.inject_faults(
+        InjectedFault(
+            on="GET ", status=401, raw=b'{"detail": "bad key %s\\u001b[31m"}' % KEY.encode()
+        )
     )
-    assert own.read().text == "answered 401: bad key *** [31m"
+    assert own.query_state().text == "answered 401: bad key *** [31m"
 
 
 @pytest.mark.parametrize(
@@ -274,14 +283,14 @@ def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> No
 def test_a_key_goes_to_no_odd_address(
     runpod: tuple[OwnStop, LocalRunPod], url: str, words: str
 ) -> None:
-    with pytest.raises(NoKey, match=words):
+    with pytest.raises(NoStopKey, match=words):
         OwnStop({"kind": "runpod", "url": url}, POD)
 
 
 def test_https_is_spoken_where_it_is_asked_for(runpod: tuple[OwnStop, LocalRunPod]) -> None:
     _, plane = runpod
     own = OwnStop({"kind": "runpod", "url": plane.base_url.replace("http:", "https:")}, POD)
-    assert own.read().state == "unknown"  # this server does not
+    assert own.query_state().state == "unknown"  # this server does not
     assert plane.requests == []
 
 
@@ -294,13 +303,15 @@ def test_whose_key_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert own_key("runpod", given) == ("k", "p1")
     for less in ({}, {"RUNPOD_API_KEY": "k"}, {"RUNPOD_POD_ID": "p1"}):
         with pytest.raises(
-            NoKey, match="RUNPOD_API_KEY and RUNPOD_POD_ID are not in its environment"
+            NoStopKey, match="RUNPOD_API_KEY and RUNPOD_POD_ID are not in its environment"
         ):
             own_key("runpod", less)
-    with pytest.raises(NoKey, match="is not an ID"):
+    with pytest.raises(NoStopKey, match="is not an ID"):
         own_key("runpod", {"RUNPOD_API_KEY": "k", "RUNPOD_POD_ID": "../v2/pods/x"})
     monkeypatch.setattr(
-        own_stop, "_first_process", lambda: {"RUNPOD_API_KEY": "platform", "RUNPOD_POD_ID": "p2"}
+        own_stop,
+        "_environment_of_init",
+        lambda: {"RUNPOD_API_KEY": "platform", "RUNPOD_POD_ID": "p2"},
     )
     assert own_key("runpod", given) == ("platform", "p2")
 
@@ -321,8 +332,8 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
         fine = program(here, f"#!/bin/sh\\necho done > {tmp_path}/off\\n".replace("\\n", "\n"))
         mark = [str(tmp_path)]
         own = OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
-        assert (own_stop.prove(own)[0], own.read().state) == (True, "on")
-        assert own.park().proves == "accepted"
+        assert (own_stop.prove_stop_right(own)[0], own.query_state().state) == (True, "on")
+        assert own.send_stop().proves == "accepted"
         assert (tmp_path / "off").exists()
         for stop, words in (
             ({"command": [fine], "marks": ["/not/there"]}, "not the platform"),
@@ -330,7 +341,7 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
             ({"command": [], "marks": mark}, "full path"),
             ({"command": [str(here / "none")], "marks": mark}, "No such file"),
         ):
-            with pytest.raises(NoKey, match=words):
+            with pytest.raises(NoStopKey, match=words):
                 OwnStop({"kind": "command", **stop}, "x")
         for mode, words in (
             (0o775, "users other than root"),
@@ -338,15 +349,15 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
             (0o644, "cannot be run"),
         ):
             program(here, "#!/bin/sh\nexit 3\n", mode)
-            with pytest.raises(NoKey, match=words):
+            with pytest.raises(NoStopKey, match=words):
                 OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
         program(here, "#!/bin/sh\nexit 3\n")
         assert (
-            OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x").park().proves
+            OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x").send_stop().proves
             == "maybe"
         )
         here.chmod(0o777)
-        with pytest.raises(NoKey, match="everyone can write"):
+        with pytest.raises(NoStopKey, match="everyone can write"):
             OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
     finally:
         for path in here.iterdir():

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rgt_box import masking, ownership, procstat
 from rgt_box.sampling import processes
-from rgt_box.sampling.cgroup import threads_of
+from rgt_box.sampling.cgroup import count_threads
 from rgt_box.sampling.processes import ProcSampler, is_training
 
 from tests.process.box.harness import until
@@ -55,13 +55,13 @@ def test_what_is_a_training_process(words: list[str], training: bool) -> None:
 def test_what_trains_nothing_is_read_again_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "RESCAN", 0.0)
     read: list[int] = []
-    real = procstat.cmdline
+    real = procstat.read_cmdline
 
     def counted(pid: int, limit: int = 4096) -> list[str]:
         read.append(pid)
         return real(pid, limit)
 
-    monkeypatch.setattr(procstat, "cmdline", counted)
+    monkeypatch.setattr(procstat, "read_cmdline", counted)
     with subprocess.Popen(["sleep", "1000"]) as other:
         sampler = ProcSampler("no such words")
         for _ in range(2 * processes.FULL + processes.YOUNG):
@@ -75,13 +75,13 @@ def test_a_command_line_is_masked_once_and_again_when_the_process_becomes_anothe
 ) -> None:
     monkeypatch.setattr(processes, "RESCAN", 0.0)
     masked: list[list[str]] = []
-    real = masking.masked
+    real = masking.mask_words
 
     def counted(words: list[str]) -> list[str]:
         masked.append(words)
         return real(words)
 
-    monkeypatch.setattr(masking, "masked", counted)
+    monkeypatch.setattr(masking, "mask_words", counted)
     marker = f"pretend_training_{os.getpid()}_a"
     code = "import os, sys; sys.stdin.readline(); os.execv('/bin/tail', ['other', '-f', '/dev/null', sys.argv[1]])"
     words = [sys.executable, "-c", code, marker]
@@ -169,7 +169,7 @@ def test_workers_are_summed_up_with_their_parent_which_has_a_user_and_its_own_th
         assert set(proc["workers"]["states"]) <= set("RSD")
         assert (proc["ppid"], proc["omp"]) == (os.getpid(), 12)
         assert proc["user"] == pwd.getpwuid(os.getuid()).pw_name
-        assert threads_of([proc]) == 4
+        assert count_threads([proc]) == 4
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -180,12 +180,12 @@ def test_a_user_that_the_box_does_not_list_is_a_number(tmp_path: Path) -> None:
     listed.write_text(
         "root:x:0:0::/root:/bin/sh\nodd\n:x:\nlong" + "g" * 900 + ":x:7:7::/:/\nagain:x:0:0::/:/\n"
     )
-    assert {uid: name[:5] for uid, name in ownership.users(str(listed)).items()} == {
+    assert {uid: name[:5] for uid, name in ownership.user_names(str(listed)).items()} == {
         0: "root",
         7: "longg",
     }
-    assert len(ownership.users(str(listed))[7]) == ownership.LONGEST_NAME
-    assert ownership.users(str(tmp_path / "none")) == {}
+    assert len(ownership.user_names(str(listed))[7]) == ownership.LONGEST_NAME
+    assert ownership.user_names(str(tmp_path / "none")) == {}
 
 
 def test_a_malformed_pattern_is_an_error() -> None:
@@ -204,7 +204,7 @@ def test_a_pid_alone_is_never_trusted() -> None:
 
 def test_names_with_brackets_do_not_confuse_the_parser() -> None:
     text = b"42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 7 5 0 0 20 0 3 0 999 1000 250 18446744073709551615"
-    stat = procstat.Stat(42, text)
+    stat = procstat.ProcessStat(42, text)
     assert (stat.state, stat.ppid, stat.cpu, stat.threads, stat.start) == ("S", 1, 12, 3, 999)
     assert stat.rss == 250 * procstat.PAGE
 

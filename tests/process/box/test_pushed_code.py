@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from rgt_box.commands.hashing import HashCache
-from rgt_box.files import Lock
+from rgt_box.files import FileLock
 from rgt_box.push import code_versions, push_command, push_staging
 
 from tests.process.box.harness import Agent, until
@@ -72,18 +72,18 @@ def version(place: Path, number: int) -> Path:
         "go.sh": b"#!/bin/sh\n",
         "of": str(place).encode(),
     }
-    made = push_staging.Manifest(json.loads(manifest("code", place, files)))
-    push_staging.prepare(made)
+    made = push_staging.PushManifest(json.loads(manifest("code", place, files)))
+    push_staging.create_staging(made)
     for data in files.values():
-        Path(push_staging.blob(made, hashlib.sha256(data).hexdigest())).write_bytes(data)
-    name = code_versions.publish(made)
-    code_versions.switch(made, name)
-    push_staging.clear(made.staging)
+        Path(push_staging.blob_path(made, hashlib.sha256(data).hexdigest())).write_bytes(data)
+    name = code_versions.publish_version(made)
+    code_versions.switch_link(made, name)
+    push_staging.remove_folder(made.staging_folder)
     return place / name
 
 
 def kept(place: Path, *jobs: Path) -> dict[str, str | None]:
-    rows = code_versions.listed(str(place), [str(job) for job in jobs])
+    rows = code_versions.list_versions(str(place), [str(job) for job in jobs])
     return {Path(row["path"]).name: row["kept"] for row in rows}
 
 
@@ -93,7 +93,7 @@ def wait_until_kept(place: Path, version: Path, why: str) -> None:
 
 def prune(place: Path, *jobs: Path) -> None:
     words = [str(job) for job in jobs]
-    code_versions.prune(str(place), code_versions.listed(str(place), words), words)
+    code_versions.remove_unused(str(place), code_versions.list_versions(str(place), words), words)
 
 
 @pytest.fixture
@@ -202,46 +202,46 @@ def test_what_was_written_into_a_version_is_not_lost(place: Path, old: Path, nam
 
 
 def test_what_is_not_known_keeps(place: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*_: object) -> code_versions.Held:
-        held = code_versions.Held()
+    def nobody(*_: object) -> code_versions.PathUsers:
+        held = code_versions.PathUsers()
         held.doubts.append("what process 7 uses cannot be read")
         return held
 
-    monkeypatch.setattr(code_versions, "users", nobody)
-    rows = code_versions.prune(str(place), code_versions.listed(str(place), []), [])
+    monkeypatch.setattr(code_versions, "find_users", nobody)
+    rows = code_versions.remove_unused(str(place), code_versions.list_versions(str(place), []), [])
     assert all("process 7" in row["kept"] for row in rows) and old.exists()
 
 
 def test_who_begins_to_use_it_in_between_gets_it_back(
     place: Path, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = code_versions.listed(str(place), [])
+    rows = code_versions.list_versions(str(place), [])
     (chosen,) = [row for row in rows if row["path"] == str(old)]
     assert chosen["kept"] is None
-    real = code_versions.users
+    real = code_versions.find_users
 
-    def just_begun(paths: list[str], jobs: list[str]) -> code_versions.Held:
+    def just_begun(paths: list[str], jobs: list[str]) -> code_versions.PathUsers:
         held = real(paths, jobs)
-        held.add(paths[-1], "process 8 works in it")
+        held.add_user(paths[-1], "process 8 works in it")
         return held
 
-    monkeypatch.setattr(code_versions, "users", just_begun)
-    code_versions.prune(str(place), rows, [])
+    monkeypatch.setattr(code_versions, "find_users", just_begun)
+    code_versions.remove_unused(str(place), rows, [])
     assert chosen["kept"] == "process 8 works in it" and (old / "train.py").exists()
 
 
 def test_what_is_written_into_it_in_between_is_not_lost(
     place: Path, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = code_versions.listed(str(place), [])
-    real = code_versions.users
+    rows = code_versions.list_versions(str(place), [])
+    real = code_versions.find_users
 
-    def writing(paths: list[str], jobs: list[str]) -> code_versions.Held:
+    def writing(paths: list[str], jobs: list[str]) -> code_versions.PathUsers:
         (Path(paths[-1]) / "loss.csv").write_text("1\n")
         return real(paths, jobs)
 
-    monkeypatch.setattr(code_versions, "users", writing)
-    code_versions.prune(str(place), rows, [])
+    monkeypatch.setattr(code_versions, "find_users", writing)
+    code_versions.remove_unused(str(place), rows, [])
     assert (old / "loss.csv").read_text() == "1\n"
 
 
@@ -312,17 +312,17 @@ def test_what_a_process_has_open_is_not_replaced(
 def test_what_may_be_open_is_not_replaced_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unseen(_: list[str]) -> code_versions.Held:
-        held = code_versions.Held()
+    def unseen(_: list[str]) -> code_versions.PathUsers:
+        held = code_versions.PathUsers()
         held.doubts.append("what process 7 uses cannot be read")
         return held
 
-    monkeypatch.setattr(code_versions, "opened", unseen)
+    monkeypatch.setattr(code_versions, "find_open_paths", unseen)
     (tmp_path / "a.bin").write_bytes(b"old")
     os.utime(tmp_path / "a.bin", (1, 1))
     for replace in (False, True):
         told = json.loads(manifest("data", tmp_path, {"a.bin": b"new"}, replace=replace))
-        found = push_command.sort_data(push_staging.Manifest(told), HashCache(None))
+        found = push_command.sort_data(push_staging.PushManifest(told), HashCache(None))
         assert found.going == (["a.bin"] if replace else [])
         assert [why for _, why in found.refused] == (
             [] if replace else ["what process 7 uses cannot be read"]
@@ -409,7 +409,7 @@ def test_bytes_of_a_killed_push_that_come_behind_the_plan_are_waited_for(
     digest = hashlib.sha256(data).hexdigest()
     told = manifest("code", place, {"a": data})
     staging = answer(agent, "plan", stdin=told)["staging"]
-    blob, killed = Path(staging) / "blobs" / digest, Lock(f"{staging}/take.lock")
+    blob, killed = Path(staging) / "blobs" / digest, FileLock(f"{staging}/take.lock")
     blob.write_bytes(data[:400])
     assert killed.acquire()
     assert answer(agent, "plan", stdin=told)["wanted"] == [[digest, 400]]
@@ -468,7 +468,7 @@ def test_two_pushes_of_the_same_do_not_write_over_each_other(
     monkeypatch.setattr(push_command, "TAKE_WAITS_S", 0.1)
     files = {"a": b"x" * 100}
     plan = answer(agent, "plan", stdin=manifest("code", place, files))
-    held = Lock(str(Path(plan["staging"]) / "take.lock"))
+    held = FileLock(str(Path(plan["staging"]) / "take.lock"))
     assert held.acquire()
     assert push_command.main(["take", "--staging", plan["staging"]]) == 3
     assert "another push" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from rgt_box.queue import runner
 from rgt_box.queue.queue_file import Job
-from rgt_box.queue.queue_state import Journal
+from rgt_box.queue.queue_state import QueueJournal
 
 from rgt_tui.cli.work.queue_commands import queue_lines
 from rgt_tui.model import protocol, time_of_day
@@ -509,17 +509,17 @@ def test_a_cell_has_ended_before_its_copy_is_made(
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
     (tmp_path / "job" / "logs").mkdir()
     clock = [1_000.0]
-    monkeypatch.setattr(runner, "now", lambda: clock[0])
+    monkeypatch.setattr(runner, "clock_seconds", lambda: clock[0])
 
     def copied(*_: object) -> dict[str, Any]:
         clock[0] += 600.0
         return {"state": "done"}
 
-    monkeypatch.setattr(runner, "keep_result", copied)
-    journal = Journal(job)
-    journal.reread()
+    monkeypatch.setattr(runner, "copy_finished_run", copied)
+    journal = QueueJournal(job)
+    journal.reread_queue()
     line = journal.lines[0]
-    assert runner.run_attempt(job, line, job.command(line), journal) is None
+    assert runner.run_attempt(job, line, job.command_of(line), journal) is None
     (cell,) = json.loads((tmp_path / "job" / "state.json").read_bytes())["cells"]
     assert (cell["state"], cell["ended"]) == ("done", 1_000.0)
 
@@ -531,10 +531,10 @@ def test_the_state_says_how_a_cell_ended_as_soon_as_the_marker_does(
     """A runner that is killed right behind FINISHED must not leave a cell that is called running."""
     job = Job(str(make_job(tmp_path / "job", ["sh", "-c", script], ["a"])))
     (tmp_path / "job" / "logs").mkdir()
-    journal = Journal(job)
-    journal.reread()
+    journal = QueueJournal(job)
+    journal.reread_queue()
     line = journal.lines[0]
-    assert runner.run_attempt(job, line, job.command(line), journal) is None
+    assert runner.run_attempt(job, line, job.command_of(line), journal) is None
     assert master(tmp_path / "job")[-1].startswith("FINISHED a exit=")
     told = json.loads((tmp_path / "job" / "state.json").read_bytes())
     (cell,) = told["cells"]

@@ -97,7 +97,9 @@ def test_several_are_told_and_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) 
     with called("rsync") as first, called("scp") as second:
         assert (found(first), found(second)) == (["rsync"], ["scp"])
         # Of these two alone: what else this machine copies begins and ends meanwhile.
-        lines = {pid: b"\0".join(map(str.encode, procstat.cmdline(pid))) for pid in (first, second)}
+        lines = {
+            pid: b"\0".join(map(str.encode, procstat.read_cmdline(pid))) for pid in (first, second)
+        }
         told = [item["pid"] for item in quiet_signs.transfers(lines)]
         assert told == sorted((first, second), reverse=True)
         monkeypatch.setattr(quiet_signs, "MOST", 1)
@@ -189,10 +191,10 @@ def test_devices_are_unpacked_as_the_kernel_packs_them() -> None:
             seen = os.stat(f"/proc/{pid}/fd/0")
             assert stat.S_ISCHR(seen.st_mode)
     # drivers/tty: new_encode_dev(MKDEV(136, 300)) = (300 & 0xff) | (136 << 8) | ((300 & ~0xff) << 12)
-    assert quiet_signs._device((300 & 0xFF) | (136 << 8) | ((300 & ~0xFF) << 12)) == os.makedev(
-        136, 300
-    )
-    assert quiet_signs._device((136 << 8) | 5) == os.makedev(136, 5)
+    assert quiet_signs._device_number(
+        (300 & 0xFF) | (136 << 8) | ((300 & ~0xFF) << 12)
+    ) == os.makedev(136, 300)
+    assert quiet_signs._device_number((136 << 8) | 5) == os.makedev(136, 5)
 
 
 def test_the_look_is_rare_and_remembers_a_terminal_that_is_gone(
@@ -239,14 +241,16 @@ def test_a_program_that_becomes_another_is_seen_at_the_next_look() -> None:
     script = "read; exec -a rsync sleep 1000"
     with subprocess.Popen(["bash", "-c", script], stdin=subprocess.PIPE, text=True) as process:
         try:
-            until(lambda: procstat.cmdline(process.pid)[:1] == ["bash"], "it is there")
+            until(lambda: procstat.read_cmdline(process.pid)[:1] == ["bash"], "it is there")
             for _ in range(YOUNG + 2):
                 told = [item["pid"] for item in quiet_signs.transfers(lines.read())]
                 assert process.pid not in told
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-            until(lambda: procstat.cmdline(process.pid)[:1] == ["rsync"], "it is another program")
+            until(
+                lambda: procstat.read_cmdline(process.pid)[:1] == ["rsync"], "it is another program"
+            )
             assert process.pid in [item["pid"] for item in quiet_signs.transfers(lines.read())]
         finally:
             process.kill()

@@ -56,7 +56,7 @@ def test_one_whose_directory_is_gone_ends_and_makes_none_again(agent: Agent, gon
 def test_one_whose_agent_file_is_gone_ends_and_says_why(agent: Agent, tmp_path: Path) -> None:
     packed = tmp_path / "rgt-box-0123456789abcdef.pyz"
     zipapp.create_archive(
-        Path(place.root()), packed, main="rgt_box.__main__:main", filter=only_agent
+        Path(place.code_root()), packed, main="rgt_box.__main__:main", filter=only_agent
     )
     words = [sys.executable, "-I", "-S", str(packed), "record"]
     done = subprocess.run(
@@ -83,10 +83,10 @@ def test_who_starts_one_at_the_same_moment_as_another_leaves_it_its_status(
     monkeypatch.setattr(control, "is_running", lambda folder: next(looks, True) and really(folder))
     ended = tmp_path / "ended"
     told = ["/bin/sh", "-c", f'"$@"; echo $? >{ended}', "sh"]
-    monkeypatch.setattr(place, "command", lambda *words: [*told, *agent.command(*words)])
+    monkeypatch.setattr(place, "agent_command", lambda *words: [*told, *agent.command(*words)])
     monkeypatch.setenv("RGT_STATE_DIR", str(agent.state))
     pid = agent.recorder_pid()
-    found = control.ensure(str(agent.state))
+    found = control.ensure_running(str(agent.state))
     assert found is not None and found["pid"] == pid
     assert until(lambda: ended.exists() and ended.read_text()) == "3\n"
     assert status(agent)["pid"] == pid
@@ -106,10 +106,10 @@ def test_one_that_takes_over_is_stopped_as_well(
         if number == signal.SIGTERM and pid == first:
             until(lambda: not control.is_running(str(agent.state)))
             later.append(agent.start("record", "--foreground"))
-            until(lambda: control.status(str(agent.state)))
+            until(lambda: control.live_status(str(agent.state)))
 
     monkeypatch.setattr(os, "kill", kill)
-    assert control.stop(str(agent.state), within=PATIENCE)
+    assert control.stop_recorder(str(agent.state), within=PATIENCE)
     assert later[0].wait(PATIENCE) == 0
 
 
@@ -360,13 +360,13 @@ FREED = """
 import os
 from rgt_box import procstat
 
-assert not procstat.give_back(), "ctypes is not loaded for it"
+assert not procstat.release_freed_memory(), "ctypes is not loaded for it"
 import ctypes
 
 held = [bytes(4000) for _ in range(20000)]
 held = held[::100]
-before = procstat.resident(os.getpid())
-print(procstat.give_back(), before - procstat.resident(os.getpid()))
+before = procstat.resident_bytes(os.getpid())
+print(procstat.release_freed_memory(), before - procstat.resident_bytes(os.getpid()))
 """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from rgt_box.autostop import armed_plan
-from rgt_box.autostop.idle_clock import Now
+from rgt_box.autostop.idle_clock import ClockReading
 from rgt_box.commands import remove as verb
 from rgt_box.sampling import disks
 
@@ -114,15 +114,15 @@ def test_what_is_not_rgts_stays_with_its_directory(box: Agent) -> None:
 
 def test_a_box_that_is_to_stop_itself_keeps_what_would_stop_it(box: Agent) -> None:
     asked = {"mode": "idle", "action": "ask", "boot": "b", "instance": "i", "box": "lab"}
-    plan = armed_plan.bind(armed_plan.parse(asked), Now(1.0, 1.0, 1.0), None)
-    armed_plan.save(str(box.state), {"idle": plan})
+    plan = armed_plan.bind_plan(armed_plan.parse_request(asked), ClockReading(1.0, 1.0, 1.0), None)
+    armed_plan.save_plans(str(box.state), {"idle": plan})
     (box.state / "sink.json").write_text('{"token": "secret"}')
     before = files(box.state)
     status, end, _ = remove(box)
     assert status == 1 and files(box.state) >= before
     assert "armed to stop itself (idle)" in end["refused"][0] and "--disarm" in end["refused"][0]
     assert remove(box, "--old")[1]["refused"] == []
-    armed_plan.save(str(box.state), {})
+    armed_plan.save_plans(str(box.state), {})
     status, end, gone = remove(box)
     assert (status, end["refused"], files(box.state)) == (0, [], set())
     assert ".cache/rgt/sink.json" in gone, "a token is not left behind"
@@ -339,7 +339,7 @@ def test_a_home_on_a_mount_that_others_may_have_keeps_its_agents(
 ) -> None:
     """Another host of that home may have been away for so long that nothing tells of it."""
     monkeypatch.setattr(disks, "mount_table", lambda: [("/", kind)])
-    said = verb.shared_with(str(tmp_path), str(tmp_path / "host-mine"))
+    said = verb.why_maybe_shared(str(tmp_path), str(tmp_path / "host-mine"))
     assert (said is None) if why is None else (said is not None and why in said)
 
 
@@ -357,7 +357,7 @@ def test_what_cannot_be_removed_is_named_and_counts_as_there(
 
     failed: list[str] = []
     monkeypatch.setattr(os, "unlink", refused)
-    assert verb.remove(str(tmp_path), failed) is False
+    assert verb.remove_item(str(tmp_path), failed) is False
     assert failed == [f"{tmp_path}/000000000001.seg: Operation not permitted"]
 
     def gone(path: str) -> None:
@@ -366,5 +366,7 @@ def test_what_cannot_be_removed_is_named_and_counts_as_there(
             raise FileNotFoundError(2, "No such file or directory", path)
 
     monkeypatch.setattr(os, "unlink", gone)
-    assert verb.remove(str(tmp_path), failed) is True, "somebody else was quicker with one of them"
+    assert verb.remove_item(str(tmp_path), failed) is True, (
+        "somebody else was quicker with one of them"
+    )
     assert not list(tmp_path.iterdir()) and len(failed) == 1

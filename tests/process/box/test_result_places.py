@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import Results
+from rgt_tui.model import BoxResults
 from tests.process.box.harness import Agent
 
 RESULTS = (
@@ -163,10 +163,10 @@ def box(tmp_path: Path) -> Path:
     return root
 
 
-def listed(agent: Agent, box: Path) -> Results:
+def listed(agent: Agent, box: Path) -> BoxResults:
     env = agent.env | {"RGT_ROOTS": str(box), "HOME": str(box / "root")}
     done = subprocess.run(agent.command("results"), capture_output=True, env=env, check=True)
-    return msgspec.json.decode(done.stdout, type=Results)
+    return msgspec.json.decode(done.stdout, type=BoxResults)
 
 
 def test_results_count_wherever_they_are_and_packages_nowhere(agent: Agent, box: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import ResultGroup, Results
+from rgt_tui.model import BoxResults, ResultGroup
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, make_job, private_mount, until
 from tests.security.conftest import open_folder as open_folder
@@ -23,7 +23,7 @@ from tests.security.conftest import open_folder as open_folder
 Groups = dict[str, ResultGroup]
 
 
-def results(agent: Agent, root: Path, *words: str, home: Path | None = None) -> Results:
+def results(agent: Agent, root: Path, *words: str, home: Path | None = None) -> BoxResults:
     env = {
         "RGT_ROOTS": str(root),
         "HOME": str(home or root / "home"),
@@ -31,10 +31,10 @@ def results(agent: Agent, root: Path, *words: str, home: Path | None = None) -> 
     }
     done = agent.run("results", *words, env=env)
     assert (done.returncode, done.stderr) == (0, b"")
-    return msgspec.json.decode(done.stdout, type=Results)
+    return msgspec.json.decode(done.stdout, type=BoxResults)
 
 
-def groups(found: Results) -> Groups:
+def groups(found: BoxResults) -> Groups:
     return {group.path: group for group in found.groups}
 
 
@@ -112,7 +112,7 @@ def test_a_fingerprint_is_what_the_docs_say_and_moves_with_every_change(
     )
 
 
-def results_on_young_box(agent: Agent, root: Path, *words: str) -> Results:
+def results_on_young_box(agent: Agent, root: Path, *words: str) -> BoxResults:
     """Run `results` where every process is younger than this call: in a process namespace of its own."""
     flags = [] if os.geteuid() == 0 else ["-U", "-r"]
     alone = ["unshare", *flags, "--mount", "--pid", "--fork", "--mount-proc"]
@@ -124,7 +124,7 @@ def results_on_young_box(agent: Agent, root: Path, *words: str) -> Results:
     command = [*alone, *agent.command("results", *words)]
     done = subprocess.run(command, capture_output=True, env=env, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    return msgspec.json.decode(done.stdout, type=Results)
+    return msgspec.json.decode(done.stdout, type=BoxResults)
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_what_outlives_the_instance_is_not_walked_but_named(agent: Agent, box: P
     done = subprocess.run(
         command, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True
     )
-    found = msgspec.json.decode(done.stdout, type=Results)
+    found = msgspec.json.decode(done.stdout, type=BoxResults)
     assert [group.path for group in found.groups] == [str(box / "memory")]
     assert [item.rule for item in found.skipped] == [f"outlives the instance: {box}/volume"]
     table = {row.path: row for row in found.mounts}
@@ -361,7 +361,7 @@ def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = msgspec.json.decode(done.stdout, type=Results)
+    found = msgspec.json.decode(done.stdout, type=BoxResults)
     assert sorted(found.problems) == [
         f"{box}/run/secret: Permission denied",
         f"{box}/theirs: Permission denied",
@@ -405,7 +405,7 @@ def test_fifty_thousand_files_take_little_memory(agent: Agent, box: Path) -> Non
         words, capture_output=True, env=agent.env | {"RGT_ROOTS": str(box)}, check=True
     )
     answer, peak = done.stdout.splitlines()
-    found = msgspec.json.decode(answer, type=Results)
+    found = msgspec.json.decode(answer, type=BoxResults)
     assert sum(group.files for group in found.groups) == 50_000
     assert len(found.groups) <= 300
     assert int(peak) < 64 << 10  # KiB
@@ -432,7 +432,7 @@ def test_groups_end_at_mounts_and_of_what_cannot_be_written_only_results_count(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = msgspec.json.decode(done.stdout, type=Results)
+    found = msgspec.json.decode(done.stdout, type=BoxResults)
     assert {group.path: (group.owner, group.files) for group in found.groups} == {
         str(box / "run"): ("run run", 1),
         str(box / "run/scratch"): ("run run", 1),

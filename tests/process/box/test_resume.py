@@ -39,7 +39,7 @@ def test_no_gap_and_no_duplicate_over_many_cuts(agent: Agent, tmp_path: Path) ->
     lines: list[str] = []
     steps: list[int] = []
     numbers: list[int] = []
-    cursors: dict[str, dict[str, protocol.Cursor]] = {"log": {}, "scalar": {}}
+    cursors: dict[str, dict[str, protocol.FileCursor]] = {"log": {}, "scalar": {}}
     after: dict[str, object] | None = None
     try:
         for number in range(ROUNDS):
@@ -67,15 +67,15 @@ def test_no_gap_and_no_duplicate_over_many_cuts(agent: Agent, tmp_path: Path) ->
                     assert not frame.reset
                     assert frame.skipped == 0
                     lines += frame.lines
-                    cursors["log"][frame.path] = protocol.Cursor(
+                    cursors["log"][frame.path] = protocol.FileCursor(
                         inode=frame.inode, offset=frame.end
                     )
                 elif isinstance(frame, protocol.Scalars):
                     steps += [point.step for point in frame.points]
-                    cursors["scalar"][frame.source] = protocol.Cursor(
+                    cursors["scalar"][frame.source] = protocol.FileCursor(
                         inode=frame.inode, offset=frame.end
                     )
-                elif isinstance(frame, (protocol.Sample, protocol.Event)):
+                elif isinstance(frame, (protocol.Sample, protocol.BoxEvent)):
                     assert getattr(frame, "skipped", 0) == 0
                     numbers.append(frame.seq)
                     after = {"boot": frame.boot, "seq": frame.seq}

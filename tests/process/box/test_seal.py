@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.commands.seal import gpu_users
+from rgt_box.commands.seal import find_unexplained_gpus
 
 from rgt_tui.model import Seal
 from rgt_tui.ssh import remote_root
@@ -281,7 +281,7 @@ def test_memory_that_nobody_explains_is_said_and_a_card_that_is_silent(
     ],
 )
 def test_only_memory_of_a_known_training_is_explained(card: dict[str, Any], said: int) -> None:
-    lines = list(gpu_users([{"index": 0, "util": 0.0, **card}], {7}))
+    lines = list(find_unexplained_gpus([{"index": 0, "util": 0.0, **card}], {7}))
     assert len(lines) == said
     assert not any("pid 7" in line for line in lines)
 
@@ -355,7 +355,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from rgt_box.commands import results, seal
 seal.LONGEST = 1
-results.look = lambda found: time.sleep(1000)
+results.find_results = lambda found: time.sleep(1000)
 seal.main(["--job", sys.argv[2]])
 """
 

@@ -90,13 +90,13 @@ def test_a_shared_or_durable_place_is_refused_and_another_named(
     secret(agent, "remove", "--name", "A")
     Path(said).parent.rmdir()
     monkeypatch.setattr(disks, "LOCAL", frozenset(("ext4", "overlay", "tmpfs", "xfs", "btrfs")))
-    assert f"is on ramfs ({ramdisk}), which other machines may read" in secret_store.why_not(
+    assert f"is on ramfs ({ramdisk}), which other machines may read" in secret_store.why_unsuitable(
         str(ramdisk / "x"), []
     )
-    monkeypatch.setattr(disks, "mount_of", lambda path, _: (str(home), "nfs4"))
+    monkeypatch.setattr(disks, "find_mount", lambda path, _: (str(home), "nfs4"))
     monkeypatch.setattr(place, "state_dir", lambda: str(agent.state))
-    with pytest.raises(secret_store.Refused, match="no place on this machine"):
-        secret_store.put("A", b"x", None, None, [])
+    with pytest.raises(secret_store.SecretNotStored, match="no place on this machine"):
+        secret_store.store_secret("A", b"x", None, None, [])
 
 
 def test_cells_get_it_by_their_environment_alone(agent: Agent, home: Path, tmp_path: Path) -> None:
@@ -172,4 +172,4 @@ def test_open_keys_are_found_and_their_values_are_not_told(
     "text", ["", "EPOCHS=3", "tokenizer: gpt2", "max_tokens = 512", "# password: none here"]
 )
 def test_what_is_no_key(text: str) -> None:
-    assert secret_store.why_token("settings", text) == ""
+    assert secret_store.describe_token("settings", text) == ""

@@ -111,7 +111,7 @@ def samples(channel: Channel, count: int = 3) -> tuple[protocol.Hello, list[str]
     hello = next(frames)
     events = []
     for frame in frames:
-        if isinstance(frame, protocol.Event):
+        if isinstance(frame, protocol.BoxEvent):
             events.append(f"{frame.kind}: {frame.text}")
         count -= isinstance(frame, protocol.Sample)
         if not count:
@@ -135,7 +135,7 @@ def test_each_has_a_recorder_of_its_own_and_shows_its_own_trainings(
         try:
             first = one.watch(interval=0.2, find=True)
             frame = first.expect(
-                lambda frame: isinstance(frame, protocol.Found) and bool(frame.runs), "the run"
+                lambda frame: isinstance(frame, protocol.FoundRuns) and bool(frame.runs), "the run"
             )
             assert [folder.name in run.command for run in frame.runs] == [True]
             hello, events = samples(two.watch(interval=0.2, find=True))
@@ -143,7 +143,7 @@ def test_each_has_a_recorder_of_its_own_and_shows_its_own_trainings(
             assert not [event for event in events if "no-recorder" in event or "training" in event]
             seen = two.channels[-1].sync()
             assert not [
-                run for frame in seen if isinstance(frame, protocol.Found) for run in frame.runs
+                run for frame in seen if isinstance(frame, protocol.FoundRuns) for run in frame.runs
             ]
             pids = [box.recorder() for box in (one, two)]
             assert all(pids)
@@ -183,7 +183,7 @@ def test_a_home_that_takes_nothing_leaves_each_its_own_history_in_memory(
     told = {
         frame.boot
         for frame in frames
-        if isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq
+        if isinstance(frame, (protocol.Sample, protocol.BoxEvent)) and frame.seq
     }
     assert told <= {hello.boot}
     assert len([path for path in memory.iterdir() if path.name.startswith("rgt-0-")]) == 2
@@ -195,9 +195,9 @@ def test_history_goes_on_after_a_restart_of_the_container(container: Make) -> No
     one.end()
     again = container()
     channel = again.watch(samples_after={"boot": before.boot, "seq": 1})
-    first = channel.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.Event)))
+    first = channel.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.BoxEvent)))
     assert (first.boot, first.seq) == (before.boot, 2)
-    channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "rebooted")
+    channel.expect(lambda frame: isinstance(frame, protocol.BoxEvent) and frame.kind == "rebooted")
     assert len(list(one.state.glob("host-*"))) == 1
 
 

@@ -116,16 +116,16 @@ def test_it_is_tried_again_only_where_that_may_help(
     hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink, "PAUSES", (0.0, 0.0, 0.0))
-    address = sink.Address(hook.url, "")
+    address = sink.SinkAddress(hook.url, "")
     hook.answers = [500, 429, 200]
-    assert sink.deliver(address, sink.event_of("test", "x")) == "127.0.0.1 answered 200"
+    assert sink.deliver_event(address, sink.build_event("test", "x")) == "127.0.0.1 answered 200"
     hook.answers = [500, 500, 500, 200]
     with pytest.raises(sink.Undelivered, match="answered 500"):
-        sink.deliver(address, sink.event_of("test", "x"))
+        sink.deliver_event(address, sink.build_event("test", "x"))
     assert len(hook.got) == 6
     hook.answers = [404]
     with pytest.raises(sink.Undelivered, match="answered 404"):
-        sink.deliver(address, sink.event_of("test", "x"))
+        sink.deliver_event(address, sink.build_event("test", "x"))
     assert len(hook.got) == 7
 
 
@@ -133,14 +133,14 @@ def test_a_full_disk_calls_once_for_each_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sent: list[tuple[str, str]] = []
-    sender = sink.Sender(str(tmp_path))
+    sender = sink.EventSender(str(tmp_path))
     monkeypatch.setattr(sender, "send", lambda kind, text: sent.append((kind, text)))
     full = {"mount": "/w", "bytes_used": 99, "bytes_free": 1, "inodes_used": 1, "inodes_total": 100}
     for disk in (full, full, full | {"bytes_used": 970}, full, {"mount": "/x", "error": "hangs"}):
-        sender.tell_full([disk])
+        sender.send_disk_full([disk])
     assert sent == [("disk-full", "/w: 99.0% of its bytes are used")]
-    sender.tell_full([full | {"bytes_used": 1, "bytes_free": 9}])
-    sender.tell_full([full | {"bytes_used": 1, "bytes_free": 9, "inodes_used": 98}])
+    sender.send_disk_full([full | {"bytes_used": 1, "bytes_free": 9}])
+    sender.send_disk_full([full | {"bytes_used": 1, "bytes_free": 9, "inodes_used": 98}])
     assert sent[1:] == [("disk-full", "/w: 98.0% of its inodes are used")]
 
 
@@ -158,33 +158,39 @@ def test_a_full_disk_calls_once_for_each_time(
     ],
 )
 def test_hosts_tell_the_form_of_a_message(url: str, shape: str) -> None:
-    assert sink.shape_of(sink.checked(url)) == shape
+    assert sink.message_format(sink.check_address(url)) == shape
 
 
 def test_the_forms() -> None:
     event = {"title": "t @all", "text": "<b>", "box": "lab", "event": "queue-done", "at": 1.0}
-    assert sink.message("webhook", event) == event
-    assert sink.message("slack", event) == {"text": "t ＠all\n‹b›"}
-    assert sink.message("discord", event) == {
+    assert sink.request_body("webhook", event) == event
+    assert sink.request_body("slack", event) == {"text": "t ＠all\n‹b›"}
+    assert sink.request_body("discord", event) == {
         "content": "t ＠all\n‹b›",
         "allowed_mentions": {"parse": []},
     }
-    assert sink.message("feishu", event) == {
+    assert sink.request_body("feishu", event) == {
         "msg_type": "text",
         "content": {"text": "t ＠all\n‹b›"},
     }
-    assert sink.message("dingtalk", event) == {
+    assert sink.request_body("dingtalk", event) == {
         "msgtype": "text",
         "text": {"content": "t ＠all\n‹b›"},
     }
-    assert sink.message("wecom", event) == {"msgtype": "text", "text": {"content": "t ＠all\n‹b›"}}
-    assert sink.target("ntfy", "https://ntfy.sh/topic") == ("https://ntfy.sh/", {"topic": "topic"})
-    assert sink.message("ntfy", event)["message"] == "<b>"
+    assert sink.request_body("wecom", event) == {
+        "msgtype": "text",
+        "text": {"content": "t ＠all\n‹b›"},
+    }
+    assert sink.post_target("ntfy", "https://ntfy.sh/topic") == (
+        "https://ntfy.sh/",
+        {"topic": "topic"},
+    )
+    assert sink.request_body("ntfy", event)["message"] == "<b>"
 
 
 def test_a_box_without_an_address_starts_nothing(tmp_path: Path) -> None:
-    assert sink.Sender(str(tmp_path)).send("queue-done", "x") is False
+    assert sink.EventSender(str(tmp_path)).send("queue-done", "x") is False
     (tmp_path / "sink.json").write_text('{"url": "https://ntfy.sh/x"}')
-    assert sink.Sender(str(tmp_path)).send("agent-started", "x") is False
+    assert sink.EventSender(str(tmp_path)).send("agent-started", "x") is False
     (tmp_path / "sink.json").chmod(0o666)
-    assert sink.load(str(tmp_path)) is None
+    assert sink.load_address(str(tmp_path)) is None

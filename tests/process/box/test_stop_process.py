@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rgt_box import files
 from rgt_box.autostop import armed_plan, idle_clock, stop_process, story
-from rgt_box.autostop.stop_process import Failed, Stop, Withdrawn
+from rgt_box.autostop.stop_process import StopAttempt, StopFailed, Withdrawn
 
-from rgt_tui.demo.platforms import Fault, LocalRunPod, Request, Response
+from rgt_tui.demo.platforms import InjectedFault, LocalRequest, LocalResponse, LocalRunPod
 from tests.process.box.harness import make_job
 from tests.process.box.parking_box import KEY, POD, serving
 
@@ -25,12 +25,12 @@ class Plane(LocalRunPod):
     folder: Path
     seen: list[tuple[str, str]]
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         if request.method == "POST":
             journal = json.loads((self.folder / "state/autostop-stop.json").read_text())
             kept = (self.folder / "volume/rgt-autostop.jsonl").read_text().splitlines()[-1]
             self.seen.append((journal["phase"], json.loads(kept)["event"]))
-        return super().handle(request)
+        return super().handle_request(request)
 
 
 @pytest.fixture
@@ -61,35 +61,37 @@ def armed(plane: Plane, **changed: Any) -> dict[str, Any]:
         "mode": "idle", "action": "park", "boot": "b", "instance": POD, "box": "lab",
         "stop": {"kind": "runpod", "url": plane.base_url}, "durable": [str(plane.folder / "volume")],
     }  # fmt: skip
-    bound = armed_plan.bind(armed_plan.parse(request | changed), idle_clock.now(), None)
-    armed_plan.save(str(plane.folder / "state"), {bound["mode"]: bound})
+    bound = armed_plan.bind_plan(
+        armed_plan.parse_request(request | changed), idle_clock.read_clocks(), None
+    )
+    armed_plan.save_plans(str(plane.folder / "state"), {bound["mode"]: bound})
     return bound
 
 
-def stop(plane: Plane, plan: dict[str, Any], looks: list[str] | None = None) -> Stop:
+def stop(plane: Plane, plan: dict[str, Any], looks: list[str] | None = None) -> StopAttempt:
     """A stop whose looks see an idle box, or, by turns, what they are told to see: this machine is never idle."""
-    found = Stop(str(plane.folder / "state"), plan)
+    found = StopAttempt(str(plane.folder / "state"), plan)
     words = list(looks or [])
 
     def look() -> None:
-        found._check_kept()
+        found._require_still_armed()
         if words and (word := words.pop(0)):
             raise Withdrawn(word)
 
-    found._last_look = look  # type: ignore[method-assign]
+    found._check_last_time = look  # type: ignore[method-assign]
     return found
 
 
 def run(plane: Plane, plan: dict[str, Any], looks: list[str] | None = None) -> None:
     found = stop(plane, plan, looks)
     try:
-        found.run()
+        found.run_steps()
     finally:
         found.open_seal()
 
 
 def events(plane: Plane) -> list[str]:
-    return [line["event"] for line in story.read(str(plane.folder / "state"))]
+    return [line["event"] for line in story.read_events(str(plane.folder / "state"))]
 
 
 def phase(plane: Plane) -> Any:
@@ -112,8 +114,8 @@ def test_what_the_last_look_sees_withdraws_it_before_the_intent(plane: Plane) ->
 
 
 def test_each_try_looks_again_and_three_are_made(plane: Plane) -> None:
-    plane.inject(Fault(on=ACTION, status=401, times=9))
-    with pytest.raises(Failed, match="tried 3 times, and this box is still running"):
+    plane.inject_faults(InjectedFault(on=ACTION, status=401, times=9))
+    with pytest.raises(StopFailed, match="tried 3 times, and this box is still running"):
         run(plane, armed(plane))
     assert plane.requests == [ACTION] * 3
     assert events(plane)[2:] == ["intent", "refused"] * 3
@@ -124,24 +126,26 @@ def test_each_try_looks_again_and_three_are_made(plane: Plane) -> None:
 
 
 def test_a_refusal_that_a_reading_disproves_is_no_failure(plane: Plane) -> None:
-    plane.inject(Fault(on=ACTION, act=True, status=500))
+    plane.inject_faults(InjectedFault(on=ACTION, act=True, status=500))
     run(plane, armed(plane))
     assert plane.requests == [ACTION, READ]
 
 
 def test_a_yes_that_a_reading_disproves_is_asked_for_again(plane: Plane) -> None:
-    plane.inject(Fault(on=ACTION, status=200, raw=b'{"status": "EXITED"}'))
+    plane.inject_faults(InjectedFault(on=ACTION, status=200, raw=b'{"status": "EXITED"}'))
     run(plane, armed(plane))
     assert plane.requests == [ACTION, READ, ACTION, READ]
     assert (
         "the box is still running: it is RUNNING"
-        in [line["text"] for line in story.read(str(plane.folder / "state"))][4]
+        in [line["text"] for line in story.read_events(str(plane.folder / "state"))][4]
     )
 
 
 def test_nothing_is_sent_again_while_nobody_knows(plane: Plane) -> None:
-    plane.inject(Fault(on=ACTION, drop=True), Fault(on=READ, status=503, times=-1))
-    with pytest.raises(Failed, match="is unknown; it is not sent again"):
+    plane.inject_faults(
+        InjectedFault(on=ACTION, drop=True), InjectedFault(on=READ, status=503, times=-1)
+    )
+    with pytest.raises(StopFailed, match="is unknown; it is not sent again"):
         run(plane, armed(plane))
     assert plane.requests == [ACTION, READ]
 
@@ -150,18 +154,20 @@ def test_nothing_is_sent_again_while_nobody_knows(plane: Plane) -> None:
 def test_a_stop_that_was_killed_is_asked_for_and_nothing_else(plane: Plane, before: str) -> None:
     plan = armed(plane)
     folder = str(plane.folder / "state")
-    armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
+    armed_plan.store_json(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
     with pytest.raises(Withdrawn, match="the stop was not carried out, and the box still runs"):
         run(plane, plan)
     assert plane.requests == [READ]
-    armed_plan.store(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
+    armed_plan.store_json(folder, story.JOURNAL, {"id": plan["id"], "phase": before})
     plane.pods[POD].status = "EXITED"
     run(plane, plan)
     assert (plane.requests, phase(plane)) == ([READ, READ], "off")
 
 
 def test_the_journal_of_another_plan_says_nothing_of_this_one(plane: Plane) -> None:
-    armed_plan.store(str(plane.folder / "state"), story.JOURNAL, {"id": "old", "phase": "intent"})
+    armed_plan.store_json(
+        str(plane.folder / "state"), story.JOURNAL, {"id": "old", "phase": "intent"}
+    )
     run(plane, armed(plane))
     assert plane.requests == [ACTION, READ]
 
@@ -172,10 +178,10 @@ def test_an_intent_that_cannot_be_written_is_not_acted_upon(
     plan = armed(plane)
 
     def full(folder: str, name: str, value: Any) -> None:
-        raise armed_plan.NoRoom("No space left on device")
+        raise armed_plan.PlanNotStored("No space left on device")
 
-    monkeypatch.setattr(armed_plan, "store", full)
-    with pytest.raises(Failed, match="the intent cannot be recorded: No space left"):
+    monkeypatch.setattr(armed_plan, "store_json", full)
+    with pytest.raises(StopFailed, match="the intent cannot be recorded: No space left"):
         run(plane, plan)
     assert plane.requests == []
 
@@ -190,7 +196,7 @@ def test_an_intent_that_cannot_be_written_is_not_acted_upon(
 )
 def test_who_takes_it_back_or_puts_it_off_is_heard(plane: Plane, change: Any, words: str) -> None:
     plan = armed(plane)
-    armed_plan.save(str(plane.folder / "state"), change(plan))
+    armed_plan.save_plans(str(plane.folder / "state"), change(plan))
     with pytest.raises(Withdrawn, match=words):
         run(plane, plan)
     assert plane.requests == []
@@ -199,7 +205,7 @@ def test_who_takes_it_back_or_puts_it_off_is_heard(plane: Plane, change: Any, wo
 def test_another_boot_or_key_ends_it_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = armed(plane)
     monkeypatch.setenv("RUNPOD_POD_ID", "another")
-    with pytest.raises(Failed, match="says that it is another"):
+    with pytest.raises(StopFailed, match="says that it is another"):
         run(plane, plan)
     monkeypatch.setenv("RGT_BOOT_ID", "c")
     with pytest.raises(Withdrawn, match="rebooted"):
@@ -211,12 +217,12 @@ def test_the_queues_are_held_meanwhile_and_let_go_at_the_end(plane: Plane) -> No
     job = make_job(plane.folder / "job", ["true"], ["a"])
     found = stop(plane, armed(plane, jobs=[str(job)]), ["", "busy"])
     with pytest.raises(Withdrawn):
-        found.run()
+        found.run_steps()
     held = [str(job / "runner.lock"), str(plane.folder / "state/seal.lock")]
     assert [files.is_locked(path) for path in held] == [True, True]
     found.open_seal()
     assert [files.is_locked(path) for path in held] == [False, False]
-    runner = files.Lock(held[0])
+    runner = files.FileLock(held[0])
     assert runner.acquire()
     with pytest.raises(Withdrawn, match="is already active"):
         run(plane, armed(plane, jobs=[str(job)]))
@@ -235,13 +241,14 @@ def test_results_go_where_they_survive_and_what_cannot_go_keeps_the_box(plane: P
     inside = make_job(plane.folder / "volume/job", ["true"], ["a"])
     run(plane, armed(plane, jobs=[str(inside)]))
     assert (
-        "is on storage that survives a stop" in story.read(str(plane.folder / "state"))[-4]["text"]
+        "is on storage that survives a stop"
+        in story.read_events(str(plane.folder / "state"))[-4]["text"]
     )
     (kept / "out/a/m.jsonl").unlink()
     (kept / "out/a/m.jsonl").mkdir()
     (kept / "out/a/m.jsonl/x").write_text("in the way")
     plane.requests.clear()
-    with pytest.raises(Failed, match="results could not be saved"):
+    with pytest.raises(StopFailed, match="results could not be saved"):
         run(plane, armed(plane, jobs=[str(job)]))
     assert plane.requests == []
 
@@ -249,10 +256,10 @@ def test_results_go_where_they_survive_and_what_cannot_go_keeps_the_box(plane: P
 def test_only_one_at_a_time_and_only_what_may_park(plane: Plane) -> None:
     folder = str(plane.folder / "state")
     armed(plane, action="ask")
-    assert stop_process.carry_out(folder, "idle") == 1
-    assert stop_process.carry_out(folder, "lease") == 1
-    held = files.Lock(str(plane.folder / "state/autostop-stop.lock"))
+    assert stop_process.run_stop_attempt(folder, "idle") == 1
+    assert stop_process.run_stop_attempt(folder, "lease") == 1
+    held = files.FileLock(str(plane.folder / "state/autostop-stop.lock"))
     assert held.acquire()
     armed(plane)
-    assert (stop_process.carry_out(folder, "idle"), story.is_at_work(folder)) == (3, True)
+    assert (stop_process.run_stop_attempt(folder, "idle"), story.is_at_work(folder)) == (3, True)
     assert plane.requests == []

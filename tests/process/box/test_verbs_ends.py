@@ -73,8 +73,8 @@ def test_the_kernels_kill_is_told_from_any_other(inside: Agent, tmp_path: Path) 
     ],
 )
 def test_a_bare_killed(tail: bytes, killed: bool) -> None:
-    assert cell_process.says_killed(tail) is killed
-    reason = cell_process.judge(1, None, "", tail)["reason"]
+    assert cell_process.ends_with_killed(tail) is killed
+    reason = cell_process.classify_exit(1, None, "", tail)["reason"]
     assert ("inside was killed by SIGKILL" in reason) is killed
 
 
@@ -126,11 +126,11 @@ def test_what_counts_as_too_soon(seconds: float | None, others: list[float], fla
 
 def test_the_time_of_a_resumed_cell_is_the_sum_of_its_attempts() -> None:
     cell: dict[str, Any] = {}
-    runner.add_usual(cell, 40.0)
-    runner.add_usual(cell, 30.0)
+    runner.add_attempt_time(cell, 40.0)
+    runner.add_attempt_time(cell, 30.0)
     assert cell["seconds"] == 70.0
-    runner.add_usual(cell, None)
-    runner.add_usual(cell, 30.0)
+    runner.add_attempt_time(cell, None)
+    runner.add_attempt_time(cell, 30.0)
     assert cell["seconds"] is None
 
 

@@ -141,7 +141,7 @@ def test_a_file_that_changes_while_it_is_read_is_said(tmp_path: Path) -> None:
         reads.append(fd)
         return fd
 
-    real = hashing.digest
+    real = hashing.hash_open_file
 
     def writing(fd: int, into: int | None = None) -> tuple[str, int]:
         found = real(fd, into)
@@ -149,11 +149,11 @@ def test_a_file_that_changes_while_it_is_read_is_said(tmp_path: Path) -> None:
             file.write("more")
         return found
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(hashing.Changed):
-        patch.setattr(hashing, "digest", writing)
-        hashing.steady(opened)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(hashing.FileChangedError):
+        patch.setattr(hashing, "hash_open_file", writing)
+        hashing.hash_unchanging_file(opened)
     assert len(reads) == 2
-    assert hashing.steady(opened)[0] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert hashing.hash_unchanging_file(opened)[0] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_out_is_written_by_rename_and_does_not_list_itself(agent: Agent, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_deep_tree_needs_neither_recursion_nor_long_paths(tmp_path: Path) -> N
         fd = below
     os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
     os.close(fd)
-    entries = list(file_tree.walk(str(tmp_path)))
+    entries = list(file_tree.walk_tree(str(tmp_path)))
     assert len(entries) == 301
     assert entries[-1].path.endswith(b"/f")
     assert len(entries[-1].path) > 4096

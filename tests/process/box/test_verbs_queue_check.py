@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.queue import queue_check, queue_file
-from rgt_box.queue.queue_file import Job, scan
+from rgt_box.queue.queue_file import Job, parse_queue
 
 from tests.process.box.harness import Agent, make_job
 
@@ -94,12 +94,12 @@ def test_mending_keeps_a_link_and_leaves_binary_files_alone(tmp_path: Path) -> N
     ],
 )
 def test_what_is_no_text_is_no_crash(data: bytes, words: str) -> None:
-    assert words in scan(data, "q")[1][0]
+    assert words in parse_queue(data, "q")[1][0]
 
 
 def test_lines_are_counted_as_an_editor_does() -> None:
     data = "a lm\u2028\x0c# x\nb lm\n".encode()
-    assert [line.number for line in scan(data, "q")[0]] == [1, 2]
+    assert [line.number for line in parse_queue(data, "q")[0]] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_string_is_split_without_a_shell(agent: Agent, tmp_path: Path) -> None
     settings = json.loads((job / "job.json").read_bytes())
     settings["command"] = "echo '{name} $(id)' {task};ls"
     (job / "job.json").write_text(json.dumps(settings))
-    ((line,), _) = Job(str(job)).lines()
-    assert Job(str(job)).command(line) == ["echo", "a $(id)", "lm;ls"]
+    ((line,), _) = Job(str(job)).read_lines()
+    assert Job(str(job)).command_of(line) == ["echo", "a $(id)", "lm;ls"]
     assert agent.run("queue", "run", "--job", str(job)).returncode == 0
     assert (job / "logs" / "a.log").read_text() == "a $(id) lm;ls\n"

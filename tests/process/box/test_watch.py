@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rgt_box import place
 from rgt_box.recorder import ring
-from rgt_box.recorder.ring_history import Store
+from rgt_box.recorder.ring_history import HistoryStore
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, make_job, until
@@ -178,7 +178,9 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
         frames.append(frame)
         return (
             {"QueueState", "Checkpoints", "LogLines"} <= {type(x).__name__ for x in frames}
-            and any(isinstance(x, protocol.Event) and x.kind == "checkpoint-failed" for x in frames)
+            and any(
+                isinstance(x, protocol.BoxEvent) and x.kind == "checkpoint-failed" for x in frames
+            )
             and sum(len(x.points) for x in frames if isinstance(x, protocol.Scalars)) == 1201
         )
 
@@ -197,7 +199,7 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     event = next(
         frame
         for frame in frames
-        if isinstance(frame, protocol.Event) and frame.kind == "checkpoint-failed"
+        if isinstance(frame, protocol.BoxEvent) and frame.kind == "checkpoint-failed"
     )
     assert event.text == "a: step 812: OSError (inodes of /w)"
     assert event.seq == 0, "it stands outside the sequence of the ring"
@@ -323,7 +325,7 @@ def test_a_dead_recorder_is_replaced_and_the_numbers_go_on(agent: Agent) -> None
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     again = channel.expect(
-        lambda f: isinstance(f, protocol.Event) and f.kind == "agent-started", "a new recorder"
+        lambda f: isinstance(f, protocol.BoxEvent) and f.kind == "agent-started", "a new recorder"
     )
     assert again.seq > last.seq
     assert channel.expect(is_sample).seq == again.seq + 1
@@ -350,7 +352,7 @@ def test_a_reboot_starts_a_new_sequence_and_says_so(agent: Agent) -> None:
     agent.stop()
     agent.env["RGT_BOOT_ID"] = "second"
     channel = agent.watch(interval=0.05, samples_after={"boot": last.boot, "seq": last.seq})
-    event = channel.expect(lambda f: isinstance(f, protocol.Event) and f.kind == "rebooted")
+    event = channel.expect(lambda f: isinstance(f, protocol.BoxEvent) and f.kind == "rebooted")
     assert (event.boot, event.seq) == ("second", 1)
     assert channel.expect(is_sample).boot == "second"
     channel.close()
@@ -360,7 +362,7 @@ def test_history_then_numbers_without_a_hole(agent: Agent) -> None:
     channel = agent.watch(interval=0.05)
     seen: list[int] = []
     for frame in channel.frames():
-        if isinstance(frame, (protocol.Sample, protocol.Event)):
+        if isinstance(frame, (protocol.Sample, protocol.BoxEvent)):
             seen.append(frame.seq)
         if len(seen) >= 10:
             break
@@ -386,7 +388,7 @@ def test_what_happened_to_the_cells_while_nobody_watched_is_told_in_order(
         channel = agent.watch(interval=0.05, samples_after=cursor, history=history)
         events: list[str] = []
         while len(events) < 5:
-            event = channel.expect(lambda f: isinstance(f, protocol.Event) and f.seq)
+            event = channel.expect(lambda f: isinstance(f, protocol.BoxEvent) and f.seq)
             events += [event.text.split(",")[0]] if event.kind.startswith(("cell", "queue")) else []
         first, done_a, *rest = events
         assert (first, done_a) == ("a: running", "a: done")
@@ -395,7 +397,7 @@ def test_what_happened_to_the_cells_while_nobody_watched_is_told_in_order(
 
 
 def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
-    store = Store(str(agent.state), place.boot_id())
+    store = HistoryStore(str(agent.state), place.boot_id())
     for seq in range(1, 1001):
         disk = {"mount": "/", "bytes_used": seq % 100, "bytes_total": 100}
         past = {
@@ -404,7 +406,7 @@ def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
             "session": {"uptime_s": float(seq)},
             "disks": [disk],
         }
-        store.append(ring.SAMPLE, past)
+        store.append_frame(ring.SAMPLE, past)
         if seq % 100 == 0:
             event = {
                 "t": "event",
@@ -413,18 +415,18 @@ def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
                 "text": str(seq),
                 "level": "info",
             }
-            store.append(ring.EVENT, event)
+            store.append_frame(ring.EVENT, event)
     cursor = {"boot": place.boot_id(), "seq": 5}
     channel = agent.watch(
         interval=0.05, samples_after=cursor, history={"seconds": 1e9, "points": 50}
     )
-    history: protocol.History | None = None
+    history: protocol.RecordedHistory | None = None
     samples: list[protocol.Sample] = []
     events: list[str] = []
     for frame in channel.frames():
-        if isinstance(frame, protocol.History):
+        if isinstance(frame, protocol.RecordedHistory):
             history = frame
-        elif isinstance(frame, protocol.Event):
+        elif isinstance(frame, protocol.BoxEvent):
             events.append(frame.text)
         elif is_sample(frame):
             samples.append(frame)
@@ -468,7 +470,8 @@ def test_what_was_found_is_only_told_to_who_asked(agent: Agent, tmp_path: Path) 
         asks = agent.watch(find=True, interval=0.05)
         asks.expect(
             lambda frame: (
-                isinstance(frame, protocol.Found) and process.pid in [run.pid for run in frame.runs]
+                isinstance(frame, protocol.FoundRuns)
+                and process.pid in [run.pid for run in frame.runs]
             )
         )
         older = agent.watch(interval=0.05)
@@ -478,7 +481,7 @@ def test_what_was_found_is_only_told_to_who_asked(agent: Agent, tmp_path: Path) 
                 and process.pid in [proc.pid for proc in frame.procs]
             )
         )
-        assert not any(isinstance(frame, protocol.Found) for frame in older.sync())
+        assert not any(isinstance(frame, protocol.FoundRuns) for frame in older.sync())
         assert (asks.close(), older.close()) == (0, 0)
     finally:
         process.kill()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rgt_box import procstat
 from rgt_box.autostop import idle_clock, saving, work_signs
-from rgt_box.autostop.work_signs import Results, newest_change, read_process
+from rgt_box.autostop.work_signs import ResultWatch, newest_change, read_process
 
 from tests.process.box.harness import make_job, until
 
@@ -67,7 +67,7 @@ def test_what_ended_children_used_counts_as_their_parents() -> None:
 def test_what_a_process_is_by_its_words(
     monkeypatch: pytest.MonkeyPatch, words: list[str], expected: tuple[str, bool]
 ) -> None:
-    monkeypatch.setattr(procstat, "cmdline", lambda pid, limit=0: words)
+    monkeypatch.setattr(procstat, "read_cmdline", lambda pid, limit=0: words)
     row = read_process(os.getpid())
     assert row is not None
     assert bool(row[expected[0]]) is expected[1]
@@ -103,8 +103,8 @@ def test_a_process_that_gets_little_of_a_core_and_waits_for_more_works() -> None
             assert (
                 row["waits_pct"] > row["cpu_pct"]
             )  # of four, each waits three quarters of the time
-            assert idle_clock.demand(row) > 2 * row["cpu_pct"]
-    assert idle_clock.demand({"cpu_pct": 0.3, "waits_pct": 20.0}) == 0.3
+            assert idle_clock.cpu_demand_pct(row) > 2 * row["cpu_pct"]
+    assert idle_clock.cpu_demand_pct({"cpu_pct": 0.3, "waits_pct": 20.0}) == 0.3
 
 
 def test_kernel_threads_and_what_has_ended_are_none() -> None:
@@ -126,7 +126,7 @@ def test_the_second_process_of_a_container_is_one_like_any_other(
     monkeypatch.setattr(
         procstat, "read_bytes", lambda path, limit: b"2 " + head + b") " + b" ".join(fields)
     )
-    monkeypatch.setattr(procstat, "cmdline", lambda pid, limit=0: ["python3", "train.py"])
+    monkeypatch.setattr(procstat, "read_cmdline", lambda pid, limit=0: ["python3", "train.py"])
     assert read_process(2) is not None
     fields[6] = b"%d" % 0x00200040  # the kernel's own
     assert read_process(2) is None
@@ -135,15 +135,15 @@ def test_the_second_process_of_a_container_is_one_like_any_other(
 def test_what_is_written_is_told_once_and_only_what_is_new(tmp_path: Path) -> None:
     (tmp_path / "out/deep").mkdir(parents=True)
     (tmp_path / "out/old.pt").write_text("1")
-    watch = Results([], [str(tmp_path / "out*")])
-    assert [watch.look(), watch.look()] == ["", ""]
+    watch = ResultWatch([], [str(tmp_path / "out*")])
+    assert [watch.find_new_write(), watch.find_new_write()] == ["", ""]
     (tmp_path / "out/deep/new.pt").write_text("1")
-    assert watch.look() == str(tmp_path / "out/deep")
-    assert watch.look() == ""
+    assert watch.find_new_write() == str(tmp_path / "out/deep")
+    assert watch.find_new_write() == ""
     with (tmp_path / "out/old.pt").open("a") as file:
         file.write("2")
-    assert watch.look() == str(tmp_path / "out")
-    assert watch.look() == ""
+    assert watch.find_new_write() == str(tmp_path / "out")
+    assert watch.find_new_write() == ""
 
 
 def test_many_files_are_looked_at_by_and_by(tmp_path: Path) -> None:
@@ -151,13 +151,13 @@ def test_many_files_are_looked_at_by_and_by(tmp_path: Path) -> None:
         (tmp_path / "out" / folder).mkdir(parents=True)
         for number in range(5):
             (tmp_path / "out" / folder / str(number)).write_text("1")
-    watch = Results([], [str(tmp_path / "out")])
-    assert [watch.look(most=6) for _ in range(8)] == [
+    watch = ResultWatch([], [str(tmp_path / "out")])
+    assert [watch.find_new_write(most=6) for _ in range(8)] == [
         ""
     ] * 8  # they are all new, as far as anybody knows
     with (tmp_path / "out/b/3").open("a") as file:
         file.write("2")
-    assert str(tmp_path / "out/b") in [watch.look(most=6) for _ in range(8)]
+    assert str(tmp_path / "out/b") in [watch.find_new_write(most=6) for _ in range(8)]
 
 
 def test_packages_next_to_results_are_not_looked_at(tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_packages_next_to_results_are_not_looked_at(tmp_path: Path) -> None:
         for number in range(50):
             (tmp_path / "exp" / folder / str(number)).write_text("1")
     (tmp_path / "exp/outputs").mkdir()
-    watch = Results([], [str(tmp_path / "exp")])
-    assert [watch.look(most=25), watch.look(most=25)] == ["", ""]
+    watch = ResultWatch([], [str(tmp_path / "exp")])
+    assert [watch.find_new_write(most=25), watch.find_new_write(most=25)] == ["", ""]
     (tmp_path / "exp/outputs/new.pt").write_text("1")
-    assert watch.look(most=25) == str(tmp_path / "exp/outputs")
+    assert watch.find_new_write(most=25) == str(tmp_path / "exp/outputs")
     assert newest_change([str(tmp_path / "exp")], float("inf")).path.startswith(
         str(tmp_path / "exp/outputs")
     )
@@ -222,7 +222,7 @@ def test_who_saves_on_sigterm(tmp_path: Path) -> None:
 def test_launches_of_our_trainer(
     monkeypatch: pytest.MonkeyPatch, words: list[str], ours: bool
 ) -> None:
-    monkeypatch.setattr(procstat, "cmdline", lambda pid: words)
+    monkeypatch.setattr(procstat, "read_cmdline", lambda pid: words)
     assert saving.is_ours(os.getpid()) is ours
 
 

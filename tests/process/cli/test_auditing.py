@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.gate import ActionState, AuditEntry, AuditEvent, AuditLog, Journal, Target
-from rgt_tui.model import Verb
+from rgt_tui.gate import ActionState, AuditEntry, AuditEvent, AuditLog, InstanceTarget, Journal
+from rgt_tui.model import BillingVerb
 from tests import warm_rgt
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-POD = Target(kind="runpod", account="default@vendor", instance="k3v9")
+POD = InstanceTarget(kind="runpod", account="default@vendor", instance="k3v9")
 
 
 @pytest.fixture
@@ -39,17 +39,17 @@ def recorded(state: Path, *states: ActionState) -> None:
     log, journal = AuditLog(state / "audit.jsonl"), Journal(state / "journal")
 
     def line(event: AuditEvent, box: str, text: str) -> str:
-        return log.record(
+        return log.record_entry(
             AuditEntry(
-                at=1.7e9, event=event, box=box, verb=Verb.DESTROY, instance="k3v9", text=text
+                at=1.7e9, event=event, box=box, verb=BillingVerb.DESTROY, instance="k3v9", text=text
             )
         )
 
     line(AuditEvent.REFUSED, "other", "training\x1b[2J goes on")
-    with journal.hold(POD, "lab", Verb.DESTROY) as action:
-        action.intend("x", audit=line(AuditEvent.REQUESTED, "lab", "DELETE /v2/pods/k3v9"))
+    with journal.lock_instance(POD, "lab", BillingVerb.DESTROY) as action:
+        action.record_intent("x", audit=line(AuditEvent.REQUESTED, "lab", "DELETE /v2/pods/k3v9"))
         for one in states:
-            action.put(one, audit=line(AuditEvent.ANSWER, "lab", one))
+            action.record_state(one, audit=line(AuditEvent.ANSWER, "lab", one))
 
 
 def test_without_a_record_there_is_nothing_to_say(rgt: Run) -> None:
@@ -169,7 +169,7 @@ def test_a_person_s_word_is_about_one_box_that_nobody_acts_on(rgt: Run, state: P
     recorded(state, ActionState.SENT)
     assert rgt("--seen", "off").returncode == 2
     assert rgt("--box", "other", "--seen", "off").returncode == 1
-    with Journal(state / "journal").hold(POD, "lab", Verb.DESTROY):
+    with Journal(state / "journal").lock_instance(POD, "lab", BillingVerb.DESTROY):
         done = rgt("--box", "lab", "--seen", "off")
     assert (done.returncode, done.stdout) == (1, "")
     assert len(Journal(state / "journal").open_actions()[0]) == 1

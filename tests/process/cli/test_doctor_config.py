@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.set_up.doctor_here import Finding, secrets
+from rgt_tui.cli.set_up.doctor_here import DoctorFinding, check_secrets
 from rgt_tui.fleet.config.loading import parse_fleet
 
 
-def checked(text: str, home: Path, **env: str) -> Finding:
+def checked(text: str, home: Path, **env: str) -> DoctorFinding:
     config = parse_fleet(home / "rgt.toml", '[boxes.lab]\nhost = "x"\n' + text)
-    return secrets(config, {"HOME": str(home), **env})
+    return check_secrets(config, {"HOME": str(home), **env})
 
 
 @pytest.fixture

@@ -32,9 +32,9 @@ HEAVY = (
 )
 LOADED = """
 import contextlib, json, sys
-from rgt_tui.cli.entry import parse
+from rgt_tui.cli.entry import parse_command_line
 with contextlib.suppress(SystemExit):  # of a command that wants arguments
-    parse(sys.argv[1:])
+    parse_command_line(sys.argv[1:])
 print(json.dumps(sorted(name for name in sys.modules if "." not in name or name.startswith("rgt_tui."))))
 """
 
@@ -61,23 +61,23 @@ def test_every_help_has_an_example_and_the_exit_statuses(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        entry.parse([command, "--help"])
+        entry.parse_command_line([command, "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert re.search(rf"examples?:\n  .*rgt {command}\b", text)
-    for code, meaning in commands.statuses(command):
+    for code, meaning in commands.list_statuses(command):
         assert f"  {code}  {meaning}\n" in text
 
 
 def test_every_command_is_in_every_table() -> None:
     for name in commands.COMMANDS:
         assert arguments.arguments_of(name).examples
-        assert callable(commands.runner(name))
+        assert callable(commands.find_runner(name))
 
 
 def test_help_lists_every_command_once_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        entry.parse(["--help"])
+        entry.parse_command_line(["--help"])
     text = capsys.readouterr().out
     heads = re.findall(r"^([A-Z]\w+(?: \w+)?):$", text, re.MULTILINE)
     assert heads == [
@@ -101,7 +101,7 @@ def test_the_documents_have_every_command_and_every_exit_status() -> None:
         row = rows["" if command == "rgt" else command]
         cell = row.rstrip(" |").rpartition("|")[2]
         assert re.findall(r"(?:^|; )\s*(\d+)\b", cell.strip()) == [
-            str(code) for code, _ in commands.statuses(command)
+            str(code) for code, _ in commands.list_statuses(command)
         ], row
 
 
@@ -142,12 +142,12 @@ def test_the_fleet_file_may_be_named_before_the_command_and_behind_it() -> None:
     ):
         done = run(*words)
         assert (done.returncode, "cannot read x.toml" in done.stderr) == (2, True), done.stderr
-    assert entry.parse(["--fleet", "a", "status", "--fleet", "b"]).fleet == "b"
+    assert entry.parse_command_line(["--fleet", "a", "status", "--fleet", "b"]).fleet == "b"
 
 
 def test_a_value_that_is_called_like_a_command_is_no_command() -> None:
-    assert entry.parse(["--fleet", "status"]).command is None
-    assert entry.parse(["--fleet", "status", "watch"]).command == "watch"
+    assert entry.parse_command_line(["--fleet", "status"]).command is None
+    assert entry.parse_command_line(["--fleet", "status", "watch"]).command == "watch"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_wrong_command_lines_end_with_2(words: list[str], said: str) -> None:
 def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[bool] = []
     frozen: list[bool] = []
-    parse = entry.parse
+    parse = entry.parse_command_line
 
     def parsed(words: list[str]) -> arguments.Arguments:
         looked.append(gc.isenabled())
@@ -179,13 +179,13 @@ def test_nobody_looks_for_garbage_before_a_command_runs(monkeypatch: pytest.Monk
         looked.append(gc.isenabled())
         return 0
 
-    monkeypatch.setattr(entry, "parse", parsed)
+    monkeypatch.setattr(entry, "parse_command_line", parsed)
 
     def loaded(name: str) -> Callable[[arguments.Arguments], int]:
         looked.append(gc.isenabled())
         return run
 
-    monkeypatch.setattr(entry, "runner", loaded)
+    monkeypatch.setattr(entry, "find_runner", loaded)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
     assert entry.main(["status"]) == 0
     assert looked == [False, False, True]
@@ -224,9 +224,9 @@ import json, sys
 from pathlib import Path
 from typing import cast
 from rgt_tui.cli import dashboard
-from rgt_tui.cli.entry import parse
+from rgt_tui.cli.entry import parse_command_line
 from rgt_tui.cli.opening import open_fleet
-open_fleet(parse(["--fleet", sys.argv[1]]))
+open_fleet(parse_command_line(["--fleet", sys.argv[1]]))
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -255,7 +255,7 @@ class Base(arguments.Arguments):
 class Derived(Base):
     one_of = ("verb quiet",)
     paths: list[str] = arguments.positional("PATH", "files", nargs="*")
-    verb: str | None = arguments.choose(park="stop", destroy="end")
+    verb: str | None = arguments.flag_choice(park="stop", destroy="end")
     quiet = arguments.flag("say nothing")
     timeout = arguments.option("N", int, "seconds", default=60)
     checks = arguments.flag("do not check", "--no-check", initial=True)
@@ -263,13 +263,13 @@ class Derived(Base):
 
 def derived(*words: str) -> Derived:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    Derived.fill(parser)
+    Derived.fill_parser(parser)
     return parser.parse_args(words, Derived())
 
 
 def test_arguments_come_in_the_order_of_the_help_with_their_initial_values() -> None:
     order = ["box", "paths", "verb", "quiet", "timeout", "checks", "fleet"]
-    assert list(Derived.declared()) == order
+    assert list(Derived.list_declared()) == order
     assert vars(derived("lab")) == {
         "box": "lab", "paths": [], "verb": None, "quiet": False, "timeout": 60, "checks": True, "fleet": None,
         "words": [],

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli import ask_tmux
+from rgt_tui.cli import choose_ascii_in_tmux
 
 ASKS = """
 import os, sys
 from rgt_tui.cli import dashboard
-from rgt_tui.ui.notation import ASCII, choose
+from rgt_tui.ui.notation import ASCII, choose_glyphs
 dashboard.TMUX_SECONDS = 600.0  # how fast this machine is now is not asked here
-dashboard.ask_tmux(os.environ)
-drawn = "ascii" if choose(os.environ, "utf-8") is ASCII else "unicode"
+dashboard.choose_ascii_in_tmux(os.environ)
+drawn = "ascii" if choose_glyphs(os.environ, "utf-8") is ASCII else "unicode"
 with open(sys.argv[1], "w") as answer:
     answer.write(drawn)
 """
@@ -78,7 +78,7 @@ def test_without_tmux_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: tuple[dict[str, str], ...] = ({}, {"TMUX": "/tmp/x,1,0", "RGT_ASCII": "1"}, {"TMUX": ""})
     for environ in asked:
         before = dict(environ)
-        ask_tmux(environ)
+        choose_ascii_in_tmux(environ)
         assert environ == before
 
 
@@ -86,7 +86,7 @@ def test_a_tmux_that_is_gone_or_hangs_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ = {"TMUX": str(tmp_path / "nobody,1,0"), "PATH": os.environ["PATH"]}
-    ask_tmux(environ)
+    choose_ascii_in_tmux(environ)
     assert "RGT_ASCII" not in environ
     program = tmp_path / "bin" / "tmux"
     program.parent.mkdir()
@@ -94,5 +94,5 @@ def test_a_tmux_that_is_gone_or_hangs_changes_nothing(
     program.chmod(0o755)
     monkeypatch.setattr("rgt_tui.cli.dashboard.TMUX_SECONDS", 0.05)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    ask_tmux({**environ, "PATH": os.environ["PATH"]})
+    choose_ascii_in_tmux({**environ, "PATH": os.environ["PATH"]})
     assert "RGT_ASCII" not in environ

@@ -12,7 +12,7 @@ from rgt_tui.cli.handbook_command import page_lines
 from rgt_tui.cli.triage_files import as_text
 from rgt_tui.fleet.work.launching import finding_lines as launch_lines
 from rgt_tui.handbook import FileFinding, shipped_pages
-from rgt_tui.model import Finding, Fix, Severity
+from rgt_tui.model import Finding, FixStep, Severity
 from rgt_tui.ui.screens import page_sections
 from rgt_tui.ui.widgets import finding_details, finding_lines, text_of
 from tests.system.tree import ROOT
@@ -64,9 +64,9 @@ def test_every_screen_and_command_shows_a_diagnosis_in_one_order() -> None:
     finding = Finding(
         gotcha="U7", title=page.title, severity=Severity.FATAL, resource="inodes of /data", evidence="OSError: full",
         reading="4,096 of 4,096 inodes used", where="/data/train.log", never=page.never, action=str(page.action),
-        fixes=(Fix("look", "df -i"), Fix("remove", "rm -r x")),
+        fixes=(FixStep("look", "df -i"), FixStep("remove", "rm -r x")),
     )  # fmt: skip
-    read = FileFinding.of(page, "OSError: full", 0.7)
+    read = FileFinding.from_page(page, "OSError: full", 0.7)
     sections = page_sections(page, (), 80)
     shown = {
         "box": [text_of(one) for one in finding_lines(finding, 76, 0.0)],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli import dashboard, parse, status
+from rgt_tui.cli import dashboard, parse_command_line, status
 from tests import warm_rgt
 from tests.free_ports import free_port
 
@@ -107,7 +107,7 @@ def test_a_mistake_of_rgt_itself_could_not_tell(
     monkeypatch.setattr(
         "rgt_tui.cli.printing.drop_output", lambda: None
     )  # it is the test runner's own
-    assert status.run_patrol(parse(["patrol", "--fleet", str(fleet)])) == 2
+    assert status.run_patrol(parse_command_line(["patrol", "--fleet", str(fleet)])) == 2
     assert "unknown: rgt itself failed (RuntimeError)" in capfd.readouterr().err
 
 
@@ -125,5 +125,5 @@ def test_an_ssh_config_that_cannot_be_used_is_no_box_out_of_reach(
 def test_without_a_terminal_the_dashboard_names_the_commands_that_need_none(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert dashboard.run(parse(["--fleet", str(fleet)])) == 2
+    assert dashboard.open_dashboard(parse_command_line(["--fleet", str(fleet)])) == 2
     assert "without one use `rgt status` or `rgt watch`" in capsys.readouterr().err

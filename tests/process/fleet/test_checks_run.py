@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Fleet, NotRunnable, check_runs, run_words
+from rgt_tui.fleet import Fleet, NotRunnable, check_runs, run_check_command
 from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick
 
 PYTHON = sys.executable
@@ -43,7 +43,10 @@ async def test_it_prints_line_by_line_and_its_status_is_kept(
         "print('x' * 9999, file=sys.stderr)\nsys.stdout.write('no end')\nsys.exit(3)\n",
     )
     lines: list[str] = []
-    assert await run_words(("queue", "lab", "check"), tmp_path / "f.toml", lines.append, env) == 3
+    assert (
+        await run_check_command(("queue", "lab", "check"), tmp_path / "f.toml", lines.append, env)
+        == 3
+    )
     told = "['-P', '-m', 'rgt_tui', 'queue', '--fleet', '%s', 'lab', 'check']" % (
         tmp_path / "f.toml"
     )
@@ -58,7 +61,7 @@ async def test_more_than_anyone_reads_is_counted(
 ) -> None:
     env = pretend(monkeypatch, tmp_path, "print('a\\n' * 7000, end='')\n")
     lines: list[str] = []
-    assert await run_words(("doctor", "lab"), tmp_path / "f", lines.append, env) == 0
+    assert await run_check_command(("doctor", "lab"), tmp_path / "f", lines.append, env) == 0
     assert len(lines) == check_runs.MOST_LINES + 1 and lines[-1] == "and 2,000 more lines"
 
 
@@ -74,7 +77,9 @@ async def test_cancelled_it_takes_along_what_it_began(
     )
     monkeypatch.setattr(check_runs, "GRACE_SECONDS", 0.2)
     lines: list[str] = []
-    task = asyncio.create_task(run_words(("doctor", "lab"), tmp_path / "f", lines.append, env))
+    task = asyncio.create_task(
+        run_check_command(("doctor", "lab"), tmp_path / "f", lines.append, env)
+    )
     await until(lambda: bool(lines))
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -96,10 +101,10 @@ async def test_what_takes_too_long_or_cannot_be_started_says_so(
     env = pretend(monkeypatch, tmp_path, "import time\ntime.sleep(600)\n")
     monkeypatch.setattr(check_runs, "SECONDS", 0.2)
     with pytest.raises(NotRunnable, match="took longer than"):
-        await run_words(("doctor", "lab"), tmp_path / "f", print, env)
+        await run_check_command(("doctor", "lab"), tmp_path / "f", print, env)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(NotRunnable, match="cannot be started"):
-        await run_words(("doctor", "lab"), tmp_path / "f", print, env)
+        await run_check_command(("doctor", "lab"), tmp_path / "f", print, env)
 
 
 @pytest.fixture
@@ -121,13 +126,15 @@ def fleet_of(folder: Path, **changes: object) -> Fleet:
 
 async def test_what_is_ticked_counts_in_this_rgt_and_in_the_next_one(state: Path) -> None:
     fleet = fleet_of(state)
-    asked = next(check.id for check in fleet.checks("lab") if check.status is CheckStatus.PERSON)
+    asked = next(
+        check.id for check in fleet.evaluate_checks("lab") if check.status is CheckStatus.PERSON
+    )
 
     def looked(fleet: Fleet) -> CheckResult:
-        return next(check for check in fleet.checks("lab") if check.id == asked)
+        return next(check for check in fleet.evaluate_checks("lab") if check.id == asked)
 
     tick = PersonTick(ticked=True, at=100.0, by="han", note="both read well")
-    assert await fleet.tick("lab", asked, tick) is None
+    assert await fleet.store_tick("lab", asked, tick) is None
     for one in (looked(fleet), looked(fleet_of(state))):
         assert (one.status, one.by, one.evidence) == (
             CheckStatus.PASSED,
@@ -137,20 +144,20 @@ async def test_what_is_ticked_counts_in_this_rgt_and_in_the_next_one(state: Path
     assert looked(fleet_of(state, host="127.0.0.2")).status is CheckStatus.PERSON, "another machine"
     assert (state / "state" / "rgt" / "ticks.json").exists()
     (state / "state" / "rgt" / "ticks.json").write_text("{")
-    assert "ticks.json is damaged" in (await fleet.tick("lab", asked, tick) or "")
-    open_ = [check for check in fleet.checks("lab") if check.status is CheckStatus.PERSON]
+    assert "ticks.json is damaged" in (await fleet.store_tick("lab", asked, tick) or "")
+    open_ = [check for check in fleet.evaluate_checks("lab") if check.status is CheckStatus.PERSON]
     assert open_ and all("ticks.json is damaged" in check.evidence for check in open_)
 
 
 async def test_the_command_itself_is_run_and_what_may_not_be_is_refused(state: Path) -> None:
     fleet = fleet_of(state)
     lines: list[str] = []
-    assert fleet.runnable("lab", "5.6") == f"rgt verify {state}/pulled/lab"
+    assert fleet.runnable_command("lab", "5.6") == f"rgt verify {state}/pulled/lab"
     assert await fleet.run_check("lab", "5.6", lines.append) not in (0, None)
     assert any("pulled/lab" in row for row in lines), lines
     with pytest.raises(NotRunnable, match="only looks"):
         await fleet.run_check("lab", "3.2", lines.append)
-    assert fleet.runnable("lab", "3.2") is None
+    assert fleet.runnable_command("lab", "3.2") is None
     with pytest.raises(NotRunnable, match="rgt trust"):
         await fleet_of(state, untrusted=True).run_check("lab", "0.4", lines.append)
     bare = Fleet([BoxSpec(name="lab", host="127.0.0.1")], audit=state / "audit.jsonl")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import KEPT, Page, TransferNote, noted, read_notes, transfer_diary
+from rgt_tui.fleet import KEPT, DiaryPage, TransferNote, noted_transfer, read_notes, transfer_diary
 from rgt_tui.transfer.copying import PullProgress
 from tests.process.box.harness import until
 
@@ -23,7 +23,7 @@ from rgt_tui.transfer.copying import PullProgress
 transfer_diary.EVERY_SECONDS = 0.01
 
 async def main():
-    async with transfer_diary.noted("lab", "pull", ("/w/\\x1b[31m",), "/home/me/pulled") as page:
+    async with transfer_diary.noted_transfer("lab", "pull", ("/w/\\x1b[31m",), "/home/me/pulled") as page:
         page.look(PullProgress(phase="pulling", bytes=100, bytes_done=40, rate=5.0, eta=12.0, path="a\\udcff.pt"))
         print("told", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -80,10 +80,10 @@ def test_one_that_was_killed_is_cut_off_and_not_under_way(env: dict[str, str]) -
 
 async def test_what_fails_or_is_stopped_says_so(env: dict[str, str]) -> None:
     with pytest.raises(OSError, match="no route"):
-        async with noted("lab", "push code", env=env):
+        async with noted_transfer("lab", "push code", env=env):
             raise OSError("no route to the box")
     with pytest.raises(asyncio.CancelledError):
-        async with noted("lab", "pull", env=env):
+        async with noted_transfer("lab", "pull", env=env):
             raise asyncio.CancelledError
     stopped, failed = read_notes(env)
     assert (stopped.text, stopped.whole) == ("stopped", False)
@@ -93,21 +93,21 @@ async def test_what_fails_or_is_stopped_says_so(env: dict[str, str]) -> None:
 def test_a_push_has_a_pace_and_an_end_that_comes_nearer() -> None:
     clock = iter((0.0, 10.0))
     note = TransferNote(box="lab", kind="push data", began_at=0.0, told_at=0.0, pid=1)
-    page = Page(note, lambda: next(clock))
-    page.sent(0, 1000)
-    page.sent(200, 1000)
+    page = DiaryPage(note, lambda: next(clock))
+    page.record_push_progress(0, 1000)
+    page.record_push_progress(200, 1000)
     assert page.note.look == PullProgress(
         phase="pushing", bytes=1000, bytes_done=200, rate=20.0, eta=40.0
     )
-    page.end("1 file", whole=True, to="/root/data")
+    page.record_result("1 file", whole=True, to="/root/data")
     assert (page.note.to, page.note.under_way) == ("/root/data", False)
 
 
 async def test_the_oldest_are_forgotten_but_none_that_goes_on(env: dict[str, str]) -> None:
-    async with noted("first", "pull", env=env):
+    async with noted_transfer("first", "pull", env=env):
         for number in range(KEPT + 3):
-            async with noted(f"box{number}", "pull", env=env) as page:
-                page.end("3 files", whole=True)
+            async with noted_transfer(f"box{number}", "pull", env=env) as page:
+                page.record_result("3 files", whole=True)
         notes = read_notes(env)
         assert notes[0].box == f"box{KEPT + 2}" and notes[-1].box == "first" and notes[-1].under_way
         assert len(notes) <= KEPT + 1
@@ -118,14 +118,14 @@ async def test_a_disk_that_takes_no_note_hinders_nothing(
 ) -> None:
     (tmp_path / "rgt").mkdir()
     (tmp_path / "rgt" / "transfers").write_text("in the way")
-    async with noted("lab", "pull", env=env) as page:
-        page.end("3 files", whole=True)
+    async with noted_transfer("lab", "pull", env=env) as page:
+        page.record_result("3 files", whole=True)
 
 
 async def test_a_note_that_is_being_written_is_looked_at_again(
     env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with noted("lab", "pull", env=env):
+    async with noted_transfer("lab", "pull", env=env):
         (path,) = (tmp_path / "rgt" / "transfers").glob("*.json")
         whole = path.read_bytes()
         path.write_bytes(whole[:-20])

@@ -20,18 +20,18 @@ import pytest
 from rgt_tui.gate import (
     SETTLED,
     ActionState,
-    Held,
+    InstanceLocked,
+    InstanceTarget,
     Journal,
     JournalFailed,
     OpenAction,
-    Target,
-    boot,
-    words,
+    describe_open_action,
+    read_boot_id,
 )
 from rgt_tui.gate.journal import FOLLOWS
-from rgt_tui.model import Verb
+from rgt_tui.model import BillingVerb
 
-POD = Target(kind="runpod", account="default@vendor", instance="k3v9")
+POD = InstanceTarget(kind="runpod", account="default@vendor", instance="k3v9")
 CALL = "DELETE /v2/pods/k3v9"
 COURSE = [ActionState.SENT, ActionState.ANSWERED, ActionState.CONFIRMED, ActionState.OFF]
 
@@ -57,14 +57,14 @@ def only_open(journal: Journal) -> OpenAction:
 
 
 def test_a_whole_action_leaves_nothing_open(journal: Journal) -> None:
-    with journal.hold(POD, "lab", Verb.DESTROY) as action:
+    with journal.lock_instance(POD, "lab", BillingVerb.DESTROY) as action:
         assert action.earlier is None
-        action.intend("review", evidence="e", seal="s", audit="a")
+        action.record_intent("review", evidence="e", seal="s", audit="a")
         for state in COURSE:
-            action.put(state, "words")
+            action.record_state(state, "words")
     assert states(journal) == ["intent", "sent", "answered", "confirmed", "off"]
     assert journal.open_actions() == ((), ())
-    (record,) = journal.audited()
+    (record,) = journal.iterate_audited()
     assert (record.evidence, record.seal, record.audit, record.target) == ("e", "s", "a", POD)
     assert stat.S_IMODE(the_file(journal).stat().st_mode) == 0o600
     assert stat.S_IMODE(journal.folder.stat().st_mode) == 0o700
@@ -75,10 +75,10 @@ def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionSt
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from rgt_tui.gate import Journal, Target, ActionState\n"
-        "from rgt_tui.model.evidence import Verb\n"
-        "pod = Target(kind='runpod', account='default@vendor', instance='k3v9')\n"
-        "with Journal(Path(sys.argv[1])).hold(pod, 'lab', Verb.DESTROY) as action:\n"
+        "from rgt_tui.gate import Journal, InstanceTarget, ActionState\n"
+        "from rgt_tui.model.evidence import BillingVerb\n"
+        "pod = InstanceTarget(kind='runpod', account='default@vendor', instance='k3v9')\n"
+        "with Journal(Path(sys.argv[1])).lock_instance(pod, 'lab', BillingVerb.DESTROY) as action:\n"
         "    action.intend('x')\n"
         "    for state in sys.argv[2:]: action.put(ActionState(state), 'x')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -90,17 +90,19 @@ def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionSt
         assert journal.open_actions() == ((), ())
         return
     assert only_open(journal).last.state is last
-    with journal.hold(POD, "lab", Verb.DESTROY) as action:  # the lock went with the process
+    with journal.lock_instance(
+        POD, "lab", BillingVerb.DESTROY
+    ) as action:  # the lock went with the process
         if last is ActionState.INTENT:
             assert action.earlier is None, "the lock is free and nothing was sent: that is certain"
-            action.intend("again")
+            action.record_intent("again")
             assert states(journal) == ["intent", "refused", "intent"]
             return
         assert action.earlier is not None
         with pytest.raises(JournalFailed, match="settled first"):
-            action.intend("again")
-        action.settle(ActionState.OFF, "404 and not in the list")
-        action.intend("a new one")
+            action.record_intent("again")
+        action.settle_earlier(ActionState.OFF, "404 and not in the list")
+        action.record_intent("a new one")
     assert states(journal)[-2:] == ["off", "intent"]
 
 
@@ -109,19 +111,19 @@ def test_nothing_leads_to_a_second_call(journal: Journal) -> None:
         ActionState.INTENT
     }
     assert {ActionState.OFF, ActionState.LISTED, ActionState.REFUSED, ActionState.FAILED} == SETTLED
-    with journal.hold(POD, "lab", Verb.DESTROY) as action:
+    with journal.lock_instance(POD, "lab", BillingVerb.DESTROY) as action:
         with pytest.raises(JournalFailed, match="begins with its intent"):
-            action.sent(CALL)
-        action.intend("x")
+            action.record_sent(CALL)
+        action.record_intent("x")
         with pytest.raises(JournalFailed, match="already started"):
-            action.intend("x")
-        action.sent(CALL)
+            action.record_intent("x")
+        action.record_sent(CALL)
         for state in (ActionState.SENT, ActionState.INTENT):
             with pytest.raises(JournalFailed, match="nothing is sent twice"):
-                action.put(state)
-        action.put(ActionState.UNKNOWN, "cut")
+                action.record_state(state)
+        action.record_state(ActionState.UNKNOWN, "cut")
         with pytest.raises(JournalFailed, match="nothing is sent twice"):
-            action.sent(CALL)
+            action.record_sent(CALL)
     assert states(journal) == ["intent", "sent", "unknown"]
 
 
@@ -129,10 +131,10 @@ def test_another_process_is_told_who_holds_the_instance(journal: Journal) -> Non
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from rgt_tui.gate import Journal, Target\n"
-        "from rgt_tui.model.evidence import Verb\n"
-        "pod = Target(kind='runpod', account='default@vendor', instance='k3v9')\n"
-        "with Journal(Path(sys.argv[1])).hold(pod, 'lab', Verb.PARK):\n"
+        "from rgt_tui.gate import Journal, InstanceTarget\n"
+        "from rgt_tui.model.evidence import BillingVerb\n"
+        "pod = InstanceTarget(kind='runpod', account='default@vendor', instance='k3v9')\n"
+        "with Journal(Path(sys.argv[1])).lock_instance(pod, 'lab', BillingVerb.PARK):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -140,24 +142,24 @@ def test_another_process_is_told_who_holds_the_instance(journal: Journal) -> Non
     with subprocess.Popen([sys.executable, "-c", code, journal.folder], **pipes) as other:
         assert other.stdin is not None and other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(Held, match=f"process {other.pid} of .* k3v9 .*park of lab"):
-            journal.hold(POD, "lab", Verb.DESTROY).__enter__()
+        with pytest.raises(InstanceLocked, match=f"process {other.pid} of .* k3v9 .*park of lab"):
+            journal.lock_instance(POD, "lab", BillingVerb.DESTROY).__enter__()
         for one in (
-            Target(kind="vast", account="default@vendor", instance="k3v9"),
-            Target(kind="runpod", account="OTHER@vendor", instance="k3v9"),
-            Target(kind="runpod", account="default@vendor", instance="../k3v9"),
+            InstanceTarget(kind="vast", account="default@vendor", instance="k3v9"),
+            InstanceTarget(kind="runpod", account="OTHER@vendor", instance="k3v9"),
+            InstanceTarget(kind="runpod", account="default@vendor", instance="../k3v9"),
         ):
-            with journal.hold(one, "lab", Verb.PARK):
+            with journal.lock_instance(one, "lab", BillingVerb.PARK):
                 pass
         other.stdin.close()
         other.wait(60)
-    with journal.hold(POD, "lab", Verb.DESTROY):
+    with journal.lock_instance(POD, "lab", BillingVerb.DESTROY):
         pass
 
 
 def test_the_same_process_cannot_act_twice_at_once_either(journal: Journal) -> None:
-    with journal.hold(POD, "lab", Verb.PARK), pytest.raises(Held):
-        journal.hold(POD, "lab", Verb.PARK).__enter__()
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK), pytest.raises(InstanceLocked):
+        journal.lock_instance(POD, "lab", BillingVerb.PARK).__enter__()
 
 
 def test_a_state_is_on_the_disk_before_it_is_said(
@@ -174,40 +176,40 @@ def test_a_state_is_on_the_disk_before_it_is_said(
 
         monkeypatch.setattr(os, name, call)
 
-    with journal.hold(POD, "lab", Verb.PARK) as action:
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
         watched("write", lambda fd, data: json.loads(data)["state"])
         watched(
             "fsync", lambda fd: "sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file"
         )
-        action.intend("x")
+        action.record_intent("x")
         assert done == ["intent", "sync file", "sync folder", "sync folder"]
         done.clear()
-        action.sent(CALL)
+        action.record_sent(CALL)
         assert done == ["sent", "sync file"]
 
 
 def test_half_a_line_announces_nothing(journal: Journal) -> None:
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x")
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x")
     with the_file(journal).open("ab") as file:
         file.write(b'{"action":"x","state":"se')
     assert only_open(journal).last.state is ActionState.INTENT
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("y")
-        action.sent(CALL)
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("y")
+        action.record_sent(CALL)
     assert states(journal) == ["intent", "refused", "intent", "sent"]
 
 
 def test_a_damaged_journal_refuses_and_names_the_line(journal: Journal) -> None:
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x")
-        action.sent(CALL)
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x")
+        action.record_sent(CALL)
     path = the_file(journal)
     path.write_bytes(path.read_bytes().replace(b'"sent"', b'"dent"'))
     with pytest.raises(
         JournalFailed, match=r"line 2 of the journal .* check the provider's console"
     ):
-        journal.hold(POD, "lab", Verb.PARK).__enter__()
+        journal.lock_instance(POD, "lab", BillingVerb.PARK).__enter__()
     actions, (problem,) = journal.open_actions()
     assert actions == () and str(path) in problem
 
@@ -215,8 +217,8 @@ def test_a_damaged_journal_refuses_and_names_the_line(journal: Journal) -> None:
 def test_a_disk_that_does_not_take_it_refuses(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x")
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x")
         before = the_file(journal).read_bytes()
 
         def fails(fd: int) -> None:
@@ -224,7 +226,7 @@ def test_a_disk_that_does_not_take_it_refuses(
 
         monkeypatch.setattr(os, "fsync", fails)
         with pytest.raises(JournalFailed, match="Input/output error"):
-            action.sent(CALL)
+            action.record_sent(CALL)
         assert the_file(journal).read_bytes() == before
         assert action.state is ActionState.INTENT
 
@@ -246,10 +248,10 @@ def test_without_room_for_the_answer_nothing_begins(full_disk: Path) -> None:
     journal = Journal(full_disk / "journal")
     (full_disk / "ballast").write_bytes(b"x" * 80 * 1024)
     with (
-        journal.hold(POD, "lab", Verb.PARK) as action,
+        journal.lock_instance(POD, "lab", BillingVerb.PARK) as action,
         pytest.raises(JournalFailed, match="No space left"),
     ):
-        action.intend("x")
+        action.record_intent("x")
     assert journal.open_actions() == ((), ())
 
 
@@ -266,38 +268,42 @@ def test_a_place_that_cannot_be_written_refuses(
         (journal.folder / f"{POD.file_name}.jsonl").symlink_to(tmp_path / "victim")
     with (
         pytest.raises(JournalFailed, match="cannot be"),
-        journal.hold(POD, "lab", Verb.PARK) as action,
+        journal.lock_instance(POD, "lab", BillingVerb.PARK) as action,
     ):
-        action.intend("x")
+        action.record_intent("x")
     if what == "link":
         assert (tmp_path / "victim").read_text() == "mine"
 
 
 def test_the_age_of_what_is_open_is_by_a_clock_that_nobody_sets(journal: Journal) -> None:
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x")
-        action.sent(CALL)
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x")
+        action.record_sent(CALL)
     one = only_open(journal)
-    assert one.last.boot == boot()
-    assert one.age(one.last.at - 9e9, one.last.steady + 5, boot()) == pytest.approx(5)
-    assert one.age(one.last.at + 7, 0.0, "another start") == pytest.approx(7)
-    assert one.age(one.last.at - 7, 0.0, "another start") == 0.0
+    assert one.last.boot == read_boot_id()
+    assert one.seconds_since_state(
+        one.last.at - 9e9, one.last.steady + 5, read_boot_id()
+    ) == pytest.approx(5)
+    assert one.seconds_since_state(one.last.at + 7, 0.0, "another start") == pytest.approx(7)
+    assert one.seconds_since_state(one.last.at - 7, 0.0, "another start") == 0.0
 
 
 def test_what_a_wrong_clock_wrote_is_older_than_this_start_of_the_computer(tmp_path: Path) -> None:
     """Or what was not done would stay open, and forbid every other action, until that date has come."""
     journal = Journal(tmp_path / "journal", clock=lambda: 9e9)
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x")
-        action.sent(CALL)
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x")
+        action.record_sent(CALL)
     one = only_open(journal)
-    assert one.age(1.8e9, 200.0, "another start") == pytest.approx(200)
+    assert one.seconds_since_state(1.8e9, 200.0, "another start") == pytest.approx(200)
     # Where the system names no start, its clock that began anew tells the same.
-    assert one.age(1.8e9, one.last.steady - 1, one.last.boot) == pytest.approx(one.last.steady - 1)
+    assert one.seconds_since_state(1.8e9, one.last.steady - 1, one.last.boot) == pytest.approx(
+        one.last.steady - 1
+    )
     elsewhere = msgspec.structs.replace(
         one, last=msgspec.structs.replace(one.last, who="me@elsewhere")
     )
-    assert elsewhere.age(1.8e9, 200.0, "another start") == 0.0, (
+    assert elsewhere.seconds_since_state(1.8e9, 200.0, "another start") == 0.0, (
         "of another computer's start nothing is known"
     )
 
@@ -305,22 +311,22 @@ def test_what_a_wrong_clock_wrote_is_older_than_this_start_of_the_computer(tmp_p
 @pytest.mark.parametrize("at", [1e18, -1e18, 1e300])
 def test_a_date_that_is_none_is_shown_as_it_stands(tmp_path: Path, at: float) -> None:
     journal = Journal(tmp_path / "journal", clock=lambda: at)
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x")
-        action.sent(CALL)
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x")
+        action.record_sent(CALL)
         with (
-            pytest.raises(Held, match=re.escape(f"since {at:g}")),
-            journal.hold(POD, "lab", Verb.PARK),
+            pytest.raises(InstanceLocked, match=re.escape(f"since {at:g}")),
+            journal.lock_instance(POD, "lab", BillingVerb.PARK),
         ):
             pass
-    assert f"since {at:g}" in words(only_open(journal))
+    assert f"since {at:g}" in describe_open_action(only_open(journal))
 
 
 def test_each_state_can_name_its_line_of_the_record(journal: Journal) -> None:
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.intend("x", audit="a")
-        action.sent(CALL)
-        action.put(ActionState.ANSWERED, audit="b")
-    with journal.hold(POD, "lab", Verb.PARK) as action:
-        action.settle(ActionState.OFF, "seen", audit="c")
-    assert [record.audit for record in journal.audited()] == ["a", "b", "c"]
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.record_intent("x", audit="a")
+        action.record_sent(CALL)
+        action.record_state(ActionState.ANSWERED, audit="b")
+    with journal.lock_instance(POD, "lab", BillingVerb.PARK) as action:
+        action.settle_earlier(ActionState.OFF, "seen", audit="c")
+    assert [record.audit for record in journal.iterate_audited()] == ["a", "b", "c"]

@@ -190,7 +190,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 
 def client(*words: str) -> int:
-    return curves.run_scalars(entry.parse(["scalars", *words]))
+    return curves.run_scalars(entry.parse_command_line(["scalars", *words]))
 
 
 def test_the_client_runs_the_code_of_the_box(

@@ -287,13 +287,13 @@ def test_an_unchanged_database_is_not_opened(
     log(db, 0, loss=1.0)
     db.close()
     opened: list[str] = []
-    real = sqlite_files.connect
+    real = sqlite_files.open_restricted
 
     def connect(path: str, options: str) -> sqlite3.Connection:
         opened.append(options)
         return real(path, options)
 
-    monkeypatch.setattr(sqlite_files, "connect", connect)
+    monkeypatch.setattr(sqlite_files, "open_restricted", connect)
     each = follower("trackio", path)
     moment = time.time() + 1000  # of now, however long it takes from here
     os.utime(path, (moment, moment))

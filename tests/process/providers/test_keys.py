@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model import Permit, ProviderRef, Secret, Verb
+from rgt_tui.model import BillingVerb, Permit, ProviderRef, Secret
 from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, use_permit
-from rgt_tui.providers.control_plane import printable
+from rgt_tui.providers.control_plane import make_printable
 from rgt_tui.providers.http import KeyStore, check_base_url, find_key
 from rgt_tui.providers.runpod import key_of_tools
 
@@ -53,7 +53,7 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ring | None], None]:
     """Install a keyring, or take the library away."""
 
     def install(made: Ring | None) -> None:
-        monkeypatch.setattr(KeyStore, "there", staticmethod(lambda: made is not None))
+        monkeypatch.setattr(KeyStore, "is_installed", staticmethod(lambda: made is not None))
         monkeypatch.setitem(sys.modules, "keyring", made)
 
     return install
@@ -200,7 +200,9 @@ def test_where_a_key_may_go(url: str, key_env: str | None) -> None:
 
 async def test_a_missing_key_is_a_reading_not_a_crash() -> None:
     providers = Providers(env={})
-    provider = providers.open(ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE"))
+    provider = providers.open_control_plane(
+        ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE")
+    )
     meter = await provider.read("pod1")
     assert meter.error is not None
     assert "NOWHERE" in meter.error
@@ -209,21 +211,21 @@ async def test_a_missing_key_is_a_reading_not_a_crash() -> None:
 
 def test_an_unknown_provider_is_named() -> None:
     with pytest.raises(UnknownProvider, match=r"'nimbus'.*runpod"):
-        Providers(env={}).open(ProviderRef("nimbus", "x"))
+        Providers(env={}).open_control_plane(ProviderRef("nimbus", "x"))
 
 
 def test_boxes_of_one_account_share_it() -> None:
     providers = Providers(env={})
-    one = providers.account(ProviderRef("runpod", "a"))
-    assert providers.account(ProviderRef("runpod", "b")) is one
-    assert providers.account(ProviderRef("runpod", "b", key_env="OTHER")) is not one
+    one = providers.find_account(ProviderRef("runpod", "a"))
+    assert providers.find_account(ProviderRef("runpod", "b")) is one
+    assert providers.find_account(ProviderRef("runpod", "b", key_env="OTHER")) is not one
 
 
 def test_every_reason_against_a_permit_comes_at_once() -> None:
-    permit = Permit("box", Verb.PARK, "other\x1b[2J", "d", 10.0, account="mine@else")
+    permit = Permit("box", BillingVerb.PARK, "other\x1b[2J", "d", 10.0, account="mine@else")
     mine = ProviderRef("runpod", "mine")
     with pytest.raises(PermitRefused) as caught:
-        use_permit(permit, Verb.DESTROY, mine, 12.0)
+        use_permit(permit, BillingVerb.DESTROY, mine, 12.0)
     for part in (
         "for verb park, not for destroy",
         "for provider (none), not for runpod",
@@ -236,15 +238,15 @@ def test_every_reason_against_a_permit_comes_at_once() -> None:
         assert part in str(caught.value)
     assert str(caught.value).isprintable()
     nameless = Permit(
-        "box", Verb.PARK, "", "d", 99.0, kind="runpod", account="default@vendor", nonce="n"
+        "box", BillingVerb.PARK, "", "d", 99.0, kind="runpod", account="default@vendor", nonce="n"
     )
     with pytest.raises(PermitRefused):
-        use_permit(nameless, Verb.PARK, ProviderRef("runpod", ""), 1.0)
+        use_permit(nameless, BillingVerb.PARK, ProviderRef("runpod", ""), 1.0)
 
 
 def test_a_strangers_text_is_made_harmless() -> None:
-    assert printable("a\x1b[31m\nb\u202ec") == "a [31m b c"
-    assert printable("x" * 999, 10) == "x" * 9 + "…"
+    assert make_printable("a\x1b[31m\nb\u202ec") == "a [31m b c"
+    assert make_printable("x" * 999, 10) == "x" * 9 + "…"
 
 
 def test_the_http_client_is_not_loaded_before_it_is_needed() -> None:

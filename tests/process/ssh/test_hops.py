@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec
-from rgt_tui.ssh import ConfigError, Elsewhere, hops
+from rgt_tui.ssh import ConfigError, MovedAddress, resolve_hops
 
 BOX = BoxSpec(name="lab", host="h", ssh_config="none")
 WRONG = [
@@ -30,14 +30,14 @@ def test_what_is_wrong_is_said_by_its_key(
 ) -> None:
     monkeypatch.delenv("NO_SUCH", raising=False)
     with pytest.raises(ConfigError, match=words):
-        hops(msgspec.structs.replace(BOX, **said))
+        resolve_hops(msgspec.structs.replace(BOX, **said))
 
 
 def test_a_strange_name_is_what_ssh_takes_it_for(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("Host a;b\n  HostName 10.0.0.7\n")
     spec = msgspec.structs.replace(BOX, host="a;b", ssh_config=str(tmp_path / "config"))
     try:
-        assert hops(spec)[-1].host.host == "10.0.0.7"
+        assert resolve_hops(spec)[-1].host.host == "10.0.0.7"
     except ConfigError as error:  # from OpenSSH 9.6 on
         assert "hostname contains invalid characters" in str(error)
 
@@ -46,10 +46,10 @@ def test_a_strange_name_is_what_ssh_takes_it_for(tmp_path: Path) -> None:
     ("host", "port"), [("a b", 22), ("-oX", 22), ("h", 0), ("h", 70000), ("", 22)]
 )
 def test_an_address_that_is_none_is_not_gone_to(host: str, port: int) -> None:
-    told = Elsewhere(host, port, "Acme")
-    assert not told.usable
+    told = MovedAddress(host, port, "Acme")
+    assert not told.is_usable
     with pytest.raises(ConfigError, match=rf"boxes\.lab: Acme says .*{port}.*not an address"):
-        hops(BOX, None, told)
+        resolve_hops(BOX, None, told)
 
 
 def test_what_to_type_names_the_way_there(tmp_path: Path) -> None:
@@ -60,15 +60,15 @@ def test_what_to_type_names_the_way_there(tmp_path: Path) -> None:
     spec = BoxSpec(name="lab", host="box", ssh_config=str(path), known_hosts="/k h", identity="/id")
     front = ("-F", str(path))
     own = (*front, "-i", "/id", "-o", "IdentitiesOnly=yes", "-o", 'UserKnownHostsFile="/k h"')
-    assert [step.by_hand for step in hops(spec)] == [
+    assert [step.by_hand for step in resolve_hops(spec)] == [
         (*front, "u@z"),
         (*front, "-J", "u@z:22", "-p", "2201", "me@a"),
         (*front, "-J", "u@z:22,me@a:2201", "u@b"),
         (*own, "-p", "2203", "u@box"),
     ]
-    moved = hops(spec, None, Elsewhere("203.0.113.7", 9))[-1].by_hand
+    moved = resolve_hops(spec, None, MovedAddress("203.0.113.7", 9))[-1].by_hand
     assert moved == (*own, "-J", "u@z:22,me@a:2201,u@b:22", "-p", "9", "u@203.0.113.7")
-    assert hops(msgspec.structs.replace(BOX, port=22, user="r"))[-1].by_hand == (
+    assert resolve_hops(msgspec.structs.replace(BOX, port=22, user="r"))[-1].by_hand == (
         "-F",
         "none",
         "-p",
@@ -86,12 +86,12 @@ def test_a_box_of_a_file_that_nobody_trusts_is_a_host_of_one_s_own_ssh_config_or
     )
     monkeypatch.setenv("HOME", str(tmp_path))
     spec = BoxSpec(name="mine", host="lab", untrusted=True)
-    assert hops(spec)[-1].host.where == "me@10.0.0.7:22"
+    assert resolve_hops(spec)[-1].host.user_host_port == "me@10.0.0.7:22"
     for host in ("other", "LAB", "*", "10.0.0.7"):
         strange = msgspec.structs.replace(spec, host=host)
         with pytest.raises(ConfigError, match="the fleet file is not trusted"):
-            hops(strange)
-    assert hops(BoxSpec(name="mine", host="other"))[-1].host.host == "other"
+            resolve_hops(strange)
+    assert resolve_hops(BoxSpec(name="mine", host="other"))[-1].host.host == "other"
 
 
 def test_the_ssh_config_of_a_file_that_nobody_trusts_is_not_read(
@@ -101,7 +101,7 @@ def test_the_ssh_config_of_a_file_that_nobody_trusts_is_not_read(
     (tmp_path / "theirs").write_text(f'Host lab\nMatch exec "touch {tmp_path}/ran"\n')
     spec = BoxSpec(name="mine", host="lab", ssh_config=str(tmp_path / "theirs"), untrusted=True)
     with pytest.raises(ConfigError, match="the fleet file is not trusted"):
-        hops(spec)
+        resolve_hops(spec)
     assert not (tmp_path / "ran").exists()
-    assert hops(msgspec.structs.replace(spec, untrusted=False))[-1].host.host == "lab"
+    assert resolve_hops(msgspec.structs.replace(spec, untrusted=False))[-1].host.host == "lab"
     assert (tmp_path / "ran").exists()

@@ -30,7 +30,7 @@ import asyncssh
 by_the_import = tuple(started)
 assert ctypes.util.find_library is find, "left behind"
 assert len(sys.meta_path) == finders - 1, "left behind"
-with native_libraries.told_quickly():
+with native_libraries.fast_library_search():
     quick = ctypes.util.find_library("oqs")
 print(json.dumps([by_the_import, native_libraries.may_be_there("oqs"), quick, find("oqs")]))
 """

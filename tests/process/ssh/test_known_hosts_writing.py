@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh import Host, HostKeyRefused, known_hosts
-from rgt_tui.ssh.known_hosts import lookup
+from rgt_tui.ssh import HostKeyRefused, SshHost, known_hosts
+from rgt_tui.ssh.known_hosts import lines_of_host
 from tests.contract.ssh.conftest import keygen
 
 
@@ -24,7 +24,7 @@ def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None
     program = (
         "import sys\nfrom rgt_tui.ssh import known_hosts\n"
         "known_hosts.LOCK_SECONDS = 600.0\n"  # whoever has the lock may be held up itself
-        "for n in range(40):\n    known_hosts.append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
+        "for n in range(40):\n    known_hosts.append_key(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
     )
     writers = [
         subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)
@@ -41,11 +41,11 @@ def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) 
         keygen(tmp_path / name)
     kind, one = (tmp_path / "one.pub").read_text().split()[:2]
     two = (tmp_path / "two.pub").read_text().split()[1]
-    entry = known_hosts.append(str(path), "host", kind, one)
-    assert (entry.line, known_hosts.append(str(path), "host", kind, one).line) == (1, 1)
+    entry = known_hosts.append_key(str(path), "host", kind, one)
+    assert (entry.line, known_hosts.append_key(str(path), "host", kind, one).line) == (1, 1)
     with pytest.raises(HostKeyRefused, match=f"{path}:1"):
-        known_hosts.append(str(path), "host", kind, two)
-    known = lookup(Host("h", "host", 22, "root", user_known_hosts=(str(path),)))
+        known_hosts.append_key(str(path), "host", kind, two)
+    known = lines_of_host(SshHost("h", "host", 22, "root", user_known_hosts=(str(path),)))
     assert [entry.key for entry in known.keys] == [one]
 
 
@@ -57,7 +57,7 @@ def test_a_lock_that_nobody_lets_go_of_is_said(
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(HostKeyRefused, match=rf"{path} .*another program has held its lock"):
-            known_hosts.append(str(path), "host", "ssh-ed25519", "AAAA")
+            known_hosts.append_key(str(path), "host", "ssh-ed25519", "AAAA")
     assert path.read_text() == ""
 
 
@@ -72,7 +72,7 @@ def test_a_key_is_trusted_once_its_line_is_on_the_disk(
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    known_hosts.append(str(path), "host", "ssh-ed25519", "AAAA")
+    known_hosts.append_key(str(path), "host", "ssh-ed25519", "AAAA")
     assert synced == ["host ssh-ed25519 AAAA\n"]
 
     def full(handle: int) -> None:
@@ -80,4 +80,4 @@ def test_a_key_is_trusted_once_its_line_is_on_the_disk(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(HostKeyRefused, match="No space left on device"):
-        known_hosts.append(str(path), "other", "ssh-ed25519", "BBBB")
+        known_hosts.append_key(str(path), "other", "ssh-ed25519", "BBBB")

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rgt_box.sampling import gpu_without_nvml
 
-from rgt_tui.model import WatchConfig, clean, cleaned
-from rgt_tui.ssh.sh_probe import cksum, script, wanted_mounts
-from rgt_tui.ssh.sh_sample import GPU_COLUMNS, greeting, sample
+from rgt_tui.model import WatchConfig, clean_decoded, clean_text
+from rgt_tui.ssh.sh_probe import build_script, cksum_of, wanted_mounts
+from rgt_tui.ssh.sh_sample import GPU_COLUMNS, parse_greeting, parse_sample
 
 V2 = """\
 RGT { 7 1795271381
@@ -34,7 +34,7 @@ RGT g 5, broken line""".splitlines()
 
 
 def test_a_reading_of_version_2() -> None:
-    found = sample(V2, "sh-x", 9, 8, ("/", "/nope", "/mnt/a share", "/unread"))
+    found = parse_sample(V2, "sh-x", 9, 8, ("/", "/nope", "/mnt/a share", "/unread"))
     assert (found.boot, found.seq, found.at) == ("sh-x", 9, 1795271381.0)
     assert found.mem.cgroup == 2
     assert (found.mem.used, found.mem.limit, found.mem.oom_kills) == (2793996288, 8589934592, 5)
@@ -77,7 +77,7 @@ def test_a_reading_of_version_2() -> None:
 
 def test_no_limit_of_version_1_is_none() -> None:
     lines = ["RGT { 1 5", "RGT m 1 100 9223372036854771712 200 50 0 - -"]
-    found = sample(lines, "b", 1, None, ())
+    found = parse_sample(lines, "b", 1, None, ())
     assert (found.mem.cgroup, found.mem.used, found.mem.limit) == (1, 100, None)
 
 
@@ -90,7 +90,7 @@ def test_a_card_that_does_not_answer_is_an_error_and_a_remark_is_no_card() -> No
         row.format(2),
         "RGT g WARNING: infoROM is corrupted at gpu 0000:07:00.0",
     ]
-    found = sample(lines, "b", 1, None, ()).gpus
+    found = parse_sample(lines, "b", 1, None, ()).gpus
     assert [(gpu.index, gpu.error is None) for gpu in found] == [(0, True), (2, True), (1, False)]
     assert "Unable to determine" in (found[2].error or "")
 
@@ -104,12 +104,12 @@ def test_the_columns_are_those_of_the_agent() -> None:
 
 def test_a_driver_that_fails_is_said() -> None:
     lines = ["RGT { 1 5", "RGT ge NVIDIA-SMI has failed\x1b[31m because", "RGT ge it could not"]
-    (gpu,) = cleaned(sample(lines, "b", 1, None, ())).gpus
+    (gpu,) = clean_decoded(parse_sample(lines, "b", 1, None, ())).gpus
     assert gpu.error == "NVIDIA-SMI has failed because"
 
 
 def test_what_is_missing_is_unknown_never_zero() -> None:
-    found = sample(["RGT { 1 5", "RGT h - - - -", "RGT l -", "RGT u -"], "b", 1, None, ("/",))
+    found = parse_sample(["RGT { 1 5", "RGT h - - - -", "RGT l -", "RGT u -"], "b", 1, None, ("/",))
     assert found.mem.host_total is None
     assert found.cpu.load1 is None
     assert found.session.uptime_s is None
@@ -119,25 +119,30 @@ def test_what_is_missing_is_unknown_never_zero() -> None:
 @given(st.lists(st.text(max_size=40).map(lambda text: f"RGT {text}"), max_size=12))
 def test_garbage_is_a_reading_or_an_error(lines: list[str]) -> None:
     with contextlib.suppress(ValueError):
-        sample(["RGT { 1 5", *lines], "b", 1, None, ("/",))
+        parse_sample(["RGT { 1 5", *lines], "b", 1, None, ("/",))
 
 
 def test_a_reading_without_a_time_is_none() -> None:
     with pytest.raises(ValueError, match="time"):
-        sample(["RGT { 1 -"], "b", 1, None, ())
+        parse_sample(["RGT { 1 -"], "b", 1, None, ())
 
 
 def test_the_greeting() -> None:
-    hello = greeting("RGT hello eb41-88\x1b[m 2 v\x07m 123")
-    assert (hello.boot, hello.cores, clean(hello.host), hello.pid) == ("sh-eb41-88m", 2, "vm", 123)
+    hello = parse_greeting("RGT hello eb41-88\x1b[m 2 v\x07m 123")
+    assert (hello.boot, hello.cores, clean_text(hello.host), hello.pid) == (
+        "sh-eb41-88m",
+        2,
+        "vm",
+        123,
+    )
     with pytest.raises(ValueError, match="greet"):
-        greeting("hello")
+        parse_greeting("hello")
 
 
 @given(st.binary(max_size=300))
 def test_the_checksum_is_that_of_cksum(data: bytes) -> None:
     said = subprocess.run(["cksum"], input=data, capture_output=True, check=True).stdout.split()
-    assert (int(said[0]), int(said[1])) == (cksum(data), len(data))
+    assert (int(said[0]), int(said[1])) == (cksum_of(data), len(data))
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_the_checksum_is_that_of_cksum(data: bytes) -> None:
 def test_the_script_is_one_for_every_shell(shell: tuple[str, ...]) -> None:
     mounts = wanted_mounts(WatchConfig(mounts=("/a b", "/it's", "relative", "/bad\nname", "/")))
     assert mounts == ("/", "/a b", "/it's")
-    text = script(mounts)
+    text = build_script(mounts)
     assert text.isascii()
     assert "\t" not in text
     assert max(map(len, text.splitlines())) < 900
@@ -172,7 +177,7 @@ RGT p 90 1 R 3000 1 500 a second line of a command train.py""".splitlines()
 
 
 def test_what_looks_like_a_training_is_listed_without_its_arguments() -> None:
-    found = sample(PROCS, "b", 1, None, ())
+    found = parse_sample(PROCS, "b", 1, None, ())
     assert [(proc.pid, proc.cmd) for proc in found.procs] == [
         (90, "/opt/conda/bin/python3 -u train.py …"),
         (94, "python3 -m torch.distributed.run …"),
@@ -186,7 +191,7 @@ def test_what_looks_like_a_training_is_listed_without_its_arguments() -> None:
 
 
 def test_a_pattern_of_the_person_s_own_decides_alone() -> None:
-    found = sample(PROCS, "b", 1, None, (), r"serve\.py")
+    found = parse_sample(PROCS, "b", 1, None, (), r"serve\.py")
     assert [proc.pid for proc in found.procs] == [98]
 
 
@@ -195,7 +200,7 @@ def test_a_pattern_of_the_person_s_own_decides_alone() -> None:
     ("RGT pt 1790000000 100 4096 hidden", "other users"), ("RGT pt 1790000000 100 4096", "for certain"),
 ])  # fmt: skip
 def test_no_process_of_a_shell_is_unknown_never_none(line: str, words: str) -> None:
-    found = sample(["RGT { 1 5", line], "b", 1, None, ())
+    found = parse_sample(["RGT { 1 5", line], "b", 1, None, ())
     assert found.procs == ()
     assert "cannot see" in (found.unseen or "")
     assert words in (found.unseen or "")

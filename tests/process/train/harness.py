@@ -374,12 +374,12 @@ def checkpoint_of(out: Path, step: int) -> Path:
 
 def final_state(out: Path, step: int) -> tuple[Any, Any]:
     """Return the whole saved state of `step`, weights and the rest."""
-    from rgt_train.checkpoint import MODEL_FILE, TRAINER_FILE, Loaded
+    from rgt_train.checkpoint import MODEL_FILE, TRAINER_FILE, LoadedCheckpoint
 
-    loaded = Loaded(str(checkpoint_of(out, step)))
+    loaded = LoadedCheckpoint(str(checkpoint_of(out, step)))
     document = loaded.document
-    weights = {name: tensor.clone() for name, tensor in loaded.tensors(MODEL_FILE).items()}
-    objects = loaded.value(document["objects"], TRAINER_FILE, own=True)
+    weights = {name: tensor.clone() for name, tensor in loaded.tensors_of(MODEL_FILE).items()}
+    objects = loaded.decode_part(document["objects"], TRAINER_FILE, own=True)
     rest = {key: document[key] for key in ("progress", "sampler", "settings", "environment")}
     loaded.close()
     return weights, {**rest, "objects": objects, "rng": document["rng"][0]}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run, StopRequest, exits
-from rgt_train.boundary import Hooks
+from rgt_train.boundary import OptimizerHooks
 from rgt_train.tracking.run_log import RunLog
 
 from tests.process.train.harness import (
@@ -79,7 +79,7 @@ def test_a_signal_in_the_validation_does_not_step_the_scheduler_twice(tmp_path: 
     rates = plain.train()
     assert rates == [0.1] * 5 + [0.05] * 5 + [0.025] * 5
     stopped = Course(tmp_path / "run")
-    with pytest.raises(exits.Stop):
+    with pytest.raises(exits.TrainingStop):
         stopped.train(lambda _, epoch: terminate() if epoch == 1 else None)
     assert steps_kept(tmp_path / "run") == [10]
     assert stopped.optimizer.param_groups[0]["lr"] == 0.025, "only what is saved is as it was"
@@ -94,7 +94,7 @@ def test_a_signal_in_the_validation_does_not_step_the_scheduler_twice(tmp_path: 
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")
 def test_a_signal_in_the_validation_of_a_resume_does_neither(tmp_path: Path) -> None:
     for _ in range(2):
-        with pytest.raises(exits.Stop):
+        with pytest.raises(exits.TrainingStop):
             Course(tmp_path).train(lambda _, epoch: terminate())
     assert Course(tmp_path).train()[0] == 0.05
 
@@ -120,14 +120,14 @@ def test_a_sharded_save_has_the_learning_rates_of_the_step_too(tmp_path: Path) -
         random = state.random_here()
         torch.rand(1)
         course.scheduler.step()
-        taken = sharded_state.take(state)
+        taken = sharded_state.take_state(state)
         rates = [value for key, value in taken.plain.items() if key.endswith(".lr")]
         assert rates == [0.1] * 2
         assert taken.objects["scheduler"]["last_epoch"] == 0
         assert course.optimizer.param_groups[0]["lr"] == 0.05
         assert state.random_here() == random
         state.epoch_end = None
-        assert sharded_state.take(state).objects["scheduler"]["last_epoch"] == 1
+        assert sharded_state.take_state(state).objects["scheduler"]["last_epoch"] == 1
 
 
 @pytest.mark.parametrize("how", ["counted", "by .data", "replaced"])
@@ -146,7 +146,7 @@ def test_weights_that_change_after_the_epoch_are_not_saved_as_its_end(
         if epoch == 1:
             terminate()
 
-    with pytest.raises(exits.Stop):
+    with pytest.raises(exits.TrainingStop):
         Course(tmp_path).train(average)
     assert steps_kept(tmp_path) == []
     told = capsys.readouterr().out
@@ -176,7 +176,7 @@ def test_leaving_in_the_middle_of_a_step_does_not_save_it(
 
 def test_between_the_optimizers_step_and_ours_nobody_stops(tmp_path: Path) -> None:
     course = Course(tmp_path)
-    with pytest.raises(exits.Stop), course.run as run:
+    with pytest.raises(exits.TrainingStop), course.run as run:
         for _ in run.epochs():
             for _ in run.batches():
                 course.step()
@@ -221,17 +221,19 @@ class TestHooks:
     def test_a_capturable_optimizer_may_change_weights_without_a_word(self) -> None:
         weight = torch.nn.Parameter(torch.ones(2))
         optimizer = torch.optim.AdamW([weight])
-        assert Hooks([optimizer], nothing).complete
+        assert OptimizerHooks([optimizer], nothing).sees_all_changes
         optimizer.param_groups[0]["capturable"] = True
-        hooks = Hooks([optimizer], nothing)
-        assert not hooks.complete
+        hooks = OptimizerHooks([optimizer], nothing)
+        assert not hooks.sees_all_changes
         assert "capturable" in hooks.silent[0]
 
     def test_a_captured_step_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         weight, calls = torch.nn.Parameter(torch.ones(2)), []
         optimizer = torch.optim.SGD([weight], lr=0.1)
         weight.grad = torch.ones(2)
-        hooks = Hooks([optimizer], lambda: calls.append("before"), lambda: calls.append("captured"))
+        hooks = OptimizerHooks(
+            [optimizer], lambda: calls.append("before"), lambda: calls.append("captured")
+        )
         optimizer.step()
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -279,7 +281,7 @@ def test_an_error_in_the_middle_of_a_step_that_follows_from_a_signal_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     course = Course(tmp_path)
-    with pytest.raises(exits.Stop) as stopped, course.run as run:
+    with pytest.raises(exits.TrainingStop) as stopped, course.run as run:
         for _ in run.epochs():
             for _ in run.batches():
                 course.step()

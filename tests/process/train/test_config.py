@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from rgt_train import UsageError, cli, exits
-from rgt_train.config import COMMON, SHIPPED, TASKS, Field, fields_of, merge, read, tables
+from rgt_train.config import (
+    COMMON,
+    SHIPPED,
+    TASKS,
+    Field,
+    config_tables,
+    fields_of,
+    merge_config,
+    read_config,
+)
 
 from tests.process.train.harness import ENV, ROOT, TIMEOUT
 
@@ -32,7 +41,7 @@ def test_reads_scalars_quotes_and_comments(tmp_path: Path) -> None:
         "---\n# a comment\n\nlr: 1e-3   # why\nname: 'it''s # no comment'\nother: \"a\\tb\" # yes\nempty:\nurl: http://x#y\n"
         "flow: [a, 'b', c]  # three\nlist:\n- x\n- y # z\nnone: []\n",
     )
-    found = {key: scalar.text for key, scalar in read(path).items()}
+    found = {key: scalar.text for key, scalar in read_config(path).items()}
     assert found == {
         "lr": "1e-3",
         "name": "it's # no comment",
@@ -60,12 +69,14 @@ def test_without_pyyaml_json_is_read_with_the_same_meaning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, json.dumps(CONFIG))
-    found = {key: (value.text, value.section, value.items) for key, value in read(path).items()}
+    found = {
+        key: (value.text, value.section, value.items) for key, value in read_config(path).items()
+    }
     assert found["lr"] == ("0.25", "optimizer", False)
     assert found["balance"] == ("true", "", False)
     monkeypatch.undo()
     assert found == {
-        key: (value.text, value.section, value.items) for key, value in read(path).items()
+        key: (value.text, value.section, value.items) for key, value in read_config(path).items()
     }
 
 
@@ -89,12 +100,12 @@ def test_without_pyyaml_json_is_read_with_the_same_meaning(
 @pytest.mark.usefixtures("no_pyyaml")
 def test_json_s_refusals_name_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        merge([write(tmp_path, text)], {})
+        merge_config([write(tmp_path, text)], {})
 
 
 def test_pyyaml_reads_all_of_yaml_where_it_is_installed(tmp_path: Path) -> None:
     text = "rates: &rate 1e-3\nlr: *rate\nrun: {epochs: 4}\nnote: >\n  two\n  lines\n"
-    found = read(write(tmp_path, text))
+    found = read_config(write(tmp_path, text))
     assert {key: (one.text, one.section) for key, one in found.items()} == {
         "rates": ("1e-3", ""),
         "lr": ("1e-3", ""),
@@ -120,11 +131,11 @@ def test_pyyaml_reads_all_of_yaml_where_it_is_installed(tmp_path: Path) -> None:
 )
 def test_pyyaml_s_refusals_name_the_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read(write(tmp_path, text))
+        read_config(write(tmp_path, text))
 
 
 def test_the_command_line_beats_the_file(tmp_path: Path) -> None:
-    config = merge([write(tmp_path, "epochs: 3\nlr: 0.5\n")], {"epochs": "7", "seed": None})
+    config = merge_config([write(tmp_path, "epochs: 3\nlr: 0.5\n")], {"epochs": "7", "seed": None})
     assert (config.int("epochs"), config.float("lr"), config.int("seed")) == (7, 0.5, 0)
 
 
@@ -160,7 +171,7 @@ def test_the_command_line_beats_the_file(tmp_path: Path) -> None:
 )
 def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        merge([write(tmp_path, text)], {})
+        merge_config([write(tmp_path, text)], {})
 
 
 def test_sections_lists_and_several_files(tmp_path: Path) -> None:
@@ -170,7 +181,7 @@ def test_sections_lists_and_several_files(tmp_path: Path) -> None:
     )
     second = tmp_path / "d.yaml"
     second.write_text("save_every: 9\n")
-    config = merge(["prod", first, second], {"batch": "64"})
+    config = merge_config(["prod", first, second], {"batch": "64"})
     assert (config.int("keep"), config.int("save_every")) == (7, 9)
     assert config.names("loggers") == ("tensorboard", "wandb")
     assert config.str("spike") == "rollback"
@@ -182,24 +193,24 @@ def test_sections_lists_and_several_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.parametrize("task", TASKS)
 def test_the_shipped_configs_fit_every_task(name: str, task: str) -> None:
-    config = merge([name], {"task": task})
+    config = merge_config([name], {"task": task})
     assert set(config.given) > {"task", "save_every", "spike"}
     assert set(config.values) == set(fields_of(task))
 
 
 def test_a_file_that_is_not_there_names_the_shipped_ones() -> None:
     with pytest.raises(UsageError, match=r"shipped are dev and prod"):
-        read("pord")
+        read_config("pord")
 
 
 def test_fields_of_a_task_of_ones_own() -> None:
     own = Field("wings", "int", 2, "wings")
-    config = merge([], {"task": "birds:Task", "wings": "4"}, lambda name: [own])
+    config = merge_config([], {"task": "birds:Task", "wings": "4"}, lambda name: [own])
     assert config.int("wings") == 4
     with pytest.raises(
         UsageError, match="unknown key 'wing' for task birds:Task; did you mean 'wings'"
     ):
-        merge([], {"task": "birds:Task", "wing": "4"}, lambda name: [own])
+        merge_config([], {"task": "birds:Task", "wing": "4"}, lambda name: [own])
 
 
 def test_fields_have_a_section_and_a_help() -> None:
@@ -265,4 +276,6 @@ def test_a_python_without_torch_is_told(tmp_path: Path) -> None:
 
 def test_every_key_is_documented() -> None:
     page = (ROOT / "docs" / "trainer.md").read_text()
-    assert f"<!-- keys -->\n{tables()}<!-- /keys -->" in page, "paste: python -m rgt_train.config"
+    assert f"<!-- keys -->\n{config_tables()}<!-- /keys -->" in page, (
+        "paste: python -m rgt_train.config"
+    )

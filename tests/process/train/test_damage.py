@@ -158,7 +158,7 @@ def test_best_is_made_again_or_mended(trainers: Zygote, tmp_path: Path) -> None:
     assert again.wait() == 0, again.text()
     assert "best of step 20 is damaged: model.safetensors: " in again.text()
     assert (
-        manifest.verify(out / "best")["best"]
+        manifest.verify_checkpoint(out / "best")["best"]
         == json.loads((out / "best.json").read_text())
         == json.loads(before)
     )

@@ -15,7 +15,7 @@ from tests.process.train.harness import ENV
 UNCAUGHT = """
 from rgt_train import exits
 
-@exits.starts
+@exits.raises_not_started
 def start(name):
     raise exits.UsageError(f"cannot use {name}")
 

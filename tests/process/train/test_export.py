@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import Run, cli, exits
-from rgt_train.checkpoint import read, safetensors
+from rgt_train.checkpoint import read_tensors, safetensors
 
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote
@@ -39,7 +39,7 @@ def words(values: dict[str, object]) -> list[str]:
 def tensors(path: Path) -> dict[str, torch.Tensor]:
     return {
         name: tensor.clone()
-        for name, tensor in read(memoryview(bytearray(path.read_bytes()))).items()
+        for name, tensor in read_tensors(memoryview(bytearray(path.read_bytes()))).items()
     }
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_there_survives_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.write_bytes(b"good")
     with pytest.raises(ValueError, match="complex128, which the format does not know"):
-        safetensors.write(path, {"a": torch.zeros(2, dtype=torch.complex128)}, {})
+        safetensors.write_tensors(path, {"a": torch.zeros(2, dtype=torch.complex128)}, {})
     assert path.read_bytes() == b"good"
     assert [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
 
@@ -129,7 +129,7 @@ made = {
     "turned": torch.arange(6.0).view(2, 3).t(),
     "\\u00fcber": torch.tensor([7], dtype=torch.int16),
 }
-print(safetensors.write("m.safetensors", made, {"step": "3"}))
+print(safetensors.write_tensors("m.safetensors", made, {"step": "3"}))
 read = load_file("m.safetensors")
 assert set(read) == set(made)
 for name, tensor in made.items():

@@ -41,7 +41,7 @@ def child(*fds: int) -> subprocess.Popen[str]:
 
 def dead() -> dict[str, object]:
     process = child()
-    facts = processes.describe(process.pid)
+    facts = processes.describe_process(process.pid)
     process.kill()
     process.communicate()
     return facts
@@ -52,7 +52,12 @@ def orphan(tmp_path: Path) -> Callable[[dict[str, object]], subprocess.Popen[str
     def make(trainer: dict[str, object]) -> subprocess.Popen[str]:
         fd = locked(tmp_path)
         process = child(fd)
-        facts = {**trainer, "host": "h", "since": 0, "helpers": [processes.describe(process.pid)]}
+        facts = {
+            **trainer,
+            "host": "h",
+            "since": 0,
+            "helpers": [processes.describe_process(process.pid)],
+        }
         os.pwrite(fd, json.dumps(facts).encode(), 0)
         os.close(fd)
         return process
@@ -74,7 +79,7 @@ def test_an_orphaned_writer_is_ended_before_anything_is_looked_at(
 def test_the_writer_of_a_living_trainer_is_left_alone(
     tmp_path: Path, orphan: Callable[[dict[str, object]], subprocess.Popen[str]]
 ) -> None:
-    process = orphan(processes.describe(os.getpid()))
+    process = orphan(processes.describe_process(os.getpid()))
     with pytest.raises(
         UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"
     ):
@@ -90,7 +95,9 @@ def test_a_trainer_that_is_being_torn_down_is_waited_for(
     fd = locked(tmp_path)
     trainer = child(fd)
     os.pwrite(
-        fd, json.dumps({**processes.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0
+        fd,
+        json.dumps({**processes.describe_process(trainer.pid), "host": "h", "since": 0}).encode(),
+        0,
     )
     os.close(fd)
     asked = []
@@ -102,7 +109,7 @@ def test_a_trainer_that_is_being_torn_down_is_waited_for(
             trainer.communicate()
         return True
 
-    monkeypatch.setattr(processes, "dying", dying)
+    monkeypatch.setattr(processes, "is_exiting", dying)
     RunLock(tmp_path).close()
     assert asked == [trainer.pid] * 3
 
@@ -112,7 +119,7 @@ def test_the_holder_s_words_are_there_at_every_instant(
 ) -> None:
     """Who is refused reads them at any time, also while those of a launch are replaced or made shorter."""
     (tmp_path / "run.lock").write_text(
-        json.dumps({**processes.describe(os.getpid()), "host": "h" * 999})
+        json.dumps({**processes.describe_process(os.getpid()), "host": "h" * 999})
     )
     seen: list[Any] = []
 
@@ -142,10 +149,10 @@ def test_a_trainer_that_took_the_lock_a_moment_ago_is_named_and_not_the_dead_one
 
     def end(*_: object) -> list[int]:  # meanwhile it has written who it is
         os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps({**processes.describe(os.getpid()), **words}).encode(), 0)
+        os.pwrite(fd, json.dumps({**processes.describe_process(os.getpid()), **words}).encode(), 0)
         return []
 
-    monkeypatch.setattr(processes, "end", end)
+    monkeypatch.setattr(processes, "kill_processes", end)
     monkeypatch.setattr(processes, "_FENCE_S", 0.0)
     with pytest.raises(
         UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"
@@ -156,7 +163,7 @@ def test_a_trainer_that_took_the_lock_a_moment_ago_is_named_and_not_the_dead_one
 
 def test_who_is_being_torn_down() -> None:
     process = child()
-    assert not processes.dying(processes.describe(process.pid))
+    assert not processes.is_exiting(processes.describe_process(process.pid))
     stat, status = (Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("stat", "status"))
     assert not processes.is_dying(stat, status)
     assert processes.is_dying(stat, re.sub(rb"(ShdPnd:\t0{13})000", rb"\g<1>100", status))
@@ -173,14 +180,14 @@ def test_who_is_being_torn_down() -> None:
 
 def test_a_process_that_got_the_number_later_is_left_alone(tmp_path: Path) -> None:
     process = child()
-    facts = processes.describe(process.pid)
+    facts = processes.describe_process(process.pid)
     for lie in ({"start": 1}, {"boot": "another"}, {"start": None}):
-        assert not processes.alive({**facts, **lie})
-        assert processes.end([{**facts, **lie}], 1.0) == []
-    assert processes.alive(facts)
-    assert processes.end([facts], 10.0) == [process.pid]
+        assert not processes.is_alive({**facts, **lie})
+        assert processes.kill_processes([{**facts, **lie}], 1.0) == []
+    assert processes.is_alive(facts)
+    assert processes.kill_processes([facts], 10.0) == [process.pid]
     process.communicate()
-    assert not processes.alive(facts)
+    assert not processes.is_alive(facts)
 
 
 def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> None:
@@ -189,12 +196,12 @@ def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> Non
     trainer.wait_line("^checkpoint 7 ")
     helpers = json.loads((out / "run.lock").read_text())["helpers"]
     assert len(helpers) == 1
-    assert processes.alive(helpers[0])
+    assert processes.is_alive(helpers[0])
     os.kill(helpers[0]["pid"], signal.SIGSTOP)  # even one that hangs
     trainer.kill()
     again = trainers.launch(out)
     assert again.wait() == 0, again.text()
-    assert not processes.alive(helpers[0])
+    assert not processes.is_alive(helpers[0])
     assert events(out, "resume")[0]["step"] >= 7
 
 
@@ -210,4 +217,4 @@ def test_signals_to_the_whole_group_leave_the_writer_to_finish(
     trainer.signal(signal.SIGTERM)
     assert trainer.wait() == 75, trainer.text()
     assert "could not be saved" not in trainer.text()
-    assert not processes.alive(writer), "it ended with its trainer"
+    assert not processes.is_alive(writer), "it ended with its trainer"

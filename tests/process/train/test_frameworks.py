@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_train.callbacks.recorder import Recorder, numbers_in, plain
+from rgt_train.callbacks.recorder import TrainingRecorder, numbers_in, plain_settings
 from rgt_train.checkpoint import manifest
 
 from tests.process.train import frameworks
@@ -255,9 +255,9 @@ class TestRecorder:
         assert found == {"lr": 1e-3, "val_loss": 2.0, "val_acc": 1.0}
 
     def test_a_loss_that_is_not_finite_is_an_event(self, tmp_path: Path) -> None:
-        recorder = Recorder(tmp_path / "run", 0, 10, self.FACTS)
-        recorder.point(3, 0.5, {"loss": float("nan")})
-        recorder.end(3, 10)
+        recorder = TrainingRecorder(tmp_path / "run", 0, 10, self.FACTS)
+        recorder.record_point(3, 0.5, {"loss": float("nan")})
+        recorder.record_end(3, 10)
         assert [line.get("event") for line in metrics(tmp_path / "run")] == [
             "start",
             None,
@@ -269,25 +269,26 @@ class TestRecorder:
         self, tmp_path: Path
     ) -> None:
         """A trainer that keeps the best and the last writes both at one step: they hold the same."""
-        recorder = Recorder(tmp_path / "run", 0, 4, self.FACTS, str(tmp_path / "mirror"))
+        recorder = TrainingRecorder(tmp_path / "run", 0, 4, self.FACTS, str(tmp_path / "mirror"))
         for step in (2, 4):
             for name in ("first", "second"):
                 path = tmp_path / "run" / f"{name}-{step}"
                 path.write_bytes(b"weights")
                 recorder.checkpoint(step, str(path))
-        recorder.end(4, 4)
+        recorder.record_end(4, 4)
         kept = {
-            each.name: manifest.read(each)["path"] for each in (tmp_path / "mirror").glob("step-*")
+            each.name: manifest.read_manifest(each)["path"]
+            for each in (tmp_path / "mirror").glob("step-*")
         }
         assert kept["step-00000004-a1"] == "first-4"
         assert set(kept.values()) <= {"first-2", "first-4"}
 
     def test_a_killed_launch_is_told_at_the_next(self, tmp_path: Path) -> None:
-        first = Recorder(tmp_path, 0, 10, self.FACTS)
+        first = TrainingRecorder(tmp_path, 0, 10, self.FACTS)
         for step in range(1, 8):
-            first.point(step, 0.0, {"loss": 1.0})
-        second = Recorder(tmp_path, 5, 10, self.FACTS)
-        second.end(10, 10)
+            first.record_point(step, 0.0, {"loss": 1.0})
+        second = TrainingRecorder(tmp_path, 5, 10, self.FACTS)
+        second.record_end(10, 10)
         (resumed,) = events(tmp_path, "resume")
         assert (resumed["step"], resumed["lost_steps"]) == (5, 2)
 
@@ -295,9 +296,9 @@ class TestRecorder:
         """One of two launches in a process is ended by its trainer, the other by what ends the interpreter."""
         ended, left = str(tmp_path / "ended"), str(tmp_path / "left")
         script = (
-            "from rgt_train.callbacks.recorder import Recorder\n"
-            f"a, b = (Recorder(out, 0, 9, {self.FACTS!r}) for out in ({ended!r}, {left!r}))\n"
-            "b.point(4, 0.5, {'loss': 1.0}); a.end(9, 9)\n"
+            "from rgt_train.callbacks.recorder import TrainingRecorder\n"
+            f"a, b = (TrainingRecorder(out, 0, 9, {self.FACTS!r}) for out in ({ended!r}, {left!r}))\n"
+            "b.record_point(4, 0.5, {'loss': 1.0}); a.record_end(9, 9)\n"
             "raise ValueError('no data')"
         )
         subprocess.run(
@@ -312,12 +313,12 @@ class TestRecorder:
         assert (stopped["step"], stopped["reason"]) == (4, "ValueError: no data")
 
     def test_left_without_an_exception(self, tmp_path: Path) -> None:
-        recorder = Recorder(tmp_path, 0, 9, self.FACTS)
-        recorder.left()
+        recorder = TrainingRecorder(tmp_path, 0, 9, self.FACTS)
+        recorder.record_early_exit()
         assert [event["reason"] for event in events(tmp_path, "stop")] == ["left early"]
 
     def test_secrets_are_left_out(self) -> None:
-        assert plain({"lr": 1, "hub_token": "x", "api_key": "y", "fn": print}) == {"lr": 1}
+        assert plain_settings({"lr": 1, "hub_token": "x", "api_key": "y", "fn": print}) == {"lr": 1}
 
 
 def test_asking_for_a_callback_that_does_not_exist() -> None:

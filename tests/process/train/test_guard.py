@@ -11,14 +11,14 @@ import pytest
 import torch
 from rgt_train import UsageError, exits, guards
 from rgt_train.data.position import Progress, merged
-from rgt_train.guards import NEW_LEVEL, Guard, Rules, nonfinite
-from rgt_train.tracking.report import Report
+from rgt_train.guards import NEW_LEVEL, GuardRules, StepGuard, nonfinite
+from rgt_train.tracking.report import RunReport
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses, metrics
 
 
-def guard(tmp_path: Path, progress: Progress, **rules: object) -> Guard:
-    return Guard(Report(tmp_path), progress, Rules(**rules))  # type: ignore[arg-type]
+def guard(tmp_path: Path, progress: Progress, **rules: object) -> StepGuard:
+    return StepGuard(RunReport(tmp_path), progress, GuardRules(**rules))  # type: ignore[arg-type]
 
 
 def calm(count: int) -> list[float]:
@@ -31,12 +31,12 @@ def test_a_step_that_is_not_finite_is_skipped_and_some_in_a_row_stop(
 ) -> None:
     progress = Progress(step=7, done_steps=3)
     judge = guard(tmp_path, progress, max_bad_steps=2)
-    assert judge.healthy(1.0, 1.0)
-    assert not judge.healthy(math.nan, 1.0)
-    assert judge.healthy(1.0, 1.0)
-    assert not judge.healthy(1.0, math.inf)
-    with pytest.raises(exits.Stop) as caught:
-        judge.healthy(math.nan, math.nan)
+    assert judge.is_healthy(1.0, 1.0)
+    assert not judge.is_healthy(math.nan, 1.0)
+    assert judge.is_healthy(1.0, 1.0)
+    assert not judge.is_healthy(1.0, math.inf)
+    with pytest.raises(exits.TrainingStop) as caught:
+        judge.is_healthy(math.nan, math.nan)
     assert (caught.value.code, progress.bad_row, progress.bad_total) == (exits.FAILED, 2, 3)
     assert (
         "step 8 skipped: loss nan, gradient norm 1.0 (epoch 1, step 4 of it; 1 in a row"
@@ -89,36 +89,36 @@ class TestCulprit:
 
 class TestSpike:
     def test_nothing_is_judged_before_there_is_a_history(self) -> None:
-        assert guards.find(calm(guards.ENOUGH - 1), 100.0, 10.0) is None
+        assert guards.find_spike(calm(guards.ENOUGH - 1), 100.0, 10.0) is None
 
     def test_noise_is_none_and_a_jump_is_one(self) -> None:
         losses = calm(64)
-        assert all(guards.find(losses[:k], losses[k], 10.0) is None for k in range(24, 64))
-        found = guards.find(losses, 3.0, 10.0)
+        assert all(guards.find_spike(losses[:k], losses[k], 10.0) is None for k in range(24, 64))
+        found = guards.find_spike(losses, 3.0, 10.0)
         assert found is not None
         assert found.median == pytest.approx(2.0, abs=0.05)
         assert "spreads above the median" in str(found)
 
     def test_a_loss_that_falls_is_none(self) -> None:
-        assert guards.find([10.0 / (k + 1) for k in range(40)], 0.01, 10.0) is None
+        assert guards.find_spike([10.0 / (k + 1) for k in range(40)], 0.01, 10.0) is None
 
     def test_a_calm_stretch_does_not_make_a_ripple_a_spike(self) -> None:
-        assert guards.find([2.0] * 40, 2.1, 10.0) is None
-        assert guards.find([2.0] * 40, 2.3, 10.0) is not None
+        assert guards.find_spike([2.0] * 40, 2.1, 10.0) is None
+        assert guards.find_spike([2.0] * 40, 2.3, 10.0) is not None
 
     def test_an_outlier_in_the_history_does_not_hide_the_next(self) -> None:
-        assert guards.find([*calm(40), 50.0, 50.0], 50.0, 10.0) is not None
+        assert guards.find_spike([*calm(40), 50.0, 50.0], 50.0, 10.0) is not None
 
 
 class TestActions:
     def test_warn_applies_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         progress = Progress(step=40, recent=calm(40))
-        assert guard(tmp_path, progress, spike="warn").healthy(9.0, 1.0)
+        assert guard(tmp_path, progress, spike="warn").is_healthy(9.0, 1.0)
         assert "step 41: loss 9.0000 is" in capsys.readouterr().out
         assert metrics(tmp_path)[0]["action"] == "warn"
 
     def test_ignore_says_nothing(self, tmp_path: Path) -> None:
-        assert guard(tmp_path, Progress(recent=calm(40)), spike="ignore").healthy(9.0, 1.0)
+        assert guard(tmp_path, Progress(recent=calm(40)), spike="ignore").is_healthy(9.0, 1.0)
         assert metrics(tmp_path) == []
 
     def test_skip_leaves_the_history_alone_and_a_new_level_is_accepted(
@@ -127,7 +127,7 @@ class TestActions:
         progress = Progress(recent=calm(40))
         judge = guard(tmp_path, progress, spike="skip")
         before = list(progress.recent)
-        verdicts = [judge.healthy(9.0, 1.0) for _ in range(NEW_LEVEL)]
+        verdicts = [judge.is_healthy(9.0, 1.0) for _ in range(NEW_LEVEL)]
         assert verdicts == [False] * (NEW_LEVEL - 1) + [True]
         assert before != progress.recent == [9.0]
 
@@ -141,18 +141,18 @@ class TestActions:
             return True
 
         judge.go_back = go_back
-        with pytest.raises(guards.Rollback) as caught:
-            judge.healthy(9.0, 1.0)
+        with pytest.raises(guards.RollbackStop) as caught:
+            judge.is_healthy(9.0, 1.0)
         assert asked == [(39, 41)]
         assert caught.value.code == exits.PREEMPTED
 
     def test_no_way_back_is_a_skip_and_too_many_stop(self, tmp_path: Path) -> None:
         progress = Progress(step=40, recent=calm(40))
         judge = guard(tmp_path, progress, spike="rollback", max_rollbacks=1)
-        assert not judge.healthy(9.0, 1.0)
+        assert not judge.is_healthy(9.0, 1.0)
         progress.left_out = [[3, 4]]
-        with pytest.raises(exits.Stop) as caught:
-            judge.healthy(9.0, 1.0)
+        with pytest.raises(exits.TrainingStop) as caught:
+            judge.is_healthy(9.0, 1.0)
         assert caught.value.code == exits.FAILED
 
     def test_an_unknown_action_is_refused(self, tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ class Shuffled:
 
 
 def numbers(stream: Stream, count: int) -> list[Any]:
-    return list(stream.batches(count, lambda: None))
+    return list(stream.next_batches(count, lambda: None))
 
 
 class TestStream:
@@ -309,17 +309,17 @@ class TestStream:
     def test_left_out_batches_are_fetched_and_dropped(self) -> None:
         stream = Stream(range(10))
         given = []
-        for batch in stream.batches(6, lambda: None):
+        for batch in stream.next_batches(6, lambda: None):
             given.append(batch)
             if batch == 1:
-                stream.pass_over(2)
+                stream.skip_batches(2)
         assert given == [0, 1, 4, 5]
         assert numbers(stream, 1) == [6]
 
     def test_what_is_still_to_be_dropped_is_saved(self) -> None:
         stream = Stream(range(10))
         numbers(stream, 2)
-        stream.pass_over(2)
+        stream.skip_batches(2)
         again = Stream(range(10))
         again.load_state_dict(stream.state_dict())
         assert again.state_dict() == stream.state_dict()
@@ -338,7 +338,7 @@ class TestStream:
                 yield 1
 
         stream = Stream(Source())
-        for _ in stream.batches(1, lambda: order.append("random state")):
+        for _ in stream.next_batches(1, lambda: order.append("random state")):
             break
         assert order == ["opened", "random state", "fetched"]
 
@@ -355,9 +355,9 @@ class TestStream:
         assert again.state_dict()["own"]["deep"][1] == 3, "a save keeps where it should be"
         plain = Stream(range(10))
         plain.load_state_dict(again.state_dict())
-        assert "order" in plain.doubt
+        assert "order" in plain.order_doubt
         assert numbers(plain, 2) == [3, 4]
-        assert plain.doubt == ""
+        assert plain.order_doubt == ""
 
     @pytest.mark.parametrize("workers", [0, 2, 3])
     def test_a_source_that_shows_its_position_late_goes_on(self, workers: int) -> None:
@@ -369,7 +369,7 @@ class TestStream:
                 stream = Stream(Late(workers))
                 if state is not None:
                     stream.load_state_dict(state)
-                batches = stream.batches(99, lambda: None)
+                batches = stream.next_batches(99, lambda: None)
                 seen += [next(batches) for _ in range(count)]
                 state = stream.state_dict()
             assert seen == whole[: len(seen)]

@@ -17,11 +17,11 @@ from rgt_train.tracking import report as sinks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import (
     EventFile,
-    Guarded,
-    Launch,
-    Patched,
-    Report,
-    Tracker,
+    GuardedSink,
+    PatchedCrc,
+    RunReport,
+    ServiceSink,
+    SinkLaunch,
     open_sinks,
 )
 from rgt_wire.event_records import crc32c
@@ -52,12 +52,12 @@ class TestChecksum:
             template = bytearray(draw.randbytes(size))
             for place in places:
                 template[place] = 0
-            patched = Patched(bytes(template), places)
+            patched = PatchedCrc(bytes(template), places)
             for _ in range(5):
                 changing = draw.randbytes(len(places))
                 for place, byte in zip(places, changing, strict=True):
                     template[place] = byte
-                assert patched.crc(changing) == crc32c(bytes(template))
+                assert patched.crc_with(changing) == crc32c(bytes(template))
 
 
 VALUES = {"loss": 1.25, "lr": 3e-4, "grad_norm": 0.5, "val_acc": 0.75}
@@ -66,12 +66,12 @@ VALUES = {"loss": 1.25, "lr": 3e-4, "grad_norm": 0.5, "val_acc": 0.75}
 def write_events(folder: Path) -> None:
     first = EventFile(folder)
     for step in range(1, 301):
-        first.point(step, 1000.0 + step, {**VALUES, "loss": step / 4})
+        first.record_point(step, 1000.0 + step, {**VALUES, "loss": step / 4})
     first.close()
     second = EventFile(folder, step=200)  # resumed at 200: the last hundred come again
     for step in range(201, 231):
-        second.point(step, 2000.0 + step, {**VALUES, "loss": -float(step)})
-    second.point(20_000, 3000.0, {"loss": math.nan, "huge": 1e300, "ünï": -math.inf})
+        second.record_point(step, 2000.0 + step, {**VALUES, "loss": -float(step)})
+    second.record_point(20_000, 3000.0, {"loss": math.nan, "huge": 1e300, "ünï": -math.inf})
     second.close()
 
 
@@ -117,7 +117,7 @@ class Collect:
         self.points: list[tuple[int, Mapping[str, float]]] = []
         self.closed = False
 
-    def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+    def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
         if step == 3:
             raise ConnectionError("the service is gone")
         self.points.append((step, values))
@@ -129,10 +129,10 @@ class Collect:
 def test_a_sink_that_fails_is_switched_off_and_told_once(tmp_path: Path) -> None:
     said: list[str] = []
     bad, good = Collect(), Collect()
-    report = Report(tmp_path)
-    report.add([Guarded("bad", bad, said.append)])
+    report = RunReport(tmp_path)
+    report.add_sinks([GuardedSink("bad", bad, said.append)])
     for step in (1, 2, 3, 4, 5):
-        report.point(step, 0.1, loss=1.0)
+        report.record_point(step, 0.1, loss=1.0)
     report.close()
     assert [step for step, _ in bad.points] == [1, 2]
     assert said == [
@@ -140,16 +140,16 @@ def test_a_sink_that_fails_is_switched_off_and_told_once(tmp_path: Path) -> None
     ]
     assert not bad.closed
     assert len(metrics(tmp_path)) == 5
-    report = Report(tmp_path)
-    report.add([Guarded("good", good, said.append)])
+    report = RunReport(tmp_path)
+    report.add_sinks([GuardedSink("good", good, said.append)])
     report.close()
     assert good.closed
 
 
 def test_values_that_are_not_finite_stay_json(tmp_path: Path) -> None:
-    report = Report(tmp_path)
-    report.point(1, 0.5, loss=math.nan, lr=1.0)
-    report.event("odd", 2, values=[math.inf, {"a": -math.inf}])
+    report = RunReport(tmp_path)
+    report.record_point(1, 0.5, loss=math.nan, lr=1.0)
+    report.append_event("odd", 2, values=[math.inf, {"a": -math.inf}])
     report.close()
     first, second = metrics(tmp_path)
     assert (first["loss"], first["lr"]) == ("nan", 1.0)
@@ -178,23 +178,28 @@ def test_a_service_gets_one_identity_per_run_and_the_step_as_a_column(
 ) -> None:
     service = FakeService()
     monkeypatch.setitem(__import__("sys").modules, "trackio", service)
-    launch = Launch(str(tmp_path / "run"), 40, {"lr": 0.1}, "birds")
+    launch = SinkLaunch(str(tmp_path / "run"), 40, {"lr": 0.1}, "birds")
     (sink,) = open_sinks(["trackio"], launch, print)
-    sink.point(41, 0.0, {"loss": 1.0})
+    sink.record_point(41, 0.0, {"loss": 1.0})
     sink.close()
     assert service.calls == [
         (
             "init",
-            {"project": "birds", "name": launch.identity, "config": {"lr": 0.1}, "resume": "allow"},
+            {
+                "project": "birds",
+                "name": launch.run_identity,
+                "config": {"lr": 0.1},
+                "resume": "allow",
+            },
         ),
         ("log", {"train_step": 41, "loss": 1.0}),
         ("finish", None),
     ]
-    assert launch.identity == Launch(f"{tmp_path}/x/../run", 0, {}, "").identity
+    assert launch.run_identity == SinkLaunch(f"{tmp_path}/x/../run", 0, {}, "").run_identity
 
 
 def test_unknown_and_missing_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = Launch(str(tmp_path), 0, {}, "p")
+    launch = SinkLaunch(str(tmp_path), 0, {}, "p")
     with pytest.raises(UsageError, match="unknown logger 'tb'"):
         open_sinks(["tb"], launch, print)
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
@@ -203,16 +208,18 @@ def test_unknown_and_missing_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ):
         open_sinks(["wandb"], launch, print)
     said: list[str] = []
-    monkeypatch.setitem(sinks.SINKS, "tensorboard", lambda launch: Tracker(object(), launch, {}))
+    monkeypatch.setitem(
+        sinks.SINKS, "tensorboard", lambda launch: ServiceSink(object(), launch, {})
+    )
     assert open_sinks(["tensorboard"], launch, said.append) == []
     assert "could not be opened and is left out: AttributeError" in said[0]
 
 
 WANDB = """
 import sys
-from rgt_train.tracking.report import Launch, open_sinks
+from rgt_train.tracking.report import SinkLaunch, open_sinks
 for start in (0, 3):
-    (sink,) = open_sinks(["wandb"], Launch(sys.argv[1], start, {"lr": 0.1, "task": "birds"}, "birds"), print)
+    (sink,) = open_sinks(["wandb"], SinkLaunch(sys.argv[1], start, {"lr": 0.1, "task": "birds"}, "birds"), print)
     for step in range(start + 1, start + 6):
         sink.point(step, 0.0, {"loss": 1.0 / step})
     sink.close()
@@ -225,7 +232,7 @@ def test_the_real_wandb_offline(tmp_path: Path) -> None:
     kept = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(kept) == 2
     assert all(b"train_step" in path.read_bytes() for path in kept)
-    identity = Launch(str(tmp_path / "run"), 0, {}, "").identity
+    identity = SinkLaunch(str(tmp_path / "run"), 0, {}, "").run_identity
     assert {path.name for path in kept} == {f"run-{identity}.wandb"}
 
 
@@ -278,18 +285,20 @@ class TestRecord:
         assert other["diff_sha256"] != dirty["diff_sha256"]
 
     def test_the_first_launch_stays(self, tmp_path: Path) -> None:
-        run_log.write(tmp_path, {"attempt": 1})
-        run_log.write(tmp_path, {"attempt": 2})
+        run_log.write_launch_record(tmp_path, {"attempt": 1})
+        run_log.write_launch_record(tmp_path, {"attempt": 2})
         (tmp_path / "run.json").write_text((tmp_path / "run.json").read_text())
-        run_log.write(tmp_path, {"attempt": 3})
+        run_log.write_launch_record(tmp_path, {"attempt": 3})
         body = json.loads((tmp_path / "run.json").read_text())
         assert (body["first"]["attempt"], body["last"]["attempt"]) == (1, 3)
         (tmp_path / "run.json").write_text("{ torn")
-        run_log.write(tmp_path, {"attempt": 4})
+        run_log.write_launch_record(tmp_path, {"attempt": 4})
         assert json.loads((tmp_path / "run.json").read_text())["first"]["attempt"] == 4
 
     def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
-        assert "could not be written" in (run_log.write(tmp_path / "nowhere", {}) or "")
+        assert "could not be written" in (
+            run_log.write_launch_record(tmp_path / "nowhere", {}) or ""
+        )
 
     def test_what_a_launch_records(self, trainers: Zygote, tmp_path: Path) -> None:
         out = tmp_path / "run"

@@ -131,15 +131,15 @@ def test_what_a_batch_counts_is_said_by_the_plan_of_its_own_loader() -> None:
     course = DataPosition(
         EpochSampler(10, 4, seed=1), None, 30, Progress(), None, 2, 3, lambda: None
     )
-    padded, _ = course.batches(pad=True), course.batches(pad=False)
-    assert [part.real for _, part in course.parts(padded)] == [1, 1, 1]
-    assert [part.share for _, part in course.parts(padded)] == [0.75, 0.75, 0.0]
+    padded, _ = course.plan_batches(pad=True), course.plan_batches(pad=False)
+    assert [part.real for _, part in course.iterate_parts(padded)] == [1, 1, 1]
+    assert [part.share for _, part in course.iterate_parts(padded)] == [0.75, 0.75, 0.0]
 
 
 def test_the_batches_left_are_those_of_the_iteration_until_the_next_epoch() -> None:
     progress = Progress()
     course = DataPosition(EpochSampler(10, 2, seed=1), None, 50, progress, None, 0, 1, lambda: None)
-    plan = course.batches(pad=True)
+    plan = course.plan_batches(pad=True)
     course.entered = True
     progress.done_steps = progress.step = 2
     batches = iter(plan)
@@ -149,7 +149,7 @@ def test_the_batches_left_are_those_of_the_iteration_until_the_next_epoch() -> N
     assert plan.batches_left == 3, "not what is left by now"
     progress.next_epoch()
     assert plan.batches_left == 5
-    assert list(plan) == list(EpochSampler(10, 2, seed=1).batches(1))
+    assert list(plan) == list(EpochSampler(10, 2, seed=1).iterate_batches(1))
 
 
 def test_a_look_in_the_middle_of_an_accumulation_loses_no_gradients(

@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 from rgt_train import UsageError, exits
 from rgt_train.checkpoint import (
-    Damaged,
-    Errands,
-    Folder,
-    Job,
-    Policy,
-    Store,
-    bests,
-    check,
+    CheckpointDamaged,
+    CheckpointStore,
+    FolderPlace,
+    KeepPolicy,
+    MirrorRequests,
+    SaveJob,
+    best_items,
     download_logs,
-    fetch,
+    fetch_directory,
     keep_logs,
     manifest,
     mirror_places,
     mirror_worker,
     open_place,
-    perform,
+    perform_job,
+    verify_copy,
     write_all,
 )
 from rgt_train.checkpoint import mirror as client
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 from rgt_train.tracking.run_log import RunLog
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses, wipe
@@ -45,8 +45,11 @@ def publish(out: Path, step: int, kind: str = "step", size: int = 3000) -> Path:
     out.mkdir(exist_ok=True)
     data = bytes(range(256)) * (size // 256 + 1)
     about = {"best": {"step": step, "metric": "m", "value": 1.0}, "time": 3600.0 * step}
-    done = perform(
-        Store(out, 1, Policy(9)), Job(kind, step, about, [("a", 0, size)]), memoryview(data), b"{}"
+    done = perform_job(
+        CheckpointStore(out, 1, KeepPolicy(9)),
+        SaveJob(kind, step, about, [("a", 0, size)]),
+        memoryview(data),
+        b"{}",
     )
     assert done.path is not None
     return Path(done.path)
@@ -56,74 +59,78 @@ class TestFolder:
     def test_a_copy_counts_after_it_was_read_back(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        source, place = publish(tmp_path / "run", 7), Folder(str(tmp_path / "mirror"))
-        answer = mirror_worker.copy(place, str(source), source.name, Policy())
+        source, place = publish(tmp_path / "run", 7), FolderPlace(str(tmp_path / "mirror"))
+        answer = mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy())
         assert answer["bytes"] == 3002
-        assert manifest.verify(tmp_path / "mirror" / source.name)["step"] == 7
-        real = Folder.read
+        assert manifest.verify_checkpoint(tmp_path / "mirror" / source.name)["step"] == 7
+        real = FolderPlace.stream_file
 
-        def altered(self: Folder, name: str, file: str) -> Any:
+        def altered(self: FolderPlace, name: str, file: str) -> Any:
             for piece in real(self, name, file):
                 yield piece[:-1] + bytes([piece[-1] ^ 1]) if file == "a" else piece
 
-        monkeypatch.setattr(Folder, "read", altered)
-        with pytest.raises(Damaged, match="a reads back differently"):
-            mirror_worker.copy(place, str(source), source.name, Policy())
+        monkeypatch.setattr(FolderPlace, "stream_file", altered)
+        with pytest.raises(CheckpointDamaged, match="a reads back differently"):
+            mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy())
 
     def test_the_policy_holds_there_too(self, tmp_path: Path) -> None:
-        place = Folder(str(tmp_path / "mirror"))
+        place = FolderPlace(str(tmp_path / "mirror"))
         for step in (1, 2, 3, 26):
             source = publish(tmp_path / "run", step)
-            mirror_worker.copy(place, str(source), source.name, Policy(1, 24.0))
+            mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy(1, 24.0))
         for step in (2, 3):
-            mirror_worker.copy(
+            mirror_worker.copy_and_verify(
                 place,
                 str(publish(tmp_path / "run", step, "best")),
                 f"best-{step:08d}-a1",
-                Policy(1, 24.0),
+                KeepPolicy(1, 24.0),
             )
         kept = ["best-00000003-a1", "step-00000001-a1", "step-00000026-a1"]
-        assert sorted(place.names()) == kept
+        assert sorted(place.list_names()) == kept
 
     def test_a_checkpoint_that_was_pruned_meanwhile_is_no_failure(self, tmp_path: Path) -> None:
-        place = Folder(str(tmp_path / "mirror"))
-        assert mirror_worker.copy(place, str(tmp_path / "gone"), "step-00000001-a1", Policy()) == {
-            "gone": True
-        }
+        place = FolderPlace(str(tmp_path / "mirror"))
+        assert mirror_worker.copy_and_verify(
+            place, str(tmp_path / "gone"), "step-00000001-a1", KeepPolicy()
+        ) == {"gone": True}
 
     def test_a_half_copy_of_a_dead_process_is_replaced(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
-        place = Folder(str(mirror))
+        place = FolderPlace(str(mirror))
         (mirror / f".tmp-{source.name}").mkdir()
         (mirror / f".tmp-{source.name}" / "a").write_text("half")
-        assert place.names() == []
-        mirror_worker.copy(place, str(source), source.name, Policy())
-        check(place, source.name, manifest.read(source)["files"])
+        assert place.list_names() == []
+        mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy())
+        verify_copy(place, source.name, manifest.read_manifest(source)["files"])
         assert [path.name for path in mirror.iterdir()] == [source.name]
 
     def test_what_was_copied_now_is_not_pruned(self, tmp_path: Path) -> None:
         """A mirror may hold later steps than this launch: of a time that is lost, or damaged there."""
-        place, run = Folder(str(tmp_path / "mirror")), tmp_path / "run"
+        place, run = FolderPlace(str(tmp_path / "mirror")), tmp_path / "run"
         for step, name in ((9, "step-00000009-a1"), (5, "step-00000005-a2")):
-            mirror_worker.copy(place, str(publish(run, step)), name, Policy(1))
-        assert sorted(place.names()) == ["step-00000005-a2", "step-00000009-a1"]
+            mirror_worker.copy_and_verify(place, str(publish(run, step)), name, KeepPolicy(1))
+        assert sorted(place.list_names()) == ["step-00000005-a2", "step-00000009-a1"]
         for step, name in (
             (9, "best-00000009-a1"),
             (5, "best-00000005-a2"),
             (7, "best-00000007-a2"),
         ):
-            mirror_worker.copy(place, str(publish(run, step, "best")), name, Policy(1))
-            assert [item.name for item in bests(place.names())] == [name], "of the last launch"
+            mirror_worker.copy_and_verify(
+                place, str(publish(run, step, "best")), name, KeepPolicy(1)
+            )
+            assert [item.name for item in best_items(place.list_names())] == [name], (
+                "of the last launch"
+            )
 
     def test_what_killed_copies_left_is_swept(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
-        place = Folder(str(mirror))
+        place = FolderPlace(str(mirror))
         for name in (".tmp-step-00000003-a1", ".old-best-00000002-a1"):
             shutil.copytree(source, mirror / name)
         for name in (".tmp-mine", "step-00000003", ".trash"):
             (mirror / name).mkdir()
-        errands = Errands(place, str(tmp_path / "run"), "l1", held=False)
-        errands.do(
+        errands = MirrorRequests(place, str(tmp_path / "run"), "l1", held=False)
+        errands.perform_request(
             {"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0}
         )
         left = {path.name for path in mirror.iterdir()}
@@ -132,41 +139,49 @@ class TestFolder:
     def test_a_full_place_gives_up_what_is_worth_least(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        place, run = Folder(str(tmp_path / "mirror")), tmp_path / "run"
+        place, run = FolderPlace(str(tmp_path / "mirror")), tmp_path / "run"
         for step in (1, 2, 3):
-            mirror_worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(9))
+            mirror_worker.copy_and_verify(
+                place, str(publish(run, step)), f"step-{step:08d}-a1", KeepPolicy(9)
+            )
         for step in (1, 2):
             shutil.copytree(publish(run, step, "best"), tmp_path / "mirror" / f"best-{step:08d}-a1")
         room, says = [4], list[str]()
 
         def full(fd: int, data: Any, path: Any) -> None:
-            if len(place.names()) > room[0]:
+            if len(place.list_names()) > room[0]:
                 raise OSError(errno.ENOSPC, "No space left on device", path)
             write_all(fd, data, path)
 
         monkeypatch.setattr(mirror_places, "write_all", full)
-        mirror_worker.copy(place, str(publish(run, 4)), "step-00000004-a1", Policy(9), says)
+        mirror_worker.copy_and_verify(
+            place, str(publish(run, 4)), "step-00000004-a1", KeepPolicy(9), says
+        )
         assert [line.rsplit("gave up ", 1)[1] for line in says] == ["best-00000001-a1 there"]
         room[0] = 2
-        mirror_worker.copy(place, str(publish(run, 5)), "step-00000005-a1", Policy(1), says)
-        assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"]
+        mirror_worker.copy_and_verify(
+            place, str(publish(run, 5)), "step-00000005-a1", KeepPolicy(1), says
+        )
+        assert sorted(place.list_names()) == ["best-00000002-a1", "step-00000005-a1"]
         assert [line.rsplit("-0000000", 1)[1][:1] for line in says[1:]] == ["1", "2", "3"]
         room[0] = 0
         with pytest.raises(OSError, match="No space left"):
-            mirror_worker.copy(place, str(publish(run, 6)), "step-00000006-a1", Policy(1), says)
-        assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"], (
+            mirror_worker.copy_and_verify(
+                place, str(publish(run, 6)), "step-00000006-a1", KeepPolicy(1), says
+            )
+        assert sorted(place.list_names()) == ["best-00000002-a1", "step-00000005-a1"], (
             "the newest of both stay"
         )
 
     def test_fetched_bytes_are_verified(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
-        place = Folder(str(mirror))
-        mirror_worker.copy(place, str(source), source.name, Policy())
-        fetch(place, source.name, str(tmp_path / "back"))
+        place = FolderPlace(str(mirror))
+        mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy())
+        fetch_directory(place, source.name, str(tmp_path / "back"))
         assert (tmp_path / "back" / "a").read_bytes() == (source / "a").read_bytes()
         flip(mirror / source.name / "a", 0.5)
-        with pytest.raises(Damaged, match="a: crc32"):
-            fetch(place, source.name, str(tmp_path / "again"))
+        with pytest.raises(CheckpointDamaged, match="a: crc32"):
+            fetch_directory(place, source.name, str(tmp_path / "again"))
         assert not (tmp_path / "again").exists()
 
     def test_places_that_are_mistakes(self, tmp_path: Path) -> None:
@@ -182,40 +197,48 @@ def test_an_object_store_keeps_an_owner_and_is_swept(tmp_path: Path) -> None:
     """The store in memory that comes with fsspec: what is true of every file system of it."""
     memory = pytest.importorskip("fsspec").filesystem("memory")
     place = open_place(f"memory://{tmp_path.name}/run")
-    place.sweep()
-    assert (place.names(), place.note()) == ([], b"")
+    place.remove_partial()
+    assert (place.list_names(), place.read_note()) == ([], b"")
     run = tmp_path / "run"
     for step in (7, 8):
-        mirror_worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(2))
+        mirror_worker.copy_and_verify(
+            place, str(publish(run, step)), f"step-{step:08d}-a1", KeepPolicy(2)
+        )
     for name in ("step-00000003-a1", "best-00000003-a1", "notes"):
         memory.pipe_file(f"/{tmp_path.name}/run/{name}/a", b"half")
     memory.rm_file(f"/{tmp_path.name}/run/step-00000007-a1/manifest.json")
-    place.mark(b"owner")
-    place.sweep()
+    place.write_note(b"owner")
+    place.remove_partial()
     left = sorted(
         path.rsplit("/", 1)[1] for path in memory.ls(f"/{tmp_path.name}/run", detail=False)
     )
     assert left == ["notes", "owner.json", "step-00000008-a1"]
-    assert place.note() == b"owner"
-    assert place.note("metrics.jsonl") == b""
-    place.mark(b"{}\n", "metrics.jsonl")
-    assert (place.note("metrics.jsonl"), place.note()) == (b"{}\n", b"owner")
+    assert place.read_note() == b"owner"
+    assert place.read_note("metrics.jsonl") == b""
+    place.write_note(b"{}\n", "metrics.jsonl")
+    assert (place.read_note("metrics.jsonl"), place.read_note()) == (b"{}\n", b"owner")
     memory.rm(f"/{tmp_path.name}", recursive=True)
 
 
 class TestOwner:
-    def errands(self, tmp_path: Path, out: str, launch: str, *, held: bool = False) -> Errands:
+    def errands(
+        self, tmp_path: Path, out: str, launch: str, *, held: bool = False
+    ) -> MirrorRequests:
         (tmp_path / out).mkdir(exist_ok=True)
-        return Errands(Folder(str(tmp_path / "mirror")), str(tmp_path / out), launch, held=held)
+        return MirrorRequests(
+            FolderPlace(str(tmp_path / "mirror")), str(tmp_path / out), launch, held=held
+        )
 
-    def copy(self, errands: Errands, tmp_path: Path, out: str, step: int) -> None:
+    def copy(self, errands: MirrorRequests, tmp_path: Path, out: str, step: int) -> None:
         source = publish(tmp_path / out, step)
-        errands.do(
+        errands.perform_request(
             {"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0}
         )
 
-    def download(self, errands: Errands, local: int | None) -> str | None:
-        path: str | None = errands.do({"do": "download", "attempt": 2, "local": local})["path"]
+    def download(self, errands: MirrorRequests, local: int | None) -> str | None:
+        path: str | None = errands.perform_request(
+            {"do": "download", "attempt": 2, "local": local}
+        )["path"]
         return path
 
     def test_another_run_is_refused_and_changes_nothing(self, tmp_path: Path) -> None:
@@ -231,8 +254,8 @@ class TestOwner:
         with pytest.raises(UsageError, match="belongs to another run"):
             self.copy(second, tmp_path, "b", 10)
         with pytest.raises(UsageError, match="belongs to another run"):
-            second.do({"do": "forget", "first": 1})
-        assert first._place.names() == ["step-00000005-a1"]
+            second.perform_request({"do": "forget", "first": 1})
+        assert first._place.list_names() == ["step-00000005-a1"]
         self.copy(first, tmp_path, "a", 6)
 
     def test_a_wiped_disk_takes_over_and_a_launch_that_still_runs_is_told(
@@ -257,7 +280,9 @@ class TestOwner:
 
     def test_a_mirror_of_an_earlier_version_gets_an_owner(self, tmp_path: Path) -> None:
         source = publish(tmp_path / "a", 5)
-        mirror_worker.copy(Folder(str(tmp_path / "mirror")), str(source), source.name, Policy())
+        mirror_worker.copy_and_verify(
+            FolderPlace(str(tmp_path / "mirror")), str(source), source.name, KeepPolicy()
+        )
         first = self.errands(tmp_path, "a", "l1")
         assert self.download(first, 5) is None
         owner = json.loads((tmp_path / "mirror" / "owner.json").read_text())
@@ -290,12 +315,12 @@ class TestOwner:
         shutil.copytree(tmp_path / "b" / "best", mirror / "best-00000008-a1")
         errands = self.errands(tmp_path, "a", "l1")
         assert self.download(errands, 5) is None
-        assert manifest.verify(tmp_path / "a" / "best")["step"] == 2, (
+        assert manifest.verify_checkpoint(tmp_path / "a" / "best")["step"] == 2, (
             "nothing newer there: this one is right"
         )
         shutil.copytree(publish(tmp_path / "b", 9), mirror / "step-00000009-a1")
         assert self.download(errands, 5) is not None
-        assert manifest.verify(tmp_path / "a" / "best")["step"] == 8
+        assert manifest.verify_checkpoint(tmp_path / "a" / "best")["step"] == 8
         assert not list((tmp_path / "a" / "checkpoints").glob(".*"))
 
 
@@ -306,8 +331,11 @@ def test_a_long_wait_for_the_mirror_gives_signs_of_life(
     monkeypatch.setattr(client, "ALIVE_S", 0.001)
     (tmp_path / "mirror").mkdir()
     signs: list[int] = []
-    mirror = client.Mirror(
-        str(tmp_path / "mirror"), Store(tmp_path, 1), Report(tmp_path), lambda pid: None
+    mirror = client.CheckpointMirror(
+        str(tmp_path / "mirror"),
+        CheckpointStore(tmp_path, 1),
+        RunReport(tmp_path),
+        lambda pid: None,
     )
     mirror.on_wait = lambda: signs.append(1)
     try:
@@ -405,7 +433,7 @@ def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
 
 
 def test_the_logs_go_there_and_back(tmp_path: Path) -> None:
-    place, out = Folder(str(tmp_path / "mirror")), tmp_path / "run"
+    place, out = FolderPlace(str(tmp_path / "mirror")), tmp_path / "run"
     assert download_logs(place, str(out)) == []
     out.mkdir()
     keep_logs(place, str(out))
@@ -414,8 +442,8 @@ def test_the_logs_go_there_and_back(tmp_path: Path) -> None:
     keep_logs(place, str(out))
     assert (tmp_path / "mirror" / "metrics.jsonl").read_bytes() == b'{"step": 1}\n{"step": 2}\n'
     assert not (tmp_path / "mirror" / "ledger.jsonl").exists(), "no full line yet"
-    assert place.names() == []
-    place.sweep()
+    assert place.list_names() == []
+    place.remove_partial()
     here = (out / "metrics.jsonl").read_bytes()
     assert download_logs(place, str(out)) == []
     assert (out / "metrics.jsonl").read_bytes() == here, "what is there is never touched"
@@ -428,12 +456,14 @@ def test_logs_that_the_mirror_refuses_cost_no_checkpoint(tmp_path: Path) -> None
     (tmp_path / "mirror" / "metrics.jsonl").mkdir(parents=True)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_bytes(b"{}\n")
-    errands = Errands(Folder(str(tmp_path / "mirror")), str(tmp_path / "run"), "l1", held=False)
+    errands = MirrorRequests(
+        FolderPlace(str(tmp_path / "mirror")), str(tmp_path / "run"), "l1", held=False
+    )
     said = []
     for step in (1, 2):
         source = publish(tmp_path / "run", step)
         said.append(
-            errands.do(
+            errands.perform_request(
                 {"do": "copy", "path": str(source), "name": source.name, "last": 2, "hours": 0.0}
             )["says"]
         )
@@ -441,7 +471,7 @@ def test_logs_that_the_mirror_refuses_cost_no_checkpoint(tmp_path: Path) -> None
         "the logs are not mirrored: IsADirectoryError"
     )
     assert said[1] == [], "told once"
-    assert len(errands._place.names()) == 2
+    assert len(errands._place.list_names()) == 2
 
 
 def lines(out: Path) -> list[str]:

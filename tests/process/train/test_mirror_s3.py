@@ -114,29 +114,29 @@ BY_HAND = """
 import sys
 from pathlib import Path
 from rgt_train.checkpoint import manifest
-from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.manifest import CheckpointDamaged
 from rgt_train.checkpoint import mirror_worker as worker
 from rgt_train.checkpoint.mirror_places import open_place
-from rgt_train.checkpoint.mirror_places import MANIFEST, check, fetch
-from rgt_train.checkpoint.store import Policy
+from rgt_train.checkpoint.mirror_places import MANIFEST, verify_copy, fetch_directory
+from rgt_train.checkpoint.store import KeepPolicy
 
 place = open_place("s3://box/by-hand")
 sources = [Path(path) for path in sys.argv[1:]]
 for source in sources:
-    worker.copy(place, str(source), source.name, Policy(2))
+    worker.copy_and_verify(place, str(source), source.name, KeepPolicy(2))
 names = [source.name for source in sources]
 assert sorted(place.names()) == names[-2:], place.names()
 newest = names[-1]
-fetch(place, newest, "back")
+fetch_directory(place, newest, "back")
 assert Path("back/a").read_bytes() == (sources[-1] / "a").read_bytes()
 place._fs.pipe_file(f"{place._root}/{newest}/a", b"x" * 40_000_000)
 try:
-    check(place, newest, manifest.read(sources[-1])["files"])
-except Damaged as damage:
+    verify_copy(place, newest, manifest.read_manifest(sources[-1])["files"])
+except CheckpointDamaged as damage:
     print(damage)
 place._fs.rm(f"{place._root}/{newest}/{MANIFEST}")
 assert newest not in place.names(), "without its manifest it does not count"
-worker.copy(place, str(sources[-1]), newest, Policy(2))
+worker.copy_and_verify(place, str(sources[-1]), newest, KeepPolicy(2))
 assert newest in place.names()
 place._fs.pipe_file(f"{place._root}/step-00000009-a1/a", b"half")
 place._fs.pipe_file(f"{place._root}/notes/a", b"mine")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run
-from rgt_train.checkpoint import AsyncSaver, Done, Mishap, saver, snapshot
+from rgt_train.checkpoint import AsyncSaver, SaveResult, TransientFailure, saver, snapshot
 
 from tests.process.train.harness import steps_kept
 
@@ -82,7 +82,12 @@ def test_what_passes_ends_nothing(
 
 def test_a_writer_that_dies_and_missing_memory_are_mishaps() -> None:
     for kind, mishap in (("WriterDied", True), ("MemoryError", True), ("ValueError", False)):
-        assert isinstance(Done(error=(kind, None, "text", None)).failure(), Mishap) == mishap
+        assert (
+            isinstance(
+                SaveResult(error=(kind, None, "text", None)).to_exception(), TransientFailure
+            )
+            == mishap
+        )
 
 
 def test_a_best_that_could_not_be_copied_is_not_taken_for_published(

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rgt_train.checkpoint import weights
+from rgt_train.checkpoint import load_weights
 
 from tests.conftest import THOROUGH
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
@@ -233,7 +233,7 @@ def wrong(place: Path) -> list[str]:
         )
     found = []
     for path in sorted((place / "run" / "checkpoints").glob("step-*")):
-        for key, weight in weights(path).items():
+        for key, weight in load_weights(path).items():
             if (
                 hashlib.sha256(weight.numpy().tobytes()).hexdigest()
                 != told[int(path.name[5:13])][key]

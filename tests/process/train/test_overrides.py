@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import NotStarted, Options, Run
-from rgt_train.tracking.run_log import Past, RunLog
+from rgt_train.tracking.run_log import AttemptHistory, RunLog
 
 from tests.process.train.harness import Zygote, events
 
@@ -228,8 +228,8 @@ def test_a_checkpoint_that_does_not_say_what_was_declared_is_loaded(tmp_path: Pa
     made = Made()
     made.train(tmp_path, 3)
     run = Run(tmp_path, **Made().parts, samples=STEPS, epochs=1, options=Options(log_every=0))
-    assert run._state.settle({}) == ([], [])
-    run._state.refuse({"sampler": run._state.sampler}, "there")
+    assert run._state.apply_overrides({}) == ([], [])
+    run._state.refuse_other_classes({"sampler": run._state.sampler}, "there")
     run.close()
 
 
@@ -281,16 +281,18 @@ def test_a_ledger_of_an_earlier_version_counts_what_it_knows(tmp_path: Path) -> 
         {"event": "alive", "time": 2.0, "step": 40},
     ]
     (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert RunLog(tmp_path).past.lost(None, 30) == (
+    assert RunLog(tmp_path).past.describe_lost_steps(None, 30) == (
         10,
         "at least 10 steps (what came after step 40 was not noted)",
     )
-    assert Past().lost(None, 0) == (0, "0 steps")
+    assert AttemptHistory().describe_lost_steps(None, 0) == (0, "0 steps")
 
 
 def test_copied_logs_do_not_say_how_much_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 3720.0)
-    past = Past(attempts=1, cause="killed", step=40, log_every=1, copied_at=3000.0)
+    past = AttemptHistory(attempts=1, cause="killed", step=40, log_every=1, copied_at=3000.0)
     told = "0 to unknown steps (the mirror's logs end 12 min before this launch)"
-    assert past.lost(40, 40) == (0, told)
-    assert replace(past, told=True).lost(40, 40) == (0, "0 steps"), "its last line is its end"
+    assert past.describe_lost_steps(40, 40) == (0, told)
+    assert replace(past, told=True).describe_lost_steps(40, 40) == (0, "0 steps"), (
+        "its last line is its end"
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run, UsageError
-from rgt_train.data.sampler import BatchPlan, OwnOrder, Position, order_of
+from rgt_train.data.sampler import BatchPlan, EpochPosition, OwnOrder, build_order
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -107,7 +107,12 @@ def batches(
 ) -> list[list[int]]:
     return list(
         BatchPlan(
-            order, lambda: Position(epoch, done), lambda: None, rank=rank, world=world, pad=False
+            order,
+            lambda: EpochPosition(epoch, done),
+            lambda: None,
+            rank=rank,
+            world=world,
+            pad=False,
         )
     )
 
@@ -120,8 +125,8 @@ def test_a_sequential_order_is_cut_and_shared() -> None:
         [[0, 2], [3, 5], [6]],
         [[1], [4]],
     ]
-    assert order.state()["samples"] == 7
-    assert order.state()["batch_size"] == 3
+    assert order.fixed_values()["samples"] == 7
+    assert order.fixed_values()["batch_size"] == 3
 
 
 def test_the_generators_of_the_training_are_left_alone() -> None:
@@ -372,7 +377,7 @@ def test_a_loop_without_data_counts_its_steps(tmp_path: Path) -> None:
     assert (steps, run.finished) == (list(range(6)), True)
     run, steps = counted(tmp_path / "alone", epochs=None, max_steps=5)
     assert (steps, run.finished) == (list(range(5)), True)
-    whole = order_of(None, 0, 2, seed=0, steps_per_epoch=None, accumulate=3, max_steps=5)
+    whole = build_order(None, 0, 2, seed=0, steps_per_epoch=None, accumulate=3, max_steps=5)
     assert whole.steps_per_epoch == 5  # the whole of it is one epoch
     with (
         pytest.raises(UsageError, match=r"run\.step was not called"),

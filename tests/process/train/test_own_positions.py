@@ -121,5 +121,5 @@ def test_a_batch_that_a_loop_took_from_its_loader_in_advance_comes_again(
                 if run.step_now == last:
                     break
     order = make_run(tmp_path / "other").sampler
-    expected = [sum(batch) for epoch in range(3) for batch in order.batches(epoch)]
+    expected = [sum(batch) for epoch in range(3) for batch in order.iterate_batches(epoch)]
     assert used == expected

@@ -98,10 +98,10 @@ def test_ddp_tells_what_its_exchange_costs() -> None:
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
-        assert heartbeat.exposed(wrapped) is None
+        assert heartbeat.exposed_communication_s(wrapped) is None
         for _ in range(3):
             wrapped(torch.ones(4, 8)).sum().backward()
-        told = heartbeat.exposed(wrapped)
+        told = heartbeat.exposed_communication_s(wrapped)
     finally:
         dist.destroy_process_group()
     assert told is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import UsageError, exits, loop, tasks
-from rgt_train.config import TASKS, merge
+from rgt_train.config import TASKS, merge_config
 from rgt_train.loop import Precision
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
@@ -119,22 +119,24 @@ def test_what_a_sharded_run_computes_with(trainers: Zygote, tmp_path: Path) -> N
     assert "precision is fp16: a sharded model needs bf16" in ranks.text()
 
 
-def setup_of(precision: str) -> loop.Setup:
-    config = merge([], {"task": "diffusion", "precision": precision, "width": "8", "points": "500"})
-    return loop.Setup(config, tasks.make(config), 10)
+def setup_of(precision: str) -> loop.TrainingSetup:
+    config = merge_config(
+        [], {"task": "diffusion", "precision": precision, "width": "8", "points": "500"}
+    )
+    return loop.TrainingSetup(config, tasks.make_task(config), 10)
 
 
 def test_an_overflow_is_no_bad_step_and_a_nan_is() -> None:
     setup = setup_of("fp16")
     before = [p.detach().clone() for p in setup.model.parameters()]
     setup.precision.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
-    loss = setup.loss([0, 1], lambda index: index)
-    setup.backward(loss)
+    loss = setup.compute_loss([0, 1], lambda index: index)
+    setup.add_gradients(loss)
     norm = setup.grad_norm()
     assert not math.isfinite(norm)
     assert setup.overflowed(loss.item(), norm)
     assert not setup.overflowed(float("nan"), norm), "that is no matter of the scale"
-    setup.precision.update()
+    setup.precision.update_scale()
     assert setup.precision.scaler.get_scale() == 2.0**39
     assert all(torch.equal(a, b) for a, b in zip(before, setup.model.parameters(), strict=True))
     setup.precision.scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
@@ -149,7 +151,7 @@ def test_gradients_are_looked_at_in_their_own_size() -> None:
         setup = setup_of(name)
         if setup.precision.scaler is not None:
             setup.precision.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        setup.backward(setup.loss([0, 1, 2], lambda index: index))
+        setup.add_gradients(setup.compute_loss([0, 1, 2], lambda index: index))
         norms[name] = setup.grad_norm()
     assert norms["bf16"] == pytest.approx(norms["fp32"], rel=0.05)
     assert norms["fp16"] == pytest.approx(norms["fp32"], rel=0.02)
@@ -158,6 +160,6 @@ def test_gradients_are_looked_at_in_their_own_size() -> None:
 
 def test_fewer_bits_than_are_known_are_refused() -> None:
     with pytest.raises(UsageError, match="precision"):
-        merge([], {"task": "diffusion", "precision": "fp8"})
+        merge_config([], {"task": "diffusion", "precision": "fp8"})
     with pytest.raises(UsageError, match="a sharded model needs bf16"):
         Precision("fp16", CPU, sharded=True)

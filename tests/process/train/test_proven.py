@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from rgt_train.callbacks.proven import FOLDER, newest_good, prove
+from rgt_train.callbacks.proven import FOLDER, newest_good, record_checksums
 from rgt_train.checkpoint import manifest
 
 from tests.process.train import frameworks
@@ -145,7 +145,7 @@ def checkpoint(out: Path, step: int) -> Path:
 def test_the_newest_whole_one_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = [checkpoint(tmp_path, step) for step in (2, 10, 9)]
     for step, path in zip((2, 10, 9), made, strict=True):
-        prove(tmp_path, step, path)
+        record_checksums(tmp_path, step, path)
     assert newest_good(tmp_path, iter(())) == str(made[1])
     (made[1] / "more").touch()
     assert newest_good(tmp_path, iter(())) == str(made[2])
@@ -166,7 +166,7 @@ def test_none_that_is_good_is_no_fresh_start(
     ) as ended:
         newest_good(tmp_path, iter([str(path)]))
     assert ended.value.code == 2
-    prove(tmp_path, 3, path)
+    record_checksums(tmp_path, 3, path)
     spoil(path / "inner" / "weights")
     with pytest.raises(SystemExit, match="weights is not what was written"):
         newest_good(tmp_path, iter([str(path)]))
@@ -229,9 +229,9 @@ def test_checkpoints_that_are_not_of_the_first_save_are_not_moved(
 
 def test_notes_go_with_their_checkpoints_and_a_torn_one_proves_nothing(tmp_path: Path) -> None:
     first, second = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
-    prove(tmp_path, 1, first)
+    record_checksums(tmp_path, 1, first)
     first.rename(tmp_path / "gone")
-    prove(tmp_path, 2, second)
+    record_checksums(tmp_path, 2, second)
     (note,) = (tmp_path / FOLDER).iterdir()
     assert note.name == "checkpoint-2.json"
     note.write_bytes(note.read_bytes()[:-9])
@@ -331,7 +331,7 @@ def test_a_checkpoint_is_on_the_disk_for_sure_before_its_checksums_are_noted(
         kept(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    prove(tmp_path, 3, path)
+    record_checksums(tmp_path, 3, path)
     first_note = next(place for place, synced in enumerate(done) if FOLDER in str(synced))
     assert {path / "inner" / "weights", path / "inner", tmp_path} <= set(done[:first_note])
 
@@ -342,7 +342,7 @@ def in_mirror(mirror: Path, step: int, name: str = "weights", path: str = "") ->
     copy.mkdir(parents=True)
     (copy / name).write_bytes(content)
     facts = {"size": 10, "crc32": [f"{zlib.crc32(content):08x}"], "chunk": 16 << 20}
-    note = manifest.encode(
+    note = manifest.build_manifest(
         step, {name: facts}, {"path": path or f"checkpoint-{step}", "single": False}
     )
     (copy / manifest.NAME).write_bytes(note)
@@ -353,7 +353,7 @@ def test_only_what_is_newer_comes_from_the_mirror_and_the_newest_whole_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, mirror = tmp_path / "out", tmp_path / "mirror"
-    prove(out, 4, checkpoint(out, 4))
+    record_checksums(out, 4, checkpoint(out, 4))
     for step in (3, 4):
         in_mirror(mirror, step)
     assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-4")
@@ -382,12 +382,12 @@ def test_what_a_mirror_says_is_not_believed(tmp_path: Path) -> None:
     (mirror / "step-00000003-a1").mkdir()
     (mirror / "step-00000003-a1" / "weights").write_bytes(b"x" * 10)
     facts = {"size": 10, "crc32": [f"{zlib.crc32(b'x' * 10):08x}"], "chunk": 16 << 20}
-    note = manifest.encode(3, {"weights": facts}, {"path": "../elsewhere", "single": False})
+    note = manifest.build_manifest(3, {"weights": facts}, {"path": "../elsewhere", "single": False})
     (mirror / "step-00000003-a1" / manifest.NAME).write_bytes(note)
     with pytest.raises(SystemExit, match=r"'\.\./elsewhere' is not below the run directory"):
         newest_good(out, iter(()), str(mirror))
     assert not (tmp_path / "elsewhere").exists()
-    note = manifest.encode(3, {"weights": facts}, {"path": "checkpoint-3", "single": False})
+    note = manifest.build_manifest(3, {"weights": facts}, {"path": "checkpoint-3", "single": False})
     (mirror / "step-00000003-a1" / manifest.NAME).write_bytes(note)
     assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-3")
     shutil.rmtree(mirror)

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run, UsageError
-from rgt_train.boundary import Hooks
+from rgt_train.boundary import OptimizerHooks
 from rgt_train.checkpoint import (
     PARANOID,
     STEP,
     AsyncSaver,
-    Outcome,
-    Request,
+    CheckpointStore,
     RunState,
-    Store,
-    Torn,
-    counted,
+    SaveOutcome,
+    SaveRequest,
+    TornSnapshot,
+    counted_averages,
     snapshot,
 )
 from rgt_train.data.position import Progress
@@ -55,10 +55,12 @@ class Bench:
         self.state.optimizers = {"optimizer"}
         out.mkdir(exist_ok=True)
         self.pids: list[int] = []
-        self.persister = AsyncSaver(Store(out, 1), started=self.pids.append, background=background)
+        self.persister = AsyncSaver(
+            CheckpointStore(out, 1), started=self.pids.append, background=background
+        )
         if hooked:
-            self.hooks = Hooks([self.optimizer], self.persister.before_change)
-            assert self.hooks.complete
+            self.hooks = OptimizerHooks([self.optimizer], self.persister.before_change)
+            assert self.hooks.sees_all_changes
         self.at_begin: dict[str, Any] = {}
         self.steps = 0
         self.train()
@@ -73,30 +75,32 @@ class Bench:
 
     def whole(self) -> dict[str, Any]:
         """A copy of all tensors of the state."""
-        parts = self.state.collect([]).parts
+        parts = self.state.collect_state([]).parts
         return {f"{part.spec.file}:{part.spec.key}": part.tensor.clone() for part in parts}
 
     def begin(self) -> None:
         """Begin a save."""
         self.at_begin = self.whole()
-        self.persister.begin(Request(STEP, self.steps), self.state)
+        self.persister.begin_save(SaveRequest(STEP, self.steps), self.state)
 
-    def end(self) -> Outcome:
+    def end(self) -> SaveOutcome:
         """Wait for its end."""
         outcome = self.persister.wait()
         assert outcome is not None
         return outcome
 
-    def check(self, outcome: Outcome) -> None:
+    def check(self, outcome: SaveOutcome) -> None:
         """Assert that what is on the disk is the state at `begin`."""
-        from rgt_train.checkpoint import Loaded
+        from rgt_train.checkpoint import LoadedCheckpoint
 
         assert outcome.error is None, outcome.error
         assert outcome.checkpoint is not None
-        loaded = Loaded(outcome.checkpoint.path)
+        loaded = LoadedCheckpoint(outcome.checkpoint.path)
         files = [name for name in loaded.manifest["files"] if name.endswith(".safetensors")]
         found = {
-            f"{file}:{key}": t.clone() for file in files for key, t in loaded.tensors(file).items()
+            f"{file}:{key}": t.clone()
+            for file in files
+            for key, t in loaded.tensors_of(file).items()
         }
         loaded.close()
         assert_same({key: found[key] for key in self.at_begin}, self.at_begin)
@@ -187,7 +191,7 @@ def test_a_change_behind_the_optimizers_back_is_noticed(
         bench.first.weight.clamp_(-0.01, 0.01)
     gate.opened.set()
     torn = bench.end()
-    assert isinstance(torn.error, Torn)
+    assert isinstance(torn.error, TornSnapshot)
     assert torn.error.names == ["0.weight"]
     (note,) = torn.notes
     assert note.startswith(
@@ -205,7 +209,7 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
 ) -> None:
     """An operation in place changes the memory first and is counted at its end: the copying thread may look between."""
     monkeypatch.setattr(
-        snapshot.Witness, "others", lambda self, tensors: []
+        snapshot.ContentWitness, "find_changed", lambda self, tensors: []
     )  # it was where no sample was
     bench, gate = build(), Gate(monkeypatch)
     bench.begin()
@@ -218,7 +222,7 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
     with torch.no_grad():
         bench.first.weight.add_(0)  # its end
     torn = bench.end()
-    assert isinstance(torn.error, Torn)
+    assert isinstance(torn.error, TornSnapshot)
     assert os.listdir(os.path.join(bench.persister._store.root)) == [], (
         "the writer has published nothing"
     )
@@ -239,7 +243,7 @@ def test_a_change_that_torch_does_not_count_is_noticed(
     bench.first.weight.data.mul_(0.5)
     gate.opened.set()
     torn = bench.end()
-    assert isinstance(torn.error, Torn)
+    assert isinstance(torn.error, TornSnapshot)
     assert torn.error.names == ["0.weight"]
     assert not list(tmp_path.glob("run/checkpoints/*")), "nothing was written"
     bench.begin()
@@ -272,7 +276,7 @@ def test_only_what_an_optimizer_has_stepped_is_copied_beside_the_training(
         other.grad = torch.ones(3)
         bench.optimizer.step()
         other.grad = None  # its moments are there
-    steady = {part.spec.key for part in bench.state.collect([]).parts if part.steady}
+    steady = {part.spec.key for part in bench.state.collect_state([]).parts if part.steady}
     assert ("other" in steady) == (what == "of a group made later")
     assert {"0.weight", "optimizer/state/0/exp_avg"} <= steady
     assert "2.weight" not in steady, "it is frozen"
@@ -294,10 +298,10 @@ def test_what_tensors_held_is_known(
         tensor = tensor.to(memory_format=torch.channels_last)
     copy = torch.ones(shape, dtype=dtype)
     for turn in range(20):
-        witness = snapshot.Witness([torch.zeros(1), tensor, torch.zeros(2)], turn)
+        witness = snapshot.ContentWitness([torch.zeros(1), tensor, torch.zeros(2)], turn)
         assert witness.whole == (little > 0)
-        assert witness.others([torch.zeros(1), copy, torch.zeros(2)]) == []
-        assert witness.others([torch.zeros(1), copy * 0, torch.zeros(2)]) == (
+        assert witness.find_changed([torch.zeros(1), copy, torch.zeros(2)]) == []
+        assert witness.find_changed([torch.zeros(1), copy * 0, torch.zeros(2)]) == (
             [1] if tensor.numel() else []
         )
 
@@ -306,7 +310,7 @@ def test_samples_come_to_every_tensor_in_turn(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(snapshot, "LITTLE", 0)
     monkeypatch.setattr(snapshot, "WINDOWS", 4)
     before, after = [torch.zeros(3) for _ in range(11)], [torch.ones(3) for _ in range(11)]
-    seen = [snapshot.Witness(before, turn).others(after) for turn in range(3)]
+    seen = [snapshot.ContentWitness(before, turn).find_changed(after) for turn in range(3)]
     assert max(map(len, seen)) <= 4
     assert sorted(number for numbers in seen for number in numbers) == list(range(11))
 
@@ -320,16 +324,16 @@ def test_a_sample_is_small_and_is_elsewhere_at_the_next_save(
     before = torch.zeros(100, 10) if form == "without gaps" else torch.zeros(10, 100).T
     after = torch.zeros(100, 10)
     after[37, 3] = 1
-    seen = [snapshot.Witness([before], turn).others([after]) for turn in range(60)]
+    seen = [snapshot.ContentWitness([before], turn).find_changed([after]) for turn in range(60)]
     assert [0] in seen
     assert seen.count([]) > 40, "ten rows of a hundred are looked at"
 
 
 def test_a_nan_is_no_change() -> None:
     held = torch.tensor([float("nan"), 0.0])
-    witness = snapshot.Witness([held])
-    assert witness.others([held.clone()]) == []
-    assert witness.others([torch.tensor([float("nan"), -0.0])]) == [0]
+    witness = snapshot.ContentWitness([held])
+    assert witness.find_changed([held.clone()]) == []
+    assert witness.find_changed([torch.tensor([float("nan"), -0.0])]) == [0]
 
 
 def test_a_save_that_failed_before_it_was_judged_is_no_trouble_for_the_next(
@@ -357,7 +361,7 @@ def test_a_missing_hook_would_be_noticed_too(build: Build, monkeypatch: pytest.M
     bench.train()
     gate.opened.set()
     torn = bench.end()
-    assert isinstance(torn.error, Torn)
+    assert isinstance(torn.error, TornSnapshot)
     assert {"0.weight", "optimizer/state/0/exp_avg", "ema/module.0.weight"} <= set(torn.error.names)
 
 
@@ -434,7 +438,7 @@ def test_a_snapshot_can_be_written_again(build: Build, tmp_path: Path) -> None:
     assert isinstance(failed.error, OSError)
     assert failed.error.errno is not None
     blocked.unlink()
-    bench.persister.again(give_up=False)
+    bench.persister.write_again(give_up=False)
     bench.train()
     bench.check(bench.end())
 
@@ -469,7 +473,7 @@ class Average:
 def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rgt_train.checkpoint import Loaded
+    from rgt_train.checkpoint import LoadedCheckpoint
 
     model, ema, gate = torch.nn.Linear(4, 1), Average(), Gate(monkeypatch)
     run = Run(
@@ -484,8 +488,8 @@ def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
         assert gate.reached.wait(TIMEOUT)
         ema.update()  # of step 3
         gate.opened.set()
-    loaded = Loaded(os.path.join(tmp_path, "checkpoints", "step-00000002-a1"))
-    assert loaded.tensors("trainer.safetensors")["ema/weights"].tolist() == [2.0] * 64
+    loaded = LoadedCheckpoint(os.path.join(tmp_path, "checkpoints", "step-00000002-a1"))
+    assert loaded.tensors_of("trainer.safetensors")["ema/weights"].tolist() == [2.0] * 64
     loaded.close()
 
 
@@ -496,7 +500,7 @@ def test_which_averaged_weights_are_known_to_be_counted() -> None:
     parts: dict[str, Any] = {
         "ours": Ema(model, 0.9), "torch": torch.optim.swa_utils.AveragedModel(model), "own": Average(),
     }  # fmt: skip
-    assert counted(parts) == {"ours", "torch"}
+    assert counted_averages(parts) == {"ours", "torch"}
     before = [t._version for t in parts["ours"].module.parameters()]
     parts["ours"].update_parameters(model)
     assert all(
@@ -504,12 +508,12 @@ def test_which_averaged_weights_are_known_to_be_counted() -> None:
     )
 
 
-def copied(bench: Bench) -> snapshot.Copy:
+def copied(bench: Bench) -> snapshot.SnapshotCopy:
     """Wait until the copying thread has ended; nobody has judged the copy yet."""
     flight = bench.persister._flight
     assert flight is not None and flight.copy is not None
     assert flight.copy._over.wait(TIMEOUT)
-    assert not flight.copy.settled
+    assert not flight.copy.is_judged
     return flight.copy
 
 
@@ -529,7 +533,7 @@ def test_a_backward_pass_is_enough_to_publish(build: Build) -> None:
     copy = copied(bench)
     assert hooks_of(bench) == 5, "of all that get gradients, where they are few"
     backward(bench)
-    assert copy.settled
+    assert copy.is_judged
     bench.optimizer.step()
     assert hooks_of(bench) == 0
     bench.check(bench.end())
@@ -542,9 +546,9 @@ def test_a_change_before_the_backward_pass_is_seen_in_it(build: Build) -> None:
     with torch.no_grad():
         bench.first.weight.clamp_(-0.01, 0.01)
     backward(bench)
-    assert copy.settled
+    assert copy.is_judged
     outcome = bench.end()
-    assert isinstance(outcome.error, Torn)
+    assert isinstance(outcome.error, TornSnapshot)
     assert hooks_of(bench) == 5, "until the next step or save"
     bench.begin()
     bench.check(bench.end())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import UsageError, cli, loop, tasks
-from rgt_train.config import TASKS, Config, merge
+from rgt_train.config import TASKS, Config, merge_config
 from rgt_train.loop import Ema
 
 from tests.process.train.harness import (
@@ -30,7 +30,7 @@ from tests.process.train.harness import (
 
 
 def config(task: str, **values: object) -> Config:
-    return merge([], {"task": task, **{key: str(value) for key, value in values.items()}})
+    return merge_config([], {"task": task, **{key: str(value) for key, value in values.items()}})
 
 
 QUICK: dict[str, dict[str, object]] = {
@@ -69,8 +69,8 @@ def test_it_learns(trainers: Zygote, tmp_path: Path, task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_validation_is_the_same_every_time_and_leaves_no_trace(task: str) -> None:
-    made = tasks.make(config(task))
-    setup = loop.Setup(config(task), made, 10)
+    made = tasks.make_task(config(task))
+    setup = loop.TrainingSetup(config(task), made, 10)
     setup.model.eval()
     before = torch.get_rng_state()
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_stopped_inside_an_accumulation(trainers: Zygote, tmp_path: Path) -> Non
 )
 def test_parts_of_a_batch_add_up_to_the_whole(task: str, values: dict[str, object]) -> None:
     """On several ranks, or in an accumulation: also where rows have more characters, or images more weight."""
-    made = tasks.make(config(task, dropout=0, **values))
+    made = tasks.make_task(config(task, dropout=0, **values))
     model = made.model()
 
     def gradient(indices: range, share: float) -> torch.Tensor:

@@ -172,7 +172,7 @@ def test_sparse_gradients_of_an_unfinished_step_end_it_and_are_not_lost(
     model = torch.nn.Embedding(8, 2, sparse=True)
     optimizer: Any = torch.optim.SparseAdam(model.parameters(), lr=0.1)
     run = Run(tmp_path, model=model, optimizer=optimizer, samples=40, accumulate=4, epochs=1)
-    with pytest.raises(exits.Stop), run:
+    with pytest.raises(exits.TrainingStop), run:
         for _epoch in run.epochs():
             for number, batch in zip(range(99), run.batches(), strict=False):
                 model(torch.tensor(batch) % 8).sum().backward()

@@ -47,7 +47,7 @@ def test_a_stall_is_told_once_with_the_stacks(tmp_path: Path) -> None:
         assert "test_a_stall_is_told_once_with_the_stacks" in text  # this very thread's stack
         assert told[0][0] >= told[0][1] == 0.05
         event.clear()
-        dog.beat()
+        dog.note_step()
         assert event.wait(TIMEOUT)  # after a sign of life the next one is told again
     finally:
         dog.close()
@@ -85,7 +85,7 @@ faulthandler.dump_traceback_later = lambda *words, **more: (arm(*words, **more),
 sleep = ctypes.PyDLL(None).sleep
 dog = Watchdog(sys.argv[1], StallRules(1.0, 2.0, exit_code=75), lambda *stall: print("told", flush=True))
 armed.wait()
-dog.alive()
+dog.note_alive()
 sleep(600)   # never gives the interpreter lock back
 """
 

@@ -13,8 +13,17 @@ import msgspec
 import pytest
 
 from rgt_tui.model import CopyProof, ResultGroup
-from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, copies, ledger_path, proofs, verify
-from rgt_tui.transfer.verified_record import read
+from rgt_tui.transfer import (
+    FileRow,
+    FileStamp,
+    FolderRow,
+    Ledger,
+    iterate_copies,
+    ledger_path,
+    prove_loadable_copies,
+    verify_directory,
+)
+from rgt_tui.transfer.verified_record import read_record
 from tests.unit.transfer.hostile_files import FILES
 from tests.unit.transfer.test_flipped_bytes import content_of_zip
 
@@ -39,8 +48,8 @@ class Pulled:
                 for name in names
                 if not name.startswith("PULL_")
             ]
-            ledger.add(rows)
-            ledger.add(
+            ledger.append_rows(rows)
+            ledger.append_rows(
                 [
                     FolderRow(
                         path=there, local=place, fingerprint="f", files=len(rows), instance="pod-1",
@@ -51,7 +60,7 @@ class Pulled:
         ledger.close()
 
     def row(self, local: Path, path: str) -> FileRow:
-        stamp = Stamp.of(local.stat())
+        stamp = FileStamp.from_stat(local.stat())
         digest = hashlib.sha256(local.read_bytes()).hexdigest()
         return FileRow(
             path=path, local=str(local), sha256=digest, there=stamp, here=stamp, instance="pod-1"
@@ -60,7 +69,7 @@ class Pulled:
     def rows(self) -> list[FileRow]:
         ledger = Ledger(ledger_path("lab", self.env))
         ledger.close()
-        return list(ledger.files())
+        return list(ledger.file_rows())
 
     def proof(self, path: str) -> CopyProof:
         groups = [
@@ -68,7 +77,9 @@ class Pulled:
             for each in ("/w", "/w/sharded", "/w/hf", "/w/hf/checkpoint-5", "/w/logs")
         ]
         return next(
-            each for each in proofs("lab", "pod-1", groups, env=self.env) if each.path == path
+            each
+            for each in prove_loadable_copies("lab", "pod-1", groups, env=self.env)
+            if each.path == path
         )
 
 
@@ -87,7 +98,7 @@ def test_checkpoints_that_nobody_looked_at_prove_nothing_and_logs_need_no_look(
 
 
 def test_what_was_looked_at_and_has_not_changed_is_proven(pulled: Pulled) -> None:
-    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    found = verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False)
     assert found.ok
     assert not [each for each in found.unproven if "checksums" in each.reason], (
         "the pull's hashes prove these"
@@ -100,7 +111,7 @@ def test_a_flipped_byte_and_a_missing_file_are_found_by_what_the_pull_knew(pulle
     weights = pulled.root / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")
     (pulled.root / "logs/metrics.jsonl").unlink()
-    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    found = verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False)
     assert {each.path for each in found.errors} == {"weights.safetensors", "logs/metrics.jsonl"}
     assert [path for path, _ in pulled.proof("/w").errors] == ["/w/weights.safetensors"] * 2
     assert [path for path, _ in pulled.proof("/w/logs").errors] == ["/w/logs/metrics.jsonl"]
@@ -111,25 +122,25 @@ def test_a_checkpoint_that_came_damaged_from_the_box_is_no_proof(pulled: Pulled)
     today = pulled.root / "today.pt"
     today.write_bytes(today.read_bytes()[:-1])
     pulled.told()
-    assert not verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok
+    assert not verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False).ok
     ((path, reason),) = pulled.proof("/w").errors
     assert path == "/w/today.pt" and "does not pass" in reason and "truncated" in reason
 
 
 def test_a_newer_file_needs_a_look_of_its_own(pulled: Pulled) -> None:
-    verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False)
     shutil.copy(pulled.root / "hf/checkpoint-5/optimizer.pt", pulled.root / "today.pt")
     pulled.told()
     ((path, reason),) = pulled.proof("/w").errors
     assert path == "/w/today.pt" and "was not checked since it was pulled" in reason
-    assert verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok, (
+    assert verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False).ok, (
         "the pull vouches for the new bytes"
     )
     assert pulled.proof("/w").errors == ()
 
 
 def test_a_record_that_others_may_write_or_that_is_damaged_proves_nothing(pulled: Pulled) -> None:
-    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    found = verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False)
     record = pulled.root / "PULL_VERIFIED.json"
     record.chmod(0o666)
     assert "can be written by everyone" in pulled.proof("/w").errors[0][1]
@@ -143,14 +154,14 @@ def test_a_record_that_others_may_write_or_that_is_damaged_proves_nothing(pulled
 def test_a_record_that_came_from_the_box_proves_nothing_and_is_not_overwritten(
     pulled: Pulled,
 ) -> None:
-    assert verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok
+    assert verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False).ok
     record = pulled.root / "PULL_VERIFIED.json"
     ledger = Ledger(ledger_path("lab", pulled.env))
-    ledger.add([pulled.row(record, "/w/PULL_VERIFIED.json")])
+    ledger.append_rows([pulled.row(record, "/w/PULL_VERIFIED.json")])
     ledger.close()
     assert "not checked yet" in pulled.proof("/w").errors[-1][1]
     before = record.read_bytes()
-    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    found = verify_directory(pulled.root, pulled=pulled.rows(), with_torch=False)
     assert [each.path for each in found.errors] == ["PULL_VERIFIED.json"]
     assert record.read_bytes() == before
 
@@ -167,9 +178,9 @@ def test_whatever_is_flipped_in_all_files_at_once_nothing_damaged_is_called_prov
         damaged = bytearray(data)
         damaged[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
         path.write_bytes(damaged)
-    found = verify(root, with_torch=seed == 0)
+    found = verify_directory(root, with_torch=seed == 0)
     said = {each.path for each in (*found.errors, *found.unproven)}
-    record = read(root)
+    record = read_record(root)
     assert record is not None
     for entry in record.entries:
         path = root / entry.path
@@ -200,20 +211,20 @@ def bytes_held(root: Path, count: int) -> int:
             path=f"/w/{path.relative_to(root)}",
             local=str(path),
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-            there=Stamp.of(path.lstat()),
-            here=Stamp.of(path.lstat()),
+            there=FileStamp.from_stat(path.lstat()),
+            here=FileStamp.from_stat(path.lstat()),
         )
         for path in root.rglob("*.txt")
     ]
     book = root.with_name(f"{root.name}.jsonl")
-    Ledger(book).add(rows)
+    Ledger(book).append_rows(rows)
     del rows
-    assert verify(root, pulled=copies(book), with_torch=False).ok
+    assert verify_directory(root, pulled=iterate_copies(book), with_torch=False).ok
     most = []
     for _ in range(3):
         tracemalloc.start()
         try:
-            found = verify(root, pulled=copies(book), with_torch=False)
+            found = verify_directory(root, pulled=iterate_copies(book), with_torch=False)
             most.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

@@ -42,7 +42,7 @@ def test_each_kind_is_looked_at_by_its_name_and_said(tmp_path: Path) -> None:
     (tmp_path / "f.npz").write_bytes(npz(np.array([{}], dtype=object)))
     (tmp_path / "g.npy").write_bytes(b"no array")
     (tmp_path / "h.pt").write_bytes(without_checksums(TODAY))
-    found = verification.verify(tmp_path, with_torch=False)
+    found = verification.verify_directory(tmp_path, with_torch=False)
     unproven = {problem.path: problem.reason for problem in found.unproven}
     assert "length is right" in unproven["a.npy"]
     assert "content cannot be proven" in unproven["c.gguf"]

@@ -138,10 +138,13 @@ def test_a_hostile_file_is_looked_at_in_one_go(piece: str) -> None:
 )
 def test_many_stars_of_a_cloned_tree_cost_no_time(pattern: str) -> None:
     for path in ("a" * 250, "/".join("a" * 120), "/".join(["aaaaaaaa"] * 27)):
-        assert IgnoreRules([pattern]).why(path, is_folder=False) is None
-        assert IgnoreRules([pattern]).why(path[:-1] + "b", is_folder=True) in (None, pattern)
-    assert IgnoreRules(["*a*b*"]).why("d/xaxbx", is_folder=False) == "*a*b*"
-    assert IgnoreRules(["**/a*/**/b"]).why("x/ab/c/d/b", is_folder=False) == "**/a*/**/b"
+        assert IgnoreRules([pattern]).why_ignored(path, is_folder=False) is None
+        assert IgnoreRules([pattern]).why_ignored(path[:-1] + "b", is_folder=True) in (
+            None,
+            pattern,
+        )
+    assert IgnoreRules(["*a*b*"]).why_ignored("d/xaxbx", is_folder=False) == "*a*b*"
+    assert IgnoreRules(["**/a*/**/b"]).why_ignored("x/ab/c/d/b", is_folder=False) == "**/a*/**/b"
 
 
 @pytest.mark.parametrize("make", ["pipe", "zeros", "circle", "folder"])
@@ -216,7 +219,7 @@ def test_line_ends_are_mended_on_the_way_only(tmp_path: Path) -> None:
         by_path["run.sh"].mended == b"#!/bin/bash\necho hi\n"
         and by_path["table.csv"].mended is None
     )
-    assert by_path["run.sh"].size == len(crlf) - 2 and as_is.digest != mended.digest
+    assert by_path["run.sh"].size == len(crlf) - 2 and as_is.tree_digest != mended.tree_digest
     assert (tmp_path / "run.sh").read_bytes() == crlf
 
 
@@ -224,13 +227,13 @@ def test_the_hash_is_of_names_contents_and_modes(tmp_path: Path) -> None:
     fill(tmp_path, "a.py", "b.py")
     first = read_tree(tmp_path, PLAIN)
     os.utime(tmp_path / "a.py", (1, 1))
-    assert read_tree(tmp_path, PLAIN).digest == first.digest
+    assert read_tree(tmp_path, PLAIN).tree_digest == first.tree_digest
     (tmp_path / "a.py").chmod(0o755)
-    second = read_tree(tmp_path, PLAIN).digest
+    second = read_tree(tmp_path, PLAIN).tree_digest
     (tmp_path / "link").symlink_to("a.py")
-    third = read_tree(tmp_path, PLAIN).digest
+    third = read_tree(tmp_path, PLAIN).tree_digest
     (tmp_path / "b.py").rename(tmp_path / "c.py")
-    assert len({first.digest, second, third, read_tree(tmp_path, PLAIN).digest}) == 4
+    assert len({first.tree_digest, second, third, read_tree(tmp_path, PLAIN).tree_digest}) == 4
 
 
 def left(top: Path, own: OwnFiles) -> dict[str, str]:
@@ -242,7 +245,7 @@ def note_pulled(copy: Path, env: dict[str, str]) -> None:
     digest, here = sha256_of(copy)
     row = FileRow(path="/root/run/a.pt", local=str(copy), sha256=digest, there=here, here=here)
     ledger = Ledger(ledger_path("lab", env))
-    ledger.add([row])
+    ledger.append_rows([row])
     ledger.close()
 
 
@@ -279,17 +282,17 @@ def test_what_rgt_wrote_is_no_code(tmp_path: Path) -> None:
     why = left(top, own)
     assert why["boxes.toml"] == "the fleet file of rgt" and why["night.jsonl"] == "rgt wrote it"
     assert why["half/"] == why["pulled/lab/root/run/"] == why["sub/"] == "rgt pulled it"
-    before = found.digest
+    before = found.tree_digest
     (top / "boxes.toml").write_text("[boxes.a]\nhost = 'b'\njobs = ['~/jobs/c']\n")
     fill(top, "pulled/lab/root/run/b.pt")
-    assert read_tree(top, PLAIN, own=own).digest == before
+    assert read_tree(top, PLAIN, own=own).tree_digest == before
     as_data = read_tree(
         top, IgnoreRules(), own=OwnFiles(top / "boxes.toml", pulled_too=True, env=env)
     )
     assert {"half/a.pt", "pulled/lab/root/run/a.pt"} <= {file.path for file in as_data.files}
     assert "boxes.toml" not in {file.path for file in as_data.files}
     (tmp_path / "link").symlink_to("exp")
-    assert read_tree(tmp_path / "link", PLAIN, own=own).digest == before, (
+    assert read_tree(tmp_path / "link", PLAIN, own=own).tree_digest == before, (
         "by another way to the same directory"
     )
     with pytest.raises(SourceError, match="the fleet file of rgt"):
@@ -324,7 +327,7 @@ def test_what_the_dashboard_exports_is_no_code(
     top, env = tmp_path / "exp", {"HOME": str(tmp_path)}
     fill(top, "a.py")
     monkeypatch.chdir(top)
-    assert exports.write("loss.svg", b"<svg/>", env) == top / "loss.svg"
+    assert exports.write_export("loss.svg", b"<svg/>", env) == top / "loss.svg"
     clipboard.write_screenshot("<svg/>", env)
     assert [file.path for file in read_tree(top, PLAIN, own=OwnFiles(env=env)).files] == ["a.py"]
 

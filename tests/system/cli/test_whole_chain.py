@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli import FAILED, OK
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
 from rgt_tui.model import BoxSpec, ProviderRef
@@ -121,10 +121,12 @@ class Chain:
     def key(self) -> Path:
         return self.rgt.folder / "id.pub"
 
-    def boots(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+    def boots(
+        self, answer: Callable[[LocalRequest], LocalResponse]
+    ) -> Callable[[LocalRequest], LocalResponse]:
         """Let every machine that a request creates be a real one."""
 
-        def handle(request: Request) -> Response:
+        def handle(request: LocalRequest) -> LocalResponse:
             machines: dict[Any, Any] = getattr(self.server, self.kind.machines)
             before = set(machines)
             answered = answer(request)

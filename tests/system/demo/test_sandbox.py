@@ -20,7 +20,7 @@ import pytest
 
 from rgt_tui.demo import DemoError
 from rgt_tui.demo.plan import BOXES, FILL_DIR
-from rgt_tui.demo.sandboxes import Machine, Room
+from rgt_tui.demo.sandboxes import DiskNamespace, SandboxMachine
 from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
 from rgt_tui.ssh import remote_root
@@ -39,16 +39,16 @@ def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-async def machine() -> AsyncIterator[Machine]:
+async def machine() -> AsyncIterator[SandboxMachine]:
     with Workspace() as workspace:
-        room = Room(workspace.path, (VAST,))
+        room = DiskNamespace(workspace.path, (VAST,))
         await room.start()
-        machine = Machine(VAST, room, workspace, remote_root())
+        machine = SandboxMachine(VAST, room, workspace, remote_root())
         try:
             await machine.boot()
             yield machine
         finally:
-            await machine.scrap()
+            await machine.remove_machine()
             await room.stop()
 
 
@@ -64,14 +64,14 @@ def marked(root: str) -> list[int]:
     return found
 
 
-async def test_a_box_sees_only_its_own_processes_and_its_own_name(machine: Machine) -> None:
+async def test_a_box_sees_only_its_own_processes_and_its_own_name(machine: SandboxMachine) -> None:
     pids = (await machine.run("ls -d /proc/[0-9]*")).split()
     assert "/proc/1" in pids
     assert len(pids) < 8
     assert (await machine.run("hostname")).strip() == "vast-demo"
 
 
-async def test_a_box_has_its_own_shared_memory(machine: Machine) -> None:
+async def test_a_box_has_its_own_shared_memory(machine: SandboxMachine) -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="rgt-test-of-the-machine-") as foreign:
         assert (
             await machine.run("ls -A /dev/shm; echo kept > /dev/shm/own; cat /dev/shm/own")
@@ -79,7 +79,7 @@ async def test_a_box_has_its_own_shared_memory(machine: Machine) -> None:
         assert not (Path(foreign.name).parent / "own").exists()
 
 
-async def test_inodes_really_run_out_while_bytes_are_free(machine: Machine) -> None:
+async def test_inodes_really_run_out_while_bytes_are_free(machine: SandboxMachine) -> None:
     with pytest.raises(RuntimeError, match="No space left on device"):
         await machine.run("i=0; while i=$((i+1)); : > /workspace/f$i; do :; done; exit 1")
     said = await machine.run(
@@ -90,7 +90,7 @@ async def test_inodes_really_run_out_while_bytes_are_free(machine: Machine) -> N
     assert free_blocks > 1000
 
 
-async def test_the_demos_dump_takes_also_what_a_save_gives_back(machine: Machine) -> None:
+async def test_the_demos_dump_takes_also_what_a_save_gives_back(machine: SandboxMachine) -> None:
     """A save that runs when the disk fills removes the previous checkpoint afterwards: that must not leave room."""
     fill = FILL_SCRIPT.format(dir=FILL_DIR).replace("sleep 0.15", ":")
     script = shlex.quote(fill.replace("tries=300", "tries=20"))
@@ -110,17 +110,19 @@ async def test_the_demos_dump_takes_also_what_a_save_gives_back(machine: Machine
     assert int(said.split()[-1]) > 4000
 
 
-async def test_the_system_is_read_only_on_a_box(machine: Machine) -> None:
+async def test_the_system_is_read_only_on_a_box(machine: SandboxMachine) -> None:
     with pytest.raises(RuntimeError, match="Read-only"):
         await machine.run("touch /usr/rgt-was-here")
 
 
-async def test_unplugging_kills_everything_and_disks_survive_the_boot(machine: Machine) -> None:
+async def test_unplugging_kills_everything_and_disks_survive_the_boot(
+    machine: SandboxMachine,
+) -> None:
     await machine.run(
         "echo kept > /workspace/a; nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null & "
     )
-    await machine.unplug()
-    assert not machine.running
+    await machine.power_off()
+    assert not machine.is_running
     await machine.boot()
     assert (await machine.run("cat /workspace/a")).strip() == "kept"
     assert "sleep" not in await machine.run("cat /proc/[0-9]*/comm 2>/dev/null; :")
@@ -128,32 +130,32 @@ async def test_unplugging_kills_everything_and_disks_survive_the_boot(machine: M
 
 async def test_a_disk_that_does_not_survive_is_empty_after_a_boot() -> None:
     with Workspace() as workspace:
-        room = Room(workspace.path, (RUNPOD,))
+        room = DiskNamespace(workspace.path, (RUNPOD,))
         await room.start()
-        machine = Machine(RUNPOD, room, workspace, remote_root())
+        machine = SandboxMachine(RUNPOD, room, workspace, remote_root())
         try:
             await machine.boot()
             await machine.run("echo x > /root/lost; echo y > /workspace/kept")
-            await machine.unplug()
+            await machine.power_off()
             await machine.boot()
             assert (
                 await machine.run("ls /root/lost 2>/dev/null; cat /workspace/kept")
             ).split() == ["y"]
         finally:
-            await machine.scrap()
+            await machine.remove_machine()
             await room.stop()
 
 
-async def test_the_memory_limit_kills_in_the_box_alone(machine: Machine) -> None:
+async def test_the_memory_limit_kills_in_the_box_alone(machine: SandboxMachine) -> None:
     if machine._cgroup is None:
         pytest.fail("this machine gives no memory cgroup; the OOM story cannot be checked")
     hog = shlex.join([sys.executable, "-c", f"x = bytearray({VAST.memory_limit * 2})"])
     with pytest.raises(RuntimeError, match=r"Killed|ended with (137|-9)"):
         await machine.run(hog)
-    assert machine.running
+    assert machine.is_running
 
 
-async def test_the_whole_machine_counts_towards_its_memory_limit(machine: Machine) -> None:
+async def test_the_whole_machine_counts_towards_its_memory_limit(machine: SandboxMachine) -> None:
     assert machine._cgroup is not None
     inside = (machine._cgroup / "cgroup.procs").read_text().split()
     assert str(machine.pid) in inside
@@ -162,14 +164,14 @@ async def test_the_whole_machine_counts_towards_its_memory_limit(machine: Machin
 async def test_nothing_is_left_after_the_end() -> None:
     with Workspace() as workspace:
         path = workspace.path
-        room = Room(path, (VAST,))
+        room = DiskNamespace(path, (VAST,))
         await room.start()
-        machine = Machine(VAST, room, workspace, remote_root())
+        machine = SandboxMachine(VAST, room, workspace, remote_root())
         cgroup = machine._cgroup
         await machine.boot()
         await machine.run("nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
         assert marked(str(path))
-        await machine.scrap()
+        await machine.remove_machine()
         await room.stop()
     assert not marked(str(path))
     assert not path.exists()
@@ -181,16 +183,16 @@ KILLED = """
 import asyncio, sys
 from rgt_tui.ssh.bundle import remote_root
 from rgt_tui.demo.plan import BOXES, FILL_DIR
-from rgt_tui.demo.sandboxes import Machine
-from rgt_tui.demo.sandboxes import Room
+from rgt_tui.demo.sandboxes import SandboxMachine
+from rgt_tui.demo.sandboxes import DiskNamespace
 from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import Workspace
 
 async def main():
     workspace = Workspace()
-    room = Room(workspace.path, BOXES[:1])
+    room = DiskNamespace(workspace.path, BOXES[:1])
     await room.start()
-    machine = Machine(BOXES[0], room, workspace, remote_root())
+    machine = SandboxMachine(BOXES[0], room, workspace, remote_root())
     await machine.boot()
     await machine.run("nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
     print(workspace.path, flush=True)

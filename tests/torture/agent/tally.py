@@ -9,7 +9,7 @@ import random
 import signal
 
 from rgt_tui.fleet import BoxSession
-from rgt_tui.model import Link, protocol
+from rgt_tui.model import LinkState, protocol
 
 CELL = "a"
 """Name of the one cell of the boxes that are cut."""
@@ -40,7 +40,7 @@ class Tally:
             for point in frame.points:
                 self.step = self._next("step", self.step, point.step)
         elif isinstance(frame, protocol.Sample) or (
-            isinstance(frame, protocol.Event) and frame.seq
+            isinstance(frame, protocol.BoxEvent) and frame.seq
         ):
             if getattr(frame, "skipped", 0):
                 self._fault(f"{frame} skips")
@@ -52,10 +52,10 @@ class Tally:
                 self._fault("a new boot")
             self.boot = frame.boot
             self.samples += isinstance(frame, protocol.Sample)
-            if isinstance(frame, protocol.Event):
+            if isinstance(frame, protocol.BoxEvent):
                 self._event(frame)
 
-    def _event(self, event: protocol.Event) -> None:
+    def _event(self, event: protocol.BoxEvent) -> None:
         self.events += 1
         if event.kind == "cell-running":
             attempt = int(event.text.rpartition(" ")[2])
@@ -85,9 +85,9 @@ class CutSession(BoxSession):
     _frames = 0
     _pid = 0
 
-    def _frame(self, frame: protocol.Frame) -> None:
+    def _accept_frame(self, frame: protocol.Frame) -> None:
         self.tally.take(frame, self.log)
-        super()._frame(frame)
+        super()._accept_frame(frame)
         self._frames += 1
         if isinstance(frame, protocol.Hello):
             self._pid, self._left = frame.pid, self.dice.randrange(1, 24)
@@ -100,8 +100,8 @@ class CutSession(BoxSession):
                 self._channel.close()
         self.news.set()
 
-    def _lost(self, link: Link, reason: str, retry_at: float | None) -> None:
-        super()._lost(link, reason, retry_at)
+    def _set_link(self, link: LinkState, reason: str, retry_at: float | None) -> None:
+        super()._set_link(link, reason, retry_at)
         self.cuts += (
             self._frames > 1
         )  # a connection that was cut before its first frame proves little

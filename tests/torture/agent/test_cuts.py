@@ -19,7 +19,7 @@ import pytest
 from rgt_tui.fleet import ConnectLimit
 from rgt_tui.fleet import box_session as sessions
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import Deployed, build_agent, channel, connect, deploy
+from rgt_tui.ssh import DeployedAgent, build_agent, channel, connect, deploy_agent
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 from tests.torture.agent import writer as writers
@@ -52,15 +52,15 @@ async def test_every_stream_goes_on_where_it_was_cut(
     log = str(job / "logs" / "a.log")
     bundle = build_agent()
     async with await connect(real_sshd.spec) as connection:
-        known = await deploy(connection, bundle, (sys.executable,))
+        known = await deploy_agent(connection, bundle, (sys.executable,))
     deploys = 0
 
-    async def deploy_sometimes(*arguments: object) -> Deployed:
+    async def deploy_sometimes(*arguments: object) -> DeployedAgent:
         nonlocal deploys
         deploys += 1
-        return known if deploys % DEPLOY_EVERY else await deploy(*arguments)  # type: ignore[arg-type]
+        return known if deploys % DEPLOY_EVERY else await deploy_agent(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(channel, "deploy", deploy_sometimes)
+    monkeypatch.setattr(channel, "deploy_agent", deploy_sometimes)
     monkeypatch.setattr(sessions, "Backoff", NoBackoff)
     dice = random.Random(os.environ.get("RGT_TORTURE_SEED", "11"))
     async with Proxy(real_sshd.port, dice) as proxy:
@@ -77,7 +77,7 @@ async def test_every_stream_goes_on_where_it_was_cut(
 
         def take_in(_: str) -> None:
             loop.call_soon(
-                session.take_in
+                session.apply_received
             )  # as the fleet's board does, for all of its boxes in turn
 
         session = CutSession(
@@ -104,7 +104,7 @@ async def test_every_stream_goes_on_where_it_was_cut(
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             async with await connect(real_sshd.spec) as connection:
-                await connection.run(known.command("record", "--stop"))
+                await connection.run(known.build_command("record", "--stop"))
     report = {
         key: getattr(tally, key)
         for key in ("line", "step", "samples", "events", "attempt", "resets")

@@ -15,12 +15,12 @@ def verdict_without(*fields: str) -> Mutant:
     """Return the mutant that does not see some part of what a look says."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        real = idle_clock.judge
+        real = idle_clock.judge_reading
 
         def lenient(sample: Any, signs: Any, accepted: Any) -> Any:
             return real(sample, signs, accepted)._replace(**dict.fromkeys(fields, ()))
 
-        patch.setattr(idle_clock, "judge", lenient)
+        patch.setattr(idle_clock, "judge_reading", lenient)
 
     return mutate
 
@@ -29,13 +29,15 @@ def recorder_blind(patch: pytest.MonkeyPatch) -> None:
     """The recorder takes every look for idle; the last look still sees."""
     real = idle_clock.IdleClock.feed
     patch.setattr(
-        idle_clock.IdleClock, "feed", lambda self, at, verdict: real(self, at, idle_clock.Verdict())
+        idle_clock.IdleClock,
+        "feed",
+        lambda self, at, verdict: real(self, at, idle_clock.IdleVerdict()),
     )
 
 
 def unbroken(patch: pytest.MonkeyPatch) -> None:
     """A clock that was set and a machine that slept are no matter."""
-    patch.setattr(idle_clock.IdleClock, "_broken", lambda *_: "")
+    patch.setattr(idle_clock.IdleClock, "_find_time_gap", lambda *_: "")
 
 
 def of_any_boot(patch: pytest.MonkeyPatch) -> None:
@@ -49,27 +51,27 @@ def suspended(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stop_process.Stop, "_last_look", lambda self: self._check_kept())
+    patch.setattr(stop_process.StopAttempt, "_check_last_time", lambda self: self._check_kept())
 
 
 def one_last_look(patch: pytest.MonkeyPatch) -> None:
     """It looks before it saves, and not again before it asks."""
-    real = stop_process.Stop._last_look
+    real = stop_process.StopAttempt._check_last_time
 
     def once(self: Any) -> None:
         if self._journal.get("phase") in (None, story.BEGUN):
             real(self)
 
-    patch.setattr(stop_process.Stop, "_last_look", once)
+    patch.setattr(stop_process.StopAttempt, "_check_last_time", once)
 
 
 def not_kept(patch: pytest.MonkeyPatch) -> None:
     """Nobody asks in the end whether it was put off or taken back."""
-    patch.setattr(stop_process.Stop, "_check_kept", lambda self: None)
+    patch.setattr(stop_process.StopAttempt, "_require_still_armed", lambda self: None)
 
 
 def unsealed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stop_process.Stop, "_take_queues", lambda self: None)
+    patch.setattr(stop_process.StopAttempt, "_acquire_queues", lambda self: None)
 
 
 def unwarned(patch: pytest.MonkeyPatch) -> None:
@@ -77,15 +79,15 @@ def unwarned(patch: pytest.MonkeyPatch) -> None:
 
     def step(self: Any, at: float, due: float | None, warn: float) -> Any:
         if due is not None and at >= max(due, self.not_before):
-            return idle_clock.Step("stop", 0.0)
-        return idle_clock.Step("", None)
+            return idle_clock.DueAction("stop", 0.0)
+        return idle_clock.DueAction("", None)
 
-    patch.setattr(idle_clock.Countdown, "step", step)
+    patch.setattr(idle_clock.Countdown, "next_action", step)
 
 
 def never(patch: pytest.MonkeyPatch) -> None:
     """It is never time."""
-    patch.setattr(idle_clock.Countdown, "step", lambda *_: idle_clock.Step("", None))
+    patch.setattr(idle_clock.Countdown, "next_action", lambda *_: idle_clock.DueAction("", None))
 
 
 def restless(patch: pytest.MonkeyPatch) -> None:
@@ -117,18 +119,18 @@ def uninspected(patch: pytest.MonkeyPatch) -> None:
 
 def unwritten(patch: pytest.MonkeyPatch) -> None:
     """The intent is not written down before the call."""
-    real = stop_process.Stop._write
+    real = stop_process.StopAttempt._write_journal
 
     def write(self: Any, phase: str, strict: bool = False, **more: Any) -> None:
         if phase not in (story.INTENT, story.ANSWERED):
             real(self, phase, strict, **more)
 
-    patch.setattr(stop_process.Stop, "_write", write)
+    patch.setattr(stop_process.StopAttempt, "_write_journal", write)
 
 
 def hopeful(patch: pytest.MonkeyPatch) -> None:
     """An answer that is no success proves that nothing was done."""
-    real = own_stop.OwnStop.park
+    real = own_stop.OwnStop.send_stop
 
     def park(self: Any) -> Any:
         answer = real(self)
@@ -138,7 +140,7 @@ def hopeful(patch: pytest.MonkeyPatch) -> None:
             else answer._replace(proves=own_stop.NOTHING)
         )
 
-    patch.setattr(own_stop.OwnStop, "park", park)
+    patch.setattr(own_stop.OwnStop, "send_stop", park)
 
 
 def impatient(patch: pytest.MonkeyPatch) -> None:
@@ -148,25 +150,25 @@ def impatient(patch: pytest.MonkeyPatch) -> None:
 
 def guessing(patch: pytest.MonkeyPatch) -> None:
     """Where nobody answers what came of it, it is sent again."""
-    real = stop_process.Stop._came_off
+    real = stop_process.StopAttempt._wait_until_off
 
     def came_off(self: Any, own: Any) -> bool:
         try:
             return bool(real(self, own))
-        except stop_process.Failed:
+        except stop_process.StopFailed:
             return False
 
-    patch.setattr(stop_process.Stop, "_came_off", came_off)
+    patch.setattr(stop_process.StopAttempt, "_wait_until_off", came_off)
 
 
 def unaccepted(patch: pytest.MonkeyPatch) -> None:
     """A lease ends whatever runs."""
-    patch.setattr(stop_process.Stop, "_accepts", lambda self, name: True)
+    patch.setattr(stop_process.StopAttempt, "_accepts_unsaving", lambda self, name: True)
 
 
 def unproved(patch: pytest.MonkeyPatch) -> None:
     """A lease ends runs without asking whether the box can be stopped after them."""
-    patch.setattr(stop_process.Stop, "_prove_right", lambda self, own: None)
+    patch.setattr(stop_process.StopAttempt, "_prove_right", lambda self, own: None)
 
 
 def eager_lease(patch: pytest.MonkeyPatch) -> None:
@@ -175,13 +177,13 @@ def eager_lease(patch: pytest.MonkeyPatch) -> None:
 
 def acting(patch: pytest.MonkeyPatch) -> None:
     """A box that may only ask parks."""
-    real = armed_plan.load
+    real = armed_plan.load_plans
 
     def load(folder: str) -> Any:
         found = real(folder)
         return {mode: dict(plan, action="park") for mode, plan in found.items()}
 
-    patch.setattr(armed_plan, "load", load)
+    patch.setattr(armed_plan, "load_plans", load)
 
 
 MUTANTS: dict[str, Mutant] = {

@@ -37,7 +37,7 @@ from rgt_box.sampling import quiet_signs
 
 from rgt_tui.demo import LocalPod
 
-REAL_LOAD = armed_plan.load
+REAL_LOAD = armed_plan.load_plans
 reached: Counter[str] = Counter()
 """What the machine has come to: one that reaches nothing proves nothing."""
 
@@ -260,7 +260,7 @@ class World:
 
     def recorder_starts(self) -> None:
         """A recorder begins, or takes over: it knows what is armed, and nothing of what was seen before."""
-        self.watch = watchman.Watchman(
+        self.watch = watchman.AutostopMonitor(
             str(self.folder), lambda kind, text, level: self.events.append(kind)
         )
         self.disturb(self.boot + TICK)  # what was looked at only once is not known
@@ -302,12 +302,12 @@ class World:
             "stop": {"kind": "runpod", "url": "http://127.0.0.1"}, "jobs": ["/workspace/job"],
             "durable": ["/workspace"], "accept_unsaving": list(accept),
         }  # fmt: skip
-        bound = armed_plan.bind(armed_plan.parse(request), self.now(), None)
+        bound = armed_plan.bind_plan(armed_plan.parse_request(request), self.now(), None)
         bound["cards"] = 1
         bound["accepted"] = [[BOOK_PID, self.opened]] if self.accepted_notebook else []
-        with armed_plan.Held(str(self.folder)):
-            armed_plan.save(
-                str(self.folder), dict(armed_plan.load(str(self.folder)), **{mode: bound})
+        with armed_plan.PlanLock(str(self.folder)):
+            armed_plan.save_plans(
+                str(self.folder), dict(armed_plan.load_plans(str(self.folder)), **{mode: bound})
             )
         self.disturb(self.boot + TICK)
 
@@ -322,20 +322,20 @@ class World:
         """Put every stop off."""
         if self.plans():
             self.acted_at = self.points
-            autostop_command.keep(str(self.folder), seconds)
+            autostop_command.postpone_stops(str(self.folder), seconds)
             self.disturb(self.boot + seconds)
             reached["kept"] += 1
 
     def disarm(self) -> None:
         """Take everything back."""
         self.acted_at = self.points
-        if watchman.disarm(str(self.folder), list(armed_plan.MODES), "taken back"):
+        if watchman.disarm_modes(str(self.folder), list(armed_plan.MODES), "taken back"):
             reached["disarmed"] += 1
 
     # The clocks and the process of a stop.
 
     def now(self) -> Any:
-        return idle_clock.Now(self.boot, self.awake, self.wall)
+        return idle_clock.ClockReading(self.boot, self.awake, self.wall)
 
     def sleep(self, seconds: float) -> None:
         self.point("sleep")
@@ -376,7 +376,7 @@ class World:
             self.carried = self.plans().get(mode, {})
             self.tell(f"a stop begins: {mode}")
             try:
-                stop_process.carry_out(str(self.folder), mode)
+                stop_process.run_stop_attempt(str(self.folder), mode)
             except (Crash, PowerOff):
                 pass
             finally:
@@ -386,7 +386,7 @@ class World:
                 raise Broken(self.broken)
             odd = [
                 line["text"]
-                for line in story.read(str(self.folder))[-3:]
+                for line in story.read_events(str(self.folder))[-3:]
                 if "could not be carried" in line["text"]
             ]
             if odd:  # the model no longer fits the code, or the code has a fault: either way nothing is tried any more
@@ -430,9 +430,9 @@ class World:
         if self.deaf:
             raise OSError("timed out")
         for call in self.calls:
-            if self.pod.on and self.boot >= call.at + SETTLE:
+            if self.pod.is_on and self.boot >= call.at + SETTLE:
                 call.proved = True
-        return 200, self.pod.json(self.wall)
+        return 200, self.pod.to_json(self.wall)
 
     def call(self) -> tuple[int, Any]:
         """Take a stop: first of all, whether it may be."""
@@ -454,7 +454,7 @@ class World:
             return 500, {"detail": "oops"}
         if fault == "garbage after acting":
             return 200, ["?"]
-        return 200, self.pod.json(self.wall)
+        return 200, self.pod.to_json(self.wall)
 
     def breaks(self, why: str) -> Crash:
         """Note that a guarantee does not hold, and return what ends the process: no `except` of it may hide that."""
@@ -523,7 +523,7 @@ class World:
     def warned_at(self, mode: str) -> float | None:
         """Return when it was last warned of this stop, by the story, in this boot; None = it was not."""
         at = None
-        for line in story.read(str(self.folder)):
+        for line in story.read_events(str(self.folder)):
             if line.get("boot") != self.boot_id or line.get("mode") not in (None, mode):
                 continue
             if line["event"] == "warned":
@@ -679,16 +679,16 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         return world_of().send(method, path, body)
 
     def own_key(kind: str, own: object = None) -> Any:
-        return own_stop.Key("secret", world_of().pod.id)
+        return own_stop.InstanceKey("secret", world_of().pod.id)
 
     def newest(folders: object, deadline: float, until: float = 0.0) -> Any:
         world = world_of()
         world.point("results")
-        return work_signs.Change(world.written, "/workspace/out", world.written, True)
+        return work_signs.NewestChange(world.written, "/workspace/out", world.written, True)
 
     def save_results(*_: object) -> Any:
         world_of().point("mirror")
-        return result_copies.Saved("every known result lies where it survives a stop", [])
+        return result_copies.CopySummary("every known result lies where it survives a stop", [])
 
     def copy(folder: str, durable: list[str]) -> list[str]:
         world_of().point("copy")
@@ -697,7 +697,7 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
     def detach(words: list[str]) -> None:
         world_of().pending = words[-1]
 
-    real_store = armed_plan.store
+    real_store = armed_plan.store_json
 
     def store(folder: str, name: str, value: Any) -> None:
         world_of().point("before journal")
@@ -709,28 +709,28 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         watchman, "RUNS_WAIT", 60.0
     )  # for a real thread, which on a busy machine may be late
     patch.setattr(story, "time", Clock)
-    patch.setattr(idle_clock, "now", lambda: world_of().now())
+    patch.setattr(idle_clock, "read_clocks", lambda: world_of().now())
     patch.setattr(place, "boot_id", lambda: world_of().boot_id)
-    patch.setattr(place, "command", lambda *words: list(words))
+    patch.setattr(place, "agent_command", lambda *words: list(words))
     patch.setattr(armed_plan, "own_identity", lambda: {"RUNPOD_POD_ID": world_of().pod.id})
-    patch.setattr(armed_plan, "store", store)
-    patch.setattr(files, "sync", lambda path: None)
-    patch.setattr(state_files, "ram", lambda folder, make=False: None)
-    patch.setattr(control, "detach", detach)
+    patch.setattr(armed_plan, "store_json", store)
+    patch.setattr(files, "sync_path", lambda path: None)
+    patch.setattr(state_files, "memory_folder", lambda folder, make=False: None)
+    patch.setattr(control, "start_detached", detach)
     patch.setattr(control, "signal_recorder", lambda *_: None)
     patch.setattr(story, "write_to_terminals", lambda words: 0)
     patch.setattr(work_signs, "WorkSigns", lambda plan: Signs(world_of()))
     patch.setattr(work_signs, "newest_change", newest)
     patch.setattr(work_signs, "result_roots", lambda *_: [])
-    patch.setattr(stop_process.Stop, "_look", look)
+    patch.setattr(stop_process.StopAttempt, "_take_fresh_sample", look)
     patch.setattr(stop_process, "runner_processes", runner_processes)
-    patch.setattr(saving, "runs_of", runs_of)
+    patch.setattr(saving, "list_saving_runs", runs_of)
     patch.setattr(procstat, "is_alive", is_alive)
     patch.setattr(quiet_signs, "transfers", lambda *_: [])
-    patch.setattr(seal, "take_queues", take_queues)
-    patch.setattr(result_copies, "save", save_results)
-    patch.setattr(story, "copy", copy)
-    patch.setattr(own_stop.OwnStop, "_send", send)
+    patch.setattr(seal, "acquire_queues", take_queues)
+    patch.setattr(result_copies, "copy_results", save_results)
+    patch.setattr(story, "copy_event_log", copy)
+    patch.setattr(own_stop.OwnStop, "_send_request", send)
     patch.setattr(own_stop, "own_key", own_key)
     patch.setattr(os, "nice", lambda _: 0)
     patch.setattr(os, "kill", kill)

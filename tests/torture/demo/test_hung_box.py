@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from rgt_tui.demo.sandboxes import Keeper, end_process
+from rgt_tui.demo.sandboxes import KeeperProcess, end_process
 
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(1000)"
 
@@ -22,7 +22,7 @@ def is_running(pid: int) -> bool:
 
 async def test_a_machine_that_is_frozen_or_deaf_is_killed() -> None:
     for freeze in (False, True):
-        keeper = Keeper("a box")
+        keeper = KeeperProcess("a box")
         await keeper.start([sys.executable, "-c", DEAF], dict(os.environ))
         if freeze:
             os.kill(keeper.pid, signal.SIGSTOP)
@@ -32,7 +32,7 @@ async def test_a_machine_that_is_frozen_or_deaf_is_killed() -> None:
 
 
 async def test_a_machine_is_killed_also_where_the_waiting_is_given_up() -> None:
-    keeper = Keeper("a box")
+    keeper = KeeperProcess("a box")
     await keeper.start([sys.executable, "-c", DEAF], dict(os.environ))
     stopping = asyncio.create_task(keeper.stop())
     await asyncio.sleep(0)

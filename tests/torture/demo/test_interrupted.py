@@ -14,7 +14,7 @@ import pytest
 
 from rgt_tui.demo import demo_fleet, embedded
 from rgt_tui.demo.plan import BOXES
-from rgt_tui.demo.sandboxes import Machine
+from rgt_tui.demo.sandboxes import SandboxMachine
 from rgt_tui.demo.sshd import BoxSshd
 from rgt_tui.demo.workspace import Workspace
 from tests.torture.demo.demo_process import demo, last_json, leftovers, seen_of
@@ -76,7 +76,7 @@ async def test_a_start_that_is_given_up_while_its_folder_is_made(
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(embedded, "Workspace", Slow)
-    fleet = embedded.Embedded()
+    fleet = embedded.EmbeddedFleet()
     starting = asyncio.create_task(fleet.start())
     await asyncio.to_thread(began.wait)
     starting.cancel()
@@ -93,16 +93,16 @@ async def test_the_end_waits_neither_for_a_process_that_hangs_nor_for_a_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    fleet = embedded.Embedded(BOXES[:1])
+    fleet = embedded.EmbeddedFleet(BOXES[:1])
     await fleet.start()
     deaf = await asyncio.create_subprocess_exec(
-        *fleet.machines[BOXES[0].name].command("trap '' TERM; echo deaf; kill -STOP $$"),
+        *fleet.machines[BOXES[0].name].build_command("trap '' TERM; echo deaf; kill -STOP $$"),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert deaf.stdout is not None
     assert await deaf.stdout.readline() == b"deaf\n"
 
-    monkeypatch.setattr(BoxSshd, "drop", hang)
+    monkeypatch.setattr(BoxSshd, "drop_connections", hang)
     monkeypatch.setattr(fleet._planes, "stop", hang)
     async with asyncio.timeout(
         60
@@ -124,7 +124,7 @@ async def test_the_end_has_one_limit_even_if_every_step_hangs(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     fleet = demo_fleet.DemoFleet()
-    fleet.embedded = embedded.Embedded(BOXES[:1])
+    fleet.embedded = embedded.EmbeddedFleet(BOXES[:1])
     await fleet.start()
     assert fleet._fleet is not None
     disconnect = fleet._fleet.stop
@@ -139,8 +139,8 @@ async def test_the_end_has_one_limit_even_if_every_step_hangs(
         held.send_signal(signal.SIGSTOP)
         for owner in (fleet._fleet, fleet.embedded._planes, fleet.embedded._room):
             monkeypatch.setattr(owner, "stop", hang)
-        monkeypatch.setattr(BoxSshd, "drop", hang)
-        monkeypatch.setattr(Machine, "scrap", hang)
+        monkeypatch.setattr(BoxSshd, "drop_connections", hang)
+        monkeypatch.setattr(SandboxMachine, "remove_machine", hang)
         ending = asyncio.create_task(fleet.stop())
         async with asyncio.timeout(
             60

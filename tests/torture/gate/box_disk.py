@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from rgt_box import files
 from rgt_box.commands import result_walk, results
-from rgt_box.commands.result_walk import Mounts, Owners, Walk
+from rgt_box.commands.result_walk import FolderOwners, MountTable, ResultWalk
 
-from rgt_tui.fleet import Wanted
-from rgt_tui.model import Mounted
+from rgt_tui.fleet import ResultsRequest
+from rgt_tui.model import MountRow
 
 ODD = ("/workspace/project/out", "/usr/src/app/out", "/opt/ComfyUI/output")
 """Where results lie that no job and no run knows: next to a Python environment, and in the image's own directories."""
@@ -70,9 +70,9 @@ class BoxDisk:
         self._put(f"{path}/{NAME}", 1)
         file.unlink()
         file.symlink_to(self.root / "etc/passwd")
-        opener = files.Opener()
+        opener = files.CachedOpener()
         try:
-            with open(opener.open(str(file)), "rb") as opened:
+            with open(opener.open_file(str(file)), "rb") as opened:
                 return opened.read()
         except OSError:
             return None
@@ -90,11 +90,11 @@ class BoxDisk:
             f"1 0 {device} / {path} rw - {kind} x rw\n" for path, kind, device in table
         ).encode()
 
-    def mounted(self) -> tuple[Mounted, ...]:
+    def mounted(self) -> tuple[MountRow, ...]:
         """Return the table of the answer, with the machine's own paths."""
-        rows = Mounts(self.mounts()).rows
+        rows = MountTable(self.mounts()).rows
         return tuple(
-            Mounted(
+            MountRow(
                 path=os.fsdecode(point).removeprefix(str(self.root)) or "/",
                 kind=kind,
                 device=device,
@@ -103,7 +103,7 @@ class BoxDisk:
         )
 
     def listed(
-        self, written: Mapping[str, int], wanted: Wanted, now: float, owners: dict[str, str]
+        self, written: Mapping[str, int], wanted: ResultsRequest, now: float, owners: dict[str, str]
     ) -> list[str]:
         """Return the directories whose files the agent lists."""
         for path, count in written.items():
@@ -115,15 +115,15 @@ class BoxDisk:
         if since is not None:
             age = [("the oldest process", self.booted), ("a job", self.made)]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(results, "witnesses", lambda *_: iter(age))
-                if results.contradiction(since, now, [], []):
+                patch.setattr(results, "iterate_creation_times", lambda *_: iter(age))
+                if results.why_machine_is_older(since, now, [], []):
                     since = None
-        owned = Owners()
+        owned = FolderOwners()
         for path, owner in owners.items():
-            owned.add(f"{self.root}{path}", owner)
+            owned.claim_path(f"{self.root}{path}", owner)
         survives = tuple(f"{self.root}{path}".rstrip("/") for path in wanted.survives)
-        walk = ModelWalk(self._seen, owned, since, (), (), survives, Mounts(self.mounts()))
-        walk.run([str(self.root)])
+        walk = ModelWalk(self._seen, owned, since, (), (), survives, MountTable(self.mounts()))
+        walk.walk_roots([str(self.root)])
         found = [os.fsdecode(path).removeprefix(str(self.root)) for path in walk.groups]
         assert not walk.problems, walk.problems
         return sorted(found)
@@ -137,16 +137,18 @@ class BoxDisk:
         )  # fmt: skip
 
 
-class ModelWalk(Walk):
+class ModelWalk(ResultWalk):
     """The agent's walk, with the model's times of files."""
 
     def __init__(self, seen: Callable[[str, os.stat_result], Any], *arguments: Any) -> None:
         super().__init__(*arguments)
         self._seen = seen
 
-    def _count(self, level: result_walk.Level, files: list[tuple[str, os.stat_result]]) -> None:
+    def _count_files(
+        self, level: result_walk.WalkLevel, files: list[tuple[str, os.stat_result]]
+    ) -> None:
         folder = os.fsdecode(level.path)
-        super()._count(
+        super()._count_files(
             level, [(name, self._seen(f"{folder}/{name}", real)) for name, real in files]
         )
 

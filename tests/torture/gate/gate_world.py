@@ -23,14 +23,14 @@ import pytest
 from rgt_tui.demo import LocalPod
 from rgt_tui.fleet import (
     SETTLE_SECONDS,
-    Asking,
     BoxSession,
     ConnectLimit,
+    EvidenceQueries,
+    FleetMeters,
     GateClosed,
-    Meters,
     OpenActions,
+    ResultsRequest,
     Teardown,
-    Wanted,
     billing_actions,
     open_actions,
 )
@@ -39,34 +39,34 @@ from rgt_tui.gate import (
     AuditEntry,
     AuditLog,
     Journal,
+    JournalRecord,
     OpenAction,
-    Record,
     journal,
     target_of,
 )
 from rgt_tui.health import TYPED_S
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    BoxResults,
     BoxSpec,
     BoxState,
-    Cell,
     CopyProof,
-    Disk,
+    DiskReading,
     Hello,
-    Link,
+    LinkState,
     Meter,
     Permit,
-    Proc,
     ProviderRef,
+    QueueCell,
     QueueState,
+    ReceivedTimes,
     ResultGroup,
-    Results,
-    Review,
     Sample,
     Seal,
-    Seen,
     StopPhase,
     StopProgress,
-    Verb,
+    TrainingProcess,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import PermitRefused, Provider, ProviderError, carry_out, console, runpod
@@ -136,7 +136,7 @@ class Ok:
     """What a person has agreed to."""
 
     box: str
-    verb: Verb
+    verb: BillingVerb
     right: bool
     forfeits: dict[str, str]
     """Key of what is given up → what was shown of it."""
@@ -149,7 +149,7 @@ class Rgt:
     """One running rgt."""
 
     teardown: Teardown
-    meters: Meters
+    meters: FleetMeters
     sessions: dict[str, BoxSession]
     open: OpenActions
     dead: bool = False
@@ -226,7 +226,7 @@ class World:
         sessions[HAND] = BoxSession(
             spec, PROFILE, bundle, ConnectLimit(), self.clock, lambda _: None
         )
-        meters = Meters(
+        meters = FleetMeters(
             sessions, seconds=60, clock=self.clock, say=print, env={KEYS[box]: box for box in KEYS}
         )
         audit = self.folder / "audit.jsonl"
@@ -262,12 +262,16 @@ class World:
     def sample(self, rgt: Rgt, box: str) -> None:
         """Let rgt take in what the machine shows now; where it cannot be reached, that it cannot."""
         session, machine = rgt.sessions[box], self.spoken[box]
-        if not self.linked[box] or not machine.pod.on:
+        if not self.linked[box] or not machine.pod.is_on:
             self.cut(rgt, box)
             return
-        procs = (Proc(pid=7, started=1.0, cmd="python train.py"),) if machine.training else ()
+        procs = (
+            (TrainingProcess(pid=7, started=1.0, cmd="python train.py"),)
+            if machine.training
+            else ()
+        )
         disks = tuple(
-            Disk(
+            DiskReading(
                 mount=mount,
                 bytes_total=9,
                 bytes_used=1,
@@ -277,11 +281,11 @@ class World:
             )
             for mount in ("/", "/workspace")
         )
-        cell = Cell(name="a", cfg="a.yaml", task="t", state=machine.cell, out=PLACES[0])
+        cell = QueueCell(name="a", cfg="a.yaml", task="t", state=machine.cell, out=PLACES[0])
         busy = machine.cell == "running"
         session.state = BoxState(
             spec=session.state.spec,
-            link=Link.LIVE,
+            link=LinkState.LIVE,
             peer=("127.0.0.1", 2222) if box == HAND else None,
             hello=Hello(
                 proto=1, agent="0" * 16, boot="b", host="h", python="3.11", pid=1, at=self.wall,
@@ -294,26 +298,28 @@ class World:
             clock_skew=0.0,
             queues=(QueueState(path=QUEUE, at=self.wall, cells=(cell,), runner_alive=busy, done=not busy),),
             meter=session.state.meter,
-            seen=Seen(sample=self.ticks, queues={QUEUE: self.ticks}),
+            seen=ReceivedTimes(sample=self.ticks, queues={QUEUE: self.ticks}),
         )  # fmt: skip
 
     @staticmethod
     def cut(rgt: Rgt, box: str) -> None:
         session = rgt.sessions[box]
-        session.state = msgspec.structs.replace(session.state, link=Link.UNREACHABLE, reason="cut")
+        session.state = msgspec.structs.replace(
+            session.state, link=LinkState.UNREACHABLE, reason="cut"
+        )
 
-    def _asking(self) -> Asking:
+    def _asking(self) -> EvidenceQueries:
         async def look(session: BoxSession) -> float:
             since = self.ticks
-            await self.point()
+            await self.record_point()
             box = session.state.spec.name
             self.sample(alive(), box)
             machine = self.spoken[box]
             machine.seen_typing = machine.typed_at > 0.0 and self.wall - machine.typed_at < TYPED_S
             return since
 
-        async def results(session: BoxSession, wanted: Wanted) -> Results:
-            await self.point()
+        async def results(session: BoxSession, wanted: ResultsRequest) -> BoxResults:
+            await self.record_point()
             machine = self._asked(session)
             paths = self._listed(machine, wanted)
             groups = tuple(
@@ -328,15 +334,15 @@ class World:
                 )
                 for path in paths
             )
-            return Results(
+            return BoxResults(
                 at=self.wall,
                 generation=machine.generation(paths),
                 groups=groups,
                 mounts=machine.disk.mounted(),
             )
 
-        async def seal(session: BoxSession, wanted: Wanted) -> Seal:
-            await self.point()
+        async def seal(session: BoxSession, wanted: ResultsRequest) -> Seal:
+            await self.record_point()
             machine = self._asked(session)
             machine.sealed_until, machine.seals = self.ticks + SEAL_SECONDS, machine.seals + 1
             reached["sealed"] += 1
@@ -365,12 +371,12 @@ class World:
             reached["unsealed"] += 1
 
         def unsealed(session: BoxSession) -> str | None:
-            return None if session.state.link is Link.LIVE else "the box is unreachable"
+            return None if session.state.link is LinkState.LIVE else "the box is unreachable"
 
         async def copies(
             box: str, instance: str, groups: Iterable[ResultGroup]
         ) -> tuple[CopyProof, ...]:
-            await self.point()
+            await self.record_point()
             self.proved = alive().ok is not None
             found = ((group.path, self.copies.get((box, group.path))) for group in groups)
             return tuple(
@@ -390,20 +396,24 @@ class World:
             return frozenset()
 
         async def reach(session: BoxSession) -> None:
-            await self.point()
+            await self.record_point()
             self.sample(alive(), session.state.spec.name)
 
-        return Asking(look, results, seal, unseal, unsealed, copies, addresses, reach)
+        return EvidenceQueries(look, results, seal, unseal, unsealed, copies, addresses, reach)
 
     def _asked(self, session: BoxSession) -> Machine:
         alive()
         box = session.state.spec.name
         machine = self.spoken[box]
-        if not self.linked[box] or not machine.pod.on or session.state.link is not Link.LIVE:
+        if (
+            not self.linked[box]
+            or not machine.pod.is_on
+            or session.state.link is not LinkState.LIVE
+        ):
             raise Unreachable("the box does not answer")
         return machine
 
-    def _listed(self, machine: Machine, wanted: Wanted) -> list[str]:
+    def _listed(self, machine: Machine, wanted: ResultsRequest) -> list[str]:
         owners = {PLACES[0]: "cell a", QUEUE: f"job {QUEUE}"}
         return machine.disk.listed(machine.files, wanted, self.wall, owners)
 
@@ -418,7 +428,7 @@ class World:
             raise Broken(f"the key of another account came to {box}")
         if request.method != "GET":
             return await self._call(box, request)
-        await self.point()
+        await self.record_point()
         if self.deaf:
             raise httpx.ReadTimeout("no answer", request=request)
         return self._read(box, request.url.path)
@@ -426,13 +436,13 @@ class World:
     def _read(self, box: str, path: str) -> httpx.Response:
         pod = self.machines[box].pod
         there = pod.status != "TERMINATED"
-        if not pod.on:
+        if not pod.is_on:
             self.told_off.setdefault(box, set()).add(pod.status)
         if path == "/v2/pods":
-            return httpx.Response(200, json={"pods": [pod.json(self.wall)] if there else []})
+            return httpx.Response(200, json={"pods": [pod.to_json(self.wall)] if there else []})
         if path == f"/v2/pods/{POD}":
             return (
-                httpx.Response(200, json=pod.json(self.wall))
+                httpx.Response(200, json=pod.to_json(self.wall))
                 if there
                 else httpx.Response(404, json={})
             )
@@ -441,7 +451,7 @@ class World:
     async def _call(self, box: str, request: httpx.Request) -> httpx.Response:
         """Take a stop or a destroy: first of all, whether it may be."""
         destroy = request.method == "DELETE"
-        verb = Verb.DESTROY if destroy else Verb.PARK
+        verb = BillingVerb.DESTROY if destroy else BillingVerb.PARK
         rgt = alive()
         action = self.judge(rgt, box, verb)
         fault, self.fault = self.fault, ""
@@ -454,7 +464,7 @@ class World:
             self.die = None
         pod = self.machines[box].pod
         wanted = "terminate" if destroy else "stop"
-        refused = wanted not in pod.actions
+        refused = wanted not in pod.allowed_actions
         if acts and not refused:
             self._stopped(box, "TERMINATED" if destroy else "EXITED")
         self.calls[action.first.action] = acts and not refused
@@ -475,7 +485,7 @@ class World:
             return httpx.Response(200, content=b"<html>")
         if refused and fault != "nothing":
             return httpx.Response(409 if pod.status != "TERMINATED" else 404, json={})
-        return httpx.Response(204) if destroy else httpx.Response(200, json=pod.json(self.wall))
+        return httpx.Response(204) if destroy else httpx.Response(200, json=pod.to_json(self.wall))
 
     def started(self, box: str) -> None:
         """Start a machine that is off; that takes its time, and nobody sets the provider's clock."""
@@ -499,7 +509,7 @@ class World:
 
     # What must hold when a call arrives.
 
-    def judge(self, rgt: Rgt, box: str, verb: Verb) -> OpenAction:
+    def judge(self, rgt: Rgt, box: str, verb: BillingVerb) -> OpenAction:
         machine, ok = self.machines[box], rgt.ok
         state = ActionState.YOURS if box == HAND else ActionState.SENT
         if ok is None or ok.box != box or ok.verb is not verb:
@@ -517,13 +527,13 @@ class World:
         self._judge_results(machine, box, verb, ok)
         return here[0]
 
-    def _judge_box(self, machine: Machine, box: str, verb: Verb, ok: Ok) -> None:
+    def _judge_box(self, machine: Machine, box: str, verb: BillingVerb, ok: Ok) -> None:
         given = ok.forfeits
         if box == HAND and ok.machine is not machine and "identity" not in given:
             raise Broken("the click is for another machine than the one that was shown")
         if machine.pod.status == "TERMINATED" and box != HAND:
             raise Broken("a machine that is gone was stopped again")
-        if not machine.pod.on:
+        if not machine.pod.is_on:
             return
         if self.spoken[box] is not machine and "identity" not in given:
             raise Broken("another machine was looked at than the one that is stopped")
@@ -534,16 +544,18 @@ class World:
         if machine.sealed_until < self.ticks and "seal" not in given:
             raise Broken("the box was not held still")
         undone = (
-            ("running",) if verb is Verb.PARK else ("running", "waiting", "interrupted", "failed")
+            ("running",)
+            if verb is BillingVerb.PARK
+            else ("running", "waiting", "interrupted", "failed")
         )
         if machine.cell in undone and not any(
             key.startswith(("queue", "quiet:run")) for key in given
         ):
             raise Broken(f"the queue had a cell that was {machine.cell}")
 
-    def _judge_results(self, machine: Machine, box: str, verb: Verb, ok: Ok) -> None:
+    def _judge_results(self, machine: Machine, box: str, verb: BillingVerb, ok: Ok) -> None:
         for path in machine.files:
-            if verb is Verb.PARK and path not in lost_by_park(machine.files, machine.disk):
+            if verb is BillingVerb.PARK and path not in lost_by_park(machine.files, machine.disk):
                 continue
             fingerprint = machine.fingerprint(path)
             if self.copies.get((box, path)) == (fingerprint, True):
@@ -555,7 +567,7 @@ class World:
 
     # What happens meanwhile.
 
-    async def point(self) -> None:
+    async def record_point(self) -> None:
         """Let happen what was to happen at this moment."""
         alive()
         self.points += 1
@@ -567,9 +579,9 @@ class World:
         alive()
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
-        append, record = Journal.append, AuditLog.record
+        append, record = Journal.append_record, AuditLog.record_entry
 
-        def crashing(this: Journal, line: Record, room: int = 0) -> None:
+        def crashing(this: Journal, line: JournalRecord, room: int = 0) -> None:
             rgt = alive()
             dies = self.die is not None and self.die[1] == line.state
             when = self.die[0] if self.die is not None and dies else ""
@@ -598,13 +610,13 @@ class World:
 
         client = httpx.AsyncClient
         patch.setattr("rgt_tui.providers.http.httpx.AsyncClient", connecting)
-        patch.setattr(Journal, "append", crashing)
-        patch.setattr(AuditLog, "record", recording)
+        patch.setattr(Journal, "append_record", crashing)
+        patch.setattr(AuditLog, "record_entry", recording)
         patch.setattr(billing_actions, "carry_out", carrying)
         for module in (runpod, console, journal, open_actions):
             patch.setattr(module, "steady", self.steady)
-        patch.setattr(journal, "boot", lambda: "boot")
-        patch.setattr(open_actions, "boot", lambda: "boot")
+        patch.setattr(journal, "read_boot_id", lambda: "boot")
+        patch.setattr(open_actions, "read_boot_id", lambda: "boot")
 
     def _dead(self, rgt: Rgt, how: str) -> None:
         rgt.dead, self.die = True, None
@@ -636,20 +648,27 @@ class World:
             self.rgts[number] = self.begin()
 
     async def act(
-        self, rgt: Rgt, box: str, verb: Verb, *, give_up: bool, right: bool, wait: float = 0.0
+        self,
+        rgt: Rgt,
+        box: str,
+        verb: BillingVerb,
+        *,
+        give_up: bool,
+        right: bool,
+        wait: float = 0.0,
     ) -> None:
         """Look at the review as a person does, agree to it or give things up, and confirm."""
         before = (
             rgt.ok
         )  # a person may confirm twice in one rgt: what was agreed to first still holds
         with contextlib.suppress(GateClosed):
-            seen = await rgt.teardown.review(box, verb)
+            seen = await rgt.teardown.review_action(box, verb)
             shown = {item.key: item for item in seen.items}
             forfeits = frozenset(
                 key for key, item in shown.items() if item.forfeitable and not item.ok
             )
             if give_up and forfeits:
-                seen = await rgt.teardown.review(box, verb, forfeits=forfeits)
+                seen = await rgt.teardown.review_action(box, verb, forfeits=forfeits)
                 shown = {item.key: item for item in seen.items}
             else:
                 forfeits = frozenset()
@@ -663,12 +682,18 @@ class World:
         rgt.ok = before
 
     async def _confirm(
-        self, rgt: Rgt, seen: Review, box: str, verb: Verb, typed: str, forfeits: frozenset[str]
+        self,
+        rgt: Rgt,
+        seen: ActionReview,
+        box: str,
+        verb: BillingVerb,
+        typed: str,
+        forfeits: frozenset[str],
     ) -> None:
         with_what = " with forfeits" if forfeits else ""
         self.carried_out = False
         try:
-            async for step in rgt.teardown.execute(box, verb, typed, forfeits=forfeits):
+            async for step in rgt.teardown.execute_action(box, verb, typed, forfeits=forfeits):
                 reached[f"{verb}{with_what}: {step.phase}"] += 1
                 if step.phase is StopPhase.YOURS:
                     self._click(rgt, box, verb)
@@ -682,12 +707,12 @@ class World:
                 if "settled first" in reason or "acts on the instance" in reason:
                     reached["refused: another action is open, or held by another rgt"] += 1
 
-    def _click(self, rgt: Rgt, box: str, verb: Verb) -> None:
+    def _click(self, rgt: Rgt, box: str, verb: BillingVerb) -> None:
         """The person does on the console what rgt has left to them, or forgets it."""
         action = self.judge(rgt, box, verb)
-        if self.clicks and self.machines[box].pod.on:
+        if self.clicks and self.machines[box].pod.is_on:
             self.calls[action.first.action] = True
-            self._stopped(box, "TERMINATED" if verb is Verb.DESTROY else "EXITED")
+            self._stopped(box, "TERMINATED" if verb is BillingVerb.DESTROY else "EXITED")
             reached[f"{verb} clicked"] += 1
 
     async def say_done(self, rgt: Rgt) -> None:
@@ -695,9 +720,9 @@ class World:
         target = target_of(rgt.sessions[HAND].state.spec.billing_ref)
         found, _ = Journal(self.folder / journal.JOURNAL).open_actions()
         judged = [one for one in found if one.first.target == target and one.first.evidence]
-        answers = self.linked[HAND] and self.spoken[HAND].pod.on
+        answers = self.linked[HAND] and self.spoken[HAND].pod.is_on
         try:
-            await rgt.teardown.done(HAND)
+            await rgt.teardown.confirm_done(HAND)
         except GateClosed:
             reached["a word refused"] += 1
             return
@@ -711,20 +736,21 @@ class World:
         """End what waits for a click: by the word where it was made, else as not done."""
         machine, ref = self.machines[HAND], rgt.sessions[HAND].state.spec.billing_ref
         self.sample(rgt, HAND)
-        if not machine.pod.on:
+        if not machine.pod.is_on:
             await self.say_done(rgt)
-        with Journal(self.folder / journal.JOURNAL, clock=self.clock).hold(
-            target_of(ref), HAND, Verb.PARK
+        with Journal(self.folder / journal.JOURNAL, clock=self.clock).lock_instance(
+            target_of(ref), HAND, BillingVerb.PARK
         ) as held:
             if held.earlier is not None:
-                held.settle(ActionState.FAILED, "seen on")
+                held.settle_earlier(ActionState.FAILED, "seen on")
 
-    def is_off(self, box: str, verb: Verb) -> bool:
+    def is_off(self, box: str, verb: BillingVerb) -> bool:
         """Tell whether the provider has shown since the last call that the meter is off."""
         if box == HAND:
-            return not self.machines[box].pod.on
+            return not self.machines[box].pod.is_on
         return bool(
-            self.told_off.get(box, set()) & ({"TERMINATED"} if verb is Verb.DESTROY else {"EXITED"})
+            self.told_off.get(box, set())
+            & ({"TERMINATED"} if verb is BillingVerb.DESTROY else {"EXITED"})
         )
 
     async def find_out(self, rgt: Rgt) -> None:
@@ -734,9 +760,9 @@ class World:
         before = [
             one for one in found if one.first.box != HAND or one.last.state is ActionState.INTENT
         ]
-        await rgt.open.look()
+        await rgt.open.check_actions()
         await self.sleep(SETTLE_SECONDS + 1.0)
-        still = [one for one in await rgt.open.look() if one.first.box != HAND]
+        still = [one for one in await rgt.open.check_actions() if one.first.box != HAND]
         self.deaf = deaf
         await self.settle_click(rgt)
         if still:
@@ -752,7 +778,7 @@ class World:
             if came is ActionState.OFF and not self.is_off(box, action.first.verb):
                 raise Broken("it says that the meter is off, and it is not")
             gone = self.machines[box].pod.status == "TERMINATED"
-            if came is ActionState.FAILED and gone and action.first.verb is Verb.DESTROY:
+            if came is ActionState.FAILED and gone and action.first.verb is BillingVerb.DESTROY:
                 raise Broken("it says that it failed, and the machine is gone")
             if came not in journal.SETTLED:
                 raise Broken(f"nobody knows what became of it: {came}")
@@ -761,16 +787,18 @@ class World:
         yield from (self.folder / journal.JOURNAL).glob("*.jsonl")
 
     @staticmethod
-    def _lines(path: Path) -> list[Record]:
-        return [msgspec.json.decode(line, type=Record) for line in path.read_bytes().splitlines()]
+    def _lines(path: Path) -> list[JournalRecord]:
+        return [
+            msgspec.json.decode(line, type=JournalRecord) for line in path.read_bytes().splitlines()
+        ]
 
     async def use_again(self, rgt: Rgt, number: int) -> None:
         """Send with a permit that was used, by its provider and by that of the other account."""
         provider, permit = self.permits[number % len(self.permits)]
-        others = [rgt.meters.provider(session) for session in rgt.sessions.values()]
+        others = [rgt.meters.open_provider(session) for session in rgt.sessions.values()]
         for one in (provider, *filter(None, others)):
             try:
-                await (one.stop if permit.verb is Verb.PARK else one.destroy)(permit)
+                await (one.stop if permit.verb is BillingVerb.PARK else one.destroy)(permit)
             except PermitRefused:
                 reached["a permit was refused"] += 1
             except ProviderError as error:

@@ -10,9 +10,9 @@ import pytest
 from rgt_box import files
 from rgt_box.commands import result_rules, result_walk, results
 
-from rgt_tui.fleet import Asking, GateClosed, billing_actions, box_evidence
-from rgt_tui.gate import decision, evidence, journal, quiet, sealed
-from rgt_tui.model import BY_HAND, Evidence, Link, Seal, StopPhase, StopProgress
+from rgt_tui.fleet import EvidenceQueries, GateClosed, billing_actions, box_evidence
+from rgt_tui.gate import apply_seal, decision, evidence, journal, quiet
+from rgt_tui.model import BY_HAND, Evidence, LinkState, Seal, StopPhase, StopProgress
 from rgt_tui.profiles import survival
 from rgt_tui.providers import answers, control_plane, stopping
 
@@ -36,13 +36,13 @@ def without(kind: str) -> Mutant:
 
 def stale(patch: pytest.MonkeyPatch) -> None:
     """Take a reading of any age."""
-    patch.setattr(decision, "_stale", lambda item, ticks: None)
+    patch.setattr(decision, "_find_age_problem", lambda item, ticks: None)
     patch.setattr(quiet, "FRESH_S", 1e12)
 
 
 def unsealed(patch: pytest.MonkeyPatch) -> None:
     """Go on as if the box had been sealed, without asking it."""
-    real = sealed
+    real = apply_seal
 
     def claimed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
         found = Seal(
@@ -56,8 +56,10 @@ def unsealed(patch: pytest.MonkeyPatch) -> None:
         )
         return real(evidence, found, "", ticks)
 
-    patch.setattr(billing_actions, "sealed", claimed)
-    patch.setattr(Asking, "seal", property(lambda _: _nothing, lambda *_: None), raising=False)
+    patch.setattr(billing_actions, "apply_seal", claimed)
+    patch.setattr(
+        EvidenceQueries, "seal", property(lambda _: _nothing, lambda *_: None), raising=False
+    )
 
 
 async def _nothing(*_: object) -> None:
@@ -66,13 +68,13 @@ async def _nothing(*_: object) -> None:
 
 def changed(patch: pytest.MonkeyPatch) -> None:
     """Do not compare what the seal covers with what was listed."""
-    real = sealed
+    real = apply_seal
 
     def trusting(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
         same = seal and msgspec.structs.replace(seal, generation=evidence.generation or "")
         return real(evidence, same, problem, ticks)
 
-    patch.setattr(billing_actions, "sealed", trusting)
+    patch.setattr(billing_actions, "apply_seal", trusting)
 
 
 def reusable(patch: pytest.MonkeyPatch) -> None:
@@ -92,17 +94,17 @@ def shared(patch: pytest.MonkeyPatch) -> None:
 
 def careless(patch: pytest.MonkeyPatch) -> None:
     """Begin anew although an earlier action is open."""
-    patch.setattr(journal, "_open_of", lambda records: None)
+    patch.setattr(journal, "_newest_open_action", lambda records: None)
 
 
 def late(patch: pytest.MonkeyPatch) -> None:
     """Write that the call was sent only when it has been."""
-    patch.setattr(journal.Action, "sent", lambda self, call: None)
+    patch.setattr(journal.JournaledAction, "record_sent", lambda self, call: None)
 
 
 def hopeful(patch: pytest.MonkeyPatch) -> None:
     """Take every answer that is no success for a proof that nothing was done."""
-    patch.setattr(stopping, "proof", lambda *_: answers.Proof.NOTHING)
+    patch.setattr(stopping, "action_proof", lambda *_: answers.AnswerProof.NOTHING)
 
 
 def remembered(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +115,9 @@ def remembered(patch: pytest.MonkeyPatch) -> None:
 
 def hidden_by_place(patch: pytest.MonkeyPatch) -> None:
     """Take all of /usr for the system's own."""
-    patch.setitem(result_rules._PATHS, "/usr", result_rules.Rule("the system's own", True, True))
+    patch.setitem(
+        result_rules._PATHS, "/usr", result_rules.ExclusionRule("the system's own", True, True)
+    )
 
 
 def hidden_by_marker(patch: pytest.MonkeyPatch) -> None:
@@ -128,20 +132,22 @@ def dated_by_clock(patch: pytest.MonkeyPatch) -> None:
 
 def dated_by_provider(patch: pytest.MonkeyPatch) -> None:
     """Believe the date of creation, whatever is older on the box or by the provider itself."""
-    patch.setattr(results, "contradiction", lambda *_: "")
+    patch.setattr(results, "why_machine_is_older", lambda *_: "")
     patch.setattr(box_evidence, "created_at", lambda meter, *_: (meter.created, ""))
 
 
 def stored_by_word(patch: pytest.MonkeyPatch) -> None:
     """Believe what is said of storage, without the box's mount table."""
     patch.setattr(survival, "_without_witness", lambda *_: iter(()))
-    patch.setattr(result_walk.Mounts, "is_apart", lambda self, point: True)
+    patch.setattr(result_walk.MountTable, "is_apart", lambda self, point: True)
 
 
 def followed(patch: pytest.MonkeyPatch) -> None:
     """Read a result through whatever stands at its path."""
     patch.setattr(
-        files.Opener, "open", lambda self, path: files.open_regular(path, follow_links=True)
+        files.CachedOpener,
+        "open_file",
+        lambda self, path: files.open_regular(path, follow_links=True),
     )
 
 
@@ -158,7 +164,7 @@ def clicked_unjudged(patch: pytest.MonkeyPatch) -> None:
 
 def worded_unjudged(patch: pytest.MonkeyPatch) -> None:
     """Take the word that it is done where rgt has left nothing to the person: no evidence was judged."""
-    real = billing_actions.Teardown.done
+    real = billing_actions.Teardown.confirm_done
 
     async def done(self: billing_actions.Teardown, box: str) -> StopProgress:
         with contextlib.suppress(GateClosed):
@@ -167,13 +173,15 @@ def worded_unjudged(patch: pytest.MonkeyPatch) -> None:
             phase=StopPhase.METER_OFF, at=0.0, text="done on the console, by a word alone"
         )
 
-    patch.setattr(billing_actions.Teardown, "done", done)
+    patch.setattr(billing_actions.Teardown, "confirm_done", done)
 
 
 def worded_while_it_answers(patch: pytest.MonkeyPatch) -> None:
     """Do not look whether the box answers before the word is taken: what was seen last may be long ago."""
-    patch.setattr(billing_actions, "SILENT", frozenset(Link))
-    patch.setattr(Asking, "reach", property(lambda _: _nothing, lambda *_: None), raising=False)
+    patch.setattr(billing_actions, "SILENT", frozenset(LinkState))
+    patch.setattr(
+        EvidenceQueries, "reach", property(lambda _: _nothing, lambda *_: None), raising=False
+    )
 
 
 MUTANTS: dict[str, Mutant] = {

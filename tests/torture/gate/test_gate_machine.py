@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from rgt_tui.model import Verb
+from rgt_tui.model import BillingVerb
 from tests.torture.gate.box_disk import ODD
 from tests.torture.gate.gate_world import (
     ACTING,
@@ -47,7 +47,7 @@ RULES, LENGTH = 25, 40
 """Rules of one example, and steps, of which some rules take several."""
 
 BOXES = st.sampled_from(sorted(BOX_NAMES))
-VERBS = st.sampled_from(list(Verb))
+VERBS = st.sampled_from(list(BillingVerb))
 RGTS = st.sampled_from([0, 1])
 STATES = ("intent", "sent", "answered", "confirmed", "off", "call")
 DEATHS = st.tuples(st.sampled_from(["before", "after"]), st.sampled_from(STATES))
@@ -59,7 +59,7 @@ FAULTS = st.sampled_from(
 def writes(world: World, box: str, path: str = PLACES[0]) -> None:
     """A checkpoint comes to be, unless the box is held still or off."""
     machine = world.spoken[box]
-    if still(world, machine) or not machine.pod.on:
+    if still(world, machine) or not machine.pod.is_on:
         return
     machine.files[path] = machine.files.get(path, 0) + 1
     reached["a checkpoint newer than the list"] += 1
@@ -74,7 +74,7 @@ def still(world: World, machine: Machine) -> bool:
 
 def trains(world: World, box: str) -> None:
     machine = world.spoken[box]
-    if machine.pod.on and not still(world, machine):
+    if machine.pod.is_on and not still(world, machine):
         machine.training = True
         reached["a training begins"] += 1
 
@@ -93,7 +93,7 @@ def rests(world: World, box: str) -> None:
 
 def queues(world: World, box: str) -> None:
     machine = world.spoken[box]
-    if machine.pod.on and machine.cell == "done" and not still(world, machine):
+    if machine.pod.is_on and machine.cell == "done" and not still(world, machine):
         machine.cell = "waiting"
         machine.files[QUEUE] = machine.files.get(QUEUE, 0) + 1
         reached["a cell is appended"] += 1
@@ -102,7 +102,11 @@ def queues(world: World, box: str) -> None:
 def starts(world: World, box: str) -> None:
     """The queue's runner takes a cell, for which it needs the lock that a seal holds."""
     machine = world.spoken[box]
-    if machine.pod.on and machine.cell in ("waiting", "interrupted") and not still(world, machine):
+    if (
+        machine.pod.is_on
+        and machine.cell in ("waiting", "interrupted")
+        and not still(world, machine)
+    ):
         machine.cell = "running"
         machine.files[PLACES[0]] = machine.files.get(PLACES[0], 0) + 1
         reached["a cell starts"] += 1
@@ -170,7 +174,7 @@ def sleeps(world: World, box: str) -> None:
 def writes_oddly(world: World, box: str) -> None:
     """A result comes to be where no job, run or name tells of it: next to an environment, among the image's files."""
     machine = world.spoken[box]
-    if still(world, machine) or not machine.pod.on:
+    if still(world, machine) or not machine.pod.is_on:
         return
     place = ODD[sum(machine.files.values()) % len(ODD)]
     machine.files[place] = machine.files.get(place, 0) + 1
@@ -181,7 +185,7 @@ def writes_oddly(world: World, box: str) -> None:
 def writes_in_the_past(world: World, box: str) -> None:
     """The clock of the box was years behind while a result was written, and is right again."""
     machine = world.spoken[box]
-    if still(world, machine) or not machine.pod.on:
+    if still(world, machine) or not machine.pod.is_on:
         return
     machine.files[ODD[1]] = machine.files.get(ODD[1], 0) + 1
     machine.disk.times[ODD[1]] = (CREATED - 1e8, CREATED - 1e8)
@@ -191,7 +195,7 @@ def writes_in_the_past(world: World, box: str) -> None:
 def is_created_later(world: World, box: str) -> None:
     """The provider's date moves, as with every launch of SkyPilot, after a result was copied onto the box."""
     machine = world.spoken[box]
-    if still(world, machine) or not machine.pod.on:
+    if still(world, machine) or not machine.pod.is_on:
         return
     machine.files[ODD[2]] = machine.files.get(ODD[2], 0) + 1
     machine.disk.times[ODD[2]] = (world.wall, CREATED)
@@ -223,7 +227,7 @@ def second(world: World, box: str) -> Any:
     async def acts() -> None:
         token = ACTING.set(other)
         try:
-            await world.act(other, box, Verb.DESTROY, give_up=False, right=True)
+            await world.act(other, box, BillingVerb.DESTROY, give_up=False, right=True)
         finally:
             ACTING.reset(token)
 
@@ -290,7 +294,7 @@ class GateMachine(RuleBasedStateMachine):
         self,
         number: int,
         box: str,
-        verb: Verb,
+        verb: BillingVerb,
         meanwhile: Mapping[int, Event],
         **how: Any,
     ) -> None:
@@ -353,11 +357,15 @@ class GateMachine(RuleBasedStateMachine):
         self.pulls(box, ALL)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, give_up=st.booleans(), meanwhile=MEANWHILE)
-    def confirms(self, number: int, box: str, verb: Verb, give_up: bool, meanwhile: Any) -> None:
+    def confirms(
+        self, number: int, box: str, verb: BillingVerb, give_up: bool, meanwhile: Any
+    ) -> None:
         self.act(number, box, verb, meanwhile, give_up=give_up, right=True)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, event=EVENT, at=MOMENTS)
-    def confirms_after_calm(self, number: int, box: str, verb: Verb, event: Any, at: int) -> None:
+    def confirms_after_calm(
+        self, number: int, box: str, verb: BillingVerb, event: Any, at: int
+    ) -> None:
         self.calms(box)
         self.act(number, box, verb, {at: event}, give_up=False, right=True)
 
@@ -369,7 +377,7 @@ class GateMachine(RuleBasedStateMachine):
         at=st.integers(6, 14),
     )
     def something_happens_in_mid_call(
-        self, number: int, box: str, verb: Verb, event: Any, at: int
+        self, number: int, box: str, verb: BillingVerb, event: Any, at: int
     ) -> None:
         self.calms(box)
         self.act(number, box, verb, {at: event}, give_up=False, right=True)
@@ -382,7 +390,9 @@ class GateMachine(RuleBasedStateMachine):
             [reborn, queues, trains, types, damages, *WRITES, claims_the_root, is_not_mounted]
         ),
     )
-    def confirms_with_one_thing_wrong(self, number: int, box: str, verb: Verb, event: Any) -> None:
+    def confirms_with_one_thing_wrong(
+        self, number: int, box: str, verb: BillingVerb, event: Any
+    ) -> None:
         """All results of what is there are here, and one thing else is wrong."""
         self.calms(box)
         event(self.world, box)
@@ -391,24 +401,28 @@ class GateMachine(RuleBasedStateMachine):
         self.act(number, box, verb, {}, give_up=False, right=True)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, wait=st.sampled_from([0.0, 5.0, 59.0, 61.0, 900.0]))
-    def confirms_later(self, number: int, box: str, verb: Verb, wait: float) -> None:
+    def confirms_later(self, number: int, box: str, verb: BillingVerb, wait: float) -> None:
         self.calms(box)
         self.act(number, box, verb, {}, give_up=False, right=True, wait=wait)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, give_up=st.booleans())
-    def mistypes(self, number: int, box: str, verb: Verb, give_up: bool) -> None:
+    def mistypes(self, number: int, box: str, verb: BillingVerb, give_up: bool) -> None:
         self.calms(box)
         self.act(number, box, verb, {}, give_up=give_up, right=False)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, fault=FAULTS, deaf=st.booleans())
-    def is_answered_badly(self, number: int, box: str, verb: Verb, fault: str, deaf: bool) -> None:
+    def is_answered_badly(
+        self, number: int, box: str, verb: BillingVerb, fault: str, deaf: bool
+    ) -> None:
         self.calms(box)
         self.world.fault = fault
         meanwhile = {12: deafens} if deaf else {}
         self.act(number, box, verb, meanwhile, give_up=False, right=True)
 
     @rule(number=RGTS, box=BOXES, verb=VERBS, death=DEATHS, fault=st.one_of(st.just(""), FAULTS))
-    def dies(self, number: int, box: str, verb: Verb, death: tuple[str, str], fault: str) -> None:
+    def dies(
+        self, number: int, box: str, verb: BillingVerb, death: tuple[str, str], fault: str
+    ) -> None:
         """It dies at some moment, another tries at once, and then one finds out."""
         self.calms(box)
         self.world.die, self.world.fault = death, fault
@@ -417,21 +431,21 @@ class GateMachine(RuleBasedStateMachine):
         self.finds_out(number)
 
     @rule(number=RGTS, box=BOXES, again=VERBS)
-    def parks_and_then(self, number: int, box: str, again: Verb) -> None:
+    def parks_and_then(self, number: int, box: str, again: BillingVerb) -> None:
         """A parked box cannot be asked; its sealed evidence counts as long as nobody starts it."""
         self.calms(box)
-        self.act(number, box, Verb.PARK, {}, give_up=False, right=True)
+        self.act(number, box, BillingVerb.PARK, {}, give_up=False, right=True)
         self.act(number, box, again, {}, give_up=False, right=True)
 
     @rule(number=RGTS, box=BOXES)
     def parks_then_somebody_works_on_it(self, number: int, box: str) -> None:
         """It is started in the console, writes, and is stopped there, and no rgt sees any of it."""
         self.calms(box)
-        self.act(number, box, Verb.PARK, {}, give_up=False, right=True)
+        self.act(number, box, BillingVerb.PARK, {}, give_up=False, right=True)
         if self.world.machines[box].pod.status == "EXITED":
             for event in (elsewhere, writes, elsewhere):
                 event(self.world, box)
-        self.act(number, box, Verb.DESTROY, {}, give_up=False, right=True)
+        self.act(number, box, BillingVerb.DESTROY, {}, give_up=False, right=True)
 
     @rule(number=RGTS)
     def says_done(self, number: int) -> None:
@@ -440,7 +454,7 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule(number=RGTS, verb=VERBS, clicks=st.booleans(), event=EVENT, at=MOMENTS)
     def clicks_and_says_done(
-        self, number: int, verb: Verb, clicks: bool, event: Any, at: int
+        self, number: int, verb: BillingVerb, clicks: bool, event: Any, at: int
     ) -> None:
         """A person is sent to the console; they say that it is done, also where they have forgotten the click."""
         self.calms(HAND)
@@ -537,7 +551,9 @@ def test_a_second_rgt_and_again_the_first_while_the_first_is_at_it() -> None:
     machine = GateMachine()
     try:
         machine.begins(pulled=True)
-        machine.confirms(1, "twin", Verb.DESTROY, give_up=True, meanwhile={10: second, 13: second})
+        machine.confirms(
+            1, "twin", BillingVerb.DESTROY, give_up=True, meanwhile={10: second, 13: second}
+        )
     finally:
         machine.teardown()
 
@@ -546,10 +562,10 @@ def test_a_volume_that_is_claimed_only_since_the_stop_keeps_nothing() -> None:
     machine = GateMachine()
     try:
         machine.begins(pulled=True)
-        machine.confirms_later(0, "lab", Verb.PARK, wait=0.0)
+        machine.confirms_later(0, "lab", BillingVerb.PARK, wait=0.0)
         machine.happens("lab", is_not_mounted)
         machine.pulls_while_a_result_becomes_a_link("lab")
-        machine.confirms(0, "lab", Verb.DESTROY, give_up=False, meanwhile={})
+        machine.confirms(0, "lab", BillingVerb.DESTROY, give_up=False, meanwhile={})
     finally:
         machine.teardown()
 

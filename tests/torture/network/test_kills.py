@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import Alerting, connector, engine
+from rgt_tui.fleet import FleetAlerting, connector, engine
 from rgt_tui.health import parse_alerts
-from rgt_tui.model import BoxState, Link
+from rgt_tui.model import BoxState, LinkState
 from rgt_tui.profiles import readings
 from tests.process.box.harness import until
 from tests.torture.network.boxes import Boxes, Place, finish, writing
@@ -104,7 +104,7 @@ async def watched(
         def clock() -> float:
             return time.time() + offset[0]
 
-        told = Alerting(parse_alerts({"silent": {"hold_s": 0}}, None), clock=clock)
+        told = FleetAlerting(parse_alerts({"silent": {"hold_s": 0}}, None), clock=clock)
         fleet = engine.Fleet([spec], audit=folder / "audit.jsonl", clock=clock, alerting=told)
         account(fleet, ledger)
         async with writing([place]) as writer:
@@ -124,11 +124,11 @@ async def test_the_server_is_killed_and_comes_back(
 ) -> None:
     async with watched(tmp_path, monkeypatch, ledger) as box:
         box.place.kill_server()
-        await box.until(lambda state: state.link is Link.UNREACHABLE, "unreachable")
-        box.fleet.retry(box.place.name)
+        await box.until(lambda state: state.link is LinkState.UNREACHABLE, "unreachable")
+        box.fleet.retry_box(box.place.name)
         await box.until(lambda state: "refused" in state.reason, "refused, not dead")
         box.place.start()
-        box.fleet.retry(box.place.name)
+        box.fleet.retry_box(box.place.name)
         await box.flows_on()
         await box.end()
 
@@ -149,10 +149,11 @@ async def test_an_agent_process_is_killed(
         await box.end()
 
 
-def is_hung(said: list[tuple[Link, str]]) -> bool:
+def is_hung(said: list[tuple[LinkState, str]]) -> bool:
     """Whether it was said that the agent hangs, whatever has been said since."""
     return any(
-        link is Link.UNREACHABLE and "does not answer: it hangs" in reason for link, reason in said
+        link is LinkState.UNREACHABLE and "does not answer: it hangs" in reason
+        for link, reason in said
     )
 
 
@@ -169,7 +170,7 @@ async def test_an_agent_that_hangs_is_noticed(
             await box.until(
                 lambda state: "silent" in {alert.id for alert in state.alerts}, "silent"
             )
-            assert (box.state.link, box.state.counters.connects) == (Link.LIVE, connects), (
+            assert (box.state.link, box.state.counters.connects) == (LinkState.LIVE, connects), (
                 "watch answers"
             )
         finally:
@@ -190,7 +191,7 @@ async def test_an_agent_that_hangs_is_noticed(
         finally:
             os.kill(agent, signal.SIGKILL)
             monkeypatch.setattr(connector, "HUNG_SECONDS", HUNG_SECONDS)
-        box.fleet.retry(box.place.name)
+        box.fleet.retry_box(box.place.name)
         await box.flows_on()
         await box.end()
 
@@ -202,13 +203,13 @@ async def test_the_box_reboots(
         tally = ledger.tally(box.place.name)
         box.place.kill_server()
         box.place.kill_agents("watch", "record")
-        await box.until(lambda state: state.link is Link.UNREACHABLE, "unreachable")
+        await box.until(lambda state: state.link is LinkState.UNREACHABLE, "unreachable")
         last = box.state.counters.seq
         box.place.boot = "boot-00-b"
         # A new boot counts anew: the account of the samples begins again, those of the log and the curve do not.
         tally.expected.add(box.place.boot)
         box.place.start()
-        box.fleet.retry(box.place.name)
+        box.fleet.retry_box(box.place.name)
         await box.flows_on()
         assert box.state.hello is not None
         assert box.state.hello.boot == "boot-00-b"
@@ -263,7 +264,7 @@ async def test_the_clock_of_the_client_jumps(
             "the age of the newest sample follows the new clock"
         )
         await box.end()
-        assert box.state.link is Link.LIVE
+        assert box.state.link is LinkState.LIVE
 
 
 def compiled(folder: Path) -> Path:
@@ -296,5 +297,8 @@ async def test_the_clock_of_the_box_jumps(
         assert abs(box.fleet.now() - state.sample_at) < 60, (
             "ages are counted by the difference of the clocks"
         )
-        assert {link for link, _ in ledger.links[box.place.name]} <= {Link.CONNECTING, Link.LIVE}
+        assert {link for link, _ in ledger.links[box.place.name]} <= {
+            LinkState.CONNECTING,
+            LinkState.LIVE,
+        }
         await box.end()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.fleet import engine
-from rgt_tui.model import Link
+from rgt_tui.model import LinkState
 from rgt_tui.ssh import hop
 from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted
@@ -40,26 +40,31 @@ class Trial:
     """One kind of weather, and what must be said of a box in it."""
 
     weather: Weather
-    links: frozenset[Link]
+    links: frozenset[LinkState]
     """The words that may be used."""
-    must: Link | None = None
+    must: LinkState | None = None
     """The word that must have been used."""
     reason: str = ""
     """Regular expression that the reason given with it matches."""
 
 
-CALM = frozenset({Link.LIVE})
-LOST = frozenset({Link.LIVE, Link.UNREACHABLE, Link.CONNECTING})
+CALM = frozenset({LinkState.LIVE})
+LOST = frozenset({LinkState.LIVE, LinkState.UNREACHABLE, LinkState.CONNECTING})
 TRIALS = (
     Trial(Weather.LATENCY, CALM),
     Trial(Weather.NARROW, CALM),
-    Trial(Weather.HOLE, LOST, Link.UNREACHABLE, r"(?i)keepalive|timeout|timed out|no answer"),
-    Trial(Weather.HALF_OPEN, LOST, Link.UNREACHABLE, r"(?i)keepalive|timeout|timed out|no answer"),
+    Trial(Weather.HOLE, LOST, LinkState.UNREACHABLE, r"(?i)keepalive|timeout|timed out|no answer"),
     Trial(
-        Weather.CORRUPT, LOST, Link.UNREACHABLE, r"(?i)mac|integrity|corrupt|tag|length|packet|lost"
+        Weather.HALF_OPEN, LOST, LinkState.UNREACHABLE, r"(?i)keepalive|timeout|timed out|no answer"
     ),
-    Trial(Weather.RESET, LOST, Link.UNREACHABLE, r"(?i)reset|lost"),
-    Trial(Weather.DOWN, LOST, Link.UNREACHABLE, r"(?i)reset|lost|refused"),
+    Trial(
+        Weather.CORRUPT,
+        LOST,
+        LinkState.UNREACHABLE,
+        r"(?i)mac|integrity|corrupt|tag|length|packet|lost",
+    ),
+    Trial(Weather.RESET, LOST, LinkState.UNREACHABLE, r"(?i)reset|lost"),
+    Trial(Weather.DOWN, LOST, LinkState.UNREACHABLE, r"(?i)reset|lost|refused"),
 )
 
 
@@ -126,12 +131,12 @@ async def one_round(ledger: Ledger, roads: dict[str, Road], places: list[Place],
     marks = {place.name: len(ledger.links[place.name]) for place in places}
     await asyncio.gather(*(suffer(roads[name], trial) for name, trial in dealt.items()))
     await ledger.until(
-        lambda: all(ledger.links[name][-1][0] is Link.LIVE for name in dealt),
+        lambda: all(ledger.links[name][-1][0] is LinkState.LIVE for name in dealt),
         lambda: str(
             {
                 name: ledger.links[name][-1]
                 for name in dealt
-                if ledger.links[name][-1][0] is not Link.LIVE
+                if ledger.links[name][-1][0] is not LinkState.LIVE
             }
         ),
         150,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rgt_tui.fleet import BoxSession, engine
-from rgt_tui.model import BoxState, FleetState, Link, protocol
+from rgt_tui.model import BoxState, FleetState, LinkState, protocol
 from tests.torture.agent.tally import Tally
 
 
@@ -15,7 +15,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.tallies: dict[str, Tally] = {}
-        self.links: dict[str, list[tuple[Link, str]]] = {}
+        self.links: dict[str, list[tuple[LinkState, str]]] = {}
         self.news = asyncio.Event()
 
     def tally(self, box: str) -> Tally:
@@ -29,7 +29,7 @@ class Ledger:
             said.append((box.link, box.reason))
         self.news.set()
 
-    def since(self, box: str, mark: int) -> list[tuple[Link, str]]:
+    def since(self, box: str, mark: int) -> list[tuple[LinkState, str]]:
         """Return what was said of a box after the first `mark` words."""
         return self.links.get(box, [])[mark:]
 
@@ -52,10 +52,10 @@ def counted(ledger: Ledger, logs: dict[str, str]) -> type[BoxSession]:
     """Return the real session class, which also accounts for each frame before it is folded."""
 
     class CountedSession(BoxSession):
-        def _frame(self, frame: protocol.Frame) -> None:
+        def _accept_frame(self, frame: protocol.Frame) -> None:
             name = self.state.spec.name
             ledger.tally(name).take(frame, logs[name])
-            super()._frame(frame)
+            super()._accept_frame(frame)
             ledger.news.set()
 
     return CountedSession

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from rgt_tui.store import HistoryFile, database
-from rgt_tui.store.database import Trouble
+from rgt_tui.store.database import HistoryUnavailable
 from tests.contract.store.worlds import batch, spec
 
 START = 1_790_000_000.0
@@ -20,19 +20,19 @@ def main() -> None:
     database.BUSY_SECONDS = 100.0  # four write without a pause: one may wait for long
     path, name, first, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     file = HistoryFile(path, clock=lambda: START)
-    file.adopt([spec(name)])
-    file.recall()
+    file.adopt_boxes([spec(name)])
+    file.recall_states()
     number = first
     while not count or number < first + count:
         try:
-            file.commit(batch([name], number, at=START))
-        except Trouble as error:
+            file.commit_batch(batch([name], number, at=START))
+        except HistoryUnavailable as error:
             print("trouble", error, flush=True)
             time.sleep(0.01)
             continue
         print(number, flush=True)
         if number % 7 == 0:
-            file.upkeep(force=True)
+            file.run_upkeep(force=True)
         number += 1
     file.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model import BoxSpec
-from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet
+from rgt_tui.recordings import FULL, FleetRecorder, LineFile, ReplayFleet
 from rgt_tui.recordings.recording_writer import MOST_AT_ONCE
 
 SPEC = BoxSpec(name="a", host="h")
@@ -21,13 +21,13 @@ async def test_a_full_disk_ends_the_recording_and_spoils_nothing(
     small_disk: Callable[[str], Path], name: str
 ) -> None:
     path = small_disk("128k") / name
-    recorder = Recorder(LineFile(path), [SPEC], 1000.0)
+    recorder = FleetRecorder(LineFile(path), [SPEC], 1000.0)
     number = 0
     async with asyncio.timeout(60):
         while not recorder.failed.is_set():
             number += 1
             line = f'{{"t":"sample","boot":"b","seq":{number},"at":{1000 + number},"x":"{hash((number, 7)):x}"}}'
-            recorder.tap("a", 1000.0 + number, line.encode())
+            recorder.record_line("a", 1000.0 + number, line.encode())
             await asyncio.sleep(0)
     assert recorder.failure is not None
     assert str(recorder.failure).startswith(f"{path} ends here: the disk is full")
@@ -49,15 +49,15 @@ async def test_what_waits_is_written_in_small_pieces_so_that_a_full_disk_takes_w
     held, sizes = threading.Event(), []
 
     class Slow(LineFile):
-        def append(self, lines: bytes) -> None:
+        def append_lines(self, lines: bytes) -> None:
             sizes.append(len(lines))
             assert held.wait(60)
-            super().append(lines)
+            super().append_lines(lines)
 
-    recorder = Recorder(Slow(tmp_path / "r.jsonl"), [SPEC], 1000.0)
+    recorder = FleetRecorder(Slow(tmp_path / "r.jsonl"), [SPEC], 1000.0)
     line = b'{"t":"sample","boot":"b","seq":1,"at":1001,"x":"%s"}' % (b"x" * 1000)
     for _ in range(200):
-        recorder.tap("a", 1001.0, line)
+        recorder.record_line("a", 1001.0, line)
     held.set()
     await recorder.close()
     assert sum(sizes) > 200_000

@@ -16,7 +16,13 @@ import pytest
 
 from rgt_tui.model import BoxState
 from rgt_tui.store import HistoryError, HistoryFile
-from rgt_tui.store.database import Damaged, Trouble, backup_of, check, connect
+from rgt_tui.store.database import (
+    HistoryDamaged,
+    HistoryUnavailable,
+    backup_of,
+    check_integrity,
+    connect,
+)
 from rgt_tui.store.saved_curves import THINNED
 from tests.contract.store.worlds import batch, events_of, spec
 from tests.torture.store.hammer import START
@@ -46,7 +52,7 @@ def writer(path: Path, box: str, first: int, count: int) -> subprocess.Popen[str
 
 def opened(path: Path, *names: str, at: float = START) -> HistoryFile:
     file = HistoryFile(path, clock=lambda: at)
-    file.adopt([spec(name) for name in names])
+    file.adopt_boxes([spec(name) for name in names])
     return file
 
 
@@ -72,17 +78,17 @@ def test_a_writer_that_is_killed_at_any_moment_leaves_every_batch_it_had_finishe
         process.wait()
         process.stdout.close()
         con = connect(path)
-        check(con, path)
+        check_integrity(con, path)
         con.close()
         file = opened(path, "a")
         number = len(events_of(file, 100_000))
         assert number in (said + 1, said + 2)  # the last one may have been done, and not yet said
         if 10 * number <= THINNED:  # a fast machine writes more than a curve keeps one by one
-            assert points(file.recall(), "a") == 10 * number
+            assert points(file.recall_states(), "a") == 10 * number
         file.close()
     assert list(tmp_path.glob("*.damaged-*")) == []
     whole = connect(backup_of(path))  # whatever was being written when it was killed
-    check(whole, backup_of(path))
+    check_integrity(whole, backup_of(path))
     whole.close()
 
 
@@ -97,7 +103,7 @@ def test_processes_that_write_at_once_lose_nothing_and_count_nothing_twice(tmp_p
             str(number) for number in range(count)
         ]  # no lock was seen by any of them
     file = opened(path, "a", "b", "both")
-    found = file.recall()
+    found = file.recall_states()
     con = connect(path)
     for name in ("a", "b", "both"):
         assert len(found[name].runs[0].series["loss"]) == 10 * count
@@ -124,29 +130,29 @@ def test_a_full_disk_is_trouble_that_passes_and_costs_nothing_that_was_written(
     path = small_disk("512k") / "history.db"
     file = opened(path, "a")
     number = 0
-    with pytest.raises(Trouble, match="full"):
+    with pytest.raises(HistoryUnavailable, match="full"):
         while True:
-            file.commit(batch(["a"], number, at=START))
+            file.commit_batch(batch(["a"], number, at=START))
             number += 1
     assert number > 3
-    with pytest.raises(Trouble):
-        file.commit(batch(["a"], number, at=START))
-    assert points(file.recall(), "a") == 10 * number
+    with pytest.raises(HistoryUnavailable):
+        file.commit_batch(batch(["a"], number, at=START))
+    assert points(file.recall_states(), "a") == 10 * number
     small_disk("8m")
-    file.commit(batch(["a"], number, at=START))
-    assert points(file.recall(), "a") == 10 * (number + 1)
+    file.commit_batch(batch(["a"], number, at=START))
+    assert points(file.recall_states(), "a") == 10 * (number + 1)
     file.close()
 
 
 def test_a_disk_that_is_full_from_the_start_is_trouble(small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("512k")
     (disk / "filler").write_bytes(b"x" * (508 << 10))
-    with pytest.raises(Trouble):
-        opened(disk / "history.db", "a").commit(batch(["a"], 0, at=START))
+    with pytest.raises(HistoryUnavailable):
+        opened(disk / "history.db", "a").commit_batch(batch(["a"], 0, at=START))
     (disk / "filler").unlink()
     file = opened(disk / "history.db", "a")
-    file.commit(batch(["a"], 0, at=START))
-    assert points(file.recall(), "a") == 10
+    file.commit_batch(batch(["a"], 0, at=START))
+    assert points(file.recall_states(), "a") == 10
     file.close()
 
 
@@ -160,8 +166,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = opened(path, "a", "b")
     for number in range(25):
         if number == 20:
-            file.upkeep(force=True)
-        file.commit(batch(["a", "b"], number, at=START))
+            file.run_upkeep(force=True)
+        file.commit_batch(batch(["a", "b"], number, at=START))
     file.close()
     con = sqlite3.connect(path)
     con.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -187,19 +193,19 @@ def test_a_damaged_page_is_found_and_the_backup_serves(sound: Path, tmp_path: Pa
             raw.write(rng.randbytes(4096))
         file = opened(path, "a", "b", at=START + 3600)
         try:
-            file.recall()
-            file.spend()
+            file.recall_states()
+            file.read_spend()
             events_of(file, 1000)
-        except Damaged:
+        except HistoryDamaged:
             found += 1
-            restored = file.restore()
+            restored = file.restore_backup()
             assert restored is not None
             assert restored.backup_at == START
-            assert points(file.recall(), "a") == 200
+            assert points(file.recall_states(), "a") == 200
             assert len(events_of(file, 1000)) == 40
-            assert file.spend().at_least != ()
-            file.commit(batch(["a", "b"], 30, at=START))
-            assert points(file.recall(), "a") == 310
+            assert file.read_spend().at_least != ()
+            file.commit_batch(batch(["a", "b"], 30, at=START))
+            assert points(file.recall_states(), "a") == 310
         except HistoryError:
             pass  # refused, as a stranger's or a newer file: nothing was shown and nothing changed
         finally:
@@ -214,35 +220,35 @@ def test_a_file_that_was_cut_off_is_found(sound: Path, tmp_path: Path, keep: int
     os.truncate(path, keep)
     file = opened(path, "a", "b")
     if keep == 0:
-        assert file.recall() == {}
+        assert file.recall_states() == {}
         file.close()
         return
-    with pytest.raises(Damaged):
-        file.recall()
-    assert file.restore() is not None
-    assert points(file.recall(), "a") == 200
+    with pytest.raises(HistoryDamaged):
+        file.recall_states()
+    assert file.restore_backup() is not None
+    assert points(file.recall_states(), "a") == 200
     file.close()
 
 
 def test_a_clock_that_jumps_loses_no_money_no_curve_and_no_backup(tmp_path: Path) -> None:
     now = [START]
     file = HistoryFile(tmp_path / "history.db", clock=lambda: now[0])
-    file.adopt([spec("a")])
+    file.adopt_boxes([spec("a")])
     rng = random.Random(5)
     count = 60
     for number in range(count):
         now[0] = START + rng.choice((0, 0, 0, 3600, -3600, 40 * 86400, -40 * 86400, 4e9))
-        file.commit(batch(["a"], number, at=now[0]))
-        file.upkeep(force=True)
+        file.commit_batch(batch(["a"], number, at=now[0]))
+        file.run_upkeep(force=True)
     con = connect(tmp_path / "history.db")
     assert con.execute("SELECT sum(billed) FROM days").fetchone()[0] == pytest.approx(
         count * 2.0 / 60
     )
     con.close()
-    assert points(file.recall(), "a") == 10 * count
+    assert points(file.recall_states(), "a") == 10 * count
     backup = HistoryFile(backup_of(tmp_path / "history.db"), clock=lambda: START)
-    backup.adopt([spec("a")])
-    assert points(backup.recall(), "a") > 10 * (count - 10)
+    backup.adopt_boxes([spec("a")])
+    assert points(backup.recall_states(), "a") > 10 * (count - 10)
     backup.close()
     file.close()
 
@@ -253,13 +259,13 @@ def test_a_disk_that_is_too_full_for_the_backup_goes_on_with_the_history(
     path = small_disk("700k") / "history.db"
     file = opened(path, "a")
     for number in range(3):
-        file.commit(batch(["a"], number, at=START))
+        file.commit_batch(batch(["a"], number, at=START))
     free = os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize
     (path.parent / "filler").write_bytes(b"x" * (free - (60 << 10)))
-    trouble = file.upkeep(force=True)
+    trouble = file.run_upkeep(force=True)
     assert trouble is not None
     assert "full" in trouble
-    file.commit(batch(["a"], 3, at=START))
-    assert points(file.recall(), "a") == 40
+    file.commit_batch(batch(["a"], 3, at=START))
+    assert points(file.recall_states(), "a") == 40
     assert sorted(each.name for each in path.parent.glob("*backup*")) == []
     file.close()

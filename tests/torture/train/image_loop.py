@@ -7,7 +7,7 @@ import sys
 
 import torch
 from rgt_train import Options, Run
-from rgt_train.tasks.image_classifier import ShapeNet, draw
+from rgt_train.tasks.image_classifier import ShapeNet, draw_shapes
 from torch.utils.data import DataLoader, Dataset
 
 IMAGES, EPOCHS, STEPS = 256, int(sys.argv[1]) if len(sys.argv) > 1 else 12, 16
@@ -20,7 +20,7 @@ class Shapes(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return IMAGES
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        images, labels = draw([index], 8, 0.2)
+        images, labels = draw_shapes([index], 8, 0.2)
         image = images[0].flip(-1) if random.random() < 0.5 else images[0]
         return image * random.uniform(0.8, 1.2) + 0.05 * torch.randn(image.shape), labels[0]
 

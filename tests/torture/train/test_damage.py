@@ -7,7 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rgt_train.checkpoint import NAME, Damaged, Loaded, Store, verified
+from rgt_train.checkpoint import (
+    NAME,
+    CheckpointDamaged,
+    CheckpointStore,
+    LoadedCheckpoint,
+    verified_checkpoint,
+)
 
 from tests.process.train.harness import Zygote, checkpoint_of
 from tests.torture.train.conftest import FULL
@@ -33,10 +39,10 @@ def newest(run: Path, quick_disk: Path) -> Path:
 
 def told(path: Path) -> bool:
     """Say whether the trainer refuses to load `path`, and lists it as damaged."""
-    for look in (verified, lambda place: Loaded(place).close()):
+    for look in (verified_checkpoint, lambda place: LoadedCheckpoint(place).close()):
         try:
             look(str(path))
-        except Damaged:
+        except CheckpointDamaged:
             continue
         return False
     return True
@@ -112,6 +118,6 @@ def test_the_one_before_is_taken(run: Path, quick_disk: Path) -> None:
         shutil.copytree(run, out)
         path = checkpoint_of(out, NEWEST) / name
         path.write_bytes(flipped(path.read_bytes(), path.stat().st_size // 2, 3))
-        found, complaints = Store(out, 2).newest_good(verified)
+        found, complaints = CheckpointStore(out, 2).newest_good(verified_checkpoint)
         assert found is not None and found.step == BEFORE
         assert len(complaints) == 1 and name in complaints[0]

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from rgt_train.checkpoint import Store, verified
+from rgt_train.checkpoint import CheckpointStore, verified_checkpoint
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.torture.train import watched
@@ -69,7 +69,7 @@ def test_killed_at_calls_of_one_save(trainers: Zygote, tmp_path: Path, quick_dis
             assert code == 0, process.trainer.text()
             break
         assert code == -signal.SIGKILL, decide.last
-        found, complaints = Store(out, 99).newest_good(verified)
+        found, complaints = CheckpointStore(out, 99).newest_good(verified_checkpoint)
         assert not complaints and found is not None and found.step >= 4, (
             f"{decide.last}: {found} {complaints}"
         )

@@ -14,17 +14,17 @@ from rgt_tui.health import (
     HANDBOOK,
     SOURCES,
     AlertState,
+    BoxFacts,
     Condition,
-    Entry,
-    Facts,
-    Memory,
-    alike,
+    HandbookEntry,
+    RememberedBox,
     facts_of,
-    news_of,
-    sources,
+    gather_event_news,
+    reuse_facts,
+    source_values,
     step_alerts,
 )
-from rgt_tui.model import BoxState, Link, Sample
+from rgt_tui.model import BoxState, LinkState, Sample
 from tests.unit.alerts.test_rules import CASES
 from tests.unit.triage.builders import NOW, box
 
@@ -43,7 +43,7 @@ SOME = (*STATES, *[BoxState(spec=STATES[0].spec)] * (len(STATES) // 3))
 """Of which some have nothing yet."""
 
 
-def mixed(seed: int, count: int) -> list[Facts]:
+def mixed(seed: int, count: int) -> list[BoxFacts]:
     """Views of boxes of which each part may be that of another one."""
     chance, found = random.Random(seed), []
     for _ in range(count):
@@ -83,7 +83,7 @@ class Spied:
         if isinstance(made, property) and made.fget is not None:
             return made.fget(self)
         value, path = getattr(self._real, name), self._path + name
-        if isinstance(value, BoxState | Memory):
+        if isinstance(value, BoxState | RememberedBox):
             return Spied(value, f"{path}.", self._read)
         self._read.add(path)
         return Spied(value, f"{path}.", self._read) if isinstance(value, Sample) else value
@@ -121,7 +121,7 @@ def test_a_row_reads_nothing_where_what_it_needs_is_not_there(kind: Condition) -
 
 
 @pytest.mark.parametrize("entry", PROVED, ids=lambda entry: entry.id)
-def test_an_entry_is_not_proved_where_what_it_needs_is_not_there(entry: Entry) -> None:
+def test_an_entry_is_not_proved_where_what_it_needs_is_not_there(entry: HandbookEntry) -> None:
     assert entry.needs is not None and entry.prove is not None
     lacking = [view for view in VIEWS if not entry.needs(view)]
     assert not any(list(entry.prove(view)) for view in lacking)
@@ -149,7 +149,7 @@ def test_nobody_can_tell_what_was_not_read_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("id_", "over"), [("asking", {"link": Link.ASKING}), ("clock-skew", {"clock_skew": 99.0})]
+    ("id_", "over"), [("asking", {"link": LinkState.ASKING}), ("clock-skew", {"clock_skew": 99.0})]
 )
 def test_what_has_to_last_begins_with_its_second_although_nothing_else_changes(
     id_: str, over: dict[str, Any]
@@ -173,7 +173,7 @@ def test_the_sources_are_what_they_are_called() -> None:
     assert set().union(*(kind.of for kind in RESTING)) <= set(SOURCES)
     for state in STATES:
         view = facts_of(state, NOW)
-        for name, value in zip(SOURCES, sources(view), strict=True):
+        for name, value in zip(SOURCES, source_values(view), strict=True):
             (path,) = PATHS.get(name, {f"box.{name}"}) - {"box.sample"}
             wanted: Any = view
             for part in path.split("."):
@@ -182,14 +182,14 @@ def test_the_sources_are_what_they_are_called() -> None:
 
 
 def test_what_was_worked_out_of_a_box_is_not_taken_for_another() -> None:
-    memory = Memory()
+    memory = RememberedBox()
     for first in STATES[::7]:
         like = facts_of(first, NOW)
         for state in STATES:
             mixed = replace(first, findings=state.findings, life=state.life, events=state.events)
             for other, now in ((state, NOW), (mixed, NOW), (first, NOW + 3600.0)):
-                news = news_of(other.events)
-                made = alike(like, other, now, memory, news)
+                news = gather_event_news(other.events)
+                made = reuse_facts(like, other, now, memory, news)
                 assert asdict(made) == asdict(facts_of(other, now, memory, news))
 
 
@@ -199,7 +199,7 @@ def test_the_facts_are_made_of_what_is_compared() -> None:
     read: set[str] = set()
     for state in STATES:
         spied: Any = Spied(state, "", read)
-        made: Facts = facts_of(spied, NOW)
+        made: BoxFacts = facts_of(spied, NOW)
         assert made.box is spied
     fields = {path.partition(".")[0] for path in read}
     assert fields - {"events"} == set(_READ)

@@ -11,40 +11,40 @@ from hypothesis import strategies as st
 
 from rgt_tui.health import (
     AlertState,
-    Memory,
-    Step,
+    AlertStep,
+    RememberedBox,
+    active_alerts,
     alert_rows,
-    assess,
+    alerts_to_show,
+    assess_box,
     clock_readings,
     clock_set,
-    holding,
-    listed,
+    find_stop_span,
     parse_alerts,
-    resumed,
+    record_stop_request,
+    restore_alert_state,
     step_alerts,
-    stop_asked,
-    stopped,
     worst_case_of,
 )
 from rgt_tui.model import (
     Alert,
     BoxState,
-    Counters,
-    Cpu,
-    Disk,
+    CpuReading,
+    DiskReading,
     Finding,
     FoundRun,
-    Gpu,
-    Life,
+    GpuReading,
     Lifecycle,
-    Link,
+    LinkState,
+    MachineLife,
     Meter,
     MeterKind,
     Severity,
+    StreamCounters,
 )
-from rgt_tui.model import Memory as BoxMemory
+from rgt_tui.model import MemoryReading as BoxMemory
 from rgt_tui.profiles import load_profile
-from rgt_tui.store import Metering
+from rgt_tui.store import CostMetering
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, log, queue, run, sample
 
 replace = msgspec.structs.replace
@@ -60,7 +60,7 @@ class Watch:
         self.cleared: list[str] = []
         self.last: BoxState | None = None
 
-    def see(self, seconds: float = 1.0, *, every: float = 1.0, **over: Any) -> Step:
+    def see(self, seconds: float = 1.0, *, every: float = 1.0, **over: Any) -> AlertStep:
         """Look at a box for so long; it is live and its run advances, unless `over` says otherwise."""
         left = seconds
         while True:
@@ -90,10 +90,10 @@ class Watch:
     @property
     def ids(self) -> list[str]:
         assert self.last is not None
-        return [alert.id for alert in listed(self.book, self.last.findings)]
+        return [alert.id for alert in alerts_to_show(self.book, self.last.findings)]
 
     def alert(self, id_: str) -> Alert:
-        return next(alert for alert in listed(self.book, ()) if alert.id == id_)
+        return next(alert for alert in alerts_to_show(self.book, ()) if alert.id == id_)
 
 
 RUNNING = Meter(
@@ -105,12 +105,12 @@ STOPPED = Meter(
 GONE = Meter(MeterKind.NONE, Lifecycle.GONE, at=NOW, source="Vast.ai")
 
 
-def full(used: int = 3980) -> Disk:
+def full(used: int = 3980) -> DiskReading:
     return replace(DATA, inodes_used=used)
 
 
 LOST: dict[str, Any] = {
-    "link": Link.UNREACHABLE,
+    "link": LinkState.UNREACHABLE,
     "reason": "ssh: connection refused",
     "sample_at": NOW,
 }
@@ -128,7 +128,7 @@ def test_a_reconnect_does_not_raise_again() -> None:
     since = watch.alert("inodes:/workspace").since
     for _ in range(5):
         watch.see(20, **LOST)
-        watch.see(5, link=Link.CONNECTING, sample_at=NOW)
+        watch.see(5, link=LinkState.CONNECTING, sample_at=NOW)
         watch.see(20, sample=sample(ROOT, full()))
     assert watch.raised == ["inodes:/workspace"]
     assert watch.alert("inodes:/workspace").since == since
@@ -147,7 +147,7 @@ def test_without_figures_nothing_is_raised_and_nothing_cleared() -> None:
 
 def test_a_wait_goes_on_after_a_gap_and_counts_known_time_alone() -> None:
     watch = Watch()
-    hot = sample(gpus=(Gpu(index=0, name="H100", util=95.0, throttle=("hw_thermal",)),))
+    hot = sample(gpus=(GpuReading(index=0, name="H100", util=95.0, throttle=("hw_thermal",)),))
     watch.see(100, sample=hot)
     watch.see(600, **LOST, every=20)
     watch.see(15, sample=hot)
@@ -179,9 +179,9 @@ def test_a_clock_that_is_set_on_the_box_raises_and_clears_nothing(
 @pytest.mark.parametrize("jump", [3600.0, -3600.0, 1e9])
 def test_our_own_clock_may_jump_too(jump: float) -> None:
     watch = Watch()
-    watch.see(60, sample=sample(gpus=(Gpu(index=0, name="H100", util=0.0),)))
+    watch.see(60, sample=sample(gpus=(GpuReading(index=0, name="H100", util=0.0),)))
     watch.now += jump
-    watch.see(60, sample=sample(gpus=(Gpu(index=0, name="H100", util=0.0),)))
+    watch.see(60, sample=sample(gpus=(GpuReading(index=0, name="H100", util=0.0),)))
     assert watch.raised == []
 
 
@@ -212,7 +212,7 @@ def test_unreachable_only_after_a_grace_and_over_at_once() -> None:
     lost = {**LOST, "since": watch.now}
     for _ in range(5):
         watch.see(20, **lost)
-        watch.see(2, **{**lost, "link": Link.CONNECTING})
+        watch.see(2, **{**lost, "link": LinkState.CONNECTING})
     assert watch.raised == []
     watch.see(60, **lost)
     assert watch.raised == ["unreachable"]
@@ -222,8 +222,8 @@ def test_unreachable_only_after_a_grace_and_over_at_once() -> None:
     assert watch.cleared == ["unreachable"]
 
 
-@pytest.mark.parametrize("link", [Link.PAUSED, Link.ASKING, Link.REFUSED_KEY])
-def test_a_box_that_is_left_alone_is_not_unreachable(link: Link) -> None:
+@pytest.mark.parametrize("link", [LinkState.PAUSED, LinkState.ASKING, LinkState.REFUSED_KEY])
+def test_a_box_that_is_left_alone_is_not_unreachable(link: LinkState) -> None:
     watch = Watch()
     watch.see(600, link=link, every=20)
     assert "unreachable" not in watch.raised
@@ -242,7 +242,7 @@ def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begi
     None
 ):
     watch = Watch()
-    metering = Metering(lambda: watch.now)
+    metering = CostMetering(lambda: watch.now)
     spec = replace(box().spec, profile="autodl")
     profile = load_profile("autodl")
     watch.see(5, spec=spec)
@@ -258,8 +258,10 @@ def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begi
         )
         assert watch.last is not None
         life = watch.book.memory.past
-        state = replace(watch.last, life=life, alerts=listed(watch.book, ()), alerts_kept=True)
-        assert not metering.look((state,), watch.now)
+        state = replace(
+            watch.last, life=life, alerts=alerts_to_show(watch.book, ()), alerts_kept=True
+        )
+        assert not metering.meter_boxes((state,), watch.now)
         known.add(
             (
                 bool(clock_readings(profile, state, watch.now, charges=False)),
@@ -267,14 +269,14 @@ def test_a_box_that_is_called_stopped_and_answers_is_one_alert_and_no_clock_begi
                 life.stopped_at,
             )
         )
-        assert assess(state, watch.now).word == "stopped?"
+        assert assess_box(state, watch.now).word == "stopped?"
     assert watch.raised == ["contested"]
     assert watch.cleared == []
     assert known == {(False, False, None)}
-    assert stopped(state, watch.now) is None
+    assert find_stop_span(state, watch.now) is None
     worst = worst_case_of(state, clock_readings(profile, state, watch.now), watch.now)
     assert worst.at_least and "≥ $0.50/h" in worst.text
-    costs, _ = metering.taken()
+    costs, _ = metering.take_new_costs()
     (cost,) = costs[state.spec.name]
     assert cost.billed == pytest.approx(0.5 * 599 / 3600)
     assert cost.at_least
@@ -289,7 +291,7 @@ def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
     watch = Watch()
     watch.see(5, **LOST, meter=STOPPED)
     watch.see(5, meter=replace(RUNNING, at=watch.now))
-    memory = replace(watch.book.memory, past=stop_asked(watch.book.memory.past, "park"))
+    memory = replace(watch.book.memory, past=record_stop_request(watch.book.memory.past, "park"))
     watch.book = replace(watch.book, memory=memory)
     watch.see(5, meter=replace(RUNNING, at=watch.now))  # it takes a while
     watch.see(5, **LOST, meter=STOPPED)
@@ -303,7 +305,9 @@ def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
     ("verb", "raised"), [("", ["stopped", "gone"]), ("park", ["gone"]), ("destroy", [])]
 )
 def test_gone_is_a_surprise_unless_it_was_destroyed_from_here(verb: str, raised: list[str]) -> None:
-    watch = Watch(AlertState(memory=Memory(past=Life(existed=True, ran=True, asked=verb))))
+    watch = Watch(
+        AlertState(memory=RememberedBox(past=MachineLife(existed=True, ran=True, asked=verb)))
+    )
     watch.see(5, **LOST, meter=STOPPED)
     watch.see(5, **LOST, meter=GONE)
     assert watch.raised == raised
@@ -374,7 +378,9 @@ def test_the_dollars_do_not_follow_a_clock_that_is_set() -> None:
 
 
 def gpus(*utils: float | None) -> Any:
-    return sample(gpus=tuple(Gpu(index=i, name="H100", util=util) for i, util in enumerate(utils)))
+    return sample(
+        gpus=tuple(GpuReading(index=i, name="H100", util=util) for i, util in enumerate(utils))
+    )
 
 
 def test_an_idle_card_while_the_run_advances() -> None:
@@ -448,7 +454,7 @@ def test_no_first_step_counts_our_own_time() -> None:
 def growing(watch: Watch, minutes: int, per_minute: int, start: int = 10_000_000_000) -> None:
     for minute in range(minutes):
         used = start + minute * per_minute
-        disk = Disk(
+        disk = DiskReading(
             mount="/data",
             bytes_total=20_000_000_000,
             bytes_used=used,
@@ -475,7 +481,7 @@ def test_checkpoints_that_are_kept_and_removed_are_no_trend() -> None:
     watch = Watch()
     for turn in range(45):
         used = 12_000_000_000 + (turn % 3) * 1_000_000_000
-        disk = Disk(
+        disk = DiskReading(
             mount="/data",
             bytes_total=20_000_000_000,
             bytes_used=used,
@@ -487,11 +493,11 @@ def test_checkpoints_that_are_kept_and_removed_are_no_trend() -> None:
 
 def test_bad_frames() -> None:
     watch = Watch()
-    watch.see(5, counters=Counters(bad_frames=2))
+    watch.see(5, counters=StreamCounters(bad_frames=2))
     assert watch.raised == []
-    watch.see(1, counters=Counters(bad_frames=3, gaps=1))
+    watch.see(1, counters=StreamCounters(bad_frames=3, gaps=1))
     assert watch.raised == ["stream"]
-    watch.see(610, counters=Counters(bad_frames=3, gaps=1), every=20)
+    watch.see(610, counters=StreamCounters(bad_frames=3, gaps=1), every=20)
     assert watch.cleared == ["stream"]
 
 
@@ -509,7 +515,7 @@ def test_a_kill_by_its_counter_alone() -> None:
 
 def test_the_cpu_quota_needs_to_hold_it_back_for_a_while() -> None:
     watch = Watch()
-    slow = sample(cpu=Cpu(quota=4.0, usable=4.0, throttled_pct=60.0, oversubscribed=True))
+    slow = sample(cpu=CpuReading(quota=4.0, usable=4.0, throttled_pct=60.0, oversubscribed=True))
     watch.see(299, sample=slow, every=5)
     assert watch.raised == []
     watch.see(10, sample=slow)
@@ -543,7 +549,11 @@ def test_a_balance_that_is_not_told_any_more(over: dict[str, Any], cleared: list
     for _ in range(20):
         later = {"at": watch.now + 20, **over}
         watch.see(
-            20, every=20, meter=replace(meter, **later), link=Link.UNREACHABLE, sample_at=NOW - 99
+            20,
+            every=20,
+            meter=replace(meter, **later),
+            link=LinkState.UNREACHABLE,
+            sample_at=NOW - 99,
         )
     assert watch.cleared == cleared
 
@@ -552,7 +562,7 @@ def test_a_danger_clock_of_which_nobody_saw_the_beginning() -> None:
     """Of a box that rgt has never seen live: the time left is not known, that it runs down is."""
     watch = Watch()
     spec = replace(box().spec, profile="autodl")
-    watch.see(5, spec=spec, link=Link.UNREACHABLE, meter=STOPPED, sample=None, sample_at=None)
+    watch.see(5, spec=spec, link=LinkState.UNREACHABLE, meter=STOPPED, sample=None, sample_at=None)
     found = watch.alert("clock")
     assert found.level == "warn"
     assert found.text.startswith("at most 14d 23h left; unknown when it stopped: ")
@@ -560,7 +570,9 @@ def test_a_danger_clock_of_which_nobody_saw_the_beginning() -> None:
 
 def test_a_danger_clock_under_two_days() -> None:
     """RunPod keeps a stopped pod for about thirty days."""
-    watch = Watch(AlertState(memory=Memory(past=Life(existed=True, ran=True, asked="park"))))
+    watch = Watch(
+        AlertState(memory=RememberedBox(past=MachineLife(existed=True, ran=True, asked="park")))
+    )
     spec = replace(box().spec, profile="runpod")
     watch.see(5, **LOST, spec=spec, meter=STOPPED)
     assert watch.raised == []
@@ -580,9 +592,9 @@ def test_the_limits_of_the_fleet_file_count() -> None:
 def test_what_an_earlier_rgt_said_goes_on() -> None:
     first = Watch()
     first.see(5, sample=sample(ROOT, full()))
-    kept = listed(first.book, ())
-    later = Watch(resumed(kept, Memory(), NOW + 86400), now=NOW + 86400)
-    assert [alert.id for alert in listed(later.book, ())] == ["inodes:/workspace"]
+    kept = alerts_to_show(first.book, ())
+    later = Watch(restore_alert_state(kept, RememberedBox(), NOW + 86400), now=NOW + 86400)
+    assert [alert.id for alert in alerts_to_show(later.book, ())] == ["inodes:/workspace"]
     later.see(5, **LOST)
     later.see(5, sample=sample(ROOT, full()))
     assert later.raised == []
@@ -596,11 +608,14 @@ def test_what_an_earlier_rgt_said_is_over_at_the_first_look_that_shows_it() -> N
     full_once.see(5, sample=sample(ROOT, full()))
     killed.see(5, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=2)))
     killed.see(1, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=3)))
-    later = Watch(resumed(listed(full_once.book, ()), Memory(), NOW + 99), now=NOW + 99)
+    later = Watch(
+        restore_alert_state(alerts_to_show(full_once.book, ()), RememberedBox(), NOW + 99),
+        now=NOW + 99,
+    )
     later.see(1, sample=sample(ROOT, DATA))
     assert (later.ids, later.cleared) == ([], ["inodes:/workspace"])
     for after, ids in ((99, ["oom-kill"]), (999, [])):
-        book = resumed(listed(killed.book, ()), Memory(), NOW + after)
+        book = restore_alert_state(alerts_to_show(killed.book, ()), RememberedBox(), NOW + after)
         later = Watch(book, now=NOW + after)
         later.see(1, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=3)))
         assert later.ids == ids
@@ -610,7 +625,7 @@ def test_text_from_a_box_is_made_harmless() -> None:
     watch = Watch()
     evil = queue(cell("a\x1b[31m\x07b\nc", state="failed", reason="\x1b]0;title\x07x"), path="/q")
     watch.see(1, queues=(evil,))
-    (alert,) = listed(watch.book, ())
+    (alert,) = alerts_to_show(watch.book, ())
     assert alert.text.isprintable()
 
 
@@ -647,9 +662,9 @@ def test_raised_and_cleared_take_turns_and_agree_with_the_list(
         for alert in found.cleared:
             assert holds.pop(alert.id)
         watch.book = found.book
-        kept = {alert.id: alert.level for alert in holding(watch.book)}
+        kept = {alert.id: alert.level for alert in active_alerts(watch.book)}
         assert kept.keys() == holds.keys()
-        shown = {alert.id for alert in listed(watch.book, ())}
+        shown = {alert.id for alert in alerts_to_show(watch.book, ())}
         assert shown <= kept.keys()
         if live and share is not None:
             assert (share > 77.0) >= bool(shown), "a number that is good is not shown as trouble"
@@ -666,9 +681,9 @@ def test_a_computer_that_slept_does_not_call_its_boxes_silent() -> None:
     watch.see(5)
     watch.see(130, sample_at=watch.now)
     assert watch.raised == ["silent"]
-    watch.see(10, link=Link.CONNECTING, sample_at=watch.now - 140)
+    watch.see(10, link=LinkState.CONNECTING, sample_at=watch.now - 140)
     assert watch.cleared == [], "a lost connection proves nothing"
-    watch.see(130, every=10, link=Link.UNREACHABLE, sample_at=last, since=watch.now)
+    watch.see(130, every=10, link=LinkState.UNREACHABLE, sample_at=last, since=watch.now)
     assert watch.ids == ["unreachable"]
 
 
@@ -676,12 +691,12 @@ def test_an_alert_has_held_for_as_long_as_before_when_the_clock_is_set() -> None
     """Three hours ahead: what began half a minute ago was shown as holding for three hours."""
     seen = box(sample=sample(ROOT, full()))
     book = step_alerts(AlertState(), seen, NOW).book
-    (alert,) = holding(book)
+    (alert,) = active_alerts(book)
     assert alert.since is not None
     for seconds in (10_800.0, -172_800.0):
-        (moved,) = holding(clock_set(book, seconds))
+        (moved,) = active_alerts(clock_set(book, seconds))
         assert moved.since == alert.since + seconds
         assert moved.id == alert.id and moved.text == alert.text
         later = step_alerts(clock_set(book, seconds), seen, NOW + seconds + 30)
         assert (later.raised, later.cleared) == ((), ())
-        assert [one.since for one in holding(later.book)] == [alert.since + seconds]
+        assert [one.since for one in active_alerts(later.book)] == [alert.since + seconds]

@@ -12,28 +12,28 @@ from hypothesis import strategies as st
 
 from rgt_tui.health import (
     AlertState,
-    Bound,
+    ClockBound,
     ClockReading,
-    Memory,
+    RememberedBox,
     clock_readings,
-    lived,
-    notices,
+    first_contact_notices,
     park_confirmed,
     pending_readings,
     step_alerts,
+    update_life,
 )
 from rgt_tui.model import (
     BoxState,
-    Claim,
+    ClockClaim,
     ClockMode,
     ClockStart,
     DangerClock,
-    Life,
+    DetachedSessions,
     Lifecycle,
-    Link,
+    LinkState,
+    MachineLife,
     Meter,
     MeterKind,
-    Session,
     SlurmJob,
 )
 from rgt_tui.profiles import all_profiles, load_profile
@@ -49,7 +49,13 @@ NO_METER = Meter()
 
 def of(platform: str, **over: Any) -> BoxState:
     """A box of a platform that answers no longer, and that no control plane speaks of."""
-    given = {"link": Link.UNREACHABLE, "meter": NO_METER, "sample": None, "sample_at": None, **over}
+    given = {
+        "link": LinkState.UNREACHABLE,
+        "meter": NO_METER,
+        "sample": None,
+        "sample_at": None,
+        **over,
+    }
     state = box(**given)
     return replace(state, spec=replace(state.spec, profile=platform, provider=None))
 
@@ -66,9 +72,10 @@ def first(platform: str, now: float = NOW, **over: Any) -> ClockReading:
 
 def test_nothing_counts_for_a_box_that_runs() -> None:
     for platform in ("autodl", "generic-ssh", "runpod", "vastai"):
-        assert read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1) == ()
+        assert read(platform, link=LinkState.LIVE, sample=sample(), sample_at=NOW - 1) == ()
         assert (
-            read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1, meter=RUNNING) == ()
+            read(platform, link=LinkState.LIVE, sample=sample(), sample_at=NOW - 1, meter=RUNNING)
+            == ()
         )
 
 
@@ -88,25 +95,25 @@ def test_nothing_counts_for_a_box_that_is_gone() -> None:
     ],
 )
 def test_autodl_counts_fifteen_days_from_the_stop(ago: float, left: float, level: str) -> None:
-    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - ago, stopped_at=NOW - ago)
+    life = MachineLife(existed=True, ran=True, rested=True, seen_at=NOW - ago, stopped_at=NOW - ago)
     found = first("autodl", meter=STOPPED, life=life)
     assert (found.seconds_left, found.level, found.approx, found.bound) == (
         left,
         level,
         False,
-        Bound.EXACT,
+        ClockBound.EXACT,
     )
     assert "/root/autodl-fs" in found.consequence
 
 
 def test_a_stop_that_nobody_saw_counts_from_the_last_sample() -> None:
     """Nobody looked for four days: it may have stopped right after the last look, and the worse counts."""
-    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW)
+    life = MachineLife(existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW)
     found = first("autodl", meter=STOPPED, life=life)
     assert (found.seconds_left, found.most_left, found.bound) == (
         11 * DAY,
         15 * DAY,
-        Bound.AT_LEAST,
+        ClockBound.AT_LEAST,
     )
     assert "11d 0h left or more: it stopped at most 4d 0h ago" in found.text
 
@@ -117,7 +124,7 @@ def test_without_a_provider_the_fifteen_days_start() -> None:
     assert (found.seconds_left, found.most_left, found.bound, found.sure) == (
         12 * DAY,
         None,
-        Bound.AT_LEAST,
+        ClockBound.AT_LEAST,
         False,
     )
     assert found.text.startswith("if it has stopped, 12d 0h left or more: last seen 3d 0h ago")
@@ -129,20 +136,24 @@ def test_a_box_that_dropped_out_for_a_moment_counts_nothing() -> None:
 
 def test_our_own_park_is_known_to_the_second() -> None:
     found = first(
-        "autodl", sample_at=NOW - 3 * DAY - 30, life=Life(asked="park", parked_at=NOW - 3 * DAY)
+        "autodl",
+        sample_at=NOW - 3 * DAY - 30,
+        life=MachineLife(asked="park", parked_at=NOW - 3 * DAY),
     )
-    assert (found.seconds_left, found.bound, found.sure) == (12 * DAY, Bound.EXACT, True)
+    assert (found.seconds_left, found.bound, found.sure) == (12 * DAY, ClockBound.EXACT, True)
     assert found.source == "parked through rgt"
 
 
 def test_a_box_that_ran_after_its_park_is_not_parked() -> None:
-    found = first("autodl", sample_at=NOW - DAY, life=Life(asked="park", parked_at=NOW - 3 * DAY))
+    found = first(
+        "autodl", sample_at=NOW - DAY, life=MachineLife(asked="park", parked_at=NOW - 3 * DAY)
+    )
     assert (found.seconds_left, found.sure) == (14 * DAY, False)
 
 
 def test_a_park_through_rgt_says_more_than_when_the_provider_was_read() -> None:
     """Nobody looked for four days after the park: the provider's word is of today, the park of then."""
-    life = Life(
+    life = MachineLife(
         existed=True,
         ran=True,
         rested=True,
@@ -153,27 +164,27 @@ def test_a_park_through_rgt_says_more_than_when_the_provider_was_read() -> None:
     found = first("autodl", meter=STOPPED, life=life)
     assert (found.seconds_left, found.bound, found.source) == (
         11 * DAY,
-        Bound.EXACT,
+        ClockBound.EXACT,
         "parked through rgt",
     )
 
 
 def test_a_provider_that_says_stopped_for_the_first_time_counts_from_its_reading() -> None:
     found = first("autodl", meter=replace(STOPPED, at=NOW - DAY))
-    assert (found.seconds_left, found.bound) == (14 * DAY, Bound.AT_MOST)
+    assert (found.seconds_left, found.bound) == (14 * DAY, ClockBound.AT_MOST)
 
 
 def test_a_stop_that_was_told_before_the_last_sample_counts_from_what_was_told() -> None:
-    life = Life(existed=True, rested=True, stopped_at=NOW - 2 * DAY)
+    life = MachineLife(existed=True, rested=True, stopped_at=NOW - 2 * DAY)
     found = first("autodl", meter=replace(STOPPED, at=NOW), sample_at=NOW - DAY, life=life)
-    assert (found.seconds_left, found.bound) == (13 * DAY, Bound.EXACT)
+    assert (found.seconds_left, found.bound) == (13 * DAY, ClockBound.EXACT)
 
 
 def test_a_box_never_seen_alive_has_at_most_the_whole_time() -> None:
     found = first(
-        "autodl", meter=STOPPED, life=Life(existed=True, rested=True, stopped_at=NOW - DAY)
+        "autodl", meter=STOPPED, life=MachineLife(existed=True, rested=True, stopped_at=NOW - DAY)
     )
-    assert (found.seconds_left, found.bound) == (14 * DAY, Bound.AT_MOST)
+    assert (found.seconds_left, found.bound) == (14 * DAY, ClockBound.AT_MOST)
     assert found.text.startswith("at most 14d 0h left; unknown when it stopped: ")
     assert read("autodl") == (), "nobody has ever seen it"
 
@@ -187,7 +198,7 @@ def test_a_provider_that_cannot_be_read_says_nothing() -> None:
 
 
 def test_runpod_counts_about_thirty_days_and_the_double_rate() -> None:
-    life = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
+    life = MachineLife(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
     meter = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.02, at=NOW, source="RunPod")
     removal, double = read("runpod", meter=meter, life=life)
     assert (removal.seconds_left, removal.approx) == (30 * DAY, True)
@@ -207,7 +218,7 @@ def test_a_charge_of_an_unknown_rate_is_not_free() -> None:
 
 def test_the_balance_is_divided_by_what_the_account_burns() -> None:
     meter = replace(RUNNING, balance=10.0, burn_per_hour=0.5, at=NOW - HOUR)
-    found = first("vastai", meter=meter, link=Link.LIVE, sample=sample(), sample_at=NOW)
+    found = first("vastai", meter=meter, link=LinkState.LIVE, sample=sample(), sample_at=NOW)
     assert (found.what, found.seconds_left, found.level) == ("zero balance", 19 * HOUR, "warn")
 
 
@@ -217,7 +228,7 @@ def test_the_balance_is_divided_by_what_the_account_burns() -> None:
 )
 def test_a_balance_that_says_nothing_does_not_count(over: dict[str, Any]) -> None:
     meter = replace(replace(RUNNING, balance=10.0, burn_per_hour=0.5), **over)
-    assert read("vastai", meter=meter, link=Link.LIVE, sample=sample(), sample_at=NOW) == ()
+    assert read("vastai", meter=meter, link=LinkState.LIVE, sample=sample(), sample_at=NOW) == ()
 
 
 def test_where_sources_disagree_the_worse_counts_and_both_are_said() -> None:
@@ -240,7 +251,7 @@ def test_an_end_date_that_has_come_about_counts_no_more() -> None:
 def custom(start: ClockStart, after_s: float | None) -> DangerClock:
     return DangerClock(
         what="limit", consequence="it ends", applies_when="always", mode=ClockMode.COUNTDOWN,
-        counts_from=start, claims=(Claim(after_s=after_s, cited_as="test"),),
+        counts_from=start, claims=(ClockClaim(after_s=after_s, cited_as="test"),),
     )  # fmt: skip
 
 
@@ -252,15 +263,15 @@ def test_the_walltime_is_what_the_scheduler_gave() -> None:
     )
     state = of(
         "generic-ssh",
-        link=Link.LIVE,
-        sample=sample(session=Session(slurm=jobs)),
+        link=LinkState.LIVE,
+        sample=sample(session=DetachedSessions(slurm=jobs)),
         sample_at=NOW - 200,
     )
     (found,) = clock_readings(profile, state, NOW)
     assert found.seconds_left == 7000.0
     assert clock_readings(profile, replace(state, sample=None), NOW) == ()
     assert clock_readings(profile, replace(state, sample_at=None), NOW) == ()
-    off = replace(state, link=Link.UNREACHABLE, meter=replace(STOPPED, at=NOW))
+    off = replace(state, link=LinkState.UNREACHABLE, meter=replace(STOPPED, at=NOW))
     assert clock_readings(profile, off, NOW) == ()
 
 
@@ -270,11 +281,11 @@ def test_the_walltime_is_what_the_scheduler_gave() -> None:
 def test_a_charge_counts_in_its_state_alone(runs: str, running: bool, off: bool) -> None:
     clock = DangerClock(
         what="fee", consequence="it costs", applies_when="always", mode=ClockMode.CHARGE, runs=runs,
-        claims=(Claim(cited_as="test"),),
+        claims=(ClockClaim(cited_as="test"),),
     )  # fmt: skip
     profile = replace(load_profile("generic-ssh"), clocks=(clock,))
     meter = replace(RUNNING, storage_per_hour=0.02)
-    live = of("generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=meter)
+    live = of("generic-ssh", link=LinkState.LIVE, sample=sample(), sample_at=NOW, meter=meter)
     rate = 0.02 if runs == "always" else 0.5  # what goes on in every state is the storage
     assert [one.per_hour for one in clock_readings(profile, live, NOW)] == (
         [rate] if running else []
@@ -289,16 +300,16 @@ def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_s
     profile = replace(load_profile("generic-ssh"), clocks=(custom(ClockStart.START, 12 * HOUR),))
     state = of(
         "generic-ssh",
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         sample=sample(),
         sample_at=NOW,
-        life=Life(started_at=NOW - HOUR),
+        life=MachineLife(started_at=NOW - HOUR),
     )
     (found,) = clock_readings(profile, state, NOW)
-    assert (found.seconds_left, found.bound) == (11 * HOUR, Bound.AT_MOST)
+    assert (found.seconds_left, found.bound) == (11 * HOUR, ClockBound.AT_MOST)
     assert "unknown when it started" in found.text
-    assert clock_readings(profile, replace(state, life=Life()), NOW) == ()
-    off = replace(state, link=Link.UNREACHABLE, meter=replace(STOPPED, at=NOW))
+    assert clock_readings(profile, replace(state, life=MachineLife()), NOW) == ()
+    off = replace(state, link=LinkState.UNREACHABLE, meter=replace(STOPPED, at=NOW))
     assert clock_readings(profile, off, NOW) == ()
 
 
@@ -313,13 +324,15 @@ def first_of(state: BoxState) -> tuple[str, float | None]:
 
 def test_a_limit_that_the_machine_has_outlived_is_none() -> None:
     """A paid notebook runs on where a free one ends; only the machine itself shows which it is."""
-    seen = of("paperspace-gradient", sample_at=NOW - 10, life=Life(started_at=NOW - 7 * HOUR))
+    seen = of(
+        "paperspace-gradient", sample_at=NOW - 10, life=MachineLife(started_at=NOW - 7 * HOUR)
+    )
     assert [
         (one.what, one.seconds_left)
         for one in clock_readings(load_profile("paperspace-gradient"), seen, NOW)
         if one.mode is ClockMode.COUNTDOWN
     ] == [("timer of a paid notebook", 5 * HOUR)]
-    about = replace(seen, life=Life(started_at=NOW - 6 * HOUR - 60), sample_at=NOW)
+    about = replace(seen, life=MachineLife(started_at=NOW - 6 * HOUR - 60), sample_at=NOW)
     assert first_of(about) == ("timer of a free notebook", 0.0), (
         "a minute over its end proves nothing yet"
     )
@@ -337,15 +350,24 @@ def test_a_session_that_ends_the_same_day_is_no_trouble_from_its_first_minute(
 ) -> None:
     started = NOW - 12 * HOUR + left
     colab = of(
-        "colab", link=Link.LIVE, sample=sample(), sample_at=NOW, life=Life(started_at=started)
+        "colab",
+        link=LinkState.LIVE,
+        sample=sample(),
+        sample_at=NOW,
+        life=MachineLife(started_at=started),
     )
     job = SlurmJob(id="1", name="a", state="RUNNING", left_s=left)
-    slurm = of("slurm", link=Link.LIVE, sample=sample(session=Session(slurm=(job,))), sample_at=NOW)
+    slurm = of(
+        "slurm",
+        link=LinkState.LIVE,
+        sample=sample(session=DetachedSessions(slurm=(job,))),
+        sample_at=NOW,
+    )
     for state in (colab, slurm):
         (found,) = clock_readings(load_profile(state.spec.profile), state, NOW)
         assert found.seconds_left == pytest.approx(left)
         assert found.level == level
-        told = step_alerts(AlertState(memory=Memory(past=state.life)), state, NOW)
+        told = step_alerts(AlertState(memory=RememberedBox(past=state.life)), state, NOW)
         assert [one.level for one in told.raised if one.kind == "clock"] == (
             [] if level == "info" else [level]
         )
@@ -358,7 +380,7 @@ def test_the_control_plane_tells_the_walltime_where_the_box_does_not() -> None:
 
 
 def test_a_clock_that_is_over_does_not_hide_the_next_one() -> None:
-    life = Life(
+    life = MachineLife(
         existed=True, ran=True, rested=True, seen_at=NOW - 2 * DAY, stopped_at=NOW - 2 * DAY
     )
     state = of("gpushare", meter=STOPPED, life=life)
@@ -366,12 +388,12 @@ def test_a_clock_that_is_over_does_not_hide_the_next_one() -> None:
     assert (release.what, release.seconds_left) == ("release of the stopped instance", 8 * DAY)
     assert (emptied.what, emptied.seconds_left) == ("/hy-tmp is emptied", 0.0)
     assert (charge.mode, charge.level) == (ClockMode.CHARGE, "warn")
-    told = step_alerts(AlertState(memory=Memory(past=life)), state, NOW)
+    told = step_alerts(AlertState(memory=RememberedBox(past=life)), state, NOW)
     assert "clock" not in [one.id for one in told.raised], (
         "eight days are no alert, and what is over is none"
     )
     late = replace(state, life=replace(life, seen_at=NOW - 9 * DAY, stopped_at=NOW - 9 * DAY))
-    raised = step_alerts(AlertState(memory=Memory(past=late.life)), late, NOW).raised
+    raised = step_alerts(AlertState(memory=RememberedBox(past=late.life)), late, NOW).raised
     assert [
         "1d 0h left: release of the stopped instance" in one.text
         for one in raised
@@ -383,7 +405,7 @@ def test_a_machine_that_is_off_and_bills_in_full_says_the_full_rate() -> None:
     off = Meter(
         MeterKind.COMPUTE_AND_STORAGE, Lifecycle.STOPPED, 3.39, at=NOW, source="DigitalOcean"
     )
-    life = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
+    life = MachineLife(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
     (found,) = clock_readings(
         load_profile("digitalocean"), of("digitalocean", meter=off, life=life), NOW
     )
@@ -392,13 +414,15 @@ def test_a_machine_that_is_off_and_bills_in_full_says_the_full_rate() -> None:
 
 
 def test_a_charge_after_a_park_is_a_warning_without_a_provider_as_well() -> None:
-    parked = of("lanrui", sample_at=NOW - 2 * DAY, life=Life(asked="park", parked_at=NOW - DAY))
+    parked = of(
+        "lanrui", sample_at=NOW - 2 * DAY, life=MachineLife(asked="park", parked_at=NOW - DAY)
+    )
     levels = {one.what: one.level for one in clock_readings(load_profile("lanrui"), parked, NOW)}
     assert levels["the data disk bills while stopped"] == "warn"
 
 
 def test_what_bills_in_every_state_is_no_warning_of_a_machine_that_runs() -> None:
-    live = of("lanrui", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=RUNNING)
+    live = of("lanrui", link=LinkState.LIVE, sample=sample(), sample_at=NOW, meter=RUNNING)
     (found,) = clock_readings(load_profile("lanrui"), live, NOW)
     assert (found.what, found.level, found.per_hour) == (
         "netdisk above the free quota",
@@ -413,7 +437,7 @@ def test_a_quota_of_which_nobody_tells_does_not_count() -> None:
 
 
 def test_the_soonest_comes_first_and_charges_last() -> None:
-    life = Life(existed=True, rested=True, seen_at=NOW, stopped_at=NOW)
+    life = MachineLife(existed=True, rested=True, seen_at=NOW, stopped_at=NOW)
     meter = replace(STOPPED, balance=1.0, burn_per_hour=0.1)
     assert [one.what for one in read("runpod", meter=meter, life=life)] == [
         "low balance",
@@ -429,7 +453,7 @@ def test_the_soonest_comes_first_and_charges_last() -> None:
         {
             "sample_at": NOW - DAY,
             "meter": STOPPED,
-            "life": Life(seen_at=NOW + 1e12, stopped_at=NOW + DAY),
+            "life": MachineLife(seen_at=NOW + 1e12, stopped_at=NOW + DAY),
         },
         {"sample_at": math.inf, "meter": STOPPED},
         {"meter": replace(STOPPED, at=math.nan, ends_at=math.inf)},
@@ -452,14 +476,14 @@ _TIMES = st.one_of(
 @given(
     st.sampled_from(sorted(all_profiles())),
     st.sampled_from(list(Lifecycle)),
-    st.builds(Life, seen_at=_TIMES, stopped_at=_TIMES, parked_at=_TIMES, started_at=_TIMES),
+    st.builds(MachineLife, seen_at=_TIMES, stopped_at=_TIMES, parked_at=_TIMES, started_at=_TIMES),
     _TIMES,
     st.builds(
         Meter, at=_TIMES, ends_at=_TIMES, balance=_TIMES, burn_per_hour=_TIMES, per_hour=_TIMES
     ),
 )
 def test_whatever_is_told_no_time_is_negative_or_too_long(
-    platform: str, word: Lifecycle, life: Life, sample_at: float | None, meter: Meter
+    platform: str, word: Lifecycle, life: MachineLife, sample_at: float | None, meter: Meter
 ) -> None:
     for found in read(
         platform, meter=replace(meter, lifecycle=word), life=life, sample_at=sample_at
@@ -483,7 +507,11 @@ def test_what_a_stop_would_start(id_: str, seconds: float | None) -> None:
 
 def test_a_charge_that_begins_with_a_stop_does_not_end() -> None:
     (found,) = pending_readings(load_profile("paperspace-core"))
-    assert (found.mode, found.seconds_left, found.bound) == (ClockMode.CHARGE, None, Bound.NONE)
+    assert (found.mode, found.seconds_left, found.bound) == (
+        ClockMode.CHARGE,
+        None,
+        ClockBound.NONE,
+    )
     assert found.text.startswith("from a stop on: disk, address and snapshots bill while it is off")
 
 
@@ -492,7 +520,7 @@ def test_no_stop_no_clock() -> None:
 
 
 def test_what_is_said_when_a_platform_is_met() -> None:
-    said = notices(load_profile("vastai"))
+    said = first_contact_notices(load_profile("vastai"))
     assert said[0] == load_profile("vastai").top_danger
     assert any("bandwidth" in one for one in said)
     assert any("Volume" in one for one in said)
@@ -503,11 +531,15 @@ def test_what_is_said_when_a_platform_is_met() -> None:
     [
         of("autodl", sample_at=NOW - 11 * DAY),
         of("autodl", sample_at=NOW - 14 * DAY),
-        of("autodl", meter=STOPPED, life=Life(seen_at=NOW - 14 * DAY, stopped_at=NOW, rested=True)),
+        of(
+            "autodl",
+            meter=STOPPED,
+            life=MachineLife(seen_at=NOW - 14 * DAY, stopped_at=NOW, rested=True),
+        ),
         of(
             "runpod",
             meter=STOPPED,
-            life=Life(seen_at=NOW - 29 * DAY, stopped_at=NOW - 29 * DAY, rested=True),
+            life=MachineLife(seen_at=NOW - 29 * DAY, stopped_at=NOW - 29 * DAY, rested=True),
         ),
         of("vastai", meter=replace(RUNNING, ends_at=NOW + DAY), sample_at=NOW),
         of("autodl", sample_at=NOW - 3 * DAY),
@@ -516,7 +548,7 @@ def test_what_is_said_when_a_platform_is_met() -> None:
 )
 def test_the_alert_says_what_the_screen_shows(state: BoxState) -> None:
     """What the screens read of the published state is what the alert has read: one judge."""
-    found = step_alerts(AlertState(memory=Memory(past=state.life)), state, NOW)
+    found = step_alerts(AlertState(memory=RememberedBox(past=state.life)), state, NOW)
     shown = [
         one
         for one in clock_readings(
@@ -536,7 +568,9 @@ def test_the_alert_says_what_the_screen_shows(state: BoxState) -> None:
 def test_an_alert_after_a_restart_without_any_sample() -> None:
     """Only what an earlier rgt remembered is there: neither the box nor a provider has said a word."""
     found = step_alerts(
-        AlertState(memory=Memory(past=Life(seen_at=NOW - 14 * DAY))), of("autodl"), NOW
+        AlertState(memory=RememberedBox(past=MachineLife(seen_at=NOW - 14 * DAY))),
+        of("autodl"),
+        NOW,
     )
     assert [(alert.id, alert.level) for alert in found.raised if alert.id == "clock"] == [
         ("clock", "error")
@@ -544,42 +578,52 @@ def test_an_alert_after_a_restart_without_any_sample() -> None:
 
 
 def test_what_the_provider_said_is_remembered_until_it_is_read_again() -> None:
-    life = Life(
+    life = MachineLife(
         existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW - 4 * DAY
     )
     found = first("autodl", life=life)
-    assert (found.seconds_left, found.bound, found.sure) == (11 * DAY, Bound.EXACT, True)
-    assert read("autodl", life=life, link=Link.LIVE, sample=sample(), sample_at=NOW - 1) == ()
+    assert (found.seconds_left, found.bound, found.sure) == (11 * DAY, ClockBound.EXACT, True)
+    assert read("autodl", life=life, link=LinkState.LIVE, sample=sample(), sample_at=NOW - 1) == ()
 
 
 def test_that_a_box_runs_is_noted_every_ten_minutes() -> None:
-    live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
-    first_ = lived(Life(), live, live.meter.lifecycle)
+    live = of("autodl", link=LinkState.LIVE, sample=sample(), sample_at=NOW)
+    first_ = update_life(MachineLife(), live, live.meter.lifecycle)
     assert (first_.seen_at, first_.started_at) == (NOW, NOW)
-    assert lived(first_, replace(live, sample_at=NOW + 599), Lifecycle.UNKNOWN) is first_
-    assert lived(first_, replace(live, sample_at=NOW + 600), Lifecycle.UNKNOWN).seen_at == NOW + 600
+    assert update_life(first_, replace(live, sample_at=NOW + 599), Lifecycle.UNKNOWN) is first_
     assert (
-        lived(first_, replace(live, sample_at=NOW - DAY), Lifecycle.UNKNOWN).seen_at == NOW - DAY
+        update_life(first_, replace(live, sample_at=NOW + 600), Lifecycle.UNKNOWN).seen_at
+        == NOW + 600
+    )
+    assert (
+        update_life(first_, replace(live, sample_at=NOW - DAY), Lifecycle.UNKNOWN).seen_at
+        == NOW - DAY
     ), "the clock was set back"
     assert (
-        lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN)
+        update_life(
+            first_,
+            replace(live, link=LinkState.UNREACHABLE, sample_at=NOW - DAY),
+            Lifecycle.UNKNOWN,
+        )
         is first_
     )
 
 
 def test_only_a_park_that_it_has_not_run_since_counts() -> None:
-    assert park_confirmed(Life(seen_at=NOW), NOW - HOUR).parked_at is None
-    assert park_confirmed(Life(seen_at=NOW - 2 * HOUR), NOW - HOUR).parked_at == NOW - HOUR
-    assert park_confirmed(Life(parked_at=NOW), NOW - HOUR).parked_at == NOW
+    assert park_confirmed(MachineLife(seen_at=NOW), NOW - HOUR).parked_at is None
+    assert park_confirmed(MachineLife(seen_at=NOW - 2 * HOUR), NOW - HOUR).parked_at == NOW - HOUR
+    assert park_confirmed(MachineLife(parked_at=NOW), NOW - HOUR).parked_at == NOW
 
 
 def test_a_box_that_runs_again_forgets_its_park() -> None:
-    parked = Life(asked="park", seen_at=NOW - DAY, parked_at=NOW - DAY)
-    live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
-    assert lived(parked, live, Lifecycle.UNKNOWN).parked_at is None
+    parked = MachineLife(asked="park", seen_at=NOW - DAY, parked_at=NOW - DAY)
+    live = of("autodl", link=LinkState.LIVE, sample=sample(), sample_at=NOW)
+    assert update_life(parked, live, Lifecycle.UNKNOWN).parked_at is None
     assert (
-        lived(
-            parked, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY), Lifecycle.UNKNOWN
+        update_life(
+            parked,
+            replace(live, link=LinkState.UNREACHABLE, sample_at=NOW - DAY),
+            Lifecycle.UNKNOWN,
         ).parked_at
         == NOW - DAY
     )

@@ -12,7 +12,7 @@ import pytest
 
 from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, SINKS, Condition
 from rgt_tui.model import SinkSettings
-from rgt_tui.profiles import age
+from rgt_tui.profiles import format_duration
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "alerts.md"
@@ -32,8 +32,10 @@ def limits(kind: Condition) -> str:
 
 def row(kind: Condition) -> str:
     calls = " **!**" if kind.escalates else ""
-    lasts, over = (age(seconds) if seconds else "–" for seconds in (kind.hold_s, kind.quiet_s))
-    see = kind.more.replace("triage", "[triage](triage.md)").replace(
+    lasts, over = (
+        format_duration(seconds) if seconds else "–" for seconds in (kind.hold_s, kind.quiet_s)
+    )
+    see = kind.related_ids.replace("triage", "[triage](triage.md)").replace(
         "platform", "[profiles](profiles.md)"
     )
     return f"| `{kind.id}`{calls} | {kind.title} | {limits(kind)} | {lasts} | {over} | {kind.advice} | {see} |\n"
@@ -91,7 +93,7 @@ def test_every_sink_and_every_key_is_described() -> None:
 
 def test_what_a_row_refers_to_is_there() -> None:
     """Ids are those of the handbook, of the lifecycle, or of the notes that the handbook's ids come from."""
-    words = {word for kind in ALERTS for word in kind.more.split()}
+    words = {word for kind in ALERTS for word in kind.related_ids.split()}
     checks = {check.id for check in CHECKS}
     notes = re.compile(r"(?:U|P|C|PA|SP|G|T|MP|SSH-[TKWP])\d+")
     other = words - checks - set(HANDBOOK) - {"triage", "platform"}

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.health import GONE, REST, Condition, Machine, Reading, Rung, advance
+from rgt_tui.health import GONE, REST, AlertMachine, AlertRung, Condition, Reading, advance_machine
 
-TWO = (Rung("warn", 80.0, 77.0), Rung("error", 95.0, 92.0))
+TWO = (AlertRung("warn", 80.0, 77.0), AlertRung("error", 95.0, 92.0))
 
 
 def kind(
-    rungs: tuple[Rung, ...] = TWO,
+    rungs: tuple[AlertRung, ...] = TWO,
     *,
     hold_s: float = 0.0,
     quiet_s: float = 0.0,
@@ -27,9 +27,11 @@ def kind(
     )  # fmt: skip
 
 
-def after(row: Condition, *values: float, dt: float = 1.0, machine: Machine = REST) -> Machine:
+def after(
+    row: Condition, *values: float, dt: float = 1.0, machine: AlertMachine = REST
+) -> AlertMachine:
     for value in values:
-        machine = advance(row, machine, Reading("", value), dt)
+        machine = advance_machine(row, machine, Reading("", value), dt)
     return machine
 
 
@@ -56,7 +58,7 @@ def test_between_the_limits_it_stays_as_it_is(values: tuple[float, ...], rung: i
 
 
 def test_small_values_are_the_bad_ones() -> None:
-    row = kind((Rung("warn", 5.0, 10.0),), below=True)
+    row = kind((AlertRung("warn", 5.0, 10.0),), below=True)
     assert [after(row, *values).rung for values in [(5.0,), (5.1,), (5, 10), (5, 10.1)]] == [
         1,
         0,
@@ -86,19 +88,21 @@ def test_it_is_quiet_for_a_while_before_it_clears() -> None:
 
 def test_what_has_lasted_by_its_own_evidence_counts_at_first_sight_only() -> None:
     row = kind(hold_s=600)
-    assert advance(row, REST, Reading("", 90.0, age_s=600.0), 0.0).rung == 1
-    pending = advance(row, REST, Reading("", 90.0, age_s=10.0), 0.0)
-    assert advance(row, pending, Reading("", 90.0, age_s=3610.0), 1.0).rung == 0, "a clock was set"
+    assert advance_machine(row, REST, Reading("", 90.0, age_s=600.0), 0.0).rung == 1
+    pending = advance_machine(row, REST, Reading("", 90.0, age_s=10.0), 0.0)
+    assert advance_machine(row, pending, Reading("", 90.0, age_s=3610.0), 1.0).rung == 0, (
+        "a clock was set"
+    )
 
 
 def test_a_resource_that_is_gone_is_over() -> None:
-    assert advance(kind(), after(kind(), 96.0), GONE, 1.0).rung == 0
-    low = kind((Rung("warn", 5.0, 10.0),), below=True)
-    assert advance(low, after(low, 1.0), GONE, 1.0).rung == 0
+    assert advance_machine(kind(), after(kind(), 96.0), GONE, 1.0).rung == 0
+    low = kind((AlertRung("warn", 5.0, 10.0),), below=True)
+    assert advance_machine(low, after(low, 1.0), GONE, 1.0).rung == 0
 
 
 def test_a_count_rises() -> None:
-    row = kind((Rung("error", 1.0, 1.0),), rises=True, quiet_s=10)
+    row = kind((AlertRung("error", 1.0, 1.0),), rises=True, quiet_s=10)
     first = after(row, 3.0)
     assert (first.rung, first.count) == (0, 3.0), "what was there before is no news"
     assert after(row, 3.0, machine=first) is first
@@ -114,18 +118,20 @@ def test_a_count_rises() -> None:
 @pytest.mark.parametrize(("ago", "rung"), [(1.0, 1), (11.0, 0)])
 def test_after_a_reboot_a_count_begins_anew(ago: float, rung: int) -> None:
     """What counts by the number of an event is small again: it is recent, or was there before."""
-    row = kind((Rung("error", 1.0, 1.0),), rises=True, quiet_s=10)
+    row = kind((AlertRung("error", 1.0, 1.0),), rises=True, quiet_s=10)
     before = after(row, 500.0)
-    assert advance(row, before, GONE, 1.0) is REST
+    assert advance_machine(row, before, GONE, 1.0) is REST
     fresh = Reading("", 20.0, age_s=ago)
-    assert advance(row, REST, fresh, 1.0).rung == rung
-    assert advance(row, before, fresh, 1.0).rung == rung, "nobody looked while there was none"
+    assert advance_machine(row, REST, fresh, 1.0).rung == rung
+    assert advance_machine(row, before, fresh, 1.0).rung == rung, (
+        "nobody looked while there was none"
+    )
 
 
 @pytest.mark.parametrize(("ago", "rung"), [(9.0, 1), (11.0, 0)])
 def test_a_count_with_a_time_that_is_recent_counts_at_first_sight(ago: float, rung: int) -> None:
-    row = kind((Rung("error", 1.0, 1.0),), rises=True, quiet_s=10)
-    assert advance(row, REST, Reading("", 3.0, age_s=ago), 0.0).rung == rung
+    row = kind((AlertRung("error", 1.0, 1.0),), rises=True, quiet_s=10)
+    assert advance_machine(row, REST, Reading("", 3.0, age_s=ago), 0.0).rung == rung
 
 
 NOISE = st.lists(st.floats(70.0, 100.0), min_size=1, max_size=300)
@@ -134,20 +140,20 @@ NOISE = st.lists(st.floats(70.0, 100.0), min_size=1, max_size=300)
 @given(NOISE, st.floats(1.0, 40.0))
 def test_noise_raises_at_most_once_per_hold_time(values: list[float], hold_s: float) -> None:
     """A signal that crosses the limit at random, one reading a second."""
-    row = kind((Rung("warn", 80.0, 77.0),), hold_s=hold_s)
+    row = kind((AlertRung("warn", 80.0, 77.0),), hold_s=hold_s)
     assert_apart(row, values, hold_s)
 
 
 @given(NOISE, st.floats(1.0, 40.0))
 def test_noise_raises_at_most_once_per_quiet_time(values: list[float], quiet_s: float) -> None:
-    row = kind((Rung("warn", 80.0, 77.0),), quiet_s=quiet_s)
+    row = kind((AlertRung("warn", 80.0, 77.0),), quiet_s=quiet_s)
     assert_apart(row, values, quiet_s)
 
 
 def assert_apart(row: Condition, values: list[float], seconds: float) -> None:
     machine, last = REST, None
     for now, value in enumerate(values):
-        before, machine = machine, advance(row, machine, Reading("", value), 1.0)
+        before, machine = machine, advance_machine(row, machine, Reading("", value), 1.0)
         if machine.rung and not before.rung:
             assert last is None or now - last >= seconds
             last = now
@@ -155,6 +161,6 @@ def assert_apart(row: Condition, values: list[float], seconds: float) -> None:
 
 @given(st.lists(st.floats(77.0, 79.999), max_size=60))
 def test_values_between_the_limits_never_change_it(values: list[float]) -> None:
-    row = kind((Rung("warn", 80.0, 77.0),))
+    row = kind((AlertRung("warn", 80.0, 77.0),))
     assert after(row, 85.0, *values).rung == 1
     assert after(row, *values).rung == 0

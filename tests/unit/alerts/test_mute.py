@@ -9,11 +9,11 @@ from rgt_tui.health import (
     DAY_S,
     EVERYTHING,
     UNSEEN_S,
-    Mute,
+    AlertMute,
+    is_alert_muted,
     mark_muted,
     mute_is_over,
     put_mute,
-    silences,
 )
 from rgt_tui.model import Alert
 
@@ -23,7 +23,9 @@ OTHER = Alert("inodes:/", "warn", "t")
 BILLING = Alert("done-billing", "warn", "t")
 
 
-def quiet(mutes: tuple[Mute, ...], *alerts: Alert, box: str = "a", now: float = NOW) -> list[bool]:
+def quiet(
+    mutes: tuple[AlertMute, ...], *alerts: Alert, box: str = "a", now: float = NOW
+) -> list[bool]:
     return [alert.muted for alert in mark_muted(mutes, box, alerts, now)]
 
 
@@ -85,9 +87,9 @@ def test_everything_of_a_box_is_muted_for_a_day_at_most_and_speaks_again_with_an
     mutes = put_mute((), "lab", EVERYTHING, None, NOW)
     assert [(mute.what, mute.until) for mute in mutes] == [("*", NOW + DAY_S)]
     assert put_mute((), "lab", EVERYTHING, 60.0, NOW)[0].until == NOW + 60.0
-    assert silences(mutes, "lab", "inodes:/data", NOW)
-    assert not silences(mutes, "lab", "inodes:/data", NOW + DAY_S)
-    assert not silences(mutes, "other", "inodes:/data", NOW)
+    assert is_alert_muted(mutes, "lab", "inodes:/data", NOW)
+    assert not is_alert_muted(mutes, "lab", "inodes:/data", NOW + DAY_S)
+    assert not is_alert_muted(mutes, "other", "inodes:/data", NOW)
     alert = Alert("inodes:/data", "warn", "x")
     assert mark_muted(mutes, "lab", (alert,), NOW)[0].muted
     for what in (EVERYTHING, "inodes", "inodes:/data"):

@@ -14,55 +14,55 @@ from rgt_tui.health import (
     ALERTS,
     BY_ID,
     AlertState,
+    BoxFacts,
     Condition,
-    Facts,
-    Memory,
-    Trend,
-    covered,
+    FigureTrend,
+    RememberedBox,
+    covered_alert_ids,
+    describe_armed_off,
     ended_at,
     facts_of,
-    news_of,
-    off_words,
+    gather_event_news,
     step_alerts,
     xid_level,
 )
 from rgt_tui.health.rows.conditions_gpu import SLOWED
-from rgt_tui.health.rows.conditions_runs import spike
+from rgt_tui.health.rows.conditions_runs import spike_deviations
 from rgt_tui.model import (
     MACHINE,
     TIME,
     AccountBill,
-    Agreed,
     Alert,
-    Armed,
+    ArmedRecord,
+    AutostopMode,
     AutostopReading,
+    BoxEvent,
     BoxState,
-    Counters,
-    Cpu,
-    EndsBy,
-    Event,
+    CpuReading,
+    EndAction,
     Finding,
     FoundRun,
-    Gpu,
+    GpuReading,
     Hello,
-    Life,
     Lifecycle,
-    Link,
+    LinkState,
+    MachineLife,
     Meter,
     MeterKind,
-    Mode,
-    Proc,
-    Resume,
-    Rings,
+    RentalTerms,
+    RowSparklines,
+    RunResume,
     RunState,
-    SelfStop,
+    SelfStopState,
     Series,
     Severity,
-    Unlisted,
-    Wait,
+    StreamCounters,
+    TrainingPause,
+    TrainingProcess,
+    UnlistedItem,
     time_of_day,
 )
-from rgt_tui.model import Memory as BoxMemory
+from rgt_tui.model import MemoryReading as BoxMemory
 from tests.unit.triage.builders import (
     DATA,
     LOG,
@@ -87,11 +87,11 @@ IDLE = sample(procs=())
 
 
 def gpu(**over: Any) -> Any:
-    return sample(gpus=(replace(Gpu(index=0, name="H100", util=90.0), **over),))
+    return sample(gpus=(replace(GpuReading(index=0, name="H100", util=90.0), **over),))
 
 
-def event(kind: str, text: str, level: str = "error", seq: int = 7) -> Event:
-    return Event(boot="boot-1", seq=seq, at=NOW - 5, kind=kind, text=text, level=level)
+def event(kind: str, text: str, level: str = "error", seq: int = 7) -> BoxEvent:
+    return BoxEvent(boot="boot-1", seq=seq, at=NOW - 5, kind=kind, text=text, level=level)
 
 
 def timed(**seconds: float) -> RunState:
@@ -119,20 +119,20 @@ GONE_RUN = FoundRun(
 )
 SAVED = (checkpoints(400, 800),)
 ANEW = {
-    "loss": Series().extended(
+    "loss": Series().with_points(
         [*((at, 2.0) for at in range(713, 813)), *((at, 4.0) for at in range(1, 41))]
     )
 }
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, where 60 min is usual")
-RAN = Memory(past=Life(existed=True, ran=True))
-SPOT = replace(box().spec, asked=Agreed(spot=True, max_per_hour=0.42))
+RAN = RememberedBox(past=MachineLife(existed=True, ran=True))
+SPOT = replace(box().spec, asked=RentalTerms(spot=True, max_per_hour=0.42))
 BILL = AccountBill(
     kind="runpod",
     account="default@vendor",
     machines_at=NOW,
     leftovers_at=NOW,
     things=(
-        Unlisted(
+        UnlistedItem(
             kind="runpod",
             what=MACHINE,
             id="pod9",
@@ -143,30 +143,32 @@ BILL = AccountBill(
             per_hour=0.02,
             at_least=True,
         ),
-        Unlisted(kind="runpod", what="volume", id="vol1", size_gb=100.0, per_hour=0.0096),
-        Unlisted(kind="runpod", what="address", id="ip1", bills=False),
+        UnlistedItem(kind="runpod", what="volume", id="vol1", size_gb=100.0, per_hour=0.0096),
+        UnlistedItem(kind="runpod", what="address", id="ip1", bills=False),
     ),
 )
 PACE = 19_400_000_000 / 7300.0
 GROWN = array(
     "d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))]
 )
-GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
+GROWS = RememberedBox(trends={"bytes:/workspace": FigureTrend(GROWN, PACE)})
 STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
-WAIT = Wait(what="disk", step=812, at=NOW - 240, until=NOW + 1560.5, unsaved=81)
+WAIT = TrainingPause(what="disk", step=812, at=NOW - 240, until=NOW + 1560.5, unsaved=81)
 
 IDLE_CLOCK = AutostopReading(idle_s=2148.0, limit_s=2700.0, stops_in_s=552.0)
-LEASE = AutostopReading(mode=Mode.LEASE, limit_s=28800.0, stops_in_s=3600.0, unsaving=("old-run",))
-ARMED = SelfStop(
+LEASE = AutostopReading(
+    mode=AutostopMode.LEASE, limit_s=28800.0, stops_in_s=3600.0, unsaving=("old-run",)
+)
+ARMED = SelfStopState(
     armed=(
-        Armed(
+        ArmedRecord(
             box="vast-demo",
             kind="vastai",
             account="default@vendor",
             instance="9918231",
             boot="boot-1",
-            mode=Mode.IDLE,
-            action=EndsBy.PARK,
+            mode=AutostopMode.IDLE,
+            action=EndAction.PARK,
             limit_s=2700.0,
             at=NOW - 9000.0,
         ),
@@ -179,16 +181,19 @@ REBOOTED = replace(
 )
 
 HALTED = replace(
-    IDLE, procs=(Proc(pid=7, cmd="python train.py", started=NOW - 900, state="T", run="lstm-b"),)
+    IDLE,
+    procs=(
+        TrainingProcess(pid=7, cmd="python train.py", started=NOW - 900, state="T", run="lstm-b"),
+    ),
 )
 
-BUSY = Gpu(index=0, name="H100", util=100.0, power_w=140.0, power_limit_w=700.0)
-HALF = Rings(gpu_util=(12.0,) * 60)
-ONE_CORE = Proc(
+BUSY = GpuReading(index=0, name="H100", util=100.0, power_w=140.0, power_limit_w=700.0)
+HALF = RowSparklines(gpu_util=(12.0,) * 60)
+ONE_CORE = TrainingProcess(
     pid=7, cmd="python train.py", started=NOW - 900, state="R", threads=90, cpu_pct=99.0
 )
 SILENT = replace(log(), at=NOW - 2400)
-WENT_ON = (Resume(step=100, reason="killed", index=100),)
+WENT_ON = (RunResume(step=100, reason="killed", index=100),)
 HIGHER = [2.0 + 0.01 * (i % 5) for i in range(100)] + [3.0 + 0.01 * (i % 5) for i in range(40)]
 FELL = [4.0 - i / 50 for i in range(100)] + [2.0 + 0.01 * (i % 5) for i in range(65)]
 FELL_AND_ROSE = FELL + [3.5 + 0.01 * (i % 5) for i in range(100)]
@@ -203,8 +208,8 @@ def fell_to(step: int) -> RunState:
     """A run that was at step 350 when its next point was `step`."""
     steps = [*range(5, 355, 5), *range(step, step + 40, 5)]
     series = {
-        "loss": Series().extended([(at, 2.0) for at in steps]),
-        TIME: Series().extended([(at, NOW - 300 + i) for i, at in enumerate(steps)]),
+        "loss": Series().with_points([(at, 2.0) for at in steps]),
+        TIME: Series().with_points([(at, NOW - 300 + i) for i, at in enumerate(steps)]),
     }
     return run(step=steps[-1], series=series)
 
@@ -274,7 +279,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "filling": (
         {"memory": GROWS},
         "/workspace runs out of bytes in 2h",
-        {"memory": Memory(trends={"bytes:/workspace": Trend(GROWN[:16])})},
+        {"memory": RememberedBox(trends={"bytes:/workspace": FigureTrend(GROWN[:16])})},
     ),
     "mount": ({"sample": sample(replace(DATA, error="stale handle"))}, "/workspace cannot be read: stale handle", {}),
     "memory": (
@@ -293,19 +298,19 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"sample": gpu(throttle=("sw_power_cap",), util=99.0, clock_mhz=1800.0, clock_max_mhz=1980.0)},
     ),
     "cpu-throttled": (
-        {"sample": sample(cpu=Cpu(quota=8.0, usable=8.0, throttled_pct=40.0))},
+        {"sample": sample(cpu=CpuReading(quota=8.0, usable=8.0, throttled_pct=40.0))},
         "the CPU quota (8 cores) slows the training down 40% of the time",
-        {"sample": sample(cpu=Cpu(quota=8.0, throttled_pct=40.0), procs=())},
+        {"sample": sample(cpu=CpuReading(quota=8.0, throttled_pct=40.0), procs=())},
     ),
     "crowded": (
-        {"sample": sample(cpu=Cpu(usable=8.0, oversubscribed=True), procs=(ONE_CORE,))},
+        {"sample": sample(cpu=CpuReading(usable=8.0, oversubscribed=True), procs=(ONE_CORE,))},
         "the training has 90 threads on 8 cores, and they slow each other down",
-        {"sample": sample(cpu=Cpu(usable=8.0, oversubscribed=True, throttled_pct=30.0), procs=(ONE_CORE,))},
+        {"sample": sample(cpu=CpuReading(usable=8.0, oversubscribed=True, throttled_pct=30.0), procs=(ONE_CORE,))},
     ),
     "stolen": (
-        {"sample": sample(cpu=Cpu(steal_pct=22.0))},
+        {"sample": sample(cpu=CpuReading(steal_pct=22.0))},
         "the host gives 22% of the processors' time to other machines (steal)",
-        {"sample": sample(cpu=Cpu(steal_pct=22.0), procs=())},
+        {"sample": sample(cpu=CpuReading(steal_pct=22.0), procs=())},
     ),
     "xid": (
         {"sample": gpu(xid=79)},
@@ -346,12 +351,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "began-anew": (
         {
-            "runs": (run(step=40, series=ANEW, resumes=(Resume(step=0, reason="started again", index=100),)),),
+            "runs": (run(step=40, series=ANEW, resumes=(RunResume(step=0, reason="started again", index=100),)),),
             "checkpoints": SAVED,
         },
         f"lstm-b started at step 0, although {SAVED[0].items[-1].path} has step 800",
         {
-            "runs": (run(step=40, series=ANEW, resumes=(Resume(step=0, reason="rollback", index=100),)),),
+            "runs": (run(step=40, series=ANEW, resumes=(RunResume(step=0, reason="rollback", index=100),)),),
             "checkpoints": SAVED,
         },
     ),
@@ -374,9 +379,9 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": STOPPED},
     ),
     "unreachable": (
-        {"link": Link.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 180},
+        {"link": LinkState.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 180},
         "unreachable for 3m00: ssh: timed out; Vast.ai says running",
-        {"link": Link.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 60},
+        {"link": LinkState.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 60},
     ),
     "silent": (
         {"sample_at": NOW - 300, "since": NOW - 900},
@@ -389,21 +394,21 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"peer": ("198.20.0.7", 22)},
     ),
     "asking": (
-        {"link": Link.ASKING, "reason": "waiting for you: password of root@h", "since": NOW - 300},
+        {"link": LinkState.ASKING, "reason": "waiting for you: password of root@h", "since": NOW - 300},
         "not watched until you answer: waiting for you: password of root@h",
-        {"link": Link.ASKING, "reason": "waiting for you: password", "since": NOW - 60},
+        {"link": LinkState.ASKING, "reason": "waiting for you: password", "since": NOW - 60},
     ),
-    "host-key": ({"link": Link.REFUSED_KEY, "reason": "line 4"}, "host key refused: line 4", {}),
-    "login": ({"link": Link.REFUSED_LOGIN, "reason": "no key fits"}, "login refused: no key fits", {}),
+    "host-key": ({"link": LinkState.REFUSED_KEY, "reason": "line 4"}, "host key refused: line 4", {}),
+    "login": ({"link": LinkState.REFUSED_LOGIN, "reason": "no key fits"}, "login refused: no key fits", {}),
     "stopped": (
-        {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": RAN},
+        {"link": LinkState.UNREACHABLE, "meter": STOPPED, "memory": RAN},
         "RunPod says stopped, not requested from here",
-        {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": Memory(past=Life(existed=True))},
+        {"link": LinkState.UNREACHABLE, "meter": STOPPED, "memory": RememberedBox(past=MachineLife(existed=True))},
     ),
     "gone": (
-        {"link": Link.UNREACHABLE, "meter": GONE, "memory": RAN},
+        {"link": LinkState.UNREACHABLE, "meter": GONE, "memory": RAN},
         "RunPod says gone, not destroyed from here",
-        {"link": Link.UNREACHABLE, "meter": GONE},
+        {"link": LinkState.UNREACHABLE, "meter": GONE},
     ),
     "contested": (
         {"meter": replace(STOPPED, native_status="EXITED")},
@@ -412,13 +417,13 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "clock": (
         {
-            "link": Link.UNREACHABLE,
+            "link": LinkState.UNREACHABLE,
             "meter": STOPPED,
             "sample_at": NOW - 13.5 * 86400,
             "spec": replace(box().spec, profile="autodl"),
         },
         "1d 12h left or more: it stopped at most 13d 12h ago: ",
-        {"link": Link.UNREACHABLE, "meter": STOPPED, "spec": replace(box().spec, profile="autodl")},
+        {"link": LinkState.UNREACHABLE, "meter": STOPPED, "spec": replace(box().spec, profile="autodl")},
     ),
     "balance": (
         {"meter": replace(RUNNING, balance=3.0, burn_per_hour=1.0)},
@@ -469,12 +474,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"self_stop": ARMED},
     ),
     "parked-itself": (
-        {"self_stop": PARKED, "meter": STOPPED, "link": Link.UNREACHABLE, "sample_at": NOW - 3700.0},
-        off_words(PARKED, "RunPod"),
+        {"self_stop": PARKED, "meter": STOPPED, "link": LinkState.UNREACHABLE, "sample_at": NOW - 3700.0},
+        describe_armed_off(PARKED, "RunPod"),
         {
             "self_stop": replace(PARKED, stopping_at=None, off_at=NOW - 8000.0),
             "meter": STOPPED,
-            "link": Link.UNREACHABLE,
+            "link": LinkState.UNREACHABLE,
             "sample_at": NOW - 8100.0,
         },
     ),
@@ -501,9 +506,9 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {},
     ),
     "stream": (
-        {"counters": Counters(bad_frames=3)},
+        {"counters": StreamCounters(bad_frames=3)},
         "the agent's stream is damaged: 3 bad frames, 0 missing",
-        {"counters": Counters()},
+        {"counters": StreamCounters()},
     ),
 }  # fmt: skip
 
@@ -517,7 +522,7 @@ SELF = ("unreachable", "asking", "no-step")
 
 def judge(kind: Condition, over: dict[str, Any]) -> list[tuple[str, str]]:
     """Watch a box for as long as the kind asks, from a calm state on."""
-    memory = over.get("memory", Memory())
+    memory = over.get("memory", RememberedBox())
     state = box(**{key: value for key, value in over.items() if key != "memory"})
     book = AlertState(memory=memory)
     trends = book.memory.trends
@@ -605,26 +610,30 @@ def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
     ("cpu", "busy", "why"),
     [
         (
-            Cpu(usable=8.0, throttled_pct=12.0),
+            CpuReading(usable=8.0, throttled_pct=12.0),
             (99.0,),
             "CPU-bound, its quota runs out 12% of the time",
         ),
-        (Cpu(usable=8.0, throttled_pct=9.0), (99.0,), "its main process keeps a core 99% busy"),
-        (Cpu(usable=8.0), (340.0, 340.0), "CPU-bound, all 8 cores are busy"),
-        (Cpu(usable=8.0), (91.0, 4.0), "its main process keeps a core 91% busy"),
         (
-            Cpu(usable=8.0),
+            CpuReading(usable=8.0, throttled_pct=9.0),
+            (99.0,),
+            "its main process keeps a core 99% busy",
+        ),
+        (CpuReading(usable=8.0), (340.0, 340.0), "CPU-bound, all 8 cores are busy"),
+        (CpuReading(usable=8.0), (91.0, 4.0), "its main process keeps a core 91% busy"),
+        (
+            CpuReading(usable=8.0),
             (20.0, 4.0),
             "the CPUs are idle, too: it waits for a disk, the network",
         ),
-        (Cpu(), (None,), "what it waits for is not known"),
+        (CpuReading(), (None,), "what it waits for is not known"),
     ],
 )
 def test_what_holds_up_a_training_whose_cards_are_not_busy(
-    cpu: Cpu, busy: tuple[float | None, ...], why: str
+    cpu: CpuReading, busy: tuple[float | None, ...], why: str
 ) -> None:
     procs = tuple(replace(ONE_CORE, pid=number, cpu_pct=pct) for number, pct in enumerate(busy, 7))
-    cards = (Gpu(index=0, name="H100", util=12.0),)
+    cards = (GpuReading(index=0, name="H100", util=12.0),)
     over = {"sample": sample(gpus=cards, cpu=cpu, procs=procs), "rings": HALF}
     ((_, text),) = judge(BY_ID["starved"], over)
     assert text.startswith(f"the GPU is 12% busy, while the run advances: {why}")
@@ -664,14 +673,19 @@ def test_a_found_log_that_was_never_written_to_is_held_back_unless_another_of_it
 
 def test_events_before_the_newest_boot_are_history() -> None:
     old = replace(event("oom-kill", "killed"), boot="boot-0")
-    assert news_of((old, event("rebooted", "anew", "warn"))).oom_seq == 0
-    assert news_of((event("rebooted", "anew", "warn"), event("oom-kill", "killed"))).oom_seq == 7
+    assert gather_event_news((old, event("rebooted", "anew", "warn"))).oom_seq == 0
+    assert (
+        gather_event_news((event("rebooted", "anew", "warn"), event("oom-kill", "killed"))).oom_seq
+        == 7
+    )
 
 
 def test_a_hard_xid_is_not_hidden_by_a_later_soft_one() -> None:
     hard = event("xid", "GPU 1 (0000:02:00.0): Xid 79, fallen off the bus")
     soft = event("xid", "GPU 1 (0000:02:00.0): Xid 31, page fault", "warn", 8)
-    state = box(events=(hard, soft), sample=sample(gpus=(Gpu(index=1, name="H100", xid=31),)))
+    state = box(
+        events=(hard, soft), sample=sample(gpus=(GpuReading(index=1, name="H100", xid=31),))
+    )
     raised = step_alerts(AlertState(), state, NOW).raised
     assert {(alert.id, alert.level) for alert in raised} == {
         ("xid:1", "error"),
@@ -698,7 +712,7 @@ FLAT = [2.0 + 0.05 * math.sin(i) for i in range(49)]
     ],
 )
 def test_spikes(usual: list[float], newest: list[float], high: bool) -> None:
-    found = spike(usual, newest)
+    found = spike_deviations(usual, newest)
     assert found is not None
     assert (found >= 8.0) is high
 
@@ -713,13 +727,13 @@ def test_spikes(usual: list[float], newest: list[float], high: bool) -> None:
     ],
 )
 def test_a_short_curve_has_no_spikes(usual: list[float], newest: list[float]) -> None:
-    assert spike(usual, newest) is None
+    assert spike_deviations(usual, newest) is None
 
 
 def test_a_resume_begins_anew() -> None:
     """A run that goes on from an old checkpoint with a higher loss does not spike."""
     curve = [2.0 + 0.01 * (i % 3) for i in range(60)] + [4.0] * 5
-    resumed_run = run(losses=curve, resumes=(Resume(step=10, reason="SIGTERM", index=60),))
+    resumed_run = run(losses=curve, resumes=(RunResume(step=10, reason="SIGTERM", index=60),))
     assert step_alerts(AlertState(), box(runs=(resumed_run,)), NOW).raised == ()
     assert [
         a.id for a in step_alerts(AlertState(), box(runs=(run(losses=curve),)), NOW).raised
@@ -755,7 +769,7 @@ def test_done_at_a_part_of_its_plan() -> None:
 )
 def test_what_a_finding_says_already(resource: str, gotcha: str, hidden: str) -> None:
     found = Finding(gotcha, "t", Severity.FATAL, resource, "e", "log", run="lstm-b")
-    assert covered((found,)) == {hidden}
+    assert covered_alert_ids((found,)) == {hidden}
 
 
 def test_an_end_is_told_from_the_next_one_of_the_same_training() -> None:
@@ -806,7 +820,7 @@ def test_an_end_that_nobody_saw_has_two_limits() -> None:
 def test_a_box_that_went_off_before_its_limit_did_not_park_itself() -> None:
     """Then somebody else has stopped it, which nobody asked for here."""
     early = replace(ARMED, off_at=NOW - 8000.0)
-    off = {"meter": STOPPED, "link": Link.UNREACHABLE, "sample_at": NOW - 8100.0}
+    off = {"meter": STOPPED, "link": LinkState.UNREACHABLE, "sample_at": NOW - 8100.0}
     assert judge(BY_ID["stopped"], {**off, "memory": RAN, "self_stop": early}) != []
     assert (
         judge(
@@ -829,7 +843,7 @@ def test_what_was_taken_back_elsewhere_is_no_missing_recorder() -> None:
 
 def test_a_view_without_anything() -> None:
     bare = BoxState(spec=box().spec)
-    found: Facts = facts_of(bare, NOW)
+    found: BoxFacts = facts_of(bare, NOW)
     for kind in ALERTS:
         assert not kind.read(found) or kind.id == "stream", kind.id
 

@@ -14,16 +14,16 @@ import pytest
 from rgt_tui import files
 from rgt_tui.health import (
     KEEP_S,
-    Mute,
-    Notes,
-    Stored,
-    Told,
+    AlertMute,
+    BoxAlertNotes,
+    SentAlert,
+    StoredAlerts,
     alerts_path,
     load_alerts,
     put_mute,
     update_alerts,
 )
-from rgt_tui.model import Alert, Life
+from rgt_tui.model import Alert, MachineLife
 
 NOW = 1_790_000_000.0
 replace = msgspec.structs.replace
@@ -32,12 +32,12 @@ replace = msgspec.structs.replace
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "state" / "alerts.json"
     alert = Alert("inodes:/data", "warn", "97%", since=NOW)
-    whole = Stored(
+    whole = StoredAlerts(
         mutes=put_mute((), "a@h", "inodes", None, NOW),
-        boxes={"a@h": Notes((alert,), Life(existed=True, asked="park"), NOW)},
-        told={"phone": {"a@h inodes:/data": Told("warn", NOW)}},
+        boxes={"a@h": BoxAlertNotes((alert,), MachineLife(existed=True, asked="park"), NOW)},
+        told={"phone": {"a@h inodes:/data": SentAlert("warn", NOW)}},
     )
-    assert load_alerts(path) == Stored()
+    assert load_alerts(path) == StoredAlerts()
     assert update_alerts(path, lambda _: whole, NOW) == whole
     assert load_alerts(path) == whole
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -62,14 +62,14 @@ def test_the_file_of_an_earlier_rgt_is_read(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(EARLIER)
     alert = Alert("inodes:/w", "error", "/w 100%", word="inodes", since=1789999000.0)
-    past = Life(existed=True, ran=True, asked="park")
-    assert load_alerts(path) == Stored(
-        mutes=(Mute("a@h", "inodes:/w", 1790003600.0, 1790000000.0),),
-        boxes={"a@h": Notes((alert,), past, 1790000000.0, ("bytes:/w",))},
+    past = MachineLife(existed=True, ran=True, asked="park")
+    assert load_alerts(path) == StoredAlerts(
+        mutes=(AlertMute("a@h", "inodes:/w", 1790003600.0, 1790000000.0),),
+        boxes={"a@h": BoxAlertNotes((alert,), past, 1790000000.0, ("bytes:/w",))},
         told={
             "pager": {
-                "a@h inodes:/w": Told("error", 1789999100.0),
-                "a@h memory": Told("warn", 1789999200.0, over=True),
+                "a@h inodes:/w": SentAlert("error", 1789999100.0),
+                "a@h memory": SentAlert("warn", 1789999200.0, over=True),
             }
         },
     )
@@ -79,14 +79,14 @@ def test_the_file_of_an_earlier_rgt_is_read(tmp_path: Path) -> None:
 def test_a_damaged_file_is_set_aside(tmp_path: Path, text: str) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(text, encoding="latin-1")
-    assert load_alerts(path) == Stored()
+    assert load_alerts(path) == StoredAlerts()
     assert path.with_name("alerts.json.damaged").read_text(encoding="latin-1") == text
 
 
 def test_what_a_later_rgt_adds_is_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text('{"version": 1, "new": [1], "mutes": []}')
-    assert load_alerts(path) == Stored()
+    assert load_alerts(path) == StoredAlerts()
 
 
 def test_the_file_of_a_newer_rgt_is_left_as_it_is(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_lock_that_is_not_let_go_of_is_not_waited_for(
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="another rgt has held"):
             update_alerts(path, lambda stored: stored, NOW)
-    assert update_alerts(path, lambda stored: stored, NOW) == Stored()
+    assert update_alerts(path, lambda stored: stored, NOW) == StoredAlerts()
 
 
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
@@ -120,23 +120,23 @@ def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "alerts.json"
-    kept = update_alerts(path, lambda _: Stored(mutes=put_mute((), "a", "x", 9, NOW)), NOW)
+    kept = update_alerts(path, lambda _: StoredAlerts(mutes=put_mute((), "a", "x", 9, NOW)), NOW)
 
     def broken(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError):
-        update_alerts(path, lambda _: Stored(version=3), NOW)
+        update_alerts(path, lambda _: StoredAlerts(version=3), NOW)
     assert load_alerts(path) == kept
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_boxes_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
-    old, new = Notes(at=NOW - KEEP_S - 1), Notes(at=NOW)
-    told = {"s": {"old x": Told("warn", NOW - KEEP_S - 1), "new x": Told("warn", NOW)}}
-    update_alerts(path, lambda _: Stored(boxes={"old": old, "new": new}, told=told), NOW)
+    old, new = BoxAlertNotes(at=NOW - KEEP_S - 1), BoxAlertNotes(at=NOW)
+    told = {"s": {"old x": SentAlert("warn", NOW - KEEP_S - 1), "new x": SentAlert("warn", NOW)}}
+    update_alerts(path, lambda _: StoredAlerts(boxes={"old": old, "new": new}, told=told), NOW)
     found = load_alerts(path)
     assert (list(found.boxes), list(found.told["s"])) == (["new"], ["new x"])
 
@@ -145,7 +145,7 @@ def add(path: Path, box: str, count: int) -> None:
     files.LOCK_S = 600.0  # whoever has the lock may be held up itself
     for number in range(count):
 
-        def one(stored: Stored, what: str = f"kind-{number}") -> Stored:
+        def one(stored: StoredAlerts, what: str = f"kind-{number}") -> StoredAlerts:
             return replace(stored, mutes=put_mute(stored.mutes, box, what, None, NOW))
 
         update_alerts(path, one, NOW)

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.metrics import Finder
+from rgt_box.metrics import SourceFinder
 from rgt_box.streams import curve_followers
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 
-from rgt_tui.fleet import fold, rewound
-from rgt_tui.health import Facts, facts_of
+from rgt_tui.fleet import fold_points, rewind_run
+from rgt_tui.health import BoxFacts, facts_of
 from rgt_tui.health.rows.conditions_curves import read_back, say_back
 from rgt_tui.model import FoundRun, RunState, Scalars
 from tests.unit.metrics.makers import FIXTURES
@@ -38,7 +38,9 @@ def captured(name: str) -> list[Row]:
 def as_found(folder: Path, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch) -> RunState:
     """Return the run as a client has it that watched while the rows were written, by a program that nobody queued."""
     monkeypatch.setattr(curve_followers, "PATIENCE", 0.0)
-    scalars = FoundScalars("lstm-b", str(folder), None, {}, Finder(str(folder), clock=lambda: 0.0))
+    scalars = FoundScalars(
+        "lstm-b", str(folder), None, {}, SourceFinder(str(folder), clock=lambda: 0.0)
+    )
     run = RunState(name="lstm-b", alive=True)
     with (folder / "train_log.jsonl").open("w") as file:
         for row in rows:
@@ -64,12 +66,12 @@ def as_cell(folder: Path, rows: Sequence[Row]) -> RunState:
 def told(run: RunState, frame: dict[str, Any]) -> RunState:
     scalars = msgspec.convert(frame, Scalars)
     source = run.cursors.get(scalars.source)
-    return fold(rewound(run, scalars, source), scalars, NOW, 0.0)
+    return fold_points(rewind_run(run, scalars, source), scalars, NOW, 0.0)
 
 
 def facts(
     run: RunState, rows: Sequence[Row], *saved: int, world: int | None = 2, late: float = 0.0
-) -> Facts:
+) -> BoxFacts:
     """Return a box on which the run goes on; its attempt began `late` seconds behind its first row."""
     began = rows[0]["time"] - 1 + late
     kept = (checkpoints(*saved),) if saved else ()
@@ -81,7 +83,7 @@ def facts(
     return facts_of(box(queues=(), found=(one,), runs=(run,), checkpoints=kept), NOW)
 
 
-def values(view: Facts) -> list[float | None]:
+def values(view: BoxFacts) -> list[float | None]:
     return [reading.value for reading in read_back(view) or ()]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.health import advice, assess, calls
-from rgt_tui.model import Alert, BoxState, Health
+from rgt_tui.health import alert_advice, assess_box, calls_for_person
+from rgt_tui.model import Alert, BoxHealth, BoxState
 from tests.unit.triage.builders import NOW, box, cell, queue, run
 
 FAILED = Alert("failed:a", "error", "a failed", word="failed", since=NOW - 60)
@@ -19,7 +19,7 @@ def kept(*alerts: Alert) -> BoxState:
 
 
 def calls_for_a_person(state: BoxState) -> bool:
-    return any(calls(alert) for alert in assess(state, NOW).alerts)
+    return any(calls_for_person(alert) for alert in assess_box(state, NOW).alerts)
 
 
 def muted(alert: Alert) -> Alert:
@@ -28,15 +28,15 @@ def muted(alert: Alert) -> Alert:
 
 def test_the_machines_of_the_fleet_decide_where_it_keeps_them() -> None:
     stuck = (run(progressed_at=NOW - 999),)
-    assert [a.id for a in assess(box(runs=stuck), NOW).alerts] == ["stalled:lstm-b"]
-    assert assess(box(runs=stuck, alerts_kept=True), NOW).alerts == ()
-    found = assess(kept(FAILED), NOW)
-    assert (found.health, found.word, found.why) == (Health.TROUBLE, "failed", "a failed")
+    assert [a.id for a in assess_box(box(runs=stuck), NOW).alerts] == ["stalled:lstm-b"]
+    assert assess_box(box(runs=stuck, alerts_kept=True), NOW).alerts == ()
+    found = assess_box(kept(FAILED), NOW)
+    assert (found.health, found.word, found.why) == (BoxHealth.TROUBLE, "failed", "a failed")
     assert found.alerts[0].since == NOW - 60
 
 
 def test_muted_alerts_are_listed_and_do_nothing_else() -> None:
-    calm, quiet = assess(kept(), NOW), assess(kept(muted(FAILED)), NOW)
+    calm, quiet = assess_box(kept(), NOW), assess_box(kept(muted(FAILED)), NOW)
     assert (quiet.health, quiet.word, quiet.why, quiet.rank) == (
         calm.health,
         calm.word,
@@ -44,8 +44,8 @@ def test_muted_alerts_are_listed_and_do_nothing_else() -> None:
         calm.rank,
     )
     assert [alert.id for alert in quiet.alerts] == ["failed:a"]
-    both = assess(kept(SLOW, muted(FAILED)), NOW)
-    assert (both.health, both.word) == (Health.WARN, "throttled")
+    both = assess_box(kept(SLOW, muted(FAILED)), NOW)
+    assert (both.health, both.word) == (BoxHealth.WARN, "throttled")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_what_calls_for_a_person(alerts: tuple[Alert, ...], calls_: bool) -> Non
 def test_a_state_that_nobody_watched_is_judged_by_the_same_rules() -> None:
     failed = box(queues=(queue(cell(state="failed", exit_code=1)),))
     assert calls_for_a_person(failed)
-    assert [alert.since for alert in assess(failed, NOW).alerts] == [None]
+    assert [alert.since for alert in assess_box(failed, NOW).alerts] == [None]
 
 
 def test_an_alert_of_a_later_rgt_has_no_advice() -> None:
-    assert advice(Alert("new-kind:x", "warn", "t")) == ""
+    assert alert_advice(Alert("new-kind:x", "warn", "t")) == ""

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from rgt_tui.health import TREND_LEAST, TREND_POINTS, Trend
+from rgt_tui.health import TREND_LEAST, TREND_POINTS, FigureTrend
 
 
-def trend(*values: float) -> Trend:
-    made = Trend()
+def trend(*values: float) -> FigureTrend:
+    made = FigureTrend()
     for minute, value in enumerate(values):
-        made = made.fed(60.0 * minute, value)
+        made = made.with_point(60.0 * minute, value)
     return made
 
 
@@ -46,5 +46,5 @@ def test_only_the_last_half_hour_counts_and_nothing_grows_without_bound() -> Non
 def test_an_older_trend_stays_as_it_was() -> None:
     old = trend(*range(TREND_POINTS + 5))
     kept = list(old.points)
-    old.fed(9e9, 1.0)
+    old.with_point(9e9, 1.0)
     assert list(old.points) == kept

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.health import WorstCase, clock_readings, worst_case_of, worst_of
-from rgt_tui.model import Amount, BoxState, Life, Lifecycle, Link, Meter, MeterKind
+from rgt_tui.model import BoxState, Lifecycle, LinkState, MachineLife, Meter, MeterKind, MoneyAmount
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import NOW, box, sample
 
@@ -17,17 +17,17 @@ replace = msgspec.structs.replace
 HOUR, DAY = 3600.0, 86400.0
 RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, 0.5, at=NOW, source="Vast.ai")
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.01, at=NOW, source="RunPod")
-PARKED = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
+PARKED = MachineLife(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
 
 
 def case(platform: str, **over: Any) -> WorstCase:
-    given: dict[str, Any] = {"link": Link.LIVE, "sample": sample(), "sample_at": NOW, **over}
+    given: dict[str, Any] = {"link": LinkState.LIVE, "sample": sample(), "sample_at": NOW, **over}
     state: BoxState = box(**given)
     return worst_case_of(state, clock_readings(load_profile(platform), state, NOW), NOW)
 
 
 def test_a_stopped_pod_costs_its_storage_until_it_is_removed() -> None:
-    found = case("runpod", meter=STOPPED, life=PARKED, link=Link.UNREACHABLE)
+    found = case("runpod", meter=STOPPED, life=PARKED, link=LinkState.UNREACHABLE)
     assert found.amount == pytest.approx(0.01 * 30 * 24)
     assert (found.at_least, found.until) == (False, "removal of a long-stopped Pod")
     assert found.text.startswith(
@@ -39,7 +39,7 @@ def test_the_longest_that_may_be_left_counts_not_the_least() -> None:
     """It may have stopped ten days ago or just now: for the data the one is the worse, for the money the other."""
     life = replace(PARKED, seen_at=NOW - 10 * DAY)
     found = case(
-        "runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None
+        "runpod", meter=STOPPED, life=life, link=LinkState.UNREACHABLE, sample=None, sample_at=None
     )
     assert found.amount == pytest.approx(0.01 * 30 * 24)
 
@@ -72,7 +72,7 @@ def test_an_unknown_rate_is_said_and_never_nothing(rate: float | None) -> None:
 def test_a_box_that_may_have_stopped_bounds_nothing() -> None:
     """Nobody sees it: perhaps its 15 days run, perhaps it bills at its full rate."""
     meter = Meter(per_hour=1.98, currency="CNY", at=NOW - DAY, source="fleet file")
-    found = case("autodl", meter=meter, link=Link.UNREACHABLE, sample_at=NOW - DAY)
+    found = case("autodl", meter=meter, link=LinkState.UNREACHABLE, sample_at=NOW - DAY)
     assert (found.amount, found.at_least, found.until) == (None, True, None)
     assert found.text.startswith("no limit: ≥ ¥1.98/h")
 
@@ -121,7 +121,7 @@ def test_a_clock_that_is_over_and_has_ended_nothing_bounds_nothing() -> None:
     """Its time was up ten days ago, and the provider still shows it, and bills it."""
     life = replace(PARKED, seen_at=NOW - 40 * DAY, stopped_at=NOW - 40 * DAY)
     found = case(
-        "runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None
+        "runpod", meter=STOPPED, life=life, link=LinkState.UNREACHABLE, sample=None, sample_at=None
     )
     assert (found.amount, found.at_least) == (None, True)
     assert found.text.startswith("no limit: $0.01/h")
@@ -137,7 +137,10 @@ def test_the_sum_is_per_currency_and_counts_what_it_lacks() -> None:
     yuan = case("vastai", meter=replace(RUNNING, ends_at=NOW + 2 * HOUR, currency="CNY"))
     endless = case("vastai", meter=RUNNING)
     found = worst_of([bounded, bounded, yuan, endless])
-    assert (found.amounts, found.open) == ((Amount(4.0, "USD", True), Amount(1.0, "CNY", True)), 1)
-    assert worst_of([bounded, yuan]).amounts == (Amount(2.0), Amount(1.0, "CNY"))
+    assert (found.amounts, found.open) == (
+        (MoneyAmount(4.0, "USD", True), MoneyAmount(1.0, "CNY", True)),
+        1,
+    )
+    assert worst_of([bounded, yuan]).amounts == (MoneyAmount(2.0), MoneyAmount(1.0, "CNY"))
     assert worst_of([endless]).amounts == ()
     assert worst_of([]).open == 0

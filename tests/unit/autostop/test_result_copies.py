@@ -26,7 +26,7 @@ def test_a_durable_directory_within_the_results_is_not_copied_into_itself(tmp_pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(path.name)
     for _ in range(2):
-        saved = result_copies.save([], [str(work)], [], [str(durable)])
+        saved = result_copies.copy_results([], [str(work)], [], [str(durable)])
         assert saved.problems == []
     copies = durable / result_copies.FOLDER
     names = {str(path.relative_to(copies)) for path in copies.rglob("*") if path.is_file()}
@@ -47,7 +47,7 @@ def test_what_is_on_a_disk_that_is_mounted_within_a_durable_directory_is_copied(
         assert not result_copies.is_kept(str(folder), ["/dev"])
         assert result_copies.is_kept(str(folder), ["/dev", "/dev/shm"])
         assert not result_copies.is_kept(str(folder / "gone"), ["/dev/shm"])
-        saved = result_copies.save([], [str(folder)], [], [str(tmp_path), "/dev"])
+        saved = result_copies.copy_results([], [str(folder)], [], [str(tmp_path), "/dev"])
         assert saved.problems == []
         copy = tmp_path / result_copies.FOLDER / str(folder / "r.txt").lstrip("/")
         assert copy.read_text() == "result"
@@ -84,10 +84,10 @@ def test_a_log_that_was_deleted_is_no_result_and_no_file_that_has_its_descriptor
         (tmp_path / "out").mkdir()
         (tmp_path / "out/metrics.csv").write_text("1")
         found(tmp_path, logs=[gone, "/proc/1/fd/9999"], files=[str(tmp_path / "out/metrics.csv")])
-        assert result_copies.sources_of([], []) == [str(tmp_path / "out/metrics.csv")]
-        owners = results.owners_of([], [], [])
+        assert result_copies.list_sources([], []) == [str(tmp_path / "out/metrics.csv")]
+        owners = results.build_owners([], [], [])
         assert owners.alone == {os.fsencode(tmp_path / "out"): "run train"}
-        of_the_kernel = result_copies.sources_of([], ["/proc/self/status", "/sys/kernel"])
+        of_the_kernel = result_copies.list_sources([], ["/proc/self/status", "/sys/kernel"])
         assert of_the_kernel == [str(tmp_path / "out/metrics.csv")]
 
 
@@ -96,10 +96,10 @@ def test_what_a_run_has_written_in_a_container_is_not_taken_for_saved(tmp_path: 
     (tmp_path / "out").mkdir()
     hidden = f"/proc/{os.getpid()}/root{tmp_path}/out"
     found(tmp_path, dirs=[hidden, str(tmp_path / "out")])
-    saved = result_copies.save([], [], [], [str(tmp_path)])
+    saved = result_copies.copy_results([], [], [], [str(tmp_path)])
     assert saved.problems == [f"{hidden}: is in a container, from which nothing can be copied"]
-    assert results.owners_of([], [], []).whole == {os.fsencode(tmp_path / "out"): "run train"}
-    assert result_copies.save([], [], ["/proc/*/root/*"], [str(tmp_path)]).problems == []
+    assert results.build_owners([], [], []).whole == {os.fsencode(tmp_path / "out"): "run train"}
+    assert result_copies.copy_results([], [], ["/proc/*/root/*"], [str(tmp_path)]).problems == []
 
 
 def test_a_file_that_is_renamed_while_others_are_copied_is_copied_under_its_new_name(
@@ -110,14 +110,14 @@ def test_a_file_that_is_renamed_while_others_are_copied_is_copied_under_its_new_
     for name in ("a", "b.tmp", "below/c"):
         (work / name).write_text(name)
 
-    def rename(entry: file_tree.Entry, *rest: Any) -> dict[str, Any]:
+    def rename(entry: file_tree.TreeEntry, *rest: Any) -> dict[str, Any]:
         if entry.path == b"a" and (work / "b.tmp").exists():
             (work / "b.tmp").rename(work / "Z")
             (work / "below").rename(work / "0")
         return copy_file(entry, *rest)
 
     monkeypatch.setattr(mirror, "copy_file", rename)
-    saved = result_copies.save([], [str(work)], [], [str(durable)])
+    saved = result_copies.copy_results([], [str(work)], [], [str(durable)])
     assert (saved.problems, copies_in(durable)) == ([], {"a", "Z", "c"})
 
 
@@ -129,14 +129,14 @@ def test_files_that_never_stop_coming_and_going_are_not_saved(
     for name in ("a", "b0"):
         (work / name).write_text(name)
 
-    def rename(entry: file_tree.Entry, *rest: Any) -> dict[str, Any]:
+    def rename(entry: file_tree.TreeEntry, *rest: Any) -> dict[str, Any]:
         if entry.path == b"a":
             (old,) = work.glob("b*")
             old.rename(work / f"b{int(old.name[1:]) + 1}")
         return copy_file(entry, *rest)
 
     monkeypatch.setattr(mirror, "copy_file", rename)
-    saved = result_copies.save([], [str(work)], [], [str(tmp_path / "durable")])
+    saved = result_copies.copy_results([], [str(work)], [], [str(tmp_path / "durable")])
     assert saved.problems == [f"{work}: files were added or removed while they were copied"]
 
 
@@ -149,6 +149,6 @@ def test_the_kernels_own_files_within_results_are_not_copied(
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(name)
     row = f"30 20 0:5 / {work}/root/proc rw - proc proc rw\n"
-    monkeypatch.setattr(result_walk, "read_mounts", lambda: result_walk.Mounts(row.encode()))
-    saved = result_copies.save([], [str(work)], [], [str(durable)])
+    monkeypatch.setattr(result_walk, "read_mounts", lambda: result_walk.MountTable(row.encode()))
+    saved = result_copies.copy_results([], [str(work)], [], [str(durable)])
     assert (saved.problems, copies_in(durable)) == ([], {"r.txt"})

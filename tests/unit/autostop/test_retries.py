@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rgt_box.autostop import armed_plan, idle_clock, story
-from rgt_box.autostop.watchman import Watchman
+from rgt_box.autostop.watchman import AutostopMonitor
 
 
 @pytest.mark.parametrize("mode", armed_plan.MODES)
@@ -21,15 +21,15 @@ def test_each_failure_doubles_the_wait_and_a_withdrawn_stop_begins_again(
         "mode": mode, "action": "park", "boot": "b", "instance": "p", "box": "lab", "durable": ["/workspace"],
         "stop": {"kind": "runpod"},
     }  # fmt: skip
-    at = idle_clock.Now(1000.0, 1000.0, 1e9)
-    armed = armed_plan.bind(armed_plan.parse(request), at, None)
-    armed_plan.save(folder, {mode: armed})
-    watchman = Watchman(folder, lambda kind, text, level: None)
+    at = idle_clock.ClockReading(1000.0, 1000.0, 1e9)
+    armed = armed_plan.bind_plan(armed_plan.parse_request(request), at, None)
+    armed_plan.save_plans(folder, {mode: armed})
+    watchman = AutostopMonitor(folder, lambda kind, text, level: None)
 
     def waits(phase: str) -> float:
         """Return the seconds until the next try, after a stop has ended in a phase of its journal."""
-        armed_plan.store(folder, story.JOURNAL, {"id": armed["id"], "phase": phase})
-        assert not watchman._stopping(mode, at)
+        armed_plan.store_json(folder, story.JOURNAL, {"id": armed["id"], "phase": phase})
+        assert not watchman._is_stopping(mode, at)
         return watchman._counts[mode].not_before - at.boot
 
     assert [waits(story.FAILED) for _ in range(6)] == [

@@ -7,18 +7,18 @@ import pytest
 
 from rgt_tui.cli.autostop.arm_command import show_rehearsal
 from rgt_tui.fleet.autostop import against_platform
-from rgt_tui.fleet.autostop.arming import Rehearsal, Wish
+from rgt_tui.fleet.autostop.arming import ArmingChoice, Rehearsal
 from rgt_tui.fleet.autostop.self_stops import CANNOT, known_objections, wrong_machine
 from rgt_tui.model import (
     ArmAnswer,
     ArmRequest,
+    AutostopMode,
     AutostopStatus,
+    BillingVerb,
     BoxSpec,
-    EndsBy,
-    Mode,
-    OwnKey,
+    EndAction,
+    OwnKeyCheck,
     ProviderRef,
-    Verb,
 )
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import OWN_STOPS, own_stop
@@ -43,7 +43,7 @@ def test_a_platform_whose_park_keeps_all_results_may_be_armed(
     profile: str, kind: str | None
 ) -> None:
     assert against_platform(load_profile(profile), spec(profile, kind)) is None
-    assert list(known_objections(spec(profile, kind), load_profile(profile), EndsBy.PARK)) == []
+    assert list(known_objections(spec(profile, kind), load_profile(profile), EndAction.PARK)) == []
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_a_platform_whose_park_keeps_all_results_may_be_armed(
     ],
 )
 def test_any_other_is_refused_with_its_reason_and_may_ask(profile: str, says: str) -> None:
-    (reason,) = known_objections(spec(profile), load_profile(profile), EndsBy.PARK)
+    (reason,) = known_objections(spec(profile), load_profile(profile), EndAction.PARK)
     assert reason.startswith(CANNOT)
     assert says.casefold() in reason.casefold()
     assert reason.endswith("--ask")
-    assert list(known_objections(spec(profile), load_profile(profile), EndsBy.ASK)) == []
+    assert list(known_objections(spec(profile), load_profile(profile), EndAction.ASK)) == []
 
 
 def test_a_shutdown_inside_the_machine_that_bills_on_is_named() -> None:
@@ -86,13 +86,13 @@ def test_a_shutdown_inside_the_machine_that_bills_on_is_named() -> None:
 )
 def test_a_box_that_must_not_is_refused(over: dict[str, object], says: str) -> None:
     found = list(
-        known_objections(replace(spec("runpod"), **over), load_profile("runpod"), EndsBy.PARK)
+        known_objections(replace(spec("runpod"), **over), load_profile("runpod"), EndAction.PARK)
     )
     assert any(says in text for text in found)
 
 
 def test_readonly_arms_nothing_at_all() -> None:
-    for action in EndsBy:
+    for action in EndAction:
         assert any(
             "--readonly" in text
             for text in known_objections(
@@ -105,7 +105,7 @@ def test_asking_needs_neither_platform_nor_provider() -> None:
     assert (
         list(
             known_objections(
-                spec("lambda", provider=None, protected=True), load_profile("lambda"), EndsBy.ASK
+                spec("lambda", provider=None, protected=True), load_profile("lambda"), EndAction.ASK
             )
         )
         == []
@@ -114,7 +114,9 @@ def test_asking_needs_neither_platform_nor_provider() -> None:
 
 def test_a_machine_that_is_not_proved_to_be_the_instance_is_refused() -> None:
     def said(identity: dict[str, str]) -> list[str]:
-        return list(wrong_machine(made(Verb.PARK, box(hello=replace(HELLO, identity=identity)))))
+        return list(
+            wrong_machine(made(BillingVerb.PARK, box(hello=replace(HELLO, identity=identity))))
+        )
 
     assert said({"RUNPOD_POD_ID": "k3v9"}) == []
     assert len(list(wrong_machine(None))) == 1
@@ -141,10 +143,15 @@ def test_a_dry_run_of_a_lease_that_only_asks_promises_no_stop(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     request = ArmRequest(
-        mode=Mode.LEASE, action=EndsBy.ASK, lease_s=8 * 3600, boot="b-1", instance="", box="lab"
+        mode=AutostopMode.LEASE,
+        action=EndAction.ASK,
+        lease_s=8 * 3600,
+        boot="b-1",
+        instance="",
+        box="lab",
     )
     status = AutostopStatus(saving=("gpt-a",), unsaving=("gpt-b",))
-    wish = Wish(mode=Mode.LEASE, action=EndsBy.ASK, limit_s=8 * 3600)
+    wish = ArmingChoice(mode=AutostopMode.LEASE, action=EndAction.ASK, limit_s=8 * 3600)
     answer = ArmAnswer(ok=True, status=status)
     show_rehearsal(Rehearsal(spec("generic-ssh"), wish, request, answer, None, (), ""), 0.0)
     printed = capsys.readouterr().out
@@ -160,9 +167,9 @@ def test_a_dry_run_says_how_the_key_is_proved_and_what_the_proof_showed(
 ) -> None:
     found = own_stop(ProviderRef("runpod", "p"))
     assert found is not None
-    wish = Wish(mode=Mode.IDLE, action=EndsBy.PARK, limit_s=2700)
+    wish = ArmingChoice(mode=AutostopMode.IDLE, action=EndAction.PARK, limit_s=2700)
     tried = AutostopStatus(
-        key=OwnKey(proved=False, text="its key may read this instance, but not stop it")
+        key=OwnKeyCheck(proved=False, text="its key may read this instance, but not stop it")
     )
     for answer, words in (
         (None, "proof: not asked; it would be a start of the running pod"),

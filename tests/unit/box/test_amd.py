@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rgt_box.sampling import gpu_without_nvml
 from rgt_box.sampling.gpu import GpuSampler
-from rgt_box.sampling.gpu_without_nvml import Amd, ecc, generation, highest_clock
+from rgt_box.sampling.gpu_without_nvml import AmdCards, generation, highest_clock, parse_ecc_counts
 
 FILES = {
     "vendor": "0x1002\n",
@@ -45,7 +45,7 @@ def card(root: Path, number: int, bus: str, **changed: str | None) -> Path:
 def test_a_card_by_its_files(tmp_path: Path) -> None:
     card(tmp_path, 1, "0000:c1:00.0")
     (tmp_path / "drm" / "card1-DP-1").mkdir()
-    (found,) = Amd(str(tmp_path / "drm")).read()
+    (found,) = AmdCards(str(tmp_path / "drm")).read()
     assert found == {
         "index": 0,
         "name": "AMD Instinct MI300X",
@@ -72,7 +72,7 @@ def test_what_is_missing_is_absent_and_never_zero(tmp_path: Path) -> None:
         [name for name in FILES if name not in ("vendor", "device", "mem_info_vram_total")]
     )
     card(tmp_path, 0, "0000:03:00.0", **gone)
-    (found,) = Amd(str(tmp_path / "drm")).read()
+    (found,) = AmdCards(str(tmp_path / "drm")).read()
     assert found == {
         "index": 0,
         "name": "AMD GPU 0x74a1",
@@ -85,14 +85,14 @@ def test_cards_of_others_are_left_out_and_the_order_is_by_number(tmp_path: Path)
     card(tmp_path, 10, "0000:0a:00.0")
     card(tmp_path, 2, "0000:02:00.0")
     card(tmp_path, 0, "0000:01:00.0", vendor="0x8086\n")
-    amd = Amd(str(tmp_path / "drm"))
+    amd = AmdCards(str(tmp_path / "drm"))
     assert [gpu["bus"] for gpu in amd.read()] == ["0000:02:00.0", "0000:0a:00.0"]
-    assert Amd(str(tmp_path / "none")).cards == []
+    assert AmdCards(str(tmp_path / "none")).cards == []
 
 
 def test_readings_follow_the_files_and_a_dead_driver_is_an_error(tmp_path: Path) -> None:
     device = card(tmp_path, 0, "0000:03:00.0")
-    amd = Amd(str(tmp_path / "drm"))
+    amd = AmdCards(str(tmp_path / "drm"))
     amd.read()
     (device / "gpu_busy_percent").write_text("3\n")
     assert amd.read()[0]["util"] == 3
@@ -104,10 +104,10 @@ def test_it_is_chosen_where_there_is_no_nvidia(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card(tmp_path, 0, "0000:03:00.0")
-    monkeypatch.setattr(gpu_without_nvml, "Amd", lambda: Amd(str(tmp_path / "drm")))
+    monkeypatch.setattr(gpu_without_nvml, "AmdCards", lambda: AmdCards(str(tmp_path / "drm")))
     monkeypatch.setenv("PATH", str(tmp_path))
     sampler = GpuSampler(None, str(tmp_path))
-    assert (sampler.source, sampler.nvidia, sampler.limited) == ("amd", False, [])
+    assert (sampler.source, sampler.has_nvidia_driver, sampler.limited) == ("amd", False, [])
     assert sampler.read(0.0, [], wait=60.0)[0]["util"] == 97
 
 
@@ -121,4 +121,4 @@ def test_small_parsers() -> None:
         1700,
         None,
     )
-    assert (ecc(b""), ecc(b"ce: 3\n")) == ({}, {"ecc_corrected": 3})
+    assert (parse_ecc_counts(b""), parse_ecc_counts(b"ce: 3\n")) == ({}, {"ecc_corrected": 3})

@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 from rgt_box import procstat
 from rgt_box.autostop import armed_plan, story
-from rgt_box.autostop.armed_plan import WrongRequest, bind, load, parse, save, span, why_void
-from rgt_box.autostop.idle_clock import Now, now
+from rgt_box.autostop.armed_plan import (
+    WrongRequest,
+    bind_plan,
+    load_plans,
+    parse_duration,
+    parse_request,
+    save_plans,
+    why_void,
+)
+from rgt_box.autostop.idle_clock import ClockReading, read_clocks
 
 REQUEST: dict[str, Any] = {
     "mode": "idle",
@@ -30,7 +38,7 @@ def boot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_gets_every_field() -> None:
-    found = parse(REQUEST)
+    found = parse_request(REQUEST)
     assert (found["idle_s"], found["warn_s"], found["inspect_s"], found["jobs"]) == (
         2700.0,
         600.0,
@@ -38,7 +46,7 @@ def test_a_request_gets_every_field() -> None:
         [],
     )
     assert found["stop"] == {"kind": "runpod", "url": "", "command": [], "marks": []}
-    assert parse(REQUEST | {"action": "ask", "stop": None})["stop"] is None
+    assert parse_request(REQUEST | {"action": "ask", "stop": None})["stop"] is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +79,7 @@ def test_a_request_gets_every_field() -> None:
 )
 def test_what_makes_no_sense_is_told_by_its_field(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(WrongRequest, match=words.replace("(", "\\(")):
-        parse(REQUEST | changed)
+        parse_request(REQUEST | changed)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +87,13 @@ def test_what_makes_no_sense_is_told_by_its_field(changed: dict[str, Any], words
     [("7200", 7200), ("90m", 5400), ("2h", 7200), ("1.5h", 5400), ("1d", 86400)],
 )
 def test_a_time(text: str, seconds: float) -> None:
-    assert span(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "2 weeks", "inf", "9999d", "h"])
 def test_no_time(text: str) -> None:
     with pytest.raises(WrongRequest, match="is not a duration"):
-        span(text)
+        parse_duration(text)
 
 
 @pytest.mark.usefixtures("boot")
@@ -96,7 +104,7 @@ def test_a_process_is_accepted_by_pid_and_start() -> None:
         {"pid": os.getpid(), "started": own - 5},
         {"pid": 1 << 22, "started": 1},
     ]
-    bound = bind(parse(REQUEST | {"accept_holders": asked}), now(), None)
+    bound = bind_plan(parse_request(REQUEST | {"accept_holders": asked}), read_clocks(), None)
     assert bound["identity"] == armed_plan.own_identity()
     assert isinstance(bound["identity"], dict)
     assert bound["accepted"] == [[os.getpid(), procstat.start_ticks(os.getpid())]]
@@ -104,13 +112,13 @@ def test_a_process_is_accepted_by_pid_and_start() -> None:
 
 @pytest.mark.usefixtures("boot")
 def test_it_holds_for_this_boot_box_and_wakefulness_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = Now(1000.0, 990.0, 5.0)
-    bound = bind(parse(REQUEST), at, None) | {"identity": {"RUNPOD_POD_ID": "p1"}}
+    at = ClockReading(1000.0, 990.0, 5.0)
+    bound = bind_plan(parse_request(REQUEST), at, None) | {"identity": {"RUNPOD_POD_ID": "p1"}}
     monkeypatch.setattr(armed_plan, "own_identity", lambda: {"RUNPOD_POD_ID": "p1", "pod_uid": "x"})
     assert why_void(bound, at) == ""
-    assert why_void(bound, Now(5000.0, 4931.0, 5.0)) == ""
-    assert "suspended for 60 s" in why_void(bound, Now(5000.0, 4930.0, 5.0))
-    assert "suspended" in why_void(bound, Now(5000.0, 5060.0, 5.0))
+    assert why_void(bound, ClockReading(5000.0, 4931.0, 5.0)) == ""
+    assert "suspended for 60 s" in why_void(bound, ClockReading(5000.0, 4930.0, 5.0))
+    assert "suspended" in why_void(bound, ClockReading(5000.0, 5060.0, 5.0))
     monkeypatch.setattr(armed_plan, "own_identity", lambda: {"RUNPOD_POD_ID": "p2"})
     assert (
         why_void(bound, at) == "this is not the box that was armed: RUNPOD_POD_ID is p2, and was p1"
@@ -123,9 +131,11 @@ def test_it_holds_for_this_boot_box_and_wakefulness_alone(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("boot")
 def test_it_is_kept_and_an_edited_file_arms_nothing(tmp_path: Path) -> None:
-    bound = bind(parse(REQUEST), now(), {"proved": True, "text": "x", "at": 1.0})
-    save(str(tmp_path), {"idle": bound})
-    assert load(str(tmp_path)) == {"idle": bound}
+    bound = bind_plan(
+        parse_request(REQUEST), read_clocks(), {"proved": True, "text": "x", "at": 1.0}
+    )
+    save_plans(str(tmp_path), {"idle": bound})
+    assert load_plans(str(tmp_path)) == {"idle": bound}
     file = tmp_path / "autostop.json"
     assert file.stat().st_mode & 0o777 == 0o600
     for wrong in (
@@ -133,19 +143,22 @@ def test_it_is_kept_and_an_edited_file_arms_nothing(tmp_path: Path) -> None:
         {"kept_until_boot": "x"}, {"stop": {"kind": "?"}}, {"slept": None}, {"action": "destroy"},
     ):  # fmt: skip
         file.write_text(json.dumps({"idle": bound | wrong}))
-        assert load(str(tmp_path)) == {}, wrong
+        assert load_plans(str(tmp_path)) == {}, wrong
     file.write_text(json.dumps({"idle": bound, "lease": bound, "other": 5}))
-    assert list(load(str(tmp_path))) == ["idle"]
+    assert list(load_plans(str(tmp_path))) == ["idle"]
     for text in ("", "[]", "{", '{"idle": 5}'):
         file.write_text(text)
-        assert load(str(tmp_path)) == {}
+        assert load_plans(str(tmp_path)) == {}
 
 
 def test_two_do_not_change_it_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(armed_plan, "LOCK_WAIT", 0.0)
-    with armed_plan.Held(str(tmp_path)), pytest.raises(armed_plan.NoRoom, match="another rgt"):
-        armed_plan.Held(str(tmp_path)).__enter__()
-    with armed_plan.Held(str(tmp_path)):
+    with (
+        armed_plan.PlanLock(str(tmp_path)),
+        pytest.raises(armed_plan.PlanNotStored, match="another rgt"),
+    ):
+        armed_plan.PlanLock(str(tmp_path)).__enter__()
+    with armed_plan.PlanLock(str(tmp_path)):
         pass
 
 
@@ -158,22 +171,22 @@ def test_the_story_is_bounded_and_its_tail_tells_each_line_once(
     monkeypatch.setattr(
         "rgt_box.autostop.story.time", SimpleNamespace(time=lambda: 1000.0)
     )  # many lines within one tick of the clock
-    assert story.tell(folder, "armed", "before")
-    tail = story.Tail(folder)
-    assert tail.news() == []
+    assert story.append_event(folder, "armed", "before")
+    tail = story.EventTail(folder)
+    assert tail.new_events() == []
     seen: list[str] = []
     for number in range(60):
-        assert story.tell(folder, "kept", str(number))
-        seen += [str(line["text"]) for line in tail.news()]
+        assert story.append_event(folder, "kept", str(number))
+        seen += [str(line["text"]) for line in tail.new_events()]
     assert seen == [str(number) for number in range(60)]
     assert (tmp_path / "autostop.jsonl").stat().st_size < 3200
-    last = story.last(folder)
+    last = story.last_event(folder)
     assert last is not None
     assert (last["event"], last["text"], set(last)) == ("kept", "59", {"at", "event", "text"})
     (tmp_path / "a").mkdir()
-    assert story.copy(folder, [str(tmp_path / "a"), str(tmp_path / "none")]) == [
+    assert story.copy_event_log(folder, [str(tmp_path / "a"), str(tmp_path / "none")]) == [
         f"{tmp_path}/none: No such file or directory"
     ]
     assert (tmp_path / "a" / "rgt-autostop.jsonl").read_bytes().count(b"\n") == len(
-        story.read(folder)
+        story.read_events(folder)
     )

@@ -20,13 +20,13 @@ from rgt_box.queue import (
 )
 from rgt_box.queue.queue_file import Job
 
-from rgt_tui.model import Cell
+from rgt_tui.model import QueueCell
 from rgt_tui.profiles import stopped_by_person
 from tests.process.box.harness import make_job
 
 
 def test_queue_lines() -> None:
-    lines, problems = queue_file.scan(
+    lines, problems = queue_file.parse_queue(
         b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q"
     )
     assert [(line.name, line.cfg, line.task, line.epochs) for line in lines] == [
@@ -42,8 +42,8 @@ def test_the_command_is_filled_in_and_other_braces_stay(tmp_path: Path) -> None:
     job = Job(
         str(make_job(tmp_path, command, ["a"], durable="fs/{name}", py="/opt/py", out="out/{name}"))
     )
-    ((line,), _) = job.lines()
-    assert job.command(line) == [
+    ((line,), _) = job.read_lines()
+    assert job.command_of(line) == [
         "/opt/py", "a.toml", "lm:20", "a", f"{tmp_path}/out/a", f"{tmp_path}/fs/a", '{"json": 1}',
     ]  # fmt: skip
 
@@ -52,9 +52,9 @@ def test_the_default_command_is_the_trainer(tmp_path: Path) -> None:
     make_job(tmp_path, [], ["a"])
     (tmp_path / "job.json").write_text('{"out": "/o/{name}", "py": null}')
     job = Job(str(tmp_path))
-    ((line,), _) = job.lines()
+    ((line,), _) = job.read_lines()
     words = "-m rgt_train --config a.toml --task lm --epochs 20 --out /o/a"
-    assert " ".join(job.command(line)[1:]) == words
+    assert " ".join(job.command_of(line)[1:]) == words
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_broken_job_file_is_a_problem_not_a_crash(tmp_path: Path, text: str) -
     ],
 )
 def test_outcomes(status: int, stopped: str | None, state: str, reason: str | None) -> None:
-    found = cell_process.judge(status, stopped)
+    found = cell_process.classify_exit(status, stopped)
     assert found["state"] == state
     assert reason is None or reason in found["reason"]
 
 
 def test_signals_without_a_name() -> None:
     assert cell_process.signal_name(63) == "signal 63"
-    assert (cell_process.shown_exit(-9), cell_process.shown_exit(3)) == (137, 3)
+    assert (cell_process.format_exit_status(-9), cell_process.format_exit_status(3)) == (137, 3)
 
 
 def run_directory(folder: Path) -> Path:
@@ -132,14 +132,14 @@ def test_a_file_that_became_a_link_after_it_was_found_is_not_copied(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "best.pt").write_bytes(b"weights")
     (tmp_path / "secret").write_bytes(b"private key")
-    foresee = durable_copy._foresee
+    foresee = durable_copy._check_room
 
-    def swap(pairs: list[tuple[durable_copy.Source, str]], temporary: str) -> None:
+    def swap(pairs: list[tuple[durable_copy.SourceFile, str]], temporary: str) -> None:
         foresee(pairs, temporary)
         (tmp_path / "out" / "best.pt").unlink()
         (tmp_path / "out" / "best.pt").symlink_to(tmp_path / "secret")
 
-    monkeypatch.setattr(durable_copy, "_foresee", swap)
+    monkeypatch.setattr(durable_copy, "_check_room", swap)
     with pytest.raises(durable_copy.CopyFailed, match="another file took its place"):
         durable_copy.copy_verified(str(tmp_path / "out"), ["best.pt"], str(tmp_path / "copy"))
     assert not (tmp_path / "copy").exists()
@@ -151,7 +151,7 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
     out, target = run_directory(tmp_path / "out"), tmp_path / "fs"
     durable_copy.copy_verified(str(out), ["best"], str(target))
     (out / "best" / "model").write_text("newer")
-    monkeypatch.setattr(durable_copy, "_digest", lambda _: "0")
+    monkeypatch.setattr(durable_copy, "_hash_file", lambda _: "0")
     with pytest.raises(durable_copy.CopyFailed, match="reads back different"):
         durable_copy.copy_verified(str(out), ["best"], str(target))
     assert (target / "best" / "model").read_text() == "weights"
@@ -182,7 +182,7 @@ def test_a_state_is_overwritten_in_place_when_there_is_no_room_for_a_second(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "replace", full)
+    monkeypatch.setattr(files, "replace_file", full)
     assert queue_state.store_state(str(path), {"n": 2, "more": "x" * 1000}) is None
     assert json.loads(path.read_bytes())["n"] == 2
     assert (path.stat().st_ino, path.stat().st_size) == (inode, size)
@@ -200,10 +200,10 @@ def test_a_broken_state_counts_as_none(tmp_path: Path, content: bytes) -> None:
 
 def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    first, second = files.Lock(path), files.Lock(path)
+    first, second = files.FileLock(path), files.FileLock(path)
     assert not files.is_locked(path)
     assert first.acquire()
-    first.write({"pid": 1})
+    first.write_owner({"pid": 1})
     assert (second.acquire(0.0), files.is_locked(path), files.lock_holder(path)) == (
         False,
         True,
@@ -219,7 +219,7 @@ def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
 )
 def test_the_state_fills_whole_blocks_with_room_to_grow(length: int) -> None:
     """What is written in the place of it on a full disk needs no new block."""
-    data = queue_state.padded({"x": "x" * length})
+    data = queue_state.padded_json({"x": "x" * length})
     assert len(data) % queue_state.BLOCK == 0
     assert data.endswith(b" \n")
     assert json.loads(data) == {"x": "x" * length}
@@ -228,30 +228,41 @@ def test_the_state_fills_whole_blocks_with_room_to_grow(length: int) -> None:
 
 def test_what_a_config_says_to_compare_runs_by() -> None:
     yaml = b"optim:\n  lr: 3e-4  # high\n  batch_size: 32\nseed: 7\napi_key: sk-123\nname: x\n"
-    assert queue_file.told(yaml) == {"lr": "3e-4", "batch": "32", "seed": "7"}
+    assert queue_file.read_config_settings(yaml) == {"lr": "3e-4", "batch": "32", "seed": "7"}
     toml = b'[a]\nlearning_rate = 0.001\nmodel.width = 64\noptimizer = "adamw"\nlayers = [1, 2]\n'
-    assert queue_file.told(toml) == {"lr": "0.001", "width": "64", "optimizer": "adamw"}
-    assert queue_file.told(b'{"lr": 1, "seed": 2,\n "dropout": 0.1}') == {"dropout": "0.1"}
-    assert queue_file.told(b'{\n "lr": 1e-3,\n "seed": 2\n}') == {"lr": "1e-3", "seed": "2"}
+    assert queue_file.read_config_settings(toml) == {
+        "lr": "0.001",
+        "width": "64",
+        "optimizer": "adamw",
+    }
+    assert queue_file.read_config_settings(b'{"lr": 1, "seed": 2,\n "dropout": 0.1}') == {
+        "dropout": "0.1"
+    }
+    assert queue_file.read_config_settings(b'{\n "lr": 1e-3,\n "seed": 2\n}') == {
+        "lr": "1e-3",
+        "seed": "2",
+    }
 
 
 def test_what_a_config_says_twice_differently_it_does_not_say() -> None:
-    assert queue_file.told(b"lr: 1\nhead:\n  lr: 2\nseed: 3\nseed: 3\n") == {"seed": "3"}
+    assert queue_file.read_config_settings(b"lr: 1\nhead:\n  lr: 2\nseed: 3\nseed: 3\n") == {
+        "seed": "3"
+    }
 
 
 @pytest.mark.parametrize(
     "data", [None, b"", b"\xff\xfe\x00", b"lr: " + b"9" * 100, b"lr:\n", b"seed = \x1b[31m"]
 )
 def test_a_config_that_says_nothing(data: bytes | None) -> None:
-    assert queue_file.told(data) == {}
+    assert queue_file.read_config_settings(data) == {}
 
 
 def test_a_cell_tells_what_its_config_says(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path, ["true"], ["a"])))
-    ((line,), _) = job.lines()
-    Path(job.config(line)).write_text("seed = 4\n")
+    ((line,), _) = job.read_lines()
+    Path(job.config_path(line)).write_text("seed = 4\n")
     cell = queue_state.new_cell(job, line)
-    runner.note_config(job, line, cell)
+    runner.has_config_changed(job, line, cell)
     assert cell["told"] == {"seed": "4"}
     assert "told" in queue_state.CELL_FIELDS
 
@@ -261,7 +272,7 @@ def test_a_marker_is_a_line_of_its_own_also_after_a_disk_that_took_a_part_of_it(
 ) -> None:
     """People and scripts look for ``FINISHED a exit=0`` as a whole line; lanes write to the same file meanwhile."""
     log = Path(make_job(tmp_path / "job", ["true"], ["a"])) / "master.log"
-    journal, real, room = queue_state.Journal(Job(str(log.parent))), os.write, [15]
+    journal, real, room = queue_state.QueueJournal(Job(str(log.parent))), os.write, [15]
 
     def fills_up(fd: int, data: bytes) -> int:
         if not os.readlink(f"/proc/self/fd/{fd}").endswith("master.log"):
@@ -273,17 +284,17 @@ def test_a_marker_is_a_line_of_its_own_also_after_a_disk_that_took_a_part_of_it(
         return taken
 
     monkeypatch.setattr(os, "write", fills_up)
-    journal.mark("RUNNING a")
-    journal.mark("FINISHED a exit=0")
+    journal.write_marker("RUNNING a")
+    journal.write_marker("FINISHED a exit=0")
     with log.open("a") as lane:
         lane.write("NISHED b exit=1\n")  # what another lane gets in is not undone
     room[0] = 1000
-    journal.mark("QUEUE DONE")
+    journal.write_marker("QUEUE DONE")
     assert log.read_text().splitlines()[0] == "RUNNING a"
     assert log.read_text().splitlines()[-2:] == ["FINISHED a exit=0", "QUEUE DONE"]
     with log.open("a") as torn:
         torn.write("FINI")  # what a power loss left
-    queue_state.Journal(Job(str(log.parent))).mark("FINISHED c exit=0")
+    queue_state.QueueJournal(Job(str(log.parent))).write_marker("FINISHED c exit=0")
     assert log.read_text().splitlines()[-2:] == ["FINI", "FINISHED c exit=0"]
 
 
@@ -303,10 +314,10 @@ def test_of_lines_that_a_full_disk_takes_a_part_of_none_is_added(
 
     monkeypatch.setattr(os, "write", fills_up)
     with pytest.raises(OSError, match="No space left"):
-        queue_edit.add(Job(str(folder)), b"b.toml lm 30\n")
+        queue_edit.add_lines(Job(str(folder)), b"b.toml lm 30\n")
     assert (folder / "queue.txt").read_bytes() == before
     room[0] = 1000
-    assert queue_edit.add(Job(str(folder)), b"b.toml lm 30\n")["added"] == ["b"]
+    assert queue_edit.add_lines(Job(str(folder)), b"b.toml lm 30\n")["added"] == ["b"]
     assert (folder / "queue.txt").read_bytes() == before + b"b.toml lm 30\n"
 
 
@@ -320,13 +331,13 @@ def test_a_runner_knows_that_a_person_asked_it_to_stop(tmp_path: Path) -> None:
     assert not queue_state.is_stopped_by_person(job)
     queue_state.note_stop(job, own, ticks)
     assert queue_state.is_stopped_by_person(job)
-    ended = cell_process.judge(75, queue_state.BY_PERSON)
+    ended = cell_process.classify_exit(75, queue_state.BY_PERSON)
     assert stopped_by_person(
-        Cell(name="a", cfg="a", task="lm", state=ended["state"], reason=ended["reason"])
+        QueueCell(name="a", cfg="a", task="lm", state=ended["state"], reason=ended["reason"])
     )
-    by_machine = cell_process.judge(75, "SIGTERM")
+    by_machine = cell_process.classify_exit(75, "SIGTERM")
     assert not stopped_by_person(
-        Cell(name="a", cfg="a", task="lm", state="interrupted", reason=by_machine["reason"])
+        QueueCell(name="a", cfg="a", task="lm", state="interrupted", reason=by_machine["reason"])
     )
     queue_state.withdraw_stop(job)
     assert not queue_state.is_stopped_by_person(job)

@@ -51,11 +51,11 @@ def watch_of(folder: Path, **how: Any) -> CheckpointWatch:
 
 def test_the_list_is_sent_when_it_changes_and_only_then(tmp_path: Path) -> None:
     watch = watch_of(tmp_path)
-    assert watch.poll() is None
+    assert watch.poll_frame() is None
     publish(tmp_path / "checkpoints" / "step-00000320", 320)
     publish(tmp_path / "checkpoints" / "step-00000640-a3", 640)
     publish(tmp_path / "best", 320)
-    frame = watch.poll()
+    frame = watch.poll_frame()
     assert sorted(listed(frame)) == [
         ("best", 320),
         ("step-00000320", 320),
@@ -64,11 +64,11 @@ def test_the_list_is_sent_when_it_changes_and_only_then(tmp_path: Path) -> None:
     assert frame is not None
     assert {item["bytes"] for item in frame["items"]} == {len(MODEL) + 13}
     assert [item["path"] for item in frame["items"] if item.get("best")] == [str(tmp_path / "best")]
-    assert watch.poll() is None
+    assert watch.poll_frame() is None
     (tmp_path / "metrics.jsonl").write_text("x")
-    assert watch.poll() is None
+    assert watch.poll_frame() is None
     (tmp_path / "checkpoints" / "step-00000320").rename(tmp_path / ".old-1")
-    assert sorted(listed(watch.poll())) == [("best", 320), ("step-00000640-a3", 640)]
+    assert sorted(listed(watch.poll_frame())) == [("best", 320), ("step-00000640-a3", 640)]
 
 
 def test_a_file_that_is_written_over_is_a_newer_checkpoint(tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_a_file_that_is_written_over_is_a_newer_checkpoint(tmp_path: Path) -> No
     path.write_bytes(torch_file({**model, "step": 10}))
     settled(tmp_path)
     watch = watch_of(tmp_path)
-    assert listed(watch.poll()) == [("latest.pt", 10)]
+    assert listed(watch.poll_frame()) == [("latest.pt", 10)]
     path.write_bytes(torch_file({**model, "step": 20}))
-    frame = watch.poll()
+    frame = watch.poll_frame()
     assert listed(frame) == [("latest.pt", 20)]
-    assert watch.newest == pytest.approx(path.stat().st_mtime, abs=0.01)
+    assert watch.newest_time == pytest.approx(path.stat().st_mtime, abs=0.01)
 
 
 def test_what_is_being_written_is_shown_apart_until_it_is_complete(tmp_path: Path) -> None:
@@ -91,14 +91,14 @@ def test_what_is_being_written_is_shown_apart_until_it_is_complete(tmp_path: Pat
     whole = torch_file({"model": {"layer.weight": 1}})
     path.write_bytes(whole[:3000])
     watch = watch_of(tmp_path)
-    frame = watch.poll()
+    frame = watch.poll_frame()
     assert listed(frame) == []
     assert frame is not None
     assert [(item["step"], item["why"]) for item in frame["writing"]] == [
         (1000, "ckpt_1000.pt ends too early")
     ]
     path.write_bytes(whole)
-    frame = watch.poll()
+    frame = watch.poll_frame()
     assert listed(frame) == [("ckpt_1000.pt", 1000)]
     assert frame is not None
     assert "writing" not in frame
@@ -111,11 +111,11 @@ def test_files_without_an_end_of_their_own_are_complete_once_they_rest(
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(MODEL)
     watch = watch_of(tmp_path)
-    frame = watch.poll()
+    frame = watch.poll_frame()
     assert frame is not None
     assert [item["why"] for item in frame["writing"]] == ["it was written to a moment ago"]
     monkeypatch.setattr(checkpoint_search, "QUIET_S", -1.0)
-    assert listed(watch.poll()) == [("checkpoint-500", 500)]
+    assert listed(watch.poll_frame()) == [("checkpoint-500", 500)]
 
 
 def test_a_tree_that_a_link_leads_to_is_counted_once_and_holds_nothing_up(
@@ -127,7 +127,7 @@ def test_a_tree_that_a_link_leads_to_is_counted_once_and_holds_nothing_up(
     run.mkdir()
     (run / "checkpoints").symlink_to(tmp_path / "disk")
     (run / "last").symlink_to(tmp_path / "disk" / "step-3")
-    assert listed(watch_of(run).poll()) == [("step-3", 3)]
+    assert listed(watch_of(run).poll_frame()) == [("step-3", 3)]
     everything = tmp_path / "everything"
     for number in range(20):
         (everything / str(number)).mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_a_tree_that_a_link_leads_to_is_counted_once_and_holds_nothing_up(
     (run / "loop").symlink_to(run)
     monkeypatch.setattr(checkpoint_search, "MOST_BY_LINK", 8)
     search = CheckpointSearch(str(run))
-    search.poll()
+    search.poll_checkpoints()
     assert search.cut
 
 
@@ -147,21 +147,21 @@ def test_only_what_a_cell_has_written_itself_counts_where_several_share_a_direct
         (tmp_path / "outputs" / name / "best.pt").write_bytes(
             torch_file({"model": {"layer.weight": 1}})
         )
-    frame = watch_of(tmp_path, only="lr2").poll()
+    frame = watch_of(tmp_path, only="lr2").poll_frame()
     assert frame is not None
     assert [item["path"] for item in frame["items"]] == [str(tmp_path / "outputs/lr2/best.pt")]
     settled(tmp_path)
-    assert watch_of(tmp_path, since=2e9).poll() is None
+    assert watch_of(tmp_path, since=2e9).poll_frame() is None
 
 
 def test_a_silent_log_beside_fresh_checkpoints_is_told_once_per_silence(tmp_path: Path) -> None:
     log, frozen = tmp_path / "a.log", FrozenLogs()
-    assert frozen.look("a", str(log), 1e9) == []
+    assert frozen.check_log("a", str(log), 1e9) == []
     log.write_text("epoch 1\n")
     wrote = log.stat().st_mtime
-    assert frozen.look("a", str(log), wrote + SILENT / 2) == []
-    (event,) = frozen.look("a", str(log), wrote + 2 * SILENT)
+    assert frozen.check_log("a", str(log), wrote + SILENT / 2) == []
+    (event,) = frozen.check_log("a", str(log), wrote + 2 * SILENT)
     assert (event["kind"], event["text"][:3]) == ("log-frozen", "a: ")
-    assert frozen.look("a", str(log), wrote + 3 * SILENT) == []
+    assert frozen.check_log("a", str(log), wrote + 3 * SILENT) == []
     os.utime(log, (wrote + 5, wrote + 5))
-    assert len(frozen.look("a", str(log), wrote + 3 * SILENT)) == 1
+    assert len(frozen.check_log("a", str(log), wrote + 3 * SILENT)) == 1

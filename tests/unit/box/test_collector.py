@@ -20,9 +20,9 @@ def test_rounds_come_one_after_the_other_and_orders_before_them() -> None:
         return [{"n": len(done)}], True
 
     each = Collector(collect)
-    assert each.take(60.0) == ([{"n": 1}], True)
-    each.order(lambda: done.append("order"))
-    assert each.take(60.0) == ([{"n": 3}], True)
+    assert each.take_results(60.0) == ([{"n": 1}], True)
+    each.run_before_next(lambda: done.append("order"))
+    assert each.take_results(60.0) == ([{"n": 3}], True)
     assert done == ["round", "order", "round"]
 
 
@@ -37,11 +37,11 @@ def test_files_that_hang_are_told_once_and_nothing_is_lost(monkeypatch: pytest.M
         return [{"late": True}], False
 
     each = Collector(collect)
-    told = until(lambda: each.take(0.0)[0], "the news of the hang")
+    told = until(lambda: each.take_results(0.0)[0], "the news of the hang")
     assert told[0]["kind"] == "files-hang"
-    assert each.take(0.0) == ([], False)
+    assert each.take_results(0.0) == ([], False)
     gate.set()
-    assert until(lambda: each.take(0.01)[0]) == [{"late": True}]
+    assert until(lambda: each.take_results(0.01)[0]) == [{"late": True}]
     assert rounds == [1]
 
 
@@ -63,17 +63,17 @@ def test_a_round_that_computes_for_long_is_no_hang(monkeypatch: pytest.MonkeyPat
 
     each = Collector(collect)
     for _ in range(4):
-        assert each.take(0.0) == ([], True)
+        assert each.take_results(0.0) == ([], True)
         now[0] += follows.HUNG_AFTER * 0.6
         turns[0] = 0
         until(lambda: turns[0], "another turn")
     enough.set()
-    assert until(lambda: each.take(0.01)[0]) == [{"late": True}]
+    assert until(lambda: each.take_results(0.01)[0]) == [{"late": True}]
 
 
 def test_a_failing_follower_is_an_event() -> None:
     def collect() -> tuple[list[dict[str, Any]], bool]:
         raise ValueError("broken")
 
-    ((event,), more) = Collector(collect).take(60.0)
+    ((event,), more) = Collector(collect).take_results(60.0)
     assert (event["kind"], event["text"], more) == ("follow-failed", "ValueError: broken", False)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rgt_box.autostop.idle_clock import Countdown, Step, due_by_lease, due_when_idle, idle_limit
+from rgt_box.autostop.idle_clock import (
+    Countdown,
+    DueAction,
+    due_by_lease,
+    due_when_idle,
+    idle_limit,
+)
 
 PLAN: dict[str, Any] = {"idle_s": 100.0, "inspect_s": 50.0, "lease_s": 1000.0, "armed_boot": 7.0}
 
@@ -23,40 +29,40 @@ def test_when_it_is_due() -> None:
 
 def test_it_warns_once_and_stops_when_the_time_is_over() -> None:
     count = Countdown()
-    assert count.step(0.0, 100.0, 10.0) == Step("", 100.0)
-    assert count.step(89.9, 100.0, 10.0).action == ""
-    assert count.step(90.0, 100.0, 10.0) == Step("warn", 10.0)
-    assert count.step(95.0, 100.0, 10.0) == Step("", 5.0)
-    assert count.step(99.9, 100.0, 10.0).action == ""
-    assert count.step(100.0, 100.0, 10.0) == Step("stop", 0.0)
+    assert count.next_action(0.0, 100.0, 10.0) == DueAction("", 100.0)
+    assert count.next_action(89.9, 100.0, 10.0).action == ""
+    assert count.next_action(90.0, 100.0, 10.0) == DueAction("warn", 10.0)
+    assert count.next_action(95.0, 100.0, 10.0) == DueAction("", 5.0)
+    assert count.next_action(99.9, 100.0, 10.0).action == ""
+    assert count.next_action(100.0, 100.0, 10.0) == DueAction("stop", 0.0)
 
 
 def test_a_late_warning_stands_for_its_whole_time() -> None:
     count = Countdown()
-    assert count.step(500.0, 100.0, 10.0) == Step("warn", 10.0)
-    assert count.step(509.0, 100.0, 10.0) == Step("", 1.0)
-    assert count.step(510.0, 100.0, 10.0).action == "stop"
+    assert count.next_action(500.0, 100.0, 10.0) == DueAction("warn", 10.0)
+    assert count.next_action(509.0, 100.0, 10.0) == DueAction("", 1.0)
+    assert count.next_action(510.0, 100.0, 10.0).action == "stop"
 
 
 def test_work_withdraws_it_and_it_warns_again() -> None:
     count = Countdown()
-    count.step(90.0, 100.0, 10.0)
-    assert count.step(95.0, None, 10.0) == Step("withdraw", None)
-    assert count.step(96.0, None, 10.0) == Step("", None)
-    assert count.step(196.0, 200.0, 10.0).action == "warn"
+    count.next_action(90.0, 100.0, 10.0)
+    assert count.next_action(95.0, None, 10.0) == DueAction("withdraw", None)
+    assert count.next_action(96.0, None, 10.0) == DueAction("", None)
+    assert count.next_action(196.0, 200.0, 10.0).action == "warn"
 
 
 def test_who_keeps_it_withdraws_a_warning() -> None:
     count = Countdown()
-    count.step(90.0, 100.0, 10.0)
-    assert count.step(95.0, 7200.0, 10.0) == Step("withdraw", 7105.0)
-    assert count.step(7189.0, 7200.0, 10.0).action == ""
-    assert count.step(7190.0, 7200.0, 10.0).action == "warn"
+    count.next_action(90.0, 100.0, 10.0)
+    assert count.next_action(95.0, 7200.0, 10.0) == DueAction("withdraw", 7105.0)
+    assert count.next_action(7189.0, 7200.0, 10.0).action == ""
+    assert count.next_action(7190.0, 7200.0, 10.0).action == "warn"
 
 
 def test_after_a_failure_it_waits() -> None:
     count = Countdown()
     count.not_before = 700.0
-    assert count.step(200.0, 100.0, 10.0) == Step("", 500.0)
-    assert count.step(690.0, 100.0, 10.0).action == "warn"
-    assert count.step(700.0, 100.0, 10.0).action == "stop"
+    assert count.next_action(200.0, 100.0, 10.0) == DueAction("", 500.0)
+    assert count.next_action(690.0, 100.0, 10.0).action == "warn"
+    assert count.next_action(700.0, 100.0, 10.0).action == "stop"

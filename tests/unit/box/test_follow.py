@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from rgt_box import jsonline
 from rgt_box.streams import log_follower, watch
-from rgt_box.streams.follows import Follows
+from rgt_box.streams.follows import FollowedFiles
 from rgt_box.streams.log_follower import LogFollower, tail_offset
 
-from rgt_tui.fleet import extended
+from rgt_tui.fleet import extend_log
 from rgt_tui.model import LogView, protocol
 
 
@@ -21,7 +21,7 @@ def drain(follower: LogFollower) -> tuple[list[str], list[dict[str, Any]]]:
     frames = []
     quiet = 0
     while quiet < 40:
-        frame = follower.poll()
+        frame = follower.poll_frame()
         quiet = 0 if frame else quiet + 1
         frames += [frame] if frame else []
     return [line for frame in frames for line in frame["lines"]], frames
@@ -64,7 +64,7 @@ def test_how_old_the_end_of_a_log_is_is_told_as_it_is_opened(
     monkeypatch.setattr("rgt_box.streams.log_follower.time.time", lambda: 4000.0)
     _, (frame,) = drain(LogFollower(str(log), None, 3))
     assert frame["age"] == 0.0, "a clock that was set back"
-    assert extended(None, msgspec.convert(frame, protocol.LogLines), 70.0).written == 70.0
+    assert extend_log(None, msgspec.convert(frame, protocol.LogLines), 70.0).written == 70.0
 
 
 def test_a_cursor_resumes_without_gap_or_duplicate(log: Path) -> None:
@@ -81,7 +81,7 @@ def test_an_empty_file_is_told_once_and_its_cursor_goes_on(log: Path) -> None:
     follower = LogFollower(str(log), None, 10)
     lines, (frame,) = drain(follower)
     assert lines == [] and (frame["start"], frame["end"]) == (0, 0)
-    view = extended(None, msgspec.convert(frame, protocol.LogLines), 7.0)
+    view = extend_log(None, msgspec.convert(frame, protocol.LogLines), 7.0)
     assert (view.lines, view.at, view.counted) == ((), 7.0, True)
     again = LogFollower(str(log), (frame["inode"], 0), 10)
     assert drain(again)[1] == []
@@ -199,7 +199,7 @@ def test_as_much_is_sent_at_once_as_surely_fits_into_a_frame(
     log.write_bytes((row + b"\n") * (2 * log_follower.READ // (len(row) + 1)))
     lines, frames = drain(follower)
     assert len(lines) == 2 * log_follower.READ // (len(row) + 1)
-    assert max(len(jsonline.line(frame)) for frame in frames) < protocol.MAX_FRAME_BYTES
+    assert max(len(jsonline.encode_line(frame)) for frame in frames) < protocol.MAX_FRAME_BYTES
     assert (len(frames) <= 3) is at_once
     ends = [0, *(frame["end"] for frame in frames)]
     assert [frame["start"] for frame in frames] == ends[:-1]
@@ -239,7 +239,7 @@ def test_a_progress_bar_is_seen_while_its_line_is_unfinished(
     for text in ("\r 1%|#  |", "\r50%|## |", "\r99%|###|", "\r100%|###|\n", "end\n"):
         append(log, text)
         for frame in drain(follower)[1]:
-            view = extended(view, msgspec.convert(frame, protocol.LogLines), 1.0)
+            view = extend_log(view, msgspec.convert(frame, protocol.LogLines), 1.0)
         assert view is not None
         shown.append(view.lines)
     assert shown == [
@@ -349,7 +349,7 @@ def test_a_stale_handle_goes_on_behind_the_last_complete_line(
 
     monkeypatch.setattr(os, "pread", pread)
     append(log, "ee\nfour\n")
-    assert follower.poll() is None
+    assert follower.poll_frame() is None
     stale = -1
     lines, frames = drain(follower)
     assert (lines, frames[0]["start"], [frame.get("reset") for frame in frames]) == (
@@ -385,7 +385,7 @@ def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
     paths = [tmp_path / name for name in ("a.log", "b.log")]
     for path in paths:
         path.write_text("one\n")
-    follows = Follows(
+    follows = FollowedFiles(
         watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode())
     )
     asked: list[bool] = []
@@ -394,39 +394,41 @@ def test_a_log_is_looked_at_again_at_once_only_where_more_waits(
         asked.append(True)
         return False
 
-    monkeypatch.setattr(follows._masker, "refresh", refresh)
-    assert ([frame["lines"] for frame in follows.poll(100)[0]], len(asked)) == (
+    monkeypatch.setattr(follows._masker, "reread_secrets", refresh)
+    assert ([frame["lines"] for frame in follows.poll_frames(100)[0]], len(asked)) == (
         [["one"], ["one"]],
         1,
     )
-    assert follows.poll(100) == ([], False)
+    assert follows.poll_frames(100) == ([], False)
     assert len(asked) == 1, "no line came: nothing is to be masked"
     append(paths[0], "two\n")
-    frames, more = follows.poll(100)
+    frames, more = follows.poll_frames(100)
     assert ([frame["lines"] for frame in frames], more) == ([["two"]], False)
     append(paths[0], "three\n" * log_follower.SWIFT)
     rounds: list[tuple[list[dict[str, Any]], bool]] = []
     while not rounds or rounds[-1][1]:
-        rounds.append(follows.poll(100))
+        rounds.append(follows.poll_frames(100))
     lines = [line for frames, _ in rounds for frame in frames for line in frame["lines"]]
     assert lines == ["three"] * log_follower.SWIFT
     for path in paths:
         append(path, "four\n")
-    assert [(len(frames), more) for frames, more in (follows.poll(1), follows.poll(1))] == [
+    assert [
+        (len(frames), more) for frames, more in (follows.poll_frames(1), follows.poll_frames(1))
+    ] == [
         (1, True),
         (1, True),
     ]
-    assert follows.poll(100) == ([], False)
+    assert follows.poll_frames(100) == ([], False)
 
 
 def test_what_is_awaited_of_the_first_look_does_not_wait_for_a_tick(log: Path) -> None:
     log.write_text("one\n")
-    follows = Follows(watch.parse_config(json.dumps({"logs": [str(log)]}).encode()))
-    follows.await_first_look()
-    assert [frame["t"] for frame in follows.poll(100)[0]] == ["log"]
+    follows = FollowedFiles(watch.parse_config(json.dumps({"logs": [str(log)]}).encode()))
+    follows.announce_first_check()
+    assert [frame["t"] for frame in follows.poll_frames(100)[0]] == ["log"]
     append(log, "two\n")
-    assert follows.poll(100)[1] is True
-    assert follows.poll(100) == ([{"t": "looked"}], False)
+    assert follows.poll_frames(100)[1] is True
+    assert follows.poll_frames(100) == ([{"t": "looked"}], False)
 
 
 def test_one_follower_that_fails_costs_the_others_nothing_and_is_told_once(
@@ -435,21 +437,21 @@ def test_one_follower_that_fails_costs_the_others_nothing_and_is_told_once(
     paths = [tmp_path / name for name in ("bad.log", "good.log")]
     for path in paths:
         path.write_text("one\n")
-    whole = LogFollower.poll
+    whole = LogFollower.poll_frame
 
     def poll(follower: LogFollower) -> dict[str, Any] | None:
         if follower.path == str(paths[0]):
             raise ZeroDivisionError("made up")
         return whole(follower)
 
-    monkeypatch.setattr(LogFollower, "poll", poll)
-    follows = Follows(
+    monkeypatch.setattr(LogFollower, "poll_frame", poll)
+    follows = FollowedFiles(
         watch.parse_config(json.dumps({"logs": [str(path) for path in paths]}).encode())
     )
-    event, log = follows.poll(100)[0]
+    event, log = follows.poll_frames(100)[0]
     assert (event["kind"], log["lines"]) == ("follow-failed", ["one"])
     assert event["text"].startswith(f"{paths[0]} cannot be followed: ZeroDivisionError")
-    assert follows.poll(100)[0] == []
+    assert follows.poll_frames(100)[0] == []
     monkeypatch.undo()
-    (log,) = follows.poll(100)[0]
+    (log,) = follows.poll_frames(100)[0]
     assert (log["path"], log["lines"]) == (str(paths[0]), ["one"])

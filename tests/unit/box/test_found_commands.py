@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rgt_box.discovery import training_commands
-from rgt_box.masking import masked
+from rgt_box.masking import mask_words
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ from rgt_box.masking import masked
 )
 def test_what_a_command_line_runs(line: str, kind: str, script: str, trains: bool) -> None:
     words = ["tmux: server"] if line == "tmux: server" else line.split()
-    found = training_commands.read(words)
+    found = training_commands.parse_command(words)
     assert (found.kind, found.script, bool(found.why)) == (kind, script, trains)
 
 
@@ -97,17 +97,17 @@ def test_what_a_command_line_runs(line: str, kind: str, script: str, trains: boo
     ],
 )
 def test_secrets_are_masked(line: str, kept: str) -> None:
-    assert " ".join(masked(line.split())) == kept
+    assert " ".join(mask_words(line.split())) == kept
 
 
 def test_a_header_is_masked() -> None:
-    assert masked(["curl", "-H", "Authorization: Bearer abc"])[2] == "Authorization: ***"
+    assert mask_words(["curl", "-H", "Authorization: Bearer abc"])[2] == "Authorization: ***"
 
 
 def named(line: str, cwd: str | None, taken: dict[str, int], alive: set[str]) -> str:
-    command = training_commands.read(line.split())
-    name = training_commands.choose(command, cwd, taken, alive)
-    taken[name] = training_commands.key(command, cwd)
+    command = training_commands.parse_command(line.split())
+    name = training_commands.choose_run_name(command, cwd, taken, alive)
+    taken[name] = training_commands.training_key(command, cwd)
     alive.add(name)
     return name
 
@@ -141,33 +141,39 @@ def test_names_tell_directory_and_script_and_stay_over_a_restart() -> None:
     ],
 )
 def test_where_a_training_goes_on_is_no_part_of_what_it_is(words: str) -> None:
-    first = training_commands.read(["python", "train.py", "--lr", "1"])
-    again = training_commands.read(f"python train.py --lr 1 {words}".split())
-    assert training_commands.key(first, "/x") == training_commands.key(again, "/x")
+    first = training_commands.parse_command(["python", "train.py", "--lr", "1"])
+    again = training_commands.parse_command(f"python train.py --lr 1 {words}".split())
+    assert training_commands.training_key(first, "/x") == training_commands.training_key(
+        again, "/x"
+    )
 
 
 @pytest.mark.parametrize(
     "words", ["--steps 41", "--max_steps 41", "--epochs 3", "--from_scratch", "--first 41"]
 )
 def test_how_long_it_trains_is_a_part_of_it(words: str) -> None:
-    first = training_commands.read(["python", "train.py", "--lr", "1"])
-    again = training_commands.read(f"python train.py --lr 1 {words}".split())
-    assert training_commands.key(first, "/x") != training_commands.key(again, "/x")
+    first = training_commands.parse_command(["python", "train.py", "--lr", "1"])
+    again = training_commands.parse_command(f"python train.py --lr 1 {words}".split())
+    assert training_commands.training_key(first, "/x") != training_commands.training_key(
+        again, "/x"
+    )
 
 
 def test_ranks_that_outlive_their_starter_keep_its_name() -> None:
-    starter = training_commands.read(
+    starter = training_commands.parse_command(
         ["python", "/v/bin/torchrun", "--nproc_per_node", "2", "train.py", "--lr", "1"]
     )
-    rank = training_commands.read(
+    rank = training_commands.parse_command(
         ["/v/bin/python", "-u", "train.py", "--lr", "1", "--local-rank=0"]
     )
-    assert training_commands.key(starter, "/x") == training_commands.key(rank, "/x")
+    assert training_commands.training_key(starter, "/x") == training_commands.training_key(
+        rank, "/x"
+    )
 
 
 def test_a_name_holds_no_odd_characters() -> None:
-    command = training_commands.read(["python", "/x/train\x1b[31m me.py"])
-    assert training_commands.base(command, "/x/my exp\n") == "my_exp/train_31m_me"
+    command = training_commands.parse_command(["python", "/x/train\x1b[31m me.py"])
+    assert training_commands.script_label(command, "/x/my exp\n") == "my_exp/train_31m_me"
 
 
 def test_the_arguments_tell_where_it_writes() -> None:
@@ -186,6 +192,6 @@ def test_the_arguments_tell_where_it_writes() -> None:
         "..",
     ]
     assert training_commands.written_dirs(args, "/x/exp") == ["/x/exp/out", "/logs/a", "/x/exp/lr"]
-    assert training_commands.hint(["--config", "conf/big.yaml"]) == "big"
-    assert training_commands.hint(["conf/small.yaml", "--lr", "1"]) == "small"
-    assert training_commands.hint(["--lr", "1"]) == ""
+    assert training_commands.likely_name(["--config", "conf/big.yaml"]) == "big"
+    assert training_commands.likely_name(["conf/small.yaml", "--lr", "1"]) == "small"
+    assert training_commands.likely_name(["--lr", "1"]) == ""

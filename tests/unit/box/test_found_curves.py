@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from rgt_box.metrics import Curve, Part
+from rgt_box.metrics import Curve, CurvePart
 from rgt_box.streams.curve_followers import BEHIND, SentCurve
 
 Points = list[tuple[float, float]]
@@ -20,14 +20,14 @@ def curve(*parts: Points) -> Curve:
     return Curve("step", made)
 
 
-def part(xs: list[float], ys: list[float]) -> Part:
-    return Part("f", "csv", "loss", xs, ys, [None] * len(xs), [])
+def part(xs: list[float], ys: list[float]) -> CurvePart:
+    return CurvePart("f", "csv", "loss", xs, ys, [None] * len(xs), [])
 
 
 def told(sent: SentCurve, now: Curve) -> tuple[int, int, Points]:
     """Return the cursor's number, where it begins and what is told, all in one frame."""
-    start, points, _ = sent.news(now)
-    return sent.mark(start + len(points)), start, [(x, y) for x, y, _ in points]
+    start, points, _ = sent.new_points(now)
+    return sent.prefix_checksum(start + len(points)), start, [(x, y) for x, y, _ in points]
 
 
 @pytest.mark.parametrize("known", [1, BEHIND, len(LONG)])
@@ -66,5 +66,5 @@ def test_a_correction_that_is_seen_is_told_from_there_and_counts_for_the_next_ti
 
 def test_a_segment_that_began_meanwhile_is_told_behind_what_is_known() -> None:
     mark, _, _ = told(SentCurve(None), curve(LONG))
-    start, points, resumes = SentCurve((mark, len(LONG))).news(curve(LONG, [(9000.0, 2.0)]))
+    start, points, resumes = SentCurve((mark, len(LONG))).new_points(curve(LONG, [(9000.0, 2.0)]))
     assert (start, len(points), resumes) == (len(LONG), 1, True)

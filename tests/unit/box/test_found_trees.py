@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from rgt_box.discovery import found_run, process_tree, run_sources
-from rgt_box.discovery.found_run import Run, load
-from rgt_box.discovery.training_commands import read
-from rgt_box.streams.trainings import repeated
+from rgt_box.discovery.found_run import FoundRun, load_run
+from rgt_box.discovery.training_commands import parse_command
+from rgt_box.streams.trainings import count_repeated
 
 
-def nodes(*rows: tuple[int, int, str]) -> dict[int, process_tree.Node]:
+def nodes(*rows: tuple[int, int, str]) -> dict[int, process_tree.ProcessNode]:
     found = {}
     for pid, ppid, line in rows:
         words = [line] if line.startswith(("tmux", "slurmstepd")) else line.split()
-        command = read(words)
-        found[pid] = process_tree.Node(pid, ppid, command.kind, bool(command.why), words)
+        command = parse_command(words)
+        found[pid] = process_tree.ProcessNode(pid, ppid, command.kind, bool(command.why), words)
     return found
 
 
@@ -31,12 +31,12 @@ TORCHRUN = nodes(
 
 
 def test_a_tree_of_ranks_and_workers_is_one_run() -> None:
-    below = process_tree.children(TORCHRUN)
-    assert process_tree.root_of(20, TORCHRUN) == 20
-    assert process_tree.root_of(30, TORCHRUN) == 30
-    members = process_tree.members(20, below, TORCHRUN)
+    below = process_tree.children_by_pid(TORCHRUN)
+    assert process_tree.find_root(20, TORCHRUN) == 20
+    assert process_tree.find_root(30, TORCHRUN) == 30
+    members = process_tree.run_members(20, below, TORCHRUN)
     assert members == [20, 21, 22, 23, 24]
-    assert process_tree.listed(members, TORCHRUN) == [20, 21, 22]
+    assert process_tree.pids_to_show(members, TORCHRUN) == [20, 21, 22]
 
 
 def test_shells_and_starters_of_anything_lead_to_the_root() -> None:
@@ -47,14 +47,14 @@ def test_shells_and_starters_of_anything_lead_to_the_root() -> None:
         (8, 7, "python train.py"),
         (9, 7, "python train.py"),
     )
-    assert process_tree.root_of(9, found) == 7
+    assert process_tree.find_root(9, found) == 7
     sweep = nodes(
         (5, 1, "-bash"),
         (6, 5, "python sweep.py"),
         (7, 6, "python train.py"),
         (8, 6, "python train.py"),
     )
-    assert [process_tree.root_of(7, sweep), process_tree.root_of(8, sweep)] == [7, 8]
+    assert [process_tree.find_root(7, sweep), process_tree.find_root(8, sweep)] == [7, 8]
 
 
 def test_tasks_that_slurm_starts_beside_each_other_are_one_run() -> None:
@@ -65,19 +65,19 @@ def test_tasks_that_slurm_starts_beside_each_other_are_one_run() -> None:
         (7, 5, "python train.py --lr 1"),
         (8, 5, "python train.py --lr 2"),
     )
-    assert [process_tree.root_of(pid, found) for pid in (6, 7, 8)] == [6, 6, 8]
-    assert process_tree.members(6, process_tree.children(found), found) == [6, 7]
+    assert [process_tree.find_root(pid, found) for pid in (6, 7, 8)] == [6, 6, 8]
+    assert process_tree.run_members(6, process_tree.children_by_pid(found), found) == [6, 7]
 
 
 def test_a_loop_in_what_proc_says_ends() -> None:
     found = nodes((5, 6, "bash a"), (6, 5, "bash b"), (7, 6, "python train.py"))
-    assert process_tree.root_of(7, found) == 7
+    assert process_tree.find_root(7, found) == 7
 
 
 def run(
     name: str, started: float, cwd: str = "/x", ended: float | None = None, **fields: object
-) -> Run:
-    made = Run(name, hash(name), 1, 1, started)
+) -> FoundRun:
+    made = FoundRun(name, hash(name), 1, 1, started)
     made.cwd, made.ended = cwd, ended
     for field, value in fields.items():
         setattr(made, field, value)
@@ -87,10 +87,10 @@ def run(
 def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
     one = run("one", 100.0, files=["/x/one.jsonl"], dirs=["/x/out1"])
     two = run("two", 200.0, files=["/x/runs/two/events"])
-    whose = run_sources.Claims()
-    whose.update([one], [])
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one], [])
     assert whose.is_mine(one, "/x/early.csv", 150.0)
-    whose.update([one, two], [])
+    whose.replace_runs([one, two], [])
     assert whose.is_mine(one, "/x/one.jsonl", 300.0)
     assert not whose.is_mine(two, "/x/one.jsonl", 300.0)
     assert whose.is_mine(one, "/x/out1/a/metrics.csv", 300.0)
@@ -106,8 +106,8 @@ def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
 
 def test_what_is_followed_under_another_name_is_left_to_it() -> None:
     one = run("one", 100.0)
-    whose = run_sources.Claims()
-    whose.update([one], ["/x/named"])
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one], ["/x/named"])
     assert not whose.is_mine(one, "/x/named/metrics.csv", 150.0)
 
 
@@ -115,8 +115,8 @@ def test_the_nearer_directory_and_the_time_decide() -> None:
     outer = run("outer", 100.0, cwd="/x")
     inner = run("inner", 100.0, cwd="/x/sub")
     before = run("before", 10.0, cwd="/x", ended=20.0)
-    whose = run_sources.Claims()
-    whose.update([outer, inner, before], [])
+    whose = run_sources.FileClaims()
+    whose.replace_runs([outer, inner, before], [])
     assert whose.is_mine(inner, "/x/sub/a.csv", 150.0)
     assert not whose.is_mine(outer, "/x/sub/a.csv", 150.0)
     assert whose.is_mine(before, "/x/b.csv", 15.0)
@@ -126,9 +126,9 @@ def test_the_nearer_directory_and_the_time_decide() -> None:
 def test_a_restarted_training_keeps_the_files_of_its_earlier_life() -> None:
     old = run("one", 100.0, ended=150.0, files=["/x/a.jsonl"])
     new = run("one", 200.0)
-    new.succeed(old)
-    assert (new.files, new.since) == (["/x/a.jsonl"], 100.0)
-    assert [new.lived(at, 2.0, 30.0) for at in (97.0, 99.0, 179.0, 190.0, 199.0, 1e9)] == [
+    new.copy_history(old)
+    assert (new.files, new.first_start) == (["/x/a.jsonl"], 100.0)
+    assert [new.was_running_at(at, 2.0, 30.0) for at in (97.0, 99.0, 179.0, 190.0, 199.0, 1e9)] == [
         False,
         True,
         True,
@@ -136,7 +136,7 @@ def test_a_restarted_training_keeps_the_files_of_its_earlier_life() -> None:
         True,
         True,
     ]
-    again = load(new.as_dict())
+    again = load_run(new.as_dict())
     assert again is not None
     assert again.as_dict() == new.as_dict()
 
@@ -149,7 +149,7 @@ def test_a_spoiled_memory_is_left_out() -> None:
         {"name": 3},
         {"name": "a", "key": 1, "pid": "x", "ticks": 1, "started": 1.0},
     ):
-        assert load(raw) is None
+        assert load_run(raw) is None
     good = {
         "name": "a",
         "key": 1,
@@ -159,21 +159,25 @@ def test_a_spoiled_memory_is_left_out() -> None:
         "logs": "no list",
         "cwd": "/x",
     }
-    found = load(good)
+    found = load_run(good)
     assert found is not None
     assert (found.logs, found.cwd) == ([], "/x")
 
 
 def test_fold_2_comes_before_fold_10() -> None:
-    assert sorted(["fold_10", "fold_2", "a"], key=run_sources.natural) == ["a", "fold_2", "fold_10"]
+    assert sorted(["fold_10", "fold_2", "a"], key=run_sources.natural_sort_key) == [
+        "a",
+        "fold_2",
+        "fold_10",
+    ]
 
 
 def test_what_is_new_on_a_screen() -> None:
-    assert repeated([], ["a"]) == 0
-    assert repeated(["a", "b"], ["a", "b", "c"]) == 2
-    assert repeated(["a", "b", "c"], ["b", "c", "d"]) == 2
-    assert repeated(["x", "x"], ["x", "x", "x"]) == 2
-    assert repeated(["a"], ["b"]) == 0
+    assert count_repeated([], ["a"]) == 0
+    assert count_repeated(["a", "b"], ["a", "b", "c"]) == 2
+    assert count_repeated(["a", "b", "c"], ["b", "c", "d"]) == 2
+    assert count_repeated(["x", "x"], ["x", "x", "x"]) == 2
+    assert count_repeated(["a"], ["b"]) == 0
 
 
 def test_what_tmux_and_slurm_print_is_parsed() -> None:
@@ -183,4 +187,4 @@ def test_what_tmux_and_slurm_print_is_parsed() -> None:
         "JobId=5 JobName=a\n   JobState=FAILED Reason=X\n   ExitCode=3:0\n   StdOut=/x/slurm-%j.out\n"
     )
     assert told == {"JobState": "FAILED", "ExitCode": "3:0", "StdOut": "/x/slurm-%j.out"}
-    assert found_run.log_of_job(told["StdOut"], "5") == "/x/slurm-5.out"
+    assert found_run.expand_slurm_log(told["StdOut"], "5") == "/x/slurm-5.out"

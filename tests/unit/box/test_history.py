@@ -13,8 +13,8 @@ import pytest
 from rgt_box.recorder import ring, state_files
 from rgt_box.recorder import ring as rings
 from rgt_box.recorder import ring_history as stores
-from rgt_box.recorder.daemon import standing, transitions
-from rgt_box.recorder.ring_history import ChainReader, Store, Summary
+from rgt_box.recorder.daemon import comparable_state, transitions
+from rgt_box.recorder.ring_history import ChainReader, HistoryStore, HistorySummary
 
 BOOT = "boot-1"
 
@@ -54,15 +54,15 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(tmp_path / "state", monkeypatch)
 
 
-def write(store: Store, count: int) -> None:
+def write(store: HistoryStore, count: int) -> None:
     for _ in range(count):
-        store.append(ring.SAMPLE, {"t": "sample", "x": "x" * 90})
+        store.append_frame(ring.SAMPLE, {"t": "sample", "x": "x" * 90})
 
 
 def seqs(reader: ChainReader) -> list[int]:
     found: list[int] = []
     while True:
-        records = reader.read()
+        records = reader.read_records()
         if not records:
             return found
         assert all(record.skipped == 0 for record in records)
@@ -71,7 +71,7 @@ def seqs(reader: ChainReader) -> list[int]:
 
 def reader_at(folder: Path, boot: str | None = BOOT, seq: int = 0) -> ChainReader:
     reader = ChainReader(str(folder))
-    reader.seek(boot, seq)
+    reader.seek_after(boot, seq)
     return reader
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_lost_while_the_disk_refuses_nor_when_it_takes_again(
     disk: Disk, tmp_path: Path, error: int
 ) -> None:
     state = tmp_path / "state"
-    store, live = Store(str(state), BOOT), reader_at(state)
+    store, live = HistoryStore(str(state), BOOT), reader_at(state)
     found: list[int] = []
     for turn in range(3):
         write(store, 10)
@@ -95,7 +95,7 @@ def test_nothing_is_lost_while_the_disk_refuses_nor_when_it_takes_again(
     assert found == list(range(1, 66))
     assert seqs(reader_at(state)) == found
     assert [kind for kind, _, _ in store.news] == ["history-in-memory", "history-on-disk"] * 3
-    memory = state_files.ram(str(state))
+    memory = state_files.memory_folder(str(state))
     assert memory is not None
     assert not os.path.exists(os.path.join(memory, state_files.RING))
 
@@ -104,13 +104,13 @@ def test_a_recorder_that_begins_and_ends_beside_a_refusing_disk_hands_its_record
     disk: Disk, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
-    write(Store(str(state), BOOT), 4)
+    write(HistoryStore(str(state), BOOT), 4)
     disk.error = errno.EROFS
-    write(Store(str(state), BOOT), 4)
-    write(Store(str(state), BOOT), 4)
+    write(HistoryStore(str(state), BOOT), 4)
+    write(HistoryStore(str(state), BOOT), 4)
     assert seqs(reader_at(state, None)) == list(range(1, 13))
     disk.error = None
-    store = Store(str(state), "boot-2")
+    store = HistoryStore(str(state), "boot-2")
     assert store.last_boot == BOOT
     write(store, 2)
     assert seqs(reader_at(state)) == [*range(1, 13), 1, 2]
@@ -120,7 +120,7 @@ def test_a_disk_that_refuses_again_while_it_takes_over_costs_nothing(
     disk: Disk, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
-    store, live = Store(str(state), BOOT), reader_at(state)
+    store, live = HistoryStore(str(state), BOOT), reader_at(state)
     disk.error = errno.ENOSPC
     write(store, 20)
     writes = 0
@@ -146,10 +146,10 @@ def test_the_memory_of_another_user_is_not_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RGT_RAM_DIR", str(tmp_path))
-    made = state_files.ram("/x", make=True)
+    made = state_files.memory_folder("/x", make=True)
     assert made is not None
     os.chmod(made, 0o777)
-    assert state_files.ram("/x", make=True) is None
+    assert state_files.memory_folder("/x", make=True) is None
 
 
 def sample(seq: int, up: float, at: float, util: float, boot: str = BOOT) -> dict[str, Any]:
@@ -161,11 +161,11 @@ def sample(seq: int, up: float, at: float, util: float, boot: str = BOOT) -> dic
 
 @pytest.mark.parametrize("jump", [0.0, 3600.0, -3600.0])
 def test_the_past_is_summed_up_by_a_clock_that_does_not_jump(jump: float) -> None:
-    summary = Summary(40.0, 4)
+    summary = HistorySummary(40.0, 4)
     for second in range(100):
         at = 1000.0 + second + (jump if second >= 70 else 0.0)
-        summary.add(sample(second + 1, 500.0 + second, at, float(second)))
-    frame = summary.frame()
+        summary.add_sample(sample(second + 1, 500.0 + second, at, float(second)))
+    frame = summary.build_frame()
     assert (frame["boot"], frame["seq"], frame["width"]) == (BOOT, 100, 10.0)
     assert frame["names"] == ["cgroup", "disk:/", "util", "vram"]
     util = frame["names"].index("util")
@@ -177,20 +177,20 @@ def test_the_past_is_summed_up_by_a_clock_that_does_not_jump(jump: float) -> Non
 
 
 def test_time_without_a_recorder_is_shown_as_such_and_a_reboot_goes_on() -> None:
-    summary = Summary(60.0, 6)
-    summary.add(sample(1, 100.0, 1000.0, 1.0))
-    summary.add(sample(1, 5.0, 1035.0, 2.0, boot="boot-2"))
-    assert [row[1] for row in summary.frame()["rows"]] == [1, 0, 0, 1]
+    summary = HistorySummary(60.0, 6)
+    summary.add_sample(sample(1, 100.0, 1000.0, 1.0))
+    summary.add_sample(sample(1, 5.0, 1035.0, 2.0, boot="boot-2"))
+    assert [row[1] for row in summary.build_frame()["rows"]] == [1, 0, 0, 1]
 
 
 def test_a_clock_that_is_set_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = state_files.ClockWatch()
-    assert watch.look() == 0.0
+    assert watch.read_jump() == 0.0
     real = time.time
     for jump in (3600.0, -3600.0):
         monkeypatch.setattr(time, "time", lambda jump=jump: real() + jump)
-        assert watch.look() == pytest.approx(jump, abs=1.0) or jump < 0
-        assert watch.look() == 0.0
+        assert watch.read_jump() == pytest.approx(jump, abs=1.0) or jump < 0
+        assert watch.read_jump() == 0.0
 
 
 def test_a_stop_between_two_clocks_is_no_clock_that_was_set(
@@ -199,7 +199,7 @@ def test_a_stop_between_two_clocks_is_no_clock_that_was_set(
     watch = state_files.ClockWatch()
     real, stops = time.clock_gettime, iter([60.0])
     monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + next(stops, 0.0))
-    assert watch.look() == 0.0
+    assert watch.read_jump() == 0.0
 
 
 def cell(
@@ -223,7 +223,7 @@ def test_cells_are_told_in_the_order_in_which_it_happened() -> None:
         cell("d", "waiting"),
     ]
     before, after = ({"cells": cells, "done": False} for cells in (old, new))
-    found = transitions(standing(before), standing(after), new)
+    found = transitions(comparable_state(before), comparable_state(after), new)
     assert [(kind, text) for kind, text, _ in found] == [
         ("cell-failed", "a: failed, out of memory, exit 137"),
         ("cell-running", "b: running, attempt 2"),
@@ -231,5 +231,5 @@ def test_cells_are_told_in_the_order_in_which_it_happened() -> None:
         ("cell-running", "c: running, attempt 1"),
     ]
     assert found[0][2] == "error"
-    again = transitions(standing(after), standing(after | {"done": True}), new)
+    again = transitions(comparable_state(after), comparable_state(after | {"done": True}), new)
     assert [kind for kind, _, _ in again] == ["queue-done"]

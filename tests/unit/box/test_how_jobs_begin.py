@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rgt_box.queue import queue_state
-from rgt_box.queue.launch import Beginning
+from rgt_box.queue.launch import JobBeginning
 from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import make_job
@@ -34,7 +34,7 @@ def test_a_runner_that_has_just_ended_is_looked_at_again(
         seen.append(next(told))
         return seen[-1]
 
-    beginning = Beginning(Job(str(make_job(tmp_path / "q", ["true"], ["a"]))), fresh=True)
+    beginning = JobBeginning(Job(str(make_job(tmp_path / "q", ["true"], ["a"]))), fresh=True)
     monkeypatch.setattr(queue_state, "queue_frame", frame)
-    assert beginning.watch(60.0)["verdict"] == verdict
+    assert beginning.watch_start(60.0)["verdict"] == verdict
     assert len(seen) == looks

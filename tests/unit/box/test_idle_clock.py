@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rgt_box.autostop.idle_clock import IdleClock, Now, Verdict, judge
+from rgt_box.autostop.idle_clock import ClockReading, IdleClock, IdleVerdict, judge_reading
 
-IDLE = Verdict()
-AT_WORK, BLIND = Verdict(active=("x",)), Verdict(unknown=("y",))
-HELD = Verdict(holders=({"pid": 7},))
+IDLE = IdleVerdict()
+AT_WORK, BLIND = IdleVerdict(active=("x",)), IdleVerdict(unknown=("y",))
+HELD = IdleVerdict(holders=({"pid": 7},))
 QUIET: dict[str, Any] = {"transfers": [], "input_at": 5.0}
 NOTEBOOK: dict[str, Any] = {
     "pid": 7, "ticks": 70, "name": "ipykernel", "cpu_pct": 0.1, "works": True, "notebook": True, "rss": 1 << 30,
 }  # fmt: skip
 
 
-def at(boot: float, slept: float = 0.0, ahead: float = 1000.0) -> Now:
-    return Now(boot, boot - slept, boot + ahead)
+def at(boot: float, slept: float = 0.0, ahead: float = 1000.0) -> ClockReading:
+    return ClockReading(boot, boot - slept, boot + ahead)
 
 
 def test_a_box_on_which_nothing_happens_is_idle_since_the_first_look_that_saw_it() -> None:
@@ -28,7 +28,7 @@ def test_a_box_on_which_nothing_happens_is_idle_since_the_first_look_that_saw_it
 
 
 @pytest.mark.parametrize("verdict", [AT_WORK, BLIND, HELD])
-def test_anything_else_begins_the_time_anew(verdict: Verdict) -> None:
+def test_anything_else_begins_the_time_anew(verdict: IdleVerdict) -> None:
     clock = IdleClock(10.0)
     clock.feed(at(0), IDLE)
     clock.feed(at(10), verdict)
@@ -49,7 +49,7 @@ def test_anything_else_begins_the_time_anew(verdict: Verdict) -> None:
         (at(10, slept=4, ahead=1004), ""),
     ],
 )
-def test_a_break_in_the_clocks_begins_it_anew(then: Now, why: str) -> None:
+def test_a_break_in_the_clocks_begins_it_anew(then: ClockReading, why: str) -> None:
     clock = IdleClock(10.0)
     clock.feed(at(0), IDLE)
     said = clock.feed(then, IDLE)
@@ -63,9 +63,9 @@ def test_unknown_goes_on_through_short_whiles_of_idleness_and_ends_with_work() -
         clock.feed(at(seconds), BLIND)
         clock.feed(at(seconds + 10), IDLE)
     assert clock.unknown_s(at(100)) == 100
-    clock.known_again(at(100), 60.0)
+    clock.clear_unknown_after(at(100), 60.0)
     assert clock.unknown_s(at(100)) == 100
-    clock.known_again(at(150), 60.0)
+    clock.clear_unknown_after(at(150), 60.0)
     assert clock.unknown_s(at(150)) == 0
     clock.feed(at(110), BLIND)
     clock.feed(at(120), AT_WORK)
@@ -73,9 +73,10 @@ def test_unknown_goes_on_through_short_whiles_of_idleness_and_ends_with_work() -
 
 
 def test_a_quiet_look_is_idle() -> None:
-    assert judge(QUIET, {}, ()) == IDLE
+    assert judge_reading(QUIET, {}, ()) == IDLE
     assert (
-        judge(QUIET | {"gpus": [{"index": 0, "util": 2.9, "vram_used": 5 << 20}]}, {}, ()) == IDLE
+        judge_reading(QUIET | {"gpus": [{"index": 0, "util": 2.9, "vram_used": 5 << 20}]}, {}, ())
+        == IDLE
     )
 
 
@@ -96,7 +97,7 @@ def test_a_quiet_look_is_idle() -> None:
     ],
 )
 def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None:
-    found = judge(QUIET | sample, signs, {(7, 70)})
+    found = judge_reading(QUIET | sample, signs, {(7, 70)})
     assert words in found.active[0]
     assert (found.unknown, found.holders) == ((), ())
 
@@ -122,18 +123,18 @@ def test_work(sample: dict[str, Any], signs: dict[str, Any], words: str) -> None
 def test_what_cannot_be_told_is_never_idle(
     sample: dict[str, Any], signs: dict[str, Any], words: str
 ) -> None:
-    found = judge(QUIET | sample, signs, ())
+    found = judge_reading(QUIET | sample, signs, ())
     assert words in found.unknown[0]
     assert found.active == ()
 
 
 def test_slurms_program_on_a_box_without_slurm_says_nothing() -> None:
-    assert judge(QUIET | {"session": {"slurm_error": "down"}}, {"slurm": False}, ()) == IDLE
+    assert judge_reading(QUIET | {"session": {"slurm_error": "down"}}, {"slurm": False}, ()) == IDLE
 
 
 def test_memory_of_a_card_is_explained_by_a_named_process() -> None:
     sample = QUIET | {"gpus": [{"index": 0, "util": 0.0, "vram_used": 8 << 30}]}
-    assert judge(sample, {"named": {0: True}}, ()) == IDLE
+    assert judge_reading(sample, {"named": {0: True}}, ()) == IDLE
 
 
 @pytest.mark.parametrize(
@@ -150,9 +151,9 @@ def test_an_idle_process_that_holds_something_blocks_until_that_very_one_was_acc
     process: dict[str, Any],
 ) -> None:
     signs = {"processes": [process]}
-    assert judge(QUIET, signs, ()).holders == (process,)
-    assert judge(QUIET, signs, {(7, 71), (8, 70)}).holders == (process,)
-    assert judge(QUIET, signs, {(7, 70)}) == IDLE
+    assert judge_reading(QUIET, signs, ()).holders == (process,)
+    assert judge_reading(QUIET, signs, {(7, 71), (8, 70)}).holders == (process,)
+    assert judge_reading(QUIET, signs, {(7, 70)}) == IDLE
 
 
 @pytest.mark.parametrize(
@@ -160,4 +161,4 @@ def test_an_idle_process_that_holds_something_blocks_until_that_very_one_was_acc
     [NOTEBOOK | {"rss": (256 << 20) - 1}, NOTEBOOK | {"notebook": False, "rss": (1 << 30) - 1}],
 )
 def test_a_small_one_does_not(process: dict[str, Any]) -> None:
-    assert judge(QUIET, {"processes": [process]}, ()) == IDLE
+    assert judge_reading(QUIET, {"processes": [process]}, ()) == IDLE

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from rgt_box.streams.log_follower import Splitter, clean_lines
+from rgt_box.streams.log_follower import LineSplitter, clean_lines
 from rgt_wire.shared_text import CUT, MAX_LINE
 from rgt_wire.shared_text import line_text as clean
 
@@ -47,7 +47,7 @@ def test_a_long_line_is_cut_with_a_marker() -> None:
 def test_only_complete_lines_come_out_however_the_bytes_are_cut() -> None:
     text = b"one\ntwo\r\nthree 1\rthree 2\n\nlast"
     for size in range(1, len(text) + 1):
-        splitter = Splitter()
+        splitter = LineSplitter()
         lines = [
             line for at in range(0, len(text), size) for line in splitter.feed(text[at : at + size])
         ]
@@ -56,7 +56,7 @@ def test_only_complete_lines_come_out_however_the_bytes_are_cut() -> None:
 
 
 def test_an_endless_line_is_held_in_bounded_memory() -> None:
-    splitter = Splitter()
+    splitter = LineSplitter()
     for _ in range(100):
         assert splitter.feed(b"y" * 65536) == []
         assert len(splitter._head) <= 3 * MAX_LINE
@@ -66,7 +66,7 @@ def test_an_endless_line_is_held_in_bounded_memory() -> None:
 
 
 def test_a_progress_bar_without_newline_is_folded_while_it_grows() -> None:
-    splitter = Splitter()
+    splitter = LineSplitter()
     for step in range(20000):
         splitter.feed(b"\r%d%%" % step)
     assert len(splitter._head) < 100

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 from rgt_box.commands import result_walk
-from rgt_box.commands.result_walk import HELD_GROUPS, Level, Mounts, Owners, Walk
+from rgt_box.commands.result_walk import (
+    HELD_GROUPS,
+    FolderOwners,
+    MountTable,
+    ResultWalk,
+    WalkLevel,
+)
 
 
 @pytest.mark.parametrize("form", [b"/d%d", b"/a/d%d", b"/a%d/b/c"])
@@ -17,32 +23,32 @@ def test_more_directories_than_are_held_are_counted_with_those_above(
     """Also right in the root, above which there is nothing."""
     (tmp_path / "file").write_text("x")
     seen = os.stat(tmp_path / "file")
-    walk = Walk(Owners(), mounts=Mounts(b""))
+    walk = ResultWalk(FolderOwners(), mounts=MountTable(b""))
     walk.pinned.add(b"/")
-    many, most, first = 3 * HELD_GROUPS, 0, Level(form % 0, None)
+    many, most, first = 3 * HELD_GROUPS, 0, WalkLevel(form % 0, None)
     for number in range(many):
-        level = first if number == 0 else Level(form % number, None)
-        walk._add(level, level.path + b"/file", seen)
+        level = first if number == 0 else WalkLevel(form % number, None)
+        walk._add_result(level, level.path + b"/file", seen)
         most = max(most, len(walk.groups))
     assert most <= HELD_GROUPS + 2
-    walk._add(
+    walk._add_result(
         first, first.path + b"/later", seen
     )  # a group that the first had before others were put together
     assert sum(group.files for group in walk.groups.values()) == many + 1
-    walk._merge()
+    walk._merge_unowned()
     assert sum(group.files for group in walk.groups.values()) == many + 1
 
 
 def test_an_owner_s_directories_are_never_put_together(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     seen = os.stat(tmp_path / "file")
-    walk = Walk(Owners(), mounts=Mounts(b""))
+    walk = ResultWalk(FolderOwners(), mounts=MountTable(b""))
     walk.pinned.add(b"/")
     for number in range(2 * HELD_GROUPS):
-        level = Level(b"/d%d" % number, None)
+        level = WalkLevel(b"/d%d" % number, None)
         if number % 4096 == 7:
             level.owner, level.root = "job j", level.path
-        walk._add(level, level.path + b"/file", seen)
-    walk._fold(result_walk.MOST_GROUPS, into_root=True)
+        walk._add_result(level, level.path + b"/file", seen)
+    walk._fold_deepest(result_walk.MOST_GROUPS, into_root=True)
     owned = {path: group.files for path, group in walk.groups.items() if group.owner}
     assert owned == {b"/d7": 1, b"/d4103": 1}

@@ -6,7 +6,7 @@ import shlex
 import time
 
 import pytest
-from rgt_box.masking import masked, why_secret
+from rgt_box.masking import mask_words, why_secret
 
 SECRET = "x7Kq2"
 
@@ -75,7 +75,7 @@ SECRET = "x7Kq2"
     ],
 )
 def test_a_secret_is_hidden(line: str) -> None:
-    told = " ".join(masked(shlex.split(line.replace("§", SECRET))))
+    told = " ".join(mask_words(shlex.split(line.replace("§", SECRET))))
     assert SECRET not in told, told
     assert "***" in told
 
@@ -93,9 +93,9 @@ def test_a_secret_is_hidden(line: str) -> None:
     ],
 )  # fmt: skip
 def test_the_known_shapes_are_hidden_wherever_they_stand(shape: str) -> None:
-    assert masked(["run", shape]) == ["run", "***"]
-    assert masked(["sh", "-c", f"run {shape} now"]) == ["sh", "-c", "run *** now"]
-    assert masked([f"--x={shape}"]) == ["--x=***"]
+    assert mask_words(["run", shape]) == ["run", "***"]
+    assert mask_words(["sh", "-c", f"run {shape} now"]) == ["sh", "-c", "run *** now"]
+    assert mask_words([f"--x={shape}"]) == ["--x=***"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_known_shapes_are_hidden_wherever_they_stand(shape: str) -> None:
 )
 def test_what_only_looks_like_one_is_shown(line: str) -> None:
     words = shlex.split(line)
-    assert masked(words) == words
+    assert mask_words(words) == words
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,17 @@ def test_a_variable_is_a_secret_by_its_name_or_its_shape(variable: str, why: str
 def test_only_the_secret_is_hidden() -> None:
     script = "export HF_TOKEN=abc A=1; python train.py --wandb-key abc --lr 1e-4 'https://x?api_key=abc&y=2'"
     wanted = "export HF_TOKEN=*** A=1; python train.py --wandb-key *** --lr 1e-4 'https://x?api_key=***&y=2'"
-    assert masked(["sh", "-c", script]) == ["sh", "-c", wanted]
-    assert masked(["a", "--token", "--lr", "3"]) == ["a", "--token", "--lr", "3"]
-    assert masked(["sshpass", "-px", "ssh"]) == ["sshpass", "-p***", "ssh"]
-    assert masked(["a", "--token"]) == ["a", "--token"]
-    assert masked([]) == []
-    assert masked(["curl", "-H", "X-Api-Key: abc", "x"]) == ["curl", "-H", "X-Api-Key: ***", "x"]
+    assert mask_words(["sh", "-c", script]) == ["sh", "-c", wanted]
+    assert mask_words(["a", "--token", "--lr", "3"]) == ["a", "--token", "--lr", "3"]
+    assert mask_words(["sshpass", "-px", "ssh"]) == ["sshpass", "-p***", "ssh"]
+    assert mask_words(["a", "--token"]) == ["a", "--token"]
+    assert mask_words([]) == []
+    assert mask_words(["curl", "-H", "X-Api-Key: abc", "x"]) == [
+        "curl",
+        "-H",
+        "X-Api-Key: ***",
+        "x",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,5 +166,5 @@ def test_only_the_secret_is_hidden() -> None:
 def test_a_hostile_command_line_costs_no_time(piece: str) -> None:
     words = [(piece * 4096)[:4096]]
     started = time.thread_time()
-    masked(words)
+    mask_words(words)
     assert time.thread_time() - started < 1.0

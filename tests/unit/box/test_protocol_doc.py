@@ -22,11 +22,11 @@ SECTIONS = {
 }
 INNER = {
     "sample": (
-        protocol.Gpu, protocol.Memory, protocol.Cpu, protocol.Disk, protocol.InodeHog, protocol.Proc, protocol.Session,
-        protocol.RankReading, protocol.GpuProc, protocol.GpuHolder, protocol.MigSlice, protocol.SlurmJob,
-        protocol.Workers,
+        protocol.GpuReading, protocol.MemoryReading, protocol.CpuReading, protocol.DiskReading, protocol.InodeHog, protocol.TrainingProcess, protocol.DetachedSessions,
+        protocol.RankReading, protocol.GpuProcess, protocol.GpuHolder, protocol.MigSlice, protocol.SlurmJob,
+        protocol.WorkerSums,
     ),
-    "queue": (protocol.Cell,),
+    "queue": (protocol.QueueCell,),
     "ckpt": (protocol.Checkpoint,),
 }  # fmt: skip
 
@@ -60,7 +60,7 @@ def test_every_key_of_the_configuration_is_described_and_understood() -> None:
 
 
 def test_what_the_client_writes_is_understood() -> None:
-    cursor = protocol.Cursor(inode=5, offset=7)
+    cursor = protocol.FileCursor(inode=5, offset=7)
     written = protocol.WatchConfig(
         interval=2.5,
         mounts=("/w",),
@@ -76,7 +76,7 @@ def test_what_the_client_writes_is_understood() -> None:
         {"boot": "b", "seq": 3},
     )
     assert (found["log_cursors"], found["scalar_cursors"]) == ({"/l": (5, 7)}, {"/s": (5, 7)})
-    control = msgspec.json.encode(protocol.Control(op="ping", id=4))
+    control = msgspec.json.encode(protocol.ControlLine(op="ping", id=4))
     assert watch.parse_control(control) == {"op": "ping", "id": 4}
 
 

@@ -22,11 +22,11 @@ def job(tmp_path: Path) -> Job:
 
 
 @pytest.fixture
-def held(job: Job) -> files.Lock:
+def held(job: Job) -> files.FileLock:
     """The lock, just taken, with the words of a runner that is gone."""
-    lock = files.Lock(job.path("runner.lock"))
+    lock = files.FileLock(job.path("runner.lock"))
     assert lock.acquire()
-    lock.write(GONE)
+    lock.write_owner(GONE)
     return lock
 
 
@@ -61,16 +61,16 @@ Meanwhile = Callable[[Callable[[], object]], list[float]]
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_runner_that_ends_while_its_state_is_read_is_not_gone(
-    job: Job, held: files.Lock, monkeypatch: pytest.MonkeyPatch, ended: bool
+    job: Job, held: files.FileLock, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     Path(job.path("queue.txt")).write_text("a.cfg train\n")
-    cell = queue_state.new_cell(job, job.lines()[0][0])
+    cell = queue_state.new_cell(job, job.read_lines()[0][0])
 
     def write(state: str) -> None:
         files.write_json(job.path("state.json"), {"cells": [{**cell, "state": state}]})
 
     write("running")
-    held.write(me())
+    held.write_owner(me())
     load_state = queue_state.load_state
 
     def read_and_end(job: Job) -> dict[str, object]:
@@ -88,35 +88,35 @@ def test_a_runner_that_ends_while_its_state_is_read_is_not_gone(
 
 @pytest.mark.parametrize(("words", "who"), [(me(), "runner"), (me(seal=True), "seal")])
 def test_who_has_just_taken_it_says_so_in_a_moment(
-    job: Job, held: files.Lock, meanwhile: Meanwhile, words: dict[str, object], who: str
+    job: Job, held: files.FileLock, meanwhile: Meanwhile, words: dict[str, object], who: str
 ) -> None:
-    waited = meanwhile(lambda: held.write(words))
-    assert queue_state.who_holds(job) == who
+    waited = meanwhile(lambda: held.write_owner(words))
+    assert queue_state.find_lock_owner(job) == who
     assert len(waited) == 1
     assert queue_state.is_runner_alive(job) == (who == "runner")
     assert queue_state.is_sealed(job) == (who == "seal")
 
 
 def test_who_has_just_given_it_back_is_no_runner(
-    job: Job, held: files.Lock, meanwhile: Meanwhile
+    job: Job, held: files.FileLock, meanwhile: Meanwhile
 ) -> None:
     waited = meanwhile(held.release)
-    assert queue_state.who_holds(job) == ""
+    assert queue_state.find_lock_owner(job) == ""
     assert len(waited) == 1
 
 
 def test_who_never_says_counts_as_a_runner_and_is_waited_for_once(
-    job: Job, held: files.Lock, meanwhile: Meanwhile
+    job: Job, held: files.FileLock, meanwhile: Meanwhile
 ) -> None:
     waited = meanwhile(lambda: None)
-    assert queue_state.who_holds(job) == "runner"
+    assert queue_state.find_lock_owner(job) == "runner"
     first = len(waited)
     assert sum(waited) == pytest.approx(queue_state.TELLS_WITHIN, abs=0.02)
-    assert queue_state.who_holds(job) == "runner"
+    assert queue_state.find_lock_owner(job) == "runner"
     assert len(waited) == first
-    held.write(me(seal=True))
+    held.write_owner(me(seal=True))
     assert queue_state.is_sealed(job)
 
 
 def test_nobody_holds_a_queue_that_was_never_run(job: Job) -> None:
-    assert queue_state.who_holds(job) == ""
+    assert queue_state.find_lock_owner(job) == ""

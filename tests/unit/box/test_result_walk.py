@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rgt_box.commands import result_rules, result_walk, results
 from rgt_box.commands.result_rules import folder_rule, looks_like_result
-from rgt_box.commands.result_walk import Mounts, Owners, Walk
+from rgt_box.commands.result_walk import FolderOwners, MountTable, ResultWalk
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_mount_table_is_read_as_the_kernel_writes_it() -> None:
         "1 2 3 / /cut rw - proc proc",
         "",
     ]
-    mounts = Mounts("\n".join(rows).encode())
+    mounts = MountTable("\n".join(rows).encode())
     assert mounts.points == {
         b"/",
         b"/proc",
@@ -139,8 +139,8 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.owners = Owners()
-        self.walk = Walk(self.owners)
+        self.owners = FolderOwners()
+        self.walk = ResultWalk(self.owners)
 
     def put(self, *names: str) -> None:
         for name in names:
@@ -149,9 +149,11 @@ class Tree:
             path.write_text(name)
 
     def look(self, **options: Any) -> Seen:
-        self.walk = Walk(self.owners, mounts=options.pop("mounts", Mounts(b"")), **options)
-        self.walk.run([str(self.root)])
-        found = result_walk.answer(self.walk, 1.0, None)
+        self.walk = ResultWalk(
+            self.owners, mounts=options.pop("mounts", MountTable(b"")), **options
+        )
+        self.walk.walk_roots([str(self.root)])
+        found = result_walk.walk_answer(self.walk, 1.0, None)
         return {
             os.path.relpath(row["path"], self.root): (row["owner"], row["files"])
             for row in found["groups"]
@@ -172,38 +174,38 @@ def tree(tmp_path: Path) -> Tree:
 
 def test_the_nearest_owner_counts(tree: Tree) -> None:
     tree.put("run/a", "run/deep/b", "run/inner/c", "run/inner/deep/d", "e")
-    tree.owners.add(str(tree.root / "run"), "run outer")
-    tree.owners.add(str(tree.root / "run/inner"), "cell inner")
-    tree.owners.add(str(tree.root / "run/inner"), "run too late")
-    tree.owners.add(str(tree.root / "absent"), "run absent")
-    tree.owners.add("relative", "run relative")
-    tree.owners.add("/", "run everything")
+    tree.owners.claim_path(str(tree.root / "run"), "run outer")
+    tree.owners.claim_path(str(tree.root / "run/inner"), "cell inner")
+    tree.owners.claim_path(str(tree.root / "run/inner"), "run too late")
+    tree.owners.claim_path(str(tree.root / "absent"), "run absent")
+    tree.owners.claim_path("relative", "run relative")
+    tree.owners.claim_path("/", "run everything")
     assert tree.look() == {"run": ("run outer", 2), "run/inner": ("cell inner", 2), ".": ("", 1)}
 
 
 def test_what_is_somebodys_counts_also_below_packages(tree: Tree) -> None:
     tree.put("node_modules/tool/x.pt", "node_modules/tool/runs/r1/y.pt", "node_modules/z")
-    tree.owners.add(str(tree.root / "node_modules/tool/runs/r1"), "run r1")
+    tree.owners.claim_path(str(tree.root / "node_modules/tool/runs/r1"), "run r1")
     assert tree.look() == {"node_modules/tool/runs/r1": ("run r1", 1)}
     assert tree.skipped() == {"node_modules": (2, len("node_modules/tool/x.pt" + "node_modules/z"))}
 
 
 def test_a_file_that_is_somebodys_makes_its_directory_theirs_and_no_more(tree: Tree) -> None:
     tree.put("logs/a.log", "logs/other", "logs/deep/b")
-    tree.owners.add(str(tree.root / "logs/a.log"), "run a")
+    tree.owners.claim_path(str(tree.root / "logs/a.log"), "run a")
     assert tree.look() == {"logs": ("run a", 2), "logs/deep": ("", 1)}
 
 
 def test_a_directory_of_everybody_is_nobodys_alone(tree: Tree) -> None:
-    tree.owners.add("/tmp", "run x")
-    tree.owners.add("/", "run x")
+    tree.owners.claim_path("/tmp", "run x")
+    tree.owners.claim_path("/", "run x")
     assert tree.owners.whole == {} and tree.owners.alone == {}
 
 
 def test_a_link_to_a_run_directory_makes_the_real_one_its(tree: Tree) -> None:
     tree.put("real/a")
     (tree.root / "link").symlink_to("real")
-    tree.owners.add(str(tree.root / "link"), "run a")
+    tree.owners.claim_path(str(tree.root / "link"), "run a")
     assert tree.look() == {"real": ("run a", 1)}
 
 
@@ -223,7 +225,7 @@ def test_what_has_an_owner_is_never_one_with_others(
 ) -> None:
     tree.put(*(f"out/{number}/x" for number in range(30)))
     for number in range(30):
-        tree.owners.add(str(tree.root / f"out/{number}"), f"cell {number}")
+        tree.owners.claim_path(str(tree.root / f"out/{number}"), f"cell {number}")
     monkeypatch.setattr(result_walk, "MOST_GROUPS", 3)
     monkeypatch.setattr(result_walk, "HELD_GROUPS", 3)
     assert tree.look() == {f"out/{number}": (f"cell {number}", 1) for number in range(30)}
@@ -231,7 +233,7 @@ def test_what_has_an_owner_is_never_one_with_others(
 
 def test_no_owner_takes_in_what_is_nobodys(tree: Tree) -> None:
     tree.put("job/log.txt", *(f"job/{number}/x" for number in range(20)))
-    tree.owners.add(str(tree.root / "job/log.txt"), "job j")
+    tree.owners.claim_path(str(tree.root / "job/log.txt"), "job j")
     found = tree.look()
     assert found["job"] == ("job j", 1)
     assert len(found) == 21
@@ -245,16 +247,16 @@ def test_too_many_in_all_count_with_those_above_and_none_is_lost(
     tree.put("top", *names)
     before = tree.look()
     assert len(before) == 25
-    whole = result_walk.Group()
+    whole = result_walk.FileGroup()
     for group in tree.walk.groups.values():
-        whole.take(group)
+        whole.merge_group(group)
     monkeypatch.setattr(result_walk, "MOST_GROUPS", most)
     monkeypatch.setattr(result_walk, "HELD_GROUPS", held)
     after = tree.look()
     assert len(after) < 25 and tree.counted() == 73
-    folded = result_walk.Group()
+    folded = result_walk.FileGroup()
     for group in tree.walk.groups.values():
-        folded.take(group)
+        folded.merge_group(group)
     assert folded.fingerprint() == whole.fingerprint()
     assert tree.look() == after, "the same files are always grouped alike"
 
@@ -282,13 +284,13 @@ def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_no
     }
 
 
-def table(tree: Tree, kind: str = "xfs", **devices: str) -> Mounts:
+def table(tree: Tree, kind: str = "xfs", **devices: str) -> MountTable:
     """Return a mount table with the device of each directory of the tree, and 0:1 of the root."""
     rows = [
         ("/", "overlay", "0:1"),
         *((str(tree.root / name), kind, at) for name, at in devices.items()),
     ]
-    return Mounts(
+    return MountTable(
         "".join(f"1 0 {at} / {path} rw - {what} x rw\n" for path, what, at in rows).encode()
     )
 
@@ -329,7 +331,7 @@ def test_what_a_push_notes_down_is_no_result_and_hides_none(tree: Tree) -> None:
     tree.put(
         "rgt-code/exp-0123456789ab/train.py", "rgt-code/.rgt-push/in-x/model.pt", "run/.rgt-push/a"
     )
-    tree.owners.add(str(tree.root / "run"), "run r")
+    tree.owners.claim_path(str(tree.root / "run"), "run r")
     assert tree.look() == {
         "rgt-code/.rgt-push/in-x": ("", 1),
         "rgt-code/exp-0123456789ab": ("", 1),
@@ -353,7 +355,7 @@ def test_an_environment_is_told_by_what_lies_in_it_unless_it_is_a_runs(tree: Tre
         "env/lib/python3.11/x.py",
         "conda/etc/x",
     )
-    tree.owners.add(str(tree.root / "run"), "run r")
+    tree.owners.claim_path(str(tree.root / "run"), "run r")
     assert tree.look() == {
         "env": ("", 1),
         "env/out": ("", 1),
@@ -409,9 +411,9 @@ def test_what_is_older_than_the_machine_is_listed_and_only_where_it_came_with_th
     tree.put("old/x", "run/y", "logs/z.log", "disk/v", "results/w", "written/in-place")
     for name in ("old/x", "run/y", "logs/z.log", "disk/v", "results/w"):
         os.utime(tree.root / name, (1, 1))
-    tree.owners.add(str(tree.root / "run"), "run r")
-    tree.owners.add(str(tree.root / "logs/z.log"), "run r")
-    mounts = Mounts(b"")
+    tree.owners.claim_path(str(tree.root / "run"), "run r")
+    tree.owners.claim_path(str(tree.root / "logs/z.log"), "run r")
+    mounts = MountTable(b"")
     mounts.points.add(os.fsencode(tree.root / "disk"))
     assert tree.look(since=os.stat(tree.root / "results/w").st_ctime + 3600, mounts=mounts) == {
         "run": ("run r", 1),
@@ -429,7 +431,7 @@ def test_old_files_of_a_read_only_mount_are_older_than_the_machine_also_below_an
 ) -> None:
     tree.put(".pyenv/versions/3.11/best.pt", ".pyenv/mine.pt", ".pyenv/versions/3.11/disk/own.pt")
     mount = tree.root / ".pyenv/versions/3.11"
-    mounts = Mounts(b"")
+    mounts = MountTable(b"")
     mounts.points |= {os.fsencode(mount), os.fsencode(mount / "disk")}
     mounts.read_only.add(os.fsencode(mount))
     created = os.stat(mount / "best.pt").st_ctime + 3600
@@ -474,7 +476,7 @@ def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
         "node_modules/shown/z.pt",
         "dist-packages/shown/z.pt",
     )
-    mounts = Mounts(b"")
+    mounts = MountTable(b"")
     mounts.points |= {os.fsencode(tree.root / "node_modules" / name) for name in ("disk", "shown")}
     mounts.points.add(os.fsencode(tree.root / "dist-packages/shown"))
     mounts.disks.add(os.fsencode(tree.root / "node_modules/disk"))
@@ -491,8 +493,8 @@ def test_a_group_ends_at_a_mount(tree: Tree) -> None:
     tree.put(
         "a/x", "a/disk/y", "run/x", "run/disk/y", *(f"many/{n}/x" for n in range(20)), "many/disk/y"
     )
-    tree.owners.add(str(tree.root / "run"), "run r")
-    mounts = Mounts(b"")
+    tree.owners.claim_path(str(tree.root / "run"), "run r")
+    mounts = MountTable(b"")
     mounts.points |= {os.fsencode(tree.root / name / "disk") for name in ("a", "run", "many")}
     assert tree.look(mounts=mounts) == {
         "a": ("", 1), "a/disk": ("", 1), "run": ("run r", 1), "run/disk": ("run r", 1), "many": ("", 20),
@@ -504,7 +506,7 @@ def test_pseudo_file_systems_are_not_entered_and_read_only_ones_for_results_alon
     tree: Tree,
 ) -> None:
     tree.put("proc/x.pt", "shown/x.pt", "shown/y.txt")
-    mounts = Mounts(b"")
+    mounts = MountTable(b"")
     mounts.points |= {os.fsencode(tree.root / name) for name in ("proc", "shown")}
     mounts.pseudo.add(os.fsencode(tree.root / "proc"))
     mounts.read_only.add(os.fsencode(tree.root / "shown"))
@@ -599,15 +601,19 @@ def test_globs_of_whole_trees_are_one_directory(
     for name in ("out/a/x", "out/b/c/y", "out.d/z"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    owners = results.owners_of([], [], [str(tmp_path / "out/**")])
+    owners = results.build_owners([], [], [str(tmp_path / "out/**")])
     assert owners.whole == {os.fsencode(tmp_path / "out"): f"results {tmp_path}/out/**"}
     assert owners.alone == {}
-    owners = results.owners_of([], [], [str(tmp_path / "out*"), str(tmp_path / "out/a/x")])
+    owners = results.build_owners([], [], [str(tmp_path / "out*"), str(tmp_path / "out/a/x")])
     assert set(owners.whole) == {os.fsencode(tmp_path / name) for name in ("out", "out.d")}
     assert set(owners.alone) == {os.fsencode(tmp_path / "out/a")}
 
 
 @pytest.mark.parametrize("since", [-1.0, float("nan"), float("inf"), 1e12])
 def test_a_date_that_cannot_be_is_refused(since: float) -> None:
-    assert "--since" in results.unusable({"since": since})
-    assert results.unusable({"since": 0.0}) == results.unusable({"since": None}) == ""
+    assert "--since" in results.find_option_error({"since": since})
+    assert (
+        results.find_option_error({"since": 0.0})
+        == results.find_option_error({"since": None})
+        == ""
+    )

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 from rgt_box.recorder import ring as rings
-from rgt_box.recorder.ring import MIN_SEGMENT, Ring, RingReader
+from rgt_box.recorder.ring import MIN_SEGMENT, HistoryRing, RingReader
 
 BOOT = "boot-1"
 
 
-def open_ring(folder: Path, boot: str = BOOT, size: int = 4 * MIN_SEGMENT) -> Ring:
-    return Ring(str(folder), boot, size)
+def open_ring(folder: Path, boot: str = BOOT, size: int = 4 * MIN_SEGMENT) -> HistoryRing:
+    return HistoryRing(str(folder), boot, size)
 
 
-def write(ring: Ring, count: int, padding: int = 0, kind: bytes = rings.SAMPLE) -> None:
+def write(ring: HistoryRing, count: int, padding: int = 0, kind: bytes = rings.SAMPLE) -> None:
     for _ in range(count):
-        ring.append(kind, {"t": "sample", "x": "x" * padding})
+        ring.append_frame(kind, {"t": "sample", "x": "x" * padding})
 
 
 def drain(reader: RingReader) -> list[tuple[str, int, int]]:
     found: list[tuple[str, int, int]] = []
     while True:
-        records = reader.read()
+        records = reader.read_records()
         if not records:
             return found
         for record in records:
@@ -40,7 +40,7 @@ def seqs(found: list[tuple[str, int, int]]) -> list[int]:
 
 def reader_at(folder: Path, boot: str | None, seq: int) -> RingReader:
     reader = RingReader(str(folder))
-    reader.seek(boot, seq)
+    reader.seek_after(boot, seq)
     return reader
 
 
@@ -83,7 +83,7 @@ def test_a_reader_that_is_overtaken_while_it_reads_goes_on_with_what_is_left(
     ring = open_ring(tmp_path)
     write(ring, 100, padding=500)
     reader = reader_at(tmp_path, BOOT, 0)
-    found = [(record.boot, record.seq, record.skipped) for record in reader.read(2000)]
+    found = [(record.boot, record.seq, record.skipped) for record in reader.read_records(2000)]
     write(ring, 1000, padding=500)
     found += drain(reader)
     assert sum(skipped for _, _, skipped in found) + len(found) == 1100
@@ -113,7 +113,7 @@ def test_a_torn_record_is_dropped_and_overwritten(tmp_path: Path, cut: int) -> N
     write(ring, 3)
     position, (number,) = ring._position, rings.segment_numbers(str(tmp_path))
     record = rings.encode_record(number, rings.SAMPLE, 4, b'{"t":"sample","boot":"boot-1","seq":4}')
-    with open(rings.path_of(str(tmp_path), number), "r+b") as file:
+    with open(rings.segment_path(str(tmp_path), number), "r+b") as file:
         file.seek(position)
         file.write(record[: min(cut, len(record) - 1)])
     reader = reader_at(tmp_path, BOOT, 0)
@@ -135,9 +135,9 @@ def test_the_segment_that_died_between_rename_and_header_is_passed_over(tmp_path
     ring = open_ring(tmp_path)
     write(ring, 3)
     number = rings.segment_numbers(str(tmp_path))[-1]
-    (tmp_path / "spare-000002").rename(rings.path_of(str(tmp_path), number + 1)) if (
+    (tmp_path / "spare-000002").rename(rings.segment_path(str(tmp_path), number + 1)) if (
         tmp_path / "spare-000002"
-    ).exists() else rings.allocate(rings.path_of(str(tmp_path), number + 1), MIN_SEGMENT)
+    ).exists() else rings.allocate_file(rings.segment_path(str(tmp_path), number + 1), MIN_SEGMENT)
     reader = reader_at(tmp_path, BOOT, 0)
     assert seqs(drain(reader)) == [1, 2, 3]
     ring = open_ring(tmp_path)
@@ -169,9 +169,9 @@ def test_a_disk_that_fills_up_while_the_ring_grows_makes_a_smaller_ring(
         made.append(path)
         Path(path).write_bytes(b"\0" * size)
 
-    monkeypatch.setattr(rings, "allocate", allocate)
+    monkeypatch.setattr(rings, "allocate_file", allocate)
     ring = open_ring(tmp_path, size=16 * MIN_SEGMENT)
-    while ring.grow():
+    while ring.add_segment():
         pass
     write(ring, 1000, padding=300)
     assert len(list(tmp_path.iterdir())) == 2
@@ -184,7 +184,7 @@ def test_no_room_for_even_one_segment_is_an_error(
     def allocate(path: str, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(rings, "allocate", allocate)
+    monkeypatch.setattr(rings, "allocate_file", allocate)
     with pytest.raises(OSError, match="No space"):
         open_ring(tmp_path)
 
@@ -199,7 +199,7 @@ def test_a_frame_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 
 def test_a_foreign_or_broken_line_is_no_record() -> None:
     good = rings.encode_record(7, rings.EVENT, 3, b"{}")
-    assert rings.decode(7, good[:-1]) == (rings.EVENT, 3, b"{}")
+    assert rings.decode_record(7, good[:-1]) == (rings.EVENT, 3, b"{}")
     broken: list[Any] = [
         (8, good[:-1]),
         (7, good[:-2]),
@@ -208,7 +208,7 @@ def test_a_foreign_or_broken_line_is_no_record() -> None:
         (7, b"00000000"),
     ]
     for number, line in broken:
-        assert rings.decode(number, line) is None
+        assert rings.decode_record(number, line) is None
 
 
 def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
@@ -216,21 +216,21 @@ def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
 ) -> None:
     """Half a spare would be taken for a whole one by the next recorder, and overrun the disk at the worst time."""
     ring = open_ring(tmp_path)
-    assert ring.grow() is True
-    real = rings.allocate
+    assert ring.add_segment() is True
+    real = rings.allocate_file
 
     def allocate(path: str, size: int) -> None:
         real(path, size // 2)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(rings, "allocate", allocate)
+    monkeypatch.setattr(rings, "allocate_file", allocate)
     before = sorted(os.listdir(tmp_path))
-    assert ring.grow() is False
+    assert ring.add_segment() is False
     assert sorted(os.listdir(tmp_path)) == before
     monkeypatch.setattr(
-        rings, "allocate", lambda *_: pytest.fail("the disk is full: it is not tried again")
+        rings, "allocate_file", lambda *_: pytest.fail("the disk is full: it is not tried again")
     )
-    assert ring.grow() is False
+    assert ring.add_segment() is False
     write(ring, 200, 1000)  # it goes on in what it has
     ring.close()
     assert {os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path)} == {MIN_SEGMENT}

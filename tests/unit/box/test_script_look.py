@@ -14,7 +14,9 @@ HF = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train(
 
 def look(folder: Path, text: str, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
     (folder / "train.py").write_text(text)
-    return script_look.look(os.getpid(), ["python", "train.py", *args], str(folder), env or {})
+    return script_look.inspect_script(
+        os.getpid(), ["python", "train.py", *args], str(folder), env or {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_only_ordinary_scripts_of_moderate_size_are_read(tmp_path: Path) -> None
         assert script_look.script_text(name, str(tmp_path), "") is None
     assert script_look.script_text("odd.py", str(tmp_path), "") is not None
     assert script_look.script_text("odd.py", None, "") is None
-    assert script_look.look(os.getpid(), ["python", "-c", "x"], str(tmp_path), {}) == {}
+    assert script_look.inspect_script(os.getpid(), ["python", "-c", "x"], str(tmp_path), {}) == {}
 
 
 UNITS = (

@@ -21,7 +21,7 @@ def written_events() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
-            if node.func.attr == "event" and node.args:
+            if node.func.attr == "append_event" and node.args:
                 kind = node.args[0]
                 assert isinstance(kind, ast.Constant), (
                     f"{path}:{node.lineno}: its kind is no plain string"

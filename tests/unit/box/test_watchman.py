@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from rgt_box.autostop import armed_plan, idle_clock, saving, story, watchman, work_signs
-from rgt_box.autostop.idle_clock import Now
-from rgt_box.autostop.watchman import Watchman
+from rgt_box.autostop.idle_clock import ClockReading
+from rgt_box.autostop.watchman import AutostopMonitor
 from rgt_box.recorder import control
 
 from tests.process.box.harness import PATIENCE
@@ -29,27 +29,31 @@ class Box:
         self.signs = dict(IDLE)
         self.events: list[str] = []
         self.started: list[str] = []
-        monkeypatch.setattr(idle_clock, "now", self.now)
-        monkeypatch.setattr(work_signs.WorkSigns, "look", lambda *_: dict(self.signs))
-        monkeypatch.setattr(control, "detach", lambda words: self.started.append(words[-1]))
+        monkeypatch.setattr(idle_clock, "read_clocks", self.now)
+        monkeypatch.setattr(work_signs.WorkSigns, "read_signs", lambda *_: dict(self.signs))
+        monkeypatch.setattr(control, "start_detached", lambda words: self.started.append(words[-1]))
         monkeypatch.setattr(story, "write_to_terminals", lambda _: 0)
         monkeypatch.setattr(watchman, "RUNS_WAIT", PATIENCE)
         self.watchman = self.recorder()
 
-    def recorder(self) -> Watchman:
-        self.watchman = Watchman(self.folder, lambda kind, text, level: self.events.append(kind))
+    def recorder(self) -> AutostopMonitor:
+        self.watchman = AutostopMonitor(
+            self.folder, lambda kind, text, level: self.events.append(kind)
+        )
         return self.watchman
 
-    def now(self) -> Now:
-        return Now(self.boot, self.boot - self.asleep, self.boot + self.ahead)
+    def now(self) -> ClockReading:
+        return ClockReading(self.boot, self.boot - self.asleep, self.boot + self.ahead)
 
     def arm(self, mode: str = "idle", **changed: Any) -> dict[str, Any]:
         request = {
             "mode": mode, "action": "park", "boot": "b", "instance": "i", "box": "lab", "idle_s": 100.0,
             "lease_s": 1000.0, "warn_s": 20.0, "stop": {"kind": "runpod"}, "durable": ["/v"],
         }  # fmt: skip
-        bound = armed_plan.bind(armed_plan.parse(request | changed), self.now(), None)
-        armed_plan.save(self.folder, dict(armed_plan.load(self.folder), **{mode: bound}))
+        bound = armed_plan.bind_plan(armed_plan.parse_request(request | changed), self.now(), None)
+        armed_plan.save_plans(
+            self.folder, dict(armed_plan.load_plans(self.folder), **{mode: bound})
+        )
         return bound
 
     def tick(self, seconds: float = 0.0, sample: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -63,10 +67,10 @@ class Box:
             self.boot += 1.0
 
     def journal(self, plan: dict[str, Any], phase: str) -> None:
-        armed_plan.store(self.folder, story.JOURNAL, {"id": plan["id"], "phase": phase})
+        armed_plan.store_json(self.folder, story.JOURNAL, {"id": plan["id"], "phase": phase})
 
     def told(self) -> list[str]:
-        return [line["event"] for line in story.read(self.folder)]
+        return [line["event"] for line in story.read_events(self.folder)]
 
 
 @pytest.fixture
@@ -79,7 +83,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
 
 
 def test_where_nothing_is_armed_it_does_nothing(box: Box) -> None:
-    assert (box.watchman.armed, box.tick(5), box.watchman.widened({"interval": 60})) == (
+    assert (box.watchman.has_plans, box.tick(5), box.watchman.extend_config({"interval": 60})) == (
         False,
         {},
         {"interval": 60},
@@ -133,7 +137,7 @@ def test_a_card_that_works_for_a_second_has_worked(box: Box) -> None:
 
 def test_a_sample_that_comes_a_little_early_is_looked_at_and_not_only_the_next(box: Box) -> None:
     box.arm()
-    assert box.watchman.widened({"interval": 60.0})["interval"] == 10.0
+    assert box.watchman.extend_config({"interval": 60.0})["interval"] == 10.0
     box.tick()
     box.signs = dict(WORK)
     box.boot += 9.9
@@ -182,12 +186,12 @@ def test_another_boot_or_a_resumed_machine_disarms_it(
     box.asleep = 61.0
     assert box.tick(10) == {}
     assert (box.told(), box.events) == (["disarmed"] * 2, ["autostop-disarmed"] * 2)
-    assert armed_plan.load(box.folder) == {}
+    assert armed_plan.load_plans(box.folder) == {}
     box.arm()
     monkeypatch.setenv("RGT_BOOT_ID", "c")
     box.recorder()
     assert box.tick() == {}
-    assert "was rebooted" in story.read(box.folder)[-1]["text"]
+    assert "was rebooted" in story.read_events(box.folder)[-1]["text"]
 
 
 def test_a_new_recorder_counts_anew_and_keeps_the_end_of_a_lease(box: Box) -> None:
@@ -275,7 +279,7 @@ def test_one_that_was_killed_after_its_intent_is_asked_for_at_once(box: Box, pha
 def test_keep_is_heard(box: Box) -> None:
     plan = box.arm()
     box.tick(85)
-    armed_plan.save(
+    armed_plan.save_plans(
         box.folder, {"idle": plan | {"kept_until_boot": box.boot + 500, "kept_until": 5.0}}
     )
     found = box.tick(1)["autostop"]
@@ -311,7 +315,7 @@ def test_what_goes_wrong_costs_neither_the_sample_nor_a_working_box(
     def broken(*_: Any) -> Any:
         raise ValueError("odd")
 
-    monkeypatch.setattr(work_signs.WorkSigns, "look", broken)
+    monkeypatch.setattr(work_signs.WorkSigns, "read_signs", broken)
     box.tick(30)
     assert (box.started, box.events.count("autostop-unknown")) == ([], 1)
 
@@ -322,7 +326,7 @@ def test_runs_whose_files_hang_hold_up_neither_the_sample_nor_the_end_of_a_lease
     """What is known of them stays as it was: the process that stops the box looks anew."""
     gate = threading.Event()
     runs = [saving.SavingRun("lm", 7, 7, False, False, ())]
-    monkeypatch.setattr(saving, "runs_of", lambda *_: gate.wait() and runs)
+    monkeypatch.setattr(saving, "list_saving_runs", lambda *_: gate.wait() and runs)
     monkeypatch.setattr(watchman, "RUNS_WAIT", 0.0)
     box.arm("lease")
     assert box.tick(979)["lease"]["stops_in_s"] == 21
@@ -330,7 +334,7 @@ def test_runs_whose_files_hang_hold_up_neither_the_sample_nor_the_end_of_a_lease
     gate.set()
     monkeypatch.setattr(watchman, "RUNS_WAIT", PATIENCE)
     box.tick(1)
-    assert "lm" in story.read(box.folder)[0]["text"]
+    assert "lm" in story.read_events(box.folder)[0]["text"]
     gate.clear()
     monkeypatch.setattr(watchman, "RUNS_WAIT", 0.0)
     box.tick(30)
@@ -340,7 +344,7 @@ def test_runs_whose_files_hang_hold_up_neither_the_sample_nor_the_end_of_a_lease
 
 def test_an_armed_box_is_looked_at_whoever_watches(box: Box) -> None:
     box.arm(jobs=["/j"], mounts=["/m"], pattern="mine")
-    wide = box.watchman.widened(
+    wide = box.watchman.extend_config(
         {"interval": 3600.0, "jobs": ["/k"], "mounts": [], "pattern": None, "find": False}
     )
     assert wide == {
@@ -350,4 +354,4 @@ def test_an_armed_box_is_looked_at_whoever_watches(box: Box) -> None:
         "pattern": "mine",
         "find": True,
     }
-    assert box.watchman.widened({"interval": 1.0, "pattern": "theirs"})["pattern"] == "theirs"
+    assert box.watchman.extend_config({"interval": 1.0, "pattern": "theirs"})["pattern"] == "theirs"

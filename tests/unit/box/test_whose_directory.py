@@ -27,14 +27,14 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def usual(base: Path) -> str:
-    return str(base / f"host-{place.identity()['host']}")
+    return str(base / f"host-{place.host_identity()['host']}")
 
 
 def owned(folder: Path | str, **changes: object) -> Path:
     """Let a directory be of this host, but for some changes."""
     made = Path(folder)
     made.mkdir(parents=True, exist_ok=True)
-    (made / place.OWNER).write_text(json.dumps(place.identity() | changes))
+    (made / place.OWNER).write_text(json.dumps(place.host_identity() | changes))
     return made
 
 
@@ -102,10 +102,10 @@ def test_another_host_s_is_never_taken(base: Path) -> None:
 
 def test_a_directory_is_claimed_once(base: Path) -> None:
     folder = owned(base, boot="earlier")
-    place.claim(str(folder))
-    assert json.loads((folder / place.OWNER).read_text()) == place.identity()
+    place.claim_state_dir(str(folder))
+    assert json.loads((folder / place.OWNER).read_text()) == place.host_identity()
     before = (folder / place.OWNER).stat().st_ino
-    place.claim(str(folder))
+    place.claim_state_dir(str(folder))
     assert (folder / place.OWNER).stat().st_ino == before
 
 
@@ -122,8 +122,8 @@ def test_a_host_is_known_by_its_name_and_its_machine(
 ) -> None:
     def named(name: str, machine: bytes | None) -> str:
         monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=name))
-        monkeypatch.setattr(files, "read", lambda path, limit: machine)
-        host = place.identity()["host"]
+        monkeypatch.setattr(files, "read_file", lambda path, limit: machine)
+        host = place.host_identity()["host"]
         assert isinstance(host, str)
         return host
 
@@ -136,7 +136,7 @@ def test_a_host_is_known_by_its_name_and_its_machine(
         "what is cut off the name is in its number"
     )
     assert re.fullmatch("unnamed-[0-9a-f]{8}", named("", None))
-    assert (place.identity()["boot"], place.identity()["processes"]) == (
+    assert (place.host_identity()["boot"], place.host_identity()["processes"]) == (
         "this-boot",
         place.namespace(),
     )
@@ -174,8 +174,8 @@ def test_the_code_is_known_by_its_file(
 ) -> None:
     (tmp_path / name).touch()
     monkeypatch.setattr(place, "__file__", str(tmp_path / name / "rgt_box" / "place.py"))
-    assert place.digest() == digest
-    assert place.command("watch", "x") == [
+    assert place.agent_digest() == digest
+    assert place.agent_command("watch", "x") == [
         sys.executable,
         "-I",
         "-S",
@@ -187,5 +187,5 @@ def test_the_code_is_known_by_its_file(
 
 def test_code_in_a_source_tree_is_started_as_a_directory() -> None:
     package = Path(place.__file__).parent
-    assert place.digest() == "dev"
-    assert place.command() == [sys.executable, "-I", "-S", str(package)]
+    assert place.agent_digest() == "dev"
+    assert place.agent_command() == [sys.executable, "-I", "-S", str(package)]

@@ -28,6 +28,6 @@ def test_pushed_code_is_a_cells_only_if_no_other_has_worked_in_it(
     (job / "queue.txt").write_text("".join(f"{name}.toml lm\n" for name in queued))
     cells = [{"name": name, "state": "done"} for name in known]
     (job / "state.json").write_text(json.dumps({"cells": cells}))
-    owners = results.owners_of([str(job)], [], [])
+    owners = results.build_owners([str(job)], [], [])
     wanted = f"job {job}" if owner == "job" else owner
     assert owners.whole[bytes(version)] == wanted

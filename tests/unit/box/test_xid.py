@@ -19,7 +19,7 @@ from rgt_box.sampling.xid import XidWatch
     ],
 )  # fmt: skip
 def test_the_forms_of_a_report(line: str, bus: str, number: int, detail: str) -> None:
-    report = xid.parse(line, 5)
+    report = xid.parse_xid(line, 5)
     assert report is not None
     assert (report.bus, report.number, report.detail, report.at_us) == (bus, number, detail, 5)
 
@@ -28,7 +28,7 @@ def test_the_forms_of_a_report(line: str, bus: str, number: int, detail: str) ->
     "line", ["NVRM: loading", "Xid 79", "NVRM: GPU at PCI:0000:3b:00: GPU-1", ""]
 )
 def test_what_is_no_report(line: str) -> None:
-    assert xid.parse(line) is None
+    assert xid.parse_xid(line) is None
 
 
 def test_broken_hardware_is_an_error_and_an_unknown_number_says_what_the_kernel_says() -> None:
@@ -45,9 +45,9 @@ def test_broken_hardware_is_an_error_and_an_unknown_number_says_what_the_kernel_
         43,
         45,
     }
-    report = xid.Xid("", 999, "something new", 0)
+    report = xid.XidReport("", 999, "something new", 0)
     assert (report.level, report.meaning) == ("warn", "something new")
-    assert xid.SOURCE in xid.Xid("", 999, "", 0).meaning
+    assert xid.SOURCE in xid.XidReport("", 999, "", 0).meaning
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_storm_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.setenv("RGT_KMSG", str(log))
     watch = XidWatch(str(tmp_path))
-    (event,) = watch.poll({"0000:3b:00.0": 4})
+    (event,) = watch.poll_events({"0000:3b:00.0": 4})
     assert (
         event["text"].startswith("GPU 4 (0000:3b:00.0): Xid 13, ")
         and ", 300 times" in event["text"]
@@ -98,35 +98,35 @@ def test_a_storm_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with log.open("a") as file:
         file.write(record(400, "NVRM: Xid (PCI:0000:3b:00): 13, Graphics"))
         file.write(record(401, "NVRM: Xid (PCI:0000:5e:00): 13, Graphics"))
-    (other,) = watch.poll({})
+    (other,) = watch.poll_events({})
     assert other["text"].startswith("GPU ? (0000:5e:00.0)")
     monkeypatch.setattr(xid, "QUIET", 0.0)
-    (late,) = watch.poll({})  # it was kept, not dropped
+    (late,) = watch.poll_events({})  # it was kept, not dropped
     assert late["text"].startswith("GPU ? (0000:3b:00.0)") and "times" not in late["text"]
-    assert watch.poll({}) == []
+    assert watch.poll_events({}) == []
 
 
 def test_a_record_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     whole = record(7, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")
     path.write_text(whole[:20])
-    log = xid.Kmsg(str(path), b"Xid")
-    assert log.records() == []
+    log = xid.KernelLogDevice(str(path), b"Xid")
+    assert log.new_records() == []
     with path.open("a") as file:
         file.write(whole[20:])
-    assert log.records() == [(7, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")]
+    assert log.new_records() == [(7, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")]
     log.close()
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.W_OK), reason="the kernel log is not ours")
 def test_the_real_kernel_log() -> None:
     """What is written comes back, and the end of the log does not block."""
-    log = xid.Kmsg("/dev/kmsg", b"rgt test")
-    log.records()
+    log = xid.KernelLogDevice("/dev/kmsg", b"rgt test")
+    log.new_records()
     with open("/dev/kmsg", "w") as file:
         file.write(f"rgt test {os.getpid()}\n")
-    assert [text for _, text in log.records() if text == f"rgt test {os.getpid()}"]
-    assert log.records() == []
+    assert [text for _, text in log.new_records() if text == f"rgt test {os.getpid()}"]
+    assert log.new_records() == []
     log.close()
 
 

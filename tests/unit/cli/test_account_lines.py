@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.cli import account_line, account_text
-from rgt_tui.model import MACHINE, AccountBill, Unlisted
+from rgt_tui.model import MACHINE, AccountBill, UnlistedItem
 
 replace = msgspec.structs.replace
-POD = Unlisted(
+POD = UnlistedItem(
     kind="runpod", what=MACHINE, id="pod9", name="old\x1b[31m", per_hour=1.0, status="RUNNING"
 )
-VOLUME = Unlisted(kind="runpod", what="volume", id="vol1", per_hour=0.01, used_by=("pod9",))
+VOLUME = UnlistedItem(kind="runpod", what="volume", id="vol1", per_hour=0.01, used_by=("pod9",))
 BILL = AccountBill(kind="runpod", account="default@vendor", machines_at=100.0, leftovers_at=90.0)
 
 

@@ -8,13 +8,18 @@ import sys
 
 import pytest
 
-from rgt_tui.cli.bringing.push_to_box import MOST_SHOWN, doubts, lines, progress_text
+from rgt_tui.cli.bringing.push_to_box import (
+    MOST_SHOWN,
+    describe_push,
+    list_push_warnings,
+    progress_text,
+)
 from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
-from rgt_tui.fleet.pushes import Arrived
-from rgt_tui.transfer import LeftOut
+from rgt_tui.fleet.pushes import PushResult
+from rgt_tui.transfer import ExcludedPath
 
 
-def arrived(**over: object) -> Arrived:
+def arrived(**over: object) -> PushResult:
     told = {
         "kind": "code",
         "name": "exp",
@@ -23,7 +28,7 @@ def arrived(**over: object) -> Arrived:
         "files": 2,
         "bytes": 2000,
     }
-    return Arrived(**{**told, **over})  # type: ignore[arg-type]
+    return PushResult(**{**told, **over})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -40,19 +45,22 @@ def test_how_far_it_is(done: int, seconds: float, text: str) -> None:
 
 
 def test_every_secret_that_stayed_here_is_named_and_the_rest_is_counted() -> None:
-    others = tuple(LeftOut(f"cache{number}", "cache") for number in range(20))
+    others = tuple(ExcludedPath(f"cache{number}", "cache") for number in range(20))
     secrets = tuple(
-        LeftOut(f"{number}.pem", "by its name (*.pem)", secret=True) for number in range(12)
+        ExcludedPath(f"{number}.pem", "by its name (*.pem)", secret=True) for number in range(12)
     )
-    found = lines("lab", arrived(left_out=others + secrets))
+    found = describe_push("lab", arrived(left_out=others + secrets))
     assert sum(".pem" in line for line in found) == 12 and found[-1].endswith(
         "20 more (--json names all)"
     )
-    few = lines("lab", arrived(left_out=others))
+    few = describe_push("lab", arrived(left_out=others))
     assert sum("cache" in line for line in few) == MOST_SHOWN
-    (said,) = doubts(arrived(left_out=secrets))
+    (said,) = list_push_warnings(arrived(left_out=secrets))
     assert "12 files left out that look like a secret" in said and "--include-secrets" in said
-    assert doubts(arrived()) == [] and doubts(arrived(windows=("run.sh",), mended=True)) == []
+    assert (
+        list_push_warnings(arrived()) == []
+        and list_push_warnings(arrived(windows=("run.sh",), mended=True)) == []
+    )
 
 
 def test_a_value_is_typed_without_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import math
 import msgspec
 import pytest
 
-from rgt_tui.cli import chosen_run, chosen_series, for_output, plot
+from rgt_tui.cli import chosen_run, chosen_series, draw_plot, for_output
 from rgt_tui.cli.curves import _print_json
 from rgt_tui.model import RunState, Series
 from tests.unit.cli.test_status_line import box
@@ -49,7 +49,7 @@ def test_losses_are_plotted_unless_others_are_named() -> None:
 
 
 def test_a_plot_fits_its_size_and_counts_what_it_leaves_out() -> None:
-    text, left_out = plot(run(loss=[3.0, math.nan, 2.0, math.inf, 1.0]), ["loss"], 60, 12)
+    text, left_out = draw_plot(run(loss=[3.0, math.nan, 2.0, math.inf, 1.0]), ["loss"], 60, 12)
     lines = for_output(text, "utf-8", colours=False).splitlines()
     assert left_out == 2
     assert len(lines) == 12
@@ -59,11 +59,11 @@ def test_a_plot_fits_its_size_and_counts_what_it_leaves_out() -> None:
 
 
 def test_a_logarithmic_plot_leaves_out_what_is_not_positive() -> None:
-    assert plot(run(loss=[1.0, 0.0, -1.0, 10.0]), ["loss"], 60, 12, log=True)[1] == 2
+    assert draw_plot(run(loss=[1.0, 0.0, -1.0, 10.0]), ["loss"], 60, 12, log=True)[1] == 2
 
 
 def test_a_pipe_has_no_colours_and_a_narrow_locale_only_ascii() -> None:
-    text, _ = plot(run("evil\x1b[31m", loss=[3.0, 2.0, 1.0]), ["loss"], 60, 12)
+    text, _ = draw_plot(run("evil\x1b[31m", loss=[3.0, 2.0, 1.0]), ["loss"], 60, 12)
     assert "\x1b" not in for_output(text, "utf-8", colours=False)
     assert for_output(text, "ANSI_X3.4-1968", colours=False).isascii()
 
@@ -80,6 +80,6 @@ def test_json_has_every_point(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_values_near_the_end_of_what_a_float_holds_are_left_out(values: list[float]) -> None:
     run = RunState(name="a", series={"loss": Series(list(range(len(values))), values)})
-    text, left_out = plot(run, ("loss",), 60, 10)
+    text, left_out = draw_plot(run, ("loss",), 60, 10)
     assert left_out == sum(abs(value) > 1e300 for value in values)
     assert "a: loss" in text

@@ -14,15 +14,15 @@ from rgt_tui.cli import FAILED, OK, UNREACHABLE, USAGE, gathering, main
 from rgt_tui.cli.teardown import down
 from rgt_tui.fleet.config import dump_fleet
 from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
     BoxSpec,
     EvidenceItem,
-    Link,
+    LinkState,
     Meter,
-    Review,
     StopPhase,
     StopProgress,
-    Verb,
-    steady,
+    steady_time,
 )
 
 LISTED = EvidenceItem("results", True, "no result on the box is at stake", 0.0)
@@ -37,7 +37,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.items: tuple[EvidenceItem, ...] = (LISTED, STRAY)
-        self.link = Link.LIVE
+        self.link = LinkState.LIVE
         self.by_hand = False
         self.asked: list[dict[str, Any]] = []
         self.ordered: list[dict[str, Any]] = []
@@ -50,18 +50,18 @@ class Gate:
     def state(self) -> Any:
         return SimpleNamespace(box=lambda _: SimpleNamespace(link=self.link, meter=Meter()))
 
-    async def review(self, box: str, verb: Verb, **given: Any) -> Review:
+    async def review_action(self, box: str, verb: BillingVerb, **given: Any) -> ActionReview:
         self.asked.append(given)
         refusals = tuple(
             item.text for item in self.items if not item.ok and item.key not in given["ignored"]
         )
-        return Review(
+        return ActionReview(
             box, verb, "Terminate", "pod1", True, 0.5, 1.0, "USD", (), (), (), self.items, refusals,
             "DELETE /pods/pod1", "running", 0.0, 0.0, by_hand=self.by_hand,
         )  # fmt: skip
 
     async def execute(
-        self, box: str, verb: Verb, typed: str, **given: Any
+        self, box: str, verb: BillingVerb, typed: str, **given: Any
     ) -> AsyncIterator[StopProgress]:
         self.ordered.append(given)
         yield StopProgress(StopPhase.METER_OFF, 0.0, "off")
@@ -77,7 +77,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     async def settle(fleet: object, seconds: float) -> None: ...
 
     monkeypatch.setattr(gathering, "make_fleet", lambda specs, **options: made)
-    monkeypatch.setattr(gathering, "settle", settle)
+    monkeypatch.setattr(gathering, "wait_until_settled", settle)
     fleet = tmp_path / "fleet.toml"
     fleet.write_text(dump_fleet([BoxSpec(name="lab", host="192.0.2.1")]))
     monkeypatch.setenv("RGT_FLEET", str(fleet))
@@ -96,11 +96,11 @@ def test_the_box_has_as_long_as_it_needs_for_its_list(gate: Gate) -> None:
 
 
 def test_the_digest_is_judged_by_when_the_order_was_given(gate: Gate) -> None:
-    before = steady()
+    before = steady_time()
     assert main([*CALL, *IGNORED]) == OK
     (order,) = gate.ordered
     assert order["evidence_digest"] == "0-0"
-    assert before <= order["ordered_at"] <= steady()
+    assert before <= order["ordered_at"] <= steady_time()
 
 
 def test_a_key_that_no_item_has_is_a_slip(gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,10 +129,16 @@ def test_items_that_stand_against_it_block_and_what_to_do_is_said(
     assert "not results: --ignore KEY" in said.err
 
 
-@pytest.mark.parametrize(("link", "status"), [(Link.LIVE, FAILED), (Link.UNREACHABLE, UNREACHABLE)])
+@pytest.mark.parametrize(
+    ("link", "status"), [(LinkState.LIVE, FAILED), (LinkState.UNREACHABLE, UNREACHABLE)]
+)
 @pytest.mark.parametrize("words", [DRY, CALL])
 def test_what_the_box_cannot_list_now_is_no_slip_but_refused_with_the_reason(
-    gate: Gate, words: tuple[str, ...], link: Link, status: int, capsys: pytest.CaptureFixture[str]
+    gate: Gate,
+    words: tuple[str, ...],
+    link: LinkState,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     gate.items, gate.link = (UNLISTED,), link
     assert main([*words, *IGNORED]) == status
@@ -170,8 +176,8 @@ def test_where_the_click_is_yours_nothing_is_said_to_be_sent(
         asked.append(question)
         return False
 
-    monkeypatch.setattr(down, "interactive", lambda: True)
-    monkeypatch.setattr(down, "types", types)
+    monkeypatch.setattr(down, "is_interactive", lambda: True)
+    monkeypatch.setattr(down, "confirm_phrase", types)
     gate.items, gate.by_hand = (LISTED,), by_hand
     assert main(["down", "lab", "--destroy"]) == FAILED
     (question,) = asked

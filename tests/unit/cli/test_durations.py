@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from rgt_tui.cli import duration
+from rgt_tui.cli import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from rgt_tui.cli import duration
     ],
 )
 def test_what_is_a_span(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_what_is_a_span(text: str, seconds: float) -> None:
 )
 def test_what_is_none(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
-        duration(text)
+        parse_duration(text)

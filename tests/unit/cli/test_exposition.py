@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.cli import FAMILIES, exposition, series
-from rgt_tui.model import BoxState, FleetState, Gpu, Link, RunState
+from rgt_tui.cli import FAMILIES, format_exposition, iterate_series
+from rgt_tui.model import BoxState, FleetState, GpuReading, LinkState, RunState
 from tests.unit.cli.test_status_line import NOW, box
 
 
 def parsed(*boxes: BoxState) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    text = exposition(FleetState(boxes=boxes, at=NOW), NOW).decode()
+    text = format_exposition(FleetState(boxes=boxes, at=NOW), NOW).decode()
     return {
         family.name: {frozenset(sample.labels.items()): sample.value for sample in family.samples}
         for family in text_string_to_metric_families(text)
@@ -25,7 +25,7 @@ def parsed(*boxes: BoxState) -> dict[str, dict[frozenset[tuple[str, str]], float
 def with_gpu(**fields: object) -> BoxState:
     state = box()
     assert state.sample is not None
-    gpu = Gpu(index=3, name="NVIDIA A100", **fields)  # type: ignore[arg-type]
+    gpu = GpuReading(index=3, name="NVIDIA A100", **fields)  # type: ignore[arg-type]
     return msgspec.structs.replace(state, sample=msgspec.structs.replace(state.sample, gpus=(gpu,)))
 
 
@@ -68,7 +68,7 @@ def test_a_replayed_gpu_says_so() -> None:
 
 def test_old_figures_are_left_out() -> None:
     stale = box(sample_at=NOW - 100)
-    gone = box(link=Link.UNREACHABLE, runs=(RunState(name="r", step=3),))
+    gone = box(link=LinkState.UNREACHABLE, runs=(RunState(name="r", step=3),))
     for state in (stale, gone):
         found = parsed(state)
         assert next(iter(found["rgt_box_up"].values())) == 0
@@ -100,15 +100,16 @@ def test_a_loss_may_be_nan() -> None:
 def test_numbers(value: float, text: str) -> None:
     state = FleetState(boxes=(box(runs=(RunState(name="r", loss=value),)),), at=NOW)
     assert (
-        f'rgt_run_loss{{box="lab",run="r"}} {text}' in exposition(state, NOW).decode().splitlines()
+        f'rgt_run_loss{{box="lab",run="r"}} {text}'
+        in format_exposition(state, NOW).decode().splitlines()
     )
 
 
 def test_names_labels_and_kinds_are_those_of_the_table() -> None:
     """The client library adds a suffix to counters, whose names are NVIDIA's here."""
     state = FleetState(boxes=(with_gpu(util=1.0, ecc_corrected=2, ecc_uncorrected=3),), at=NOW)
-    text = exposition(state, NOW).decode()
-    for family, rows in series(state, NOW):
+    text = format_exposition(state, NOW).decode()
+    for family, rows in iterate_series(state, NOW):
         assert text.count(f"# TYPE {family.name} {family.kind}\n") == 1
         assert text.count(f"# HELP {family.name} ") == 1
         found = [line for line in text.splitlines() if line.startswith(f"{family.name}{{")]

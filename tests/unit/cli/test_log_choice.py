@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli import is_path, known, of_run, unknown
+from rgt_tui.cli import describe_unknown_log, is_path, list_log_paths, of_run
 from rgt_tui.model import BoxSpec, BoxState, FoundRun, LogView, RunState
 from rgt_tui.ssh import CatFailed
 
@@ -50,22 +50,22 @@ def test_a_run_without_a_file_is_told_apart_from_no_run() -> None:
 
 
 def test_a_wrong_name_is_answered_with_the_right_ones_the_likest_first() -> None:
-    words = unknown(BOX, "exp/trian\x1b[2J")
+    words = describe_unknown_log(BOX, "exp/trian\x1b[2J")
     assert words.startswith("no run, log or file is called exp/trian; there are: exp/train, ")
     assert all(name in words for name in ("exp/pane", "curves-only", "big.log"))
     empty = BoxState(spec=BOX.spec)
-    assert "knows of no runs and no logs" in unknown(empty, "x")
+    assert "knows of no runs and no logs" in describe_unknown_log(empty, "x")
 
 
 def test_of_many_names_some_are_named() -> None:
     many = BoxState(
         spec=BOX.spec, runs=tuple(RunState(name=f"run-{number}") for number in range(100))
     )
-    assert "and 80 more (rgt status lab --json)" in unknown(many, "run-7")
+    assert "and 80 more (rgt status lab --json)" in describe_unknown_log(many, "run-7")
 
 
 def test_a_pane_is_no_path_of_a_log() -> None:
-    assert known(BOX) == ["/exp/out.txt", "/exp/both.txt", "/var/log/big.log"]
+    assert list_log_paths(BOX) == ["/exp/out.txt", "/exp/both.txt", "/var/log/big.log"]
 
 
 @pytest.mark.parametrize("word", ["/x", "~/x", "./x", "../x", "*.log", "x[12]", "x?"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.cli import Met
+from rgt_tui.cli import SeenPlatformFile
 from rgt_tui.profiles import load_profile, seen_at
 
 
@@ -15,13 +15,13 @@ async def test_what_was_read_is_known_to_the_next_start_until_the_facts_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    profile, met = load_profile("autodl"), Met()
-    assert not await met.knows(profile)
-    assert await met.remember(profile) is None
-    assert await Met().knows(profile)
+    profile, met = load_profile("autodl"), SeenPlatformFile()
+    assert not await met.has_seen(profile)
+    assert await met.record_seen(profile) is None
+    assert await SeenPlatformFile().has_seen(profile)
     assert seen_at(profile) is not None
-    assert not await met.knows(msgspec.structs.replace(profile, top_danger="another one"))
-    assert not await met.knows(load_profile("runpod"))
+    assert not await met.has_seen(msgspec.structs.replace(profile, top_danger="another one"))
+    assert not await met.has_seen(load_profile("runpod"))
 
 
 async def test_a_state_directory_that_cannot_be_written_is_said(
@@ -29,4 +29,4 @@ async def test_a_state_directory_that_cannot_be_written_is_said(
 ) -> None:
     (tmp_path / "state").write_text("a file in the way")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert await Met().remember(load_profile("autodl"))
+    assert await SeenPlatformFile().record_seen(load_profile("autodl"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rgt_tui.cli.autostop.notify import _in_words
+from rgt_tui.cli.autostop.notify import _answer_text
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from rgt_tui.cli.autostop.notify import _in_words
     ],
 )
 def test_an_answer_is_said_in_words(answer: dict[str, object], words: str) -> None:
-    assert _in_words(json.dumps(answer)) == words
+    assert _answer_text(json.dumps(answer)) == words
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_an_answer_is_said_in_words(answer: dict[str, object], words: str) -> No
     ],
 )
 def test_what_json_has_escaped_does_not_act_on_the_terminal(answer: dict[str, object]) -> None:
-    assert _in_words(json.dumps(answer)).isprintable()
+    assert _answer_text(json.dumps(answer)).isprintable()
 
 
 def test_an_answer_that_nests_without_end_stands_as_it_is() -> None:
     text = '{"text":' * 100_000
-    assert _in_words(text) == text
+    assert _answer_text(text) == text

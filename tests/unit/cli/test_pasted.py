@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.set_up.adding import NotSsh, guess_profile, parse_target
+from rgt_tui.cli.set_up.adding import NotSshAddress, guess_profile, parse_target
 
 TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("lab-a100", {"host": "lab-a100"}),
@@ -63,7 +63,7 @@ def test_taken(text: str, expected: dict[str, Any]) -> None:
     ],
 )
 def test_refused_with_the_reason(text: str, word: str) -> None:
-    with pytest.raises(NotSsh) as error:
+    with pytest.raises(NotSshAddress) as error:
         parse_target(text)
     assert word.lower() in str(error.value).lower()
 

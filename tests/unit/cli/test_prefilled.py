@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from rgt_box.queue import queue_file
 
-from rgt_tui.cli.set_up.adding import prefilled
+from rgt_tui.cli.set_up.adding import profile_defaults
 from rgt_tui.cli.set_up.box_files import job_settings
-from rgt_tui.fleet import Intake
+from rgt_tui.fleet import FrameIntake
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.model import BoxSpec, BoxState
 from rgt_tui.profiles import all_profiles, load_profile
-from rgt_tui.ssh import Pushed
+from rgt_tui.ssh import DeployedTrainer
 
-PUSHED = Pushed(
+PUSHED = DeployedTrainer(
     "lab",
     "/c/rgt-train-1.pyz",
     "0" * 64,
@@ -51,18 +51,18 @@ def test_the_durable_directory_is_the_platforms_unless_the_file_names_one(
 
 
 def test_what_a_profile_stands_in_for_is_said() -> None:
-    told = prefilled(load_profile("autodl"))
+    told = profile_defaults(load_profile("autodl"))
     assert told.startswith(
         "user root; python /root/miniconda3/bin/python; durable /root/autodl-fs; jobs get HF_"
     )
-    assert prefilled(load_profile("generic-ssh")) == ""
+    assert profile_defaults(load_profile("generic-ssh")) == ""
 
 
 @pytest.mark.parametrize("id_", sorted(all_profiles()))
 def test_the_box_is_told_the_environment_of_its_platform(id_: str) -> None:
     """Nothing of another platform stays where a box has become one of this."""
     profile = load_profile(id_)
-    asked = Intake(spec(profile=id_), profile).config(BoxState(spec=spec()), 1.0, 0.0)
+    asked = FrameIntake(spec(profile=id_), profile).build_config(BoxState(spec=spec()), 1.0, 0.0)
     assert asked.job_env == profile.overrides.env
 
 
@@ -73,13 +73,13 @@ def test_the_job_that_push_prints_can_be_run(tmp_path: Path, id_: str) -> None:
     (tmp_path / "queue.txt").write_text("a.json char_lm 3\n")
     job = queue_file.Job(str(tmp_path))
     assert job.problems == []
-    (line,), problems = job.lines()
+    (line,), problems = job.read_lines()
     assert problems == []
-    command = job.command(line)
+    command = job.command_of(line)
     assert command[:2] == ["/opt/py", "/c/rgt-train-1.pyz"]
-    assert command[command.index("--out") + 1] == job.out("a")
+    assert command[command.index("--out") + 1] == job.run_folder("a")
     data = load_profile(id_).overrides.data_dir or str(Path.home())
-    assert job.out("a") == f"{data}/runs/a"
+    assert job.run_folder("a") == f"{data}/runs/a"
 
 
 def test_the_job_that_push_prints_has_the_platforms_paths_and_the_boxs_own_win() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.cli.work.queue_commands import queue_lines
-from rgt_tui.model import Cell, QueueState
+from rgt_tui.model import QueueCell, QueueState
 
 NOW = 1_000_000.0
 
@@ -16,6 +16,6 @@ NOW = 1_000_000.0
 def test_a_cell_is_one_line_also_where_its_epochs_are_not_known(
     epochs: int | None, said: str
 ) -> None:
-    cell = Cell(name="a", cfg="a.yaml", task="lm", state="waiting", epochs=epochs)
+    cell = QueueCell(name="a", cfg="a.yaml", task="lm", state="waiting", epochs=epochs)
     lines = queue_lines(QueueState(path="q", at=NOW, cells=(cell,)), NOW)
     assert lines[0].split(maxsplit=1) == ["waiting", said]

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling
-from rgt_tui.model import BoxState, FleetState, Link, Meter, MeterKind, ProviderRef, RunState
+from rgt_tui.cli import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, SettleTracker
+from rgt_tui.model import BoxState, FleetState, LinkState, Meter, MeterKind, ProviderRef, RunState
 from tests.unit.cli.test_status_line import NOW, box
 
 replace = msgspec.structs.replace
@@ -20,27 +20,28 @@ class World:
     def __init__(self, state: BoxState, *, looked: bool = True) -> None:
         self.now = 0.0
         self.state = replace(state, looked=looked)
-        self.settling = Settling(lambda: self.now)
+        self.settling = SettleTracker(lambda: self.now)
         self.look()
 
     def look(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
-        self.settling.look(FleetState(boxes=(self.state,), at=NOW))
+        self.settling.apply_state(FleetState(boxes=(self.state,), at=NOW))
 
     def after(self, seconds: float) -> bool:
         self.now += seconds
-        return self.settling.settled(self.state)
+        return self.settling.is_settled(self.state)
 
 
 @pytest.mark.parametrize(
-    "link", [Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.PAUSED]
+    "link",
+    [LinkState.UNREACHABLE, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN, LinkState.PAUSED],
 )
-def test_a_first_try_that_failed_is_an_answer(link: Link) -> None:
+def test_a_first_try_that_failed_is_an_answer(link: LinkState) -> None:
     assert World(box(link=link, sample=None)).after(0)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"link": Link.CONNECTING}, {"sample": None}, {"remembered_at": NOW}]
+    "changes", [{"link": LinkState.CONNECTING}, {"sample": None}, {"remembered_at": NOW}]
 )
 def test_without_figures_of_now_there_is_something_to_wait_for(changes: dict[str, Any]) -> None:
     assert not World(box(**changes)).after(1000)
@@ -118,23 +119,29 @@ def test_a_price_of_the_fleet_file_is_waited_for_until_somebody_counts_by_it_but
 THERE = Meter(at=NOW, ssh_host="203.0.113.9", ssh_port=22099)
 
 
-def failed(at: float, meter: Meter, link: Link = Link.UNREACHABLE, **spec: Any) -> BoxState:
+def failed(
+    at: float, meter: Meter, link: LinkState = LinkState.UNREACHABLE, **spec: Any
+) -> BoxState:
     """A box of a provider whose next try is due at `at`."""
     described = replace(box().spec, provider=ProviderRef(kind="runpod", instance="i"), **spec)
     return box(link=link, sample=None, spec=described, meter=meter, retry_at=at)
 
 
-@pytest.mark.parametrize("link", [Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN])
-def test_a_failed_try_is_no_answer_before_the_provider_has_said_what_the_box_is(link: Link) -> None:
+@pytest.mark.parametrize(
+    "link", [LinkState.UNREACHABLE, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN]
+)
+def test_a_failed_try_is_no_answer_before_the_provider_has_said_what_the_box_is(
+    link: LinkState,
+) -> None:
     world = World(failed(1.0, Meter(), link))
     assert not world.after(5)
     world.look(meter=Meter(at=NOW))
     assert world.after(0)
 
 
-@pytest.mark.parametrize("link", [Link.UNREACHABLE, Link.REFUSED_KEY])
+@pytest.mark.parametrize("link", [LinkState.UNREACHABLE, LinkState.REFUSED_KEY])
 def test_the_address_that_the_provider_names_is_tried_before_a_box_counts_as_unreachable(
-    link: Link,
+    link: LinkState,
 ) -> None:
     world = World(failed(1.0, Meter(), link))
     world.look(meter=THERE)
@@ -153,8 +160,8 @@ def test_tries_of_before_the_provider_spoke_do_not_count_for_its_address() -> No
 
 
 def test_the_provider_may_speak_before_the_described_address_has_failed() -> None:
-    world = World(replace(failed(1.0, THERE), link=Link.CONNECTING, retry_at=None))
-    world.look(link=Link.UNREACHABLE, retry_at=1.0)
+    world = World(replace(failed(1.0, THERE), link=LinkState.CONNECTING, retry_at=None))
+    world.look(link=LinkState.UNREACHABLE, retry_at=1.0)
     assert not world.after(5)
     world.look(retry_at=2.0)
     assert world.after(0)

@@ -9,33 +9,40 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli import StatusLine, Verdict, encode, patrol_code, text_line, verdict
+from rgt_tui.cli import (
+    StatusLine,
+    StatusVerdict,
+    choose_verdict,
+    encode_line,
+    patrol_code,
+    text_line,
+)
 from rgt_tui.cli import exit_code as status_code
 from rgt_tui.cli.status_line import status_line
-from rgt_tui.health import Assessment, assess
+from rgt_tui.health import Assessment, assess_box
 from rgt_tui.model import (
     Alert,
+    BoxHealth,
     BoxSpec,
     BoxState,
-    Cell,
-    Disk,
-    Gpu,
-    Health,
+    DiskReading,
+    GpuReading,
     Hello,
     Lifecycle,
-    Link,
-    Memory,
+    LinkState,
+    MemoryReading,
     Meter,
     MeterKind,
-    Proc,
+    QueueCell,
     QueueState,
     RunState,
     Sample,
     Series,
+    TrainingProcess,
 )
 
 NOW = 1_000_000.0
-TRAINING = Proc(pid=7, started=NOW - 9, cmd="python train.py")
+TRAINING = TrainingProcess(pid=7, started=NOW - 9, cmd="python train.py")
 PROMISED = ("box", "state", "reason", "age_s", "sample", "runs", "alerts", "meter")
 
 
@@ -43,13 +50,13 @@ def box(**fields: Any) -> BoxState:
     hello = Hello(proto=1, agent="a", boot="b", host="h", python="3", pid=1, at=NOW)
     sample = Sample(
         boot="b", seq=1, at=NOW,
-        gpus=(Gpu(index=0, name="A100", util=97.0),),
-        mem=Memory(used=50, limit=100, cache=0),
-        disks=(Disk(mount="/", bytes_total=100, bytes_used=30, bytes_free=70, inodes_total=10, inodes_used=6),),
+        gpus=(GpuReading(index=0, name="A100", util=97.0),),
+        mem=MemoryReading(used=50, limit=100, cache=0),
+        disks=(DiskReading(mount="/", bytes_total=100, bytes_used=30, bytes_free=70, inodes_total=10, inodes_used=6),),
     )  # fmt: skip
     state = BoxState(
         spec=BoxSpec(name="lab", host="h"),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         hello=hello,
         sample=sample,
         sample_at=NOW - 1.5,
@@ -58,25 +65,27 @@ def box(**fields: Any) -> BoxState:
 
 
 def line(state: BoxState) -> StatusLine:
-    return status_line(state, assess(state, NOW), NOW)
+    return status_line(state, assess_box(state, NOW), NOW)
 
 
 def decoded(state: BoxState) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(encode(line(state)))
+    found: dict[str, Any] = json.loads(encode_line(line(state)))
     return found
 
 
 def test_what_is_over_calls_for_a_person_once_and_what_has_failed_always() -> None:
     def seen(*alerts: Alert) -> Assessment:
-        return msgspec.structs.replace(assess(box(), NOW), alerts=list(alerts))
+        return msgspec.structs.replace(assess_box(box(), NOW), alerts=list(alerts))
 
     unknown, failed = Alert("ended:a", "warn", "x"), Alert("ended:a", "error", "x")
     stalled, told = Alert("stalled:a", "warn", "x"), frozenset({"ended:a", "stalled:a"})
-    assert verdict(seen(unknown)) is Verdict.ESCALATE
-    assert verdict(seen(unknown), told) is Verdict.HEALTHY
-    assert verdict(seen(Alert("ended:b", "warn", "x"), unknown), told) is Verdict.ESCALATE
-    assert verdict(seen(failed), told) is Verdict.ESCALATE
-    assert verdict(seen(stalled), told) is Verdict.ESCALATE
+    assert choose_verdict(seen(unknown)) is StatusVerdict.ESCALATE
+    assert choose_verdict(seen(unknown), told) is StatusVerdict.HEALTHY
+    assert (
+        choose_verdict(seen(Alert("ended:b", "warn", "x"), unknown), told) is StatusVerdict.ESCALATE
+    )
+    assert choose_verdict(seen(failed), told) is StatusVerdict.ESCALATE
+    assert choose_verdict(seen(stalled), told) is StatusVerdict.ESCALATE
 
 
 def test_the_first_keys_are_the_promised_ones() -> None:
@@ -86,7 +95,9 @@ def test_the_first_keys_are_the_promised_ones() -> None:
 
 def test_a_box_that_was_never_reached_has_nulls_and_no_zeros() -> None:
     found = decoded(
-        BoxState(spec=BoxSpec(name="lab", host="h"), link=Link.UNREACHABLE, reason="ssh: refused")
+        BoxState(
+            spec=BoxSpec(name="lab", host="h"), link=LinkState.UNREACHABLE, reason="ssh: refused"
+        )
     )
     assert (found["state"], found["age_s"], found["sample"], found["runs"]) == (
         "unreachable",
@@ -104,9 +115,9 @@ def test_a_box_that_was_never_reached_has_nulls_and_no_zeros() -> None:
 
 def test_runs_are_the_queue_s_cells_and_what_was_found_beside_them() -> None:
     cells = (
-        Cell(name="a", cfg="a", task="lm", state="done", best=1.5, durable="verified"),
-        Cell(name="b", cfg="b", task="lm", state="running", attempts=2),
-        Cell(name="c", cfg="c", task="lm"),
+        QueueCell(name="a", cfg="a", task="lm", state="done", best=1.5, durable="verified"),
+        QueueCell(name="b", cfg="b", task="lm", state="running", attempts=2),
+        QueueCell(name="c", cfg="c", task="lm"),
     )
     runs = (
         RunState(
@@ -126,7 +137,7 @@ def test_runs_are_the_queue_s_cells_and_what_was_found_beside_them() -> None:
 
 
 def test_what_a_run_costs_stands_beside_it_and_an_unknown_price_is_null() -> None:
-    cell = Cell(name="a", cfg="a", task="lm", state="running", started=NOW - 100)
+    cell = QueueCell(name="a", cfg="a", task="lm", state="running", started=NOW - 100)
     state = box(
         queues=(QueueState(path="q", at=NOW, cells=(cell,)),),
         runs=(RunState(name="a", step=200, total_steps=1000, loss=1.0),),
@@ -170,8 +181,8 @@ def test_where_a_plain_shell_reads_a_box_its_line_says_that_progress_is_not_seen
 
 def test_nothing_that_a_terminal_obeys_is_in_a_line() -> None:
     evil = "a\x1b]0;owned\x07b\x9b31mc\u202ed\nE"
-    state = box(link=Link.UNREACHABLE, reason=evil, runs=(RunState(name=evil, step=1),))
-    for text in (encode(line(state)).decode(), text_line(line(state)) + "\n"):
+    state = box(link=LinkState.UNREACHABLE, reason=evil, runs=(RunState(name=evil, step=1),))
+    for text in (encode_line(line(state)).decode(), text_line(line(state)) + "\n"):
         assert text.count("\n") == 1
         assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
         assert "owned" not in text
@@ -206,14 +217,14 @@ def test_a_training_that_was_found_is_no_cell_of_a_queue() -> None:
     )
     assert "done" not in text_line(line(box(runs=runs)))
     cells = (
-        Cell(name="a", cfg="a", task="lm", state="done"),
-        Cell(name="b", cfg="b", task="lm", state="waiting"),
+        QueueCell(name="a", cfg="a", task="lm", state="done"),
+        QueueCell(name="b", cfg="b", task="lm", state="waiting"),
     )
     queue = QueueState(path="q", at=NOW, cells=cells)
     assert "1/2 cells done" in text_line(line(box(queues=(queue,), runs=runs)))
 
 
-def assessment(health: Health, *alerts: Alert) -> Assessment:
+def assessment(health: BoxHealth, *alerts: Alert) -> Assessment:
     return Assessment(
         health=health, word="", why="", alerts=alerts, progress_age=None, sample_age=None, stale=False,
         rank=(0, 0, 0, 0.0, ""),
@@ -228,49 +239,49 @@ ERROR, WARN, CALLS = (
 MUTED = msgspec.structs.replace(ERROR, muted=True)
 
 
-def hidden(beneath: Health, *alerts: Alert) -> Assessment:
+def hidden(beneath: BoxHealth, *alerts: Alert) -> Assessment:
     """Return what a warning stands above."""
-    return msgspec.structs.replace(assessment(Health.WARN, *alerts), beneath=beneath)
+    return msgspec.structs.replace(assessment(BoxHealth.WARN, *alerts), beneath=beneath)
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (assessment(Health.RUNNING), Verdict.HEALTHY),
-        (assessment(Health.STOPPED), Verdict.HEALTHY),
-        (assessment(Health.GONE), Verdict.ESCALATE),
-        (assessment(Health.WARN, WARN), Verdict.HEALTHY),
-        (assessment(Health.WARN, CALLS), Verdict.ESCALATE),
-        (assessment(Health.TROUBLE, ERROR), Verdict.ESCALATE),
-        (assessment(Health.RUNNING, MUTED), Verdict.HEALTHY),
-        (assessment(Health.UNREACHABLE), Verdict.UNKNOWN),
-        (assessment(Health.UNREACHABLE, MUTED), Verdict.UNKNOWN),
-        (assessment(Health.UNREACHABLE, ERROR), Verdict.ESCALATE),
-        (assessment(Health.CONNECTING), Verdict.UNKNOWN),
-        (assessment(Health.STALE), Verdict.UNKNOWN),
-        (assessment(Health.UNKNOWN), Verdict.UNKNOWN),
-        (hidden(Health.UNKNOWN, WARN), Verdict.UNKNOWN),
-        (hidden(Health.STALE, WARN), Verdict.UNKNOWN),
-        (hidden(Health.UNKNOWN, CALLS), Verdict.ESCALATE),
-        (hidden(Health.RUNNING, WARN), Verdict.HEALTHY),
+        (assessment(BoxHealth.RUNNING), StatusVerdict.HEALTHY),
+        (assessment(BoxHealth.STOPPED), StatusVerdict.HEALTHY),
+        (assessment(BoxHealth.GONE), StatusVerdict.ESCALATE),
+        (assessment(BoxHealth.WARN, WARN), StatusVerdict.HEALTHY),
+        (assessment(BoxHealth.WARN, CALLS), StatusVerdict.ESCALATE),
+        (assessment(BoxHealth.TROUBLE, ERROR), StatusVerdict.ESCALATE),
+        (assessment(BoxHealth.RUNNING, MUTED), StatusVerdict.HEALTHY),
+        (assessment(BoxHealth.UNREACHABLE), StatusVerdict.UNKNOWN),
+        (assessment(BoxHealth.UNREACHABLE, MUTED), StatusVerdict.UNKNOWN),
+        (assessment(BoxHealth.UNREACHABLE, ERROR), StatusVerdict.ESCALATE),
+        (assessment(BoxHealth.CONNECTING), StatusVerdict.UNKNOWN),
+        (assessment(BoxHealth.STALE), StatusVerdict.UNKNOWN),
+        (assessment(BoxHealth.UNKNOWN), StatusVerdict.UNKNOWN),
+        (hidden(BoxHealth.UNKNOWN, WARN), StatusVerdict.UNKNOWN),
+        (hidden(BoxHealth.STALE, WARN), StatusVerdict.UNKNOWN),
+        (hidden(BoxHealth.UNKNOWN, CALLS), StatusVerdict.ESCALATE),
+        (hidden(BoxHealth.RUNNING, WARN), StatusVerdict.HEALTHY),
     ],
 )
-def test_verdicts(seen: Assessment, expected: Verdict) -> None:
-    assert verdict(seen) is expected
+def test_verdicts(seen: Assessment, expected: StatusVerdict) -> None:
+    assert choose_verdict(seen) is expected
 
 
 def test_every_state_has_a_verdict() -> None:
-    assert {verdict(assessment(health)) for health in Health} == set(Verdict)
+    assert {choose_verdict(assessment(health)) for health in BoxHealth} == set(StatusVerdict)
 
 
 @pytest.mark.parametrize(
     ("verdicts", "status", "patrol"),
     [
         ([], 0, 0),
-        ([Verdict.HEALTHY], 0, 0),
-        ([Verdict.HEALTHY, Verdict.UNKNOWN], 3, 2),
-        ([Verdict.UNKNOWN, Verdict.ESCALATE], 1, 1),
+        ([StatusVerdict.HEALTHY], 0, 0),
+        ([StatusVerdict.HEALTHY, StatusVerdict.UNKNOWN], 3, 2),
+        ([StatusVerdict.UNKNOWN, StatusVerdict.ESCALATE], 1, 1),
     ],
 )
-def test_exit_codes(verdicts: list[Verdict], status: int, patrol: int) -> None:
+def test_exit_codes(verdicts: list[StatusVerdict], status: int, patrol: int) -> None:
     assert (status_code(verdicts), patrol_code(verdicts)) == (status, patrol)

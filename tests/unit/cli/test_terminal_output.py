@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.cli import TerminalOutput, logs, one_row, width
+from rgt_tui.cli import TerminalOutput, count_columns, logs, one_row
 
 
 class Terminal:
@@ -86,5 +86,5 @@ async def test_a_line_that_comes_to_its_end_in_time_is_written_once(
 )
 def test_wide_characters_take_two_columns(text: str, cut: str) -> None:
     assert one_row(text, 4) == cut
-    assert width(cut) <= 4
+    assert count_columns(cut) <= 4
     assert one_row(text, 0) == one_row(text, -1) == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli import parse
+from rgt_tui.cli import parse_command_line
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from rgt_tui.cli import parse
     ],
 )
 def test_they_are_the_same_words(line: str, name: str, expected: object) -> None:
-    assert getattr(parse(line.split()), name) == expected
+    assert getattr(parse_command_line(line.split()), name) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_they_are_the_same_words(line: str, name: str, expected: object) -> None
 )
 def test_what_is_too_much_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse(line.split())
+        parse_command_line(line.split())
     assert ended.value.code == 2
     said = capsys.readouterr().err
     command = line.split()[0]

@@ -11,17 +11,17 @@ import pytest
 
 from rgt_tui.cli.renting.box_check import exit_status
 from rgt_tui.fleet.renting.acceptance import (
-    Device,
+    BoxMeasurements,
     DiskTrial,
-    Earlier,
-    Expected,
-    Measured,
+    EarlierCheck,
+    ExpectedGpus,
     NamedGpu,
     NetTrial,
-    Torch,
+    TorchTrial,
+    TrialDevice,
     addresses,
     data_folder,
-    judge,
+    judge_measurements,
     keep_check,
     load_checks,
     remembered,
@@ -31,8 +31,8 @@ from rgt_tui.profiles import load_profile
 
 replace = msgspec.structs.replace
 A100 = "NVIDIA A100-SXM4-80GB"
-CARD = Device(device=0, name=A100, tflops=250.0, to_gpu_gbs=24.0, from_gpu_gbs=25.0)
-TORCH = Torch(torch="2.9.0", built_for="12.8", count=1, devices=(CARD,))
+CARD = TrialDevice(device=0, name=A100, tflops=250.0, to_gpu_gbs=24.0, from_gpu_gbs=25.0)
+TORCH = TorchTrial(torch="2.9.0", built_for="12.8", count=1, devices=(CARD,))
 DISK = DiskTrial(
     dir="/workspace",
     free=900 << 30,
@@ -43,17 +43,21 @@ DISK = DiskTrial(
     read_mbs=900.0,
 )
 NET = NetTrial(url="https://hub.example/x", status=200, first_byte_s=0.2, bytes=8 << 20, mbs=40.0)
-GOOD = Measured(
+GOOD = BoxMeasurements(
     at=1.0, gpus=(NamedGpu(name=A100, total=80 << 30),), torch=TORCH, disk=DISK, net=(NET,)
 )
-ASKED = Expected("A100", 1)
-NO_GPU = Expected()
+ASKED = ExpectedGpus("A100", 1)
+NO_GPU = ExpectedGpus()
 
 
 def rows(
-    found: Measured = GOOD, expected: Expected = ASKED, earlier: tuple[Earlier, ...] = ()
+    found: BoxMeasurements = GOOD,
+    expected: ExpectedGpus = ASKED,
+    earlier: tuple[EarlierCheck, ...] = (),
 ) -> dict[str, str]:
-    return {row.id: row.verdict.value for row in judge(found, expected, earlier, "runpod")}
+    return {
+        row.id: row.verdict.value for row in judge_measurements(found, expected, earlier, "runpod")
+    }
 
 
 def test_a_box_as_it_was_asked_for_is_fine() -> None:
@@ -69,7 +73,7 @@ def test_a_box_as_it_was_asked_for_is_fine() -> None:
         "inodes",
         "network hub.example",
     ]
-    assert exit_status(judge(GOOD, ASKED, (), "runpod")) == 0
+    assert exit_status(judge_measurements(GOOD, ASKED, (), "runpod")) == 0
 
 
 @pytest.mark.parametrize(
@@ -78,12 +82,12 @@ def test_a_box_as_it_was_asked_for_is_fine() -> None:
         ({"gpus": ()}, ASKED, "gpu", "refuse"),
         ({"gpus": (), "torch": None}, NO_GPU, "gpu", "ok"),
         ({"gpus": (), "torch": None}, NO_GPU, "cuda", "ok"),
-        ({}, Expected("A100", 2), "gpu", "refuse"),
-        ({}, Expected("H100", 1), "gpu", "refuse"),
-        ({}, Expected("A100 40GB", 1), "gpu", "refuse"),
+        ({}, ExpectedGpus("A100", 2), "gpu", "refuse"),
+        ({}, ExpectedGpus("H100", 1), "gpu", "refuse"),
+        ({}, ExpectedGpus("A100 40GB", 1), "gpu", "refuse"),
         ({"gpus": (NamedGpu(name=A100, error="lost"),)}, NO_GPU, "gpu", "refuse"),
         ({"torch": None}, ASKED, "cuda", "doubtful"),
-        ({"torch": Torch(error="OSError: libcudart")}, ASKED, "cuda", "doubtful"),
+        ({"torch": TorchTrial(error="OSError: libcudart")}, ASKED, "cuda", "doubtful"),
         ({"torch": replace(TORCH, built_for=None, count=None, error="not compiled")}, ASKED, "cuda", "doubtful"),
         ({"torch": replace(TORCH, count=None, devices=(), error="RuntimeError: CUDA")}, ASKED, "cuda", "refuse"),
         ({"torch": replace(TORCH, count=None, devices=(), error="not done within 60 s")}, ASKED, "cuda", "doubtful"),
@@ -102,18 +106,19 @@ def test_a_box_as_it_was_asked_for_is_fine() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_it(
-    change: dict[str, Any], expected: Expected, row: str, verdict: str
+    change: dict[str, Any], expected: ExpectedGpus, row: str, verdict: str
 ) -> None:
-    found = judge(replace(GOOD, **change), expected, (), "runpod")
+    found = judge_measurements(replace(GOOD, **change), expected, (), "runpod")
     assert {one.id: one.verdict.value for one in found}[row] == verdict, found
     assert all(one.advice for one in found if one.verdict.value == "refuse")
     assert exit_status(found) == int(any(one.verdict.value == "refuse" for one in found))
 
 
-def peers(count: int = 3, **over: float) -> tuple[Earlier, ...]:
+def peers(count: int = 3, **over: float) -> tuple[EarlierCheck, ...]:
     given = {"tflops": 250.0, "to_gpu_gbs": 24.0, "write_mbs": 800.0, "read_mbs": 900.0} | over
     return tuple(
-        Earlier(at=1.0, box=f"b{n}", platform="runpod", gpu=A100, **given) for n in range(count)
+        EarlierCheck(at=1.0, box=f"b{n}", platform="runpod", gpu=A100, **given)
+        for n in range(count)
     )
 
 
@@ -142,7 +147,7 @@ def test_a_disk_that_is_slower_than_others_is_only_doubtful_and_other_platforms_
 def test_one_card_that_is_slower_than_its_neighbours_is_doubtful() -> None:
     both = (CARD, replace(CARD, device=1, tflops=150.0))
     found = replace(GOOD, gpus=GOOD.gpus * 2, torch=replace(TORCH, count=2, devices=both))
-    assert rows(found, Expected("A100", 2))["gemm"] == "doubtful"
+    assert rows(found, ExpectedGpus("A100", 2))["gemm"] == "doubtful"
 
 
 def test_nonsense_figures_are_no_figures() -> None:
@@ -189,7 +194,11 @@ def test_the_disk_that_runs_write_to_is_tried_and_not_the_durable_share(
 
 def test_the_route_of_jobs_is_named_and_one_that_cannot_be_used_is_doubtful() -> None:
     routed = replace(GOOD, net=(replace(NET, proxy="10.0.0.1:7890"),))
-    (row,) = (one for one in judge(routed, ASKED, (), "autodl") if one.id.startswith("network"))
+    (row,) = (
+        one
+        for one in judge_measurements(routed, ASKED, (), "autodl")
+        if one.id.startswith("network")
+    )
     assert "through the proxy 10.0.0.1:7890" in row.text
     assert (
         rows(replace(GOOD, route_error="rgt: the platform's hook failed"))["network route"]
@@ -202,12 +211,12 @@ def test_the_route_of_jobs_is_named_and_one_that_cannot_be_used_is_doubtful() ->
 )
 def test_a_size_that_was_asked_for_is_read_from_the_card(total: int | None, verdict: str) -> None:
     card = NamedGpu(name="NVIDIA A100", total=None if total is None else total << 30)
-    assert rows(replace(GOOD, gpus=(card,)), Expected("A100 80GB", 1))["gpu"] == verdict
+    assert rows(replace(GOOD, gpus=(card,)), ExpectedGpus("A100 80GB", 1))["gpu"] == verdict
 
 
 def test_torch_must_see_all_cards_and_try_each() -> None:
     two = replace(GOOD, gpus=GOOD.gpus * 2)
-    asked = Expected("A100", 2)
+    asked = ExpectedGpus("A100", 2)
     assert rows(two, asked)["cuda"] == "refuse"
     tried = replace(TORCH, count=2)
     assert rows(replace(two, torch=tried), asked)["cuda"] == "doubtful"
@@ -236,11 +245,15 @@ def test_what_the_box_did_not_tell_has_no_row() -> None:
 def test_the_words_name_both_sides() -> None:
     text = {
         row.id: row.text
-        for row in judge(GOOD, Expected("H100", 2), peers(1, tflops=300.0), "runpod")
+        for row in judge_measurements(
+            GOOD, ExpectedGpus("H100", 2), peers(1, tflops=300.0), "runpod"
+        )
     }
     assert text["gpu"] == f"1 × {A100}, requested 2 × H100"
     assert text["gemm"] == "matrix products 250.0 TFLOP/s; the median of 1 earlier is 300.0 TFLOP/s"
     assert text["pcie"].startswith("to the GPU 24.0 GB/s")
     assert text["network hub.example"] == "first byte after 0.20 s, 40.0 MB/s"
-    (first, *_) = judge(replace(GOOD, gpus=(), gpu_error="no driver"), NO_GPU, (), "runpod")
+    (first, *_) = judge_measurements(
+        replace(GOOD, gpus=(), gpu_error="no driver"), NO_GPU, (), "runpod"
+    )
     assert first.text == "no GPU (no driver); none was requested"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet import SLOWEST_SECONDS, Attention, interval, size
+from rgt_tui.fleet import SLOWEST_SECONDS, Attention, sampling_interval, settings_for_size
 from rgt_tui.fleet.attention import attention
 
 
@@ -35,14 +35,14 @@ def test_who_looks(focus: str | None, looking: bool, expected: Attention) -> Non
 def test_boxes_that_nobody_looks_at_are_sampled_more_slowly(
     boxes: int, expected: tuple[int, ...]
 ) -> None:
-    assert tuple(interval(1.0, paid, boxes) for paid in Attention) == expected
+    assert tuple(sampling_interval(1.0, paid, boxes) for paid in Attention) == expected
 
 
 def test_nothing_becomes_slower_than_alerts_can_bear_nor_faster_than_described() -> None:
-    assert interval(10.0, Attention.NOBODY, 500) == SLOWEST_SECONDS
-    assert interval(60.0, Attention.NOBODY, 500) == 60.0
-    assert interval(0.1, Attention.FOCUSED, 500) == 0.1
+    assert sampling_interval(10.0, Attention.NOBODY, 500) == SLOWEST_SECONDS
+    assert sampling_interval(60.0, Attention.NOBODY, 500) == 60.0
+    assert sampling_interval(0.1, Attention.FOCUSED, 500) == 0.1
 
 
 def test_of_a_crowd_less_is_kept_of_each() -> None:
-    assert size(1).lines > size(50).lines > size(500).lines
+    assert settings_for_size(1).lines > settings_for_size(50).lines > settings_for_size(500).lines

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import LEAST_SECONDS, LONGEST_SECONDS, BookCheck, checked
+from rgt_tui.fleet import LEAST_SECONDS, LONGEST_SECONDS, BookCheck, extend_book_check
 from rgt_tui.model import Meter, MeterKind
 
 NOW = 1_790_000_000.0
@@ -27,7 +27,7 @@ def run(hours: float, booked_rate: float, rate: float = 1.0, lag: float = 0.0) -
     meter = Meter()
     for minute in range(int(hours * 60) + 1):
         at = minute * 60.0
-        check, meter = checked(
+        check, meter = extend_book_check(
             check, reading(at, 5.0 + booked_rate * max(0.0, at - lag) / 3600.0, rate)
         )
     return meter
@@ -60,9 +60,9 @@ def test_it_takes_half_an_hour_before_anything_is_said() -> None:
 def test_what_was_found_stays_between_two_readings_of_the_books() -> None:
     check: BookCheck | None = None
     for minute in range(120):
-        check, _ = checked(check, reading(minute * 60.0, minute / 60.0 * 3.0))
+        check, _ = extend_book_check(check, reading(minute * 60.0, minute / 60.0 * 3.0))
     later = reading(119 * 60 + 5, 119 / 60 * 3.0, booked_at=NOW + 119 * 60)
-    assert checked(check, later)[1].books_differ is not None
+    assert extend_book_check(check, later)[1].books_differ is not None
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_what_was_found_stays_between_two_readings_of_the_books() -> None:
     ],
 )
 def test_an_own_count_that_is_not_exact_is_compared_with_nothing(odd: dict[str, object]) -> None:
-    check, _ = checked(None, reading(0, 0.0))
-    again, meter = checked(check, replace(reading(60, 9.0), **odd))
+    check, _ = extend_book_check(None, reading(0, 0.0))
+    again, meter = extend_book_check(check, replace(reading(60, 9.0), **odd))
     assert (again, meter.books_differ) == (None, None)
 
 
 def test_a_reading_that_failed_changes_nothing() -> None:
-    check, _ = checked(None, reading(0, 0.0))
+    check, _ = extend_book_check(None, reading(0, 0.0))
     failed = Meter(at=NOW + 60, error="503")
-    assert checked(check, failed) == (check, failed)
+    assert extend_book_check(check, failed) == (check, failed)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_reading_that_failed_changes_nothing() -> None:
 def test_a_gap_a_clock_set_back_another_currency_or_books_that_shrank_begin_anew(
     then: Meter,
 ) -> None:
-    check, _ = checked(None, reading(0, 5.0))
-    again, _ = checked(check, then)
+    check, _ = extend_book_check(None, reading(0, 5.0))
+    again, _ = extend_book_check(check, then)
     assert again is not None
     assert (again.since, again.own) == (then.at, 0.0)
 
@@ -107,10 +107,10 @@ def test_a_gap_a_clock_set_back_another_currency_or_books_that_shrank_begin_anew
 @given(st.lists(st.tuples(st.floats(1, 299), st.floats(0, 3)), min_size=1, max_size=60))
 def test_exact_books_never_differ_however_the_price_moves(steps: list[tuple[float, float]]) -> None:
     at = booked = 0.0
-    check, _ = checked(None, reading(at, booked, steps[0][1]))
+    check, _ = extend_book_check(None, reading(at, booked, steps[0][1]))
     rate = steps[0][1]
     for passed, price in steps:
         at, booked = at + passed, booked + rate * passed / 3600.0
-        check, meter = checked(check, reading(at, booked, price))
+        check, meter = extend_book_check(check, reading(at, booked, price))
         rate = price
         assert meter.books_differ is None

@@ -5,27 +5,27 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet import between
-from rgt_tui.health import assess
+from rgt_tui.fleet import events_between
+from rgt_tui.health import assess_box
 from rgt_tui.model import (
     Alert,
     BoxSpec,
     BoxState,
-    Cell,
-    Counters,
-    Disk,
+    DiskReading,
     Finding,
     Hello,
-    Life,
     Lifecycle,
-    Link,
+    LinkState,
+    MachineLife,
     Meter,
     MeterKind,
+    QueueCell,
     QueueState,
-    Resume,
+    RunResume,
     RunState,
     Sample,
     Severity,
+    StreamCounters,
 )
 
 BASE = BoxState(spec=BoxSpec(name="a", host="h"), since=100.0)
@@ -40,41 +40,52 @@ FINDING = Finding(
 
 
 def texts(old: BoxState, **changes: object) -> list[str]:
-    return [event.text for event in between(old, msgspec.structs.replace(old, **changes), 200.0)]
+    return [
+        event.text for event in events_between(old, msgspec.structs.replace(old, **changes), 200.0)
+    ]
 
 
 def queue(state: str, **fields: object) -> tuple[QueueState, ...]:
-    cell = Cell(name="c", cfg="c", task="t", state=state, **fields)  # type: ignore[arg-type]
+    cell = QueueCell(name="c", cfg="c", task="t", state=state, **fields)  # type: ignore[arg-type]
     return (QueueState(path="/q", at=1.0, cells=(cell,)),)
 
 
 def test_a_first_connection_and_a_return_are_told_apart() -> None:
-    assert texts(BASE, link=Link.LIVE, since=103.0, counters=Counters(connects=1)) == ["connected"]
-    away = msgspec.structs.replace(BASE, link=Link.UNREACHABLE)
-    assert texts(away, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == [
+    assert texts(BASE, link=LinkState.LIVE, since=103.0, counters=StreamCounters(connects=1)) == [
+        "connected"
+    ]
+    away = msgspec.structs.replace(BASE, link=LinkState.UNREACHABLE)
+    assert texts(away, link=LinkState.LIVE, since=109.0, counters=StreamCounters(connects=2)) == [
         "back after 9 s"
     ]
     # It was silent for 26 s before the client declared it lost at 100: 35 s without data, not 9.
     silent = msgspec.structs.replace(away, sample_at=74.0)
-    assert texts(silent, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == [
+    assert texts(silent, link=LinkState.LIVE, since=109.0, counters=StreamCounters(connects=2)) == [
         "back after 35 s"
     ]
 
 
 def test_unreachable_says_who_says_so() -> None:
-    assert texts(BASE, link=Link.UNREACHABLE, reason="ssh: refused") == [
+    assert texts(BASE, link=LinkState.UNREACHABLE, reason="ssh: refused") == [
         "unreachable: ssh: refused"
     ]
 
 
 def test_a_refusal_a_question_and_a_pause_are_said_in_their_own_words() -> None:
-    for link in (Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.ASKING, Link.PAUSED):
+    for link in (
+        LinkState.REFUSED_KEY,
+        LinkState.REFUSED_LOGIN,
+        LinkState.ASKING,
+        LinkState.PAUSED,
+    ):
         assert texts(BASE, link=link, reason="words {0}") == ["words {0}"]
 
 
 def test_after_a_pause_a_box_is_connected_not_back_after_a_moment() -> None:
-    paused = msgspec.structs.replace(BASE, link=Link.CONNECTING, counters=Counters(connects=4))
-    assert texts(paused, link=Link.LIVE, since=109.0, counters=Counters(connects=5)) == [
+    paused = msgspec.structs.replace(
+        BASE, link=LinkState.CONNECTING, counters=StreamCounters(connects=4)
+    )
+    assert texts(paused, link=LinkState.LIVE, since=109.0, counters=StreamCounters(connects=5)) == [
         "connected"
     ]
 
@@ -97,7 +108,7 @@ def test_cells_tell_their_changes_but_not_their_first_sight() -> None:
 
 
 def test_resumes_findings_and_the_meter_are_events() -> None:
-    run = RunState(name="r", resumes=(Resume(step=320, reason="killed", index=3),))
+    run = RunState(name="r", resumes=(RunResume(step=320, reason="killed", index=3),))
     assert texts(BASE, runs=(run,)) == ["r resumed from step 320 (killed)"]
     assert texts(BASE, findings=(FINDING,)) == ["U7 No space: inodes of /w"]
     found = msgspec.structs.replace(BASE, findings=(FINDING,))
@@ -119,13 +130,13 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
 
 def test_what_the_person_asked_for_is_no_warning_and_names_what_still_bills() -> None:
     running = msgspec.structs.replace(
-        BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0), life=Life(asked="destroy")
+        BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0), life=MachineLife(asked="destroy")
     )
     gone = Meter(lifecycle=Lifecycle.GONE, kind=MeterKind.STORAGE_ONLY, at=2.0)
-    (event,) = between(running, msgspec.structs.replace(running, meter=gone), 5.0)
+    (event,) = events_between(running, msgspec.structs.replace(running, meter=gone), 5.0)
     assert (event.text, event.level) == ("destroyed, as you asked: storage still bills", "info")
-    by_others = msgspec.structs.replace(running, life=Life())
-    (event,) = between(by_others, msgspec.structs.replace(by_others, meter=gone), 5.0)
+    by_others = msgspec.structs.replace(running, life=MachineLife())
+    (event,) = events_between(by_others, msgspec.structs.replace(by_others, meter=gone), 5.0)
     assert (event.text, event.level) == ("provider says gone: storage still bills", "warn")
 
 
@@ -133,8 +144,8 @@ def test_what_the_person_asked_for_is_no_warning_and_names_what_still_bills() ->
 def test_a_diagnosis_is_no_worse_an_event_than_its_alert(severity: Severity) -> None:
     finding = msgspec.structs.replace(FINDING, severity=severity)
     box = msgspec.structs.replace(BASE, findings=(finding,))
-    (event,) = between(BASE, box, 5.0)
-    (alert,) = (one for one in assess(box, 5.0).alerts if one.id.startswith("finding:"))
+    (event,) = events_between(BASE, box, 5.0)
+    (alert,) = (one for one in assess_box(box, 5.0).alerts if one.id.startswith("finding:"))
     assert (
         event.level == alert.level == ("error" if severity in ("fatal", "silent-wrong") else "warn")
     )
@@ -147,7 +158,7 @@ def test_a_cell_that_a_person_stopped_is_no_warning(by: str, level: str) -> None
     reason = f"the queue was stopped by {by}; the cell ended: exit 75"
     before = msgspec.structs.replace(BASE, queues=queue("running"))
     after = msgspec.structs.replace(BASE, queues=queue("interrupted", exit_code=75, reason=reason))
-    (event,) = between(before, after, 7.0)
+    (event,) = events_between(before, after, 7.0)
     assert (event.text, event.level) == (f"c interrupted: {reason}", level)
 
 
@@ -171,14 +182,14 @@ def test_what_is_muted_is_for_the_journal_alone(what: str) -> None:
         ),
         "host-key": (
             BASE,
-            {"link": Link.REFUSED_KEY, "reason": "another key"},
+            {"link": LinkState.REFUSED_KEY, "reason": "another key"},
             "host-key",
             "another key",
         ),
     }
     for kind, (old, change, id_, words) in cases.items():
         muted = Alert(id_, "error", "t", muted=what in (kind, id_))
-        (event,) = between(old, msgspec.structs.replace(old, **change, alerts=(muted,)), 7.0)
+        (event,) = events_between(old, msgspec.structs.replace(old, **change, alerts=(muted,)), 7.0)
         assert (event.text, event.muted) == (
             f"{words} (muted)" if muted.muted else words,
             muted.muted,
@@ -188,7 +199,7 @@ def test_what_is_muted_is_for_the_journal_alone(what: str) -> None:
 def test_a_finding_that_was_muted_is_over_in_silence() -> None:
     muted = Alert("finding:U7:inodes of /w:", "error", "t", muted=True)
     old = msgspec.structs.replace(BASE, findings=(FINDING,), alerts=(muted,))
-    (event,) = between(old, msgspec.structs.replace(old, findings=(), alerts=()), 7.0)
+    (event,) = events_between(old, msgspec.structs.replace(old, findings=(), alerts=()), 7.0)
     assert (event.text, event.muted) == (
         "inodes of /w: no longer a problem: No space (U7) (muted)",
         True,
@@ -209,12 +220,12 @@ def test_names_and_reasons_of_a_box_are_plain_text() -> None:
     assert texts(waiting, queues=queue("failed", reason="\x1b[31mexit\u202e 1")) == [
         "c failed: exit 1"
     ]
-    run = RunState(name="r\x07", resumes=(Resume(step=320, reason="killed", index=3),))
+    run = RunState(name="r\x07", resumes=(RunResume(step=320, reason="killed", index=3),))
     assert texts(BASE, runs=(run,)) == ["r resumed from step 320 (killed)"]
 
 
 def test_nothing_changed_is_no_event() -> None:
-    assert between(BASE, BASE, 1.0) == []
+    assert events_between(BASE, BASE, 1.0) == []
 
 
 def test_a_box_without_a_profile_that_says_what_it_is_is_told_once_and_not_changed() -> None:
@@ -240,5 +251,5 @@ def test_a_box_without_a_profile_that_says_what_it_is_is_told_once_and_not_chang
     ):
         assert texts(msgspec.structs.replace(known, spec=spec), sample=first) == []
     assert texts(BASE, sample=first) == []
-    autodl = msgspec.structs.replace(first, disks=(Disk(mount="/root/autodl-tmp"),))
+    autodl = msgspec.structs.replace(first, disks=(DiskReading(mount="/root/autodl-tmp"),))
     assert "AutoDL (/root/autodl-tmp)" in texts(BASE, sample=autodl)[0]

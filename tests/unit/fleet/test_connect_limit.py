@@ -8,7 +8,7 @@ from rgt_tui.fleet import ConnectLimit
 
 
 async def taking(limit: ConnectLimit, order: list[int], number: int) -> None:
-    await limit.take()
+    await limit.acquire_slot()
     order.append(number)
 
 
@@ -23,15 +23,15 @@ async def settle() -> None:
 
 async def test_so_many_at_once_and_then_in_order() -> None:
     limit = ConnectLimit(2, hold=3600)
-    first, second = await limit.take(), await limit.take()
+    first, second = await limit.acquire_slot(), await limit.acquire_slot()
     order: list[int] = []
     tasks = [asyncio.create_task(taking(limit, order, n)) for n in range(4)]
     await settle()
     assert order == []
-    first.give()
+    first.release()
     await settle()
     assert order == [0]
-    second.give()
+    second.release()
     await settle()
     assert order == [0, 1]
     for task in tasks:
@@ -41,44 +41,44 @@ async def test_so_many_at_once_and_then_in_order() -> None:
 
 async def test_one_that_hangs_holds_nobody_up() -> None:
     limit = ConnectLimit(1, hold=0.01)
-    hanging = await limit.take()
+    hanging = await limit.acquire_slot()
     async with asyncio.timeout(90):
-        second = await limit.take()
-    hanging.give()
+        second = await limit.acquire_slot()
+    hanging.release()
     assert free(limit) == 0, "what ended by itself was given back twice"
-    second.give()
+    second.release()
     assert free(limit) == 1
 
 
 async def test_a_slot_is_given_back_once() -> None:
     limit = ConnectLimit(1, hold=3600)
-    slot = await limit.take()
-    slot.give()
-    slot.give()
+    slot = await limit.acquire_slot()
+    slot.release()
+    slot.release()
     assert free(limit) == 1
 
 
 async def test_who_leaves_the_queue_takes_no_slot_along() -> None:
     limit = ConnectLimit(1, hold=3600)
-    slot = await limit.take()
+    slot = await limit.acquire_slot()
     order: list[int] = []
     leaving = asyncio.create_task(taking(limit, order, 1))
     staying = asyncio.create_task(taking(limit, order, 2))
     await settle()
     leaving.cancel()
-    slot.give()
+    slot.release()
     await asyncio.gather(leaving, staying, return_exceptions=True)
     assert order == [2]
 
 
 async def test_a_slot_given_to_one_who_is_just_leaving_goes_on_to_the_next() -> None:
     limit = ConnectLimit(1, hold=3600)
-    slot = await limit.take()
+    slot = await limit.acquire_slot()
     order: list[int] = []
     leaving = asyncio.create_task(taking(limit, order, 1))
     staying = asyncio.create_task(taking(limit, order, 2))
     await settle()
-    slot.give()  # now it is the first one's …
+    slot.release()  # now it is the first one's …
     leaving.cancel()  # … who does not come to take it
     await asyncio.gather(leaving, staying, return_exceptions=True)
     assert order == [2]

@@ -7,7 +7,7 @@ import pytest
 from rgt_tui.fleet import ConnectLimit, Connector
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import Policy, Unreachable
+from rgt_tui.ssh import HostKeyPolicy, Unreachable
 from tests.free_ports import free_port
 
 
@@ -19,15 +19,15 @@ class Nowhere:
         spec = BoxSpec(name="lab", host="127.0.0.1", port=self.described, ssh_config="none")
         profile = load_profile("generic-ssh")
         self.approach = Connector(
-            spec, profile, ConnectLimit(), None, None, Policy.ASK, lambda _: None
+            spec, profile, ConnectLimit(), None, None, HostKeyPolicy.ASK, lambda _: None
         )
 
     def told(self) -> bool:
-        return self.approach.moved("127.0.0.1", self.other)
+        return self.approach.set_moved_address("127.0.0.1", self.other)
 
     async def tried(self) -> str:
         with pytest.raises(Unreachable) as error:
-            async with self.approach.slot():
+            async with self.approach.hold_slot():
                 await self.approach.connect()
         return "other" if f":{self.other}" in str(error.value) else "described"
 
@@ -42,7 +42,7 @@ async def test_news_of_another_address_counts_at_once_where_the_described_one_ha
     box = Nowhere()
     assert [await box.tried(), await box.tried()] == ["described", "described"]
     box.told()
-    assert box.approach.has_another_way
+    assert box.approach.has_another_address
     assert [await box.tried(), await box.tried()] == ["other", "described"]
 
 

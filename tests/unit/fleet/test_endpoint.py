@@ -52,4 +52,4 @@ def test_a_connection_through_a_jump_host_or_a_command_tells_no_address(
     said: Any, peer: Any
 ) -> None:
     """By its address the gate tells whether this is the machine that the bill is of."""
-    assert box_session._peer(Standing(**said)) == peer  # type: ignore[arg-type]
+    assert box_session._peer_address(Standing(**said)) == peer  # type: ignore[arg-type]

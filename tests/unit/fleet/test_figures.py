@@ -10,7 +10,7 @@ import pytest
 
 import rgt_tui
 from rgt_tui.model import how_many, memory, noun, pct, size
-from rgt_tui.ui import percent
+from rgt_tui.ui import percent_or_dash
 
 HOME = Path(rgt_tui.__file__).parent
 BY_HAND = re.compile(r"""\}\ ?%(?=[ "'.,;:)])|\}%"|['"]s['"]\ if |else\ ['"]s['"]\}""", re.VERBOSE)
@@ -28,7 +28,7 @@ def test_a_percentage_is_rounded_down_and_reads_the_same_in_an_alert_and_in_a_co
     value: float | None, said: str
 ) -> None:
     assert pct(value) == said
-    assert percent(value) == (said if said != "?" else "–")
+    assert percent_or_dash(value) == (said if said != "?" else "–")
 
 
 def test_counts_and_sizes() -> None:

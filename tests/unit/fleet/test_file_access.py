@@ -31,9 +31,9 @@ async def asked(
     access = FileAccess(lambda: heard.append("lacks"))
     for _ in range(connections):
         for _ in range(3):
-            access.ask(CONNECTION)
+            access.start_check(CONNECTION)
             await asyncio.sleep(0)
-        access.end()
+        access.cancel_check()
     return access, heard
 
 
@@ -52,6 +52,6 @@ async def test_a_box_is_asked_once_a_connection_until_it_takes_files(
 ) -> None:
     access, said = await asked(answers, 2, monkeypatch)
     assert said == heard
-    assert access.limits(("x",)) == limits
-    assert access.limits(limits) == limits
-    assert access.limits((NO_FILES,)) == (NO_FILES,)
+    assert access.add_limitation(("x",)) == limits
+    assert access.add_limitation(limits) == limits
+    assert access.add_limitation((NO_FILES,)) == (NO_FILES,)

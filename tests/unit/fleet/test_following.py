@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.config import Place, open_place, whole
-from rgt_tui.fleet.config.following import EVERY_SECONDS, Following
-from rgt_tui.fleet.config.trusted import default_path, look, trust
+from rgt_tui.fleet.config import FleetFilePlace, open_place, read_whole_file
+from rgt_tui.fleet.config.following import EVERY_SECONDS, FleetFileFollower
+from rgt_tui.fleet.config.trusted import build_entry, default_path, trust_file
 
 ONE = '[boxes.lab]\nhost = "lab-a100"\n'
 TWO = ONE + '[boxes.mill]\nhost = "mill"\n'
@@ -20,23 +20,27 @@ TWO = ONE + '[boxes.mill]\nhost = "mill"\n'
 class World:
     """A fleet file, and who follows it."""
 
-    place: Place
+    place: FleetFilePlace
     env: dict[str, str]
     said: list[tuple[str, str]] = field(default_factory=list)
 
-    def follow(self, *names: str) -> Following:
-        return Following(self.place, open_place(self.place, self.env), names=names, env=self.env)
+    def follow(self, *names: str) -> FleetFileFollower:
+        return FleetFileFollower(
+            self.place, open_place(self.place, self.env), names=names, env=self.env
+        )
 
     def write(self, text: str) -> None:
         self.place.path.write_text(text)
 
     def trust(self) -> None:
-        source, config = whole(self.place.path, self.env)
-        trust(default_path(self.env), source.real, look(source, config, self.env))
+        source, config = read_whole_file(self.place.path, self.env)
+        trust_file(default_path(self.env), source.real, build_entry(source, config, self.env))
 
-    def seen(self, file: Following) -> list[str] | None:
+    def seen(self, file: FleetFileFollower) -> list[str] | None:
         """Look twice, as for a file that is being written."""
-        both = [file.look(lambda text, level: self.said.append((text, level))) for _ in range(2)]
+        both = [
+            file.check_file(lambda text, level: self.said.append((text, level))) for _ in range(2)
+        ]
         found = next((one for one in both if one is not None), None)
         return None if found is None else [spec.name for spec in found]
 
@@ -46,7 +50,7 @@ def world(tmp_path: Path) -> Callable[[bool], World]:
     def made(lies_there: bool = False) -> World:
         path = tmp_path / "rgt.toml"
         path.write_text(ONE)
-        return World(Place(path, lies_there), {"HOME": str(tmp_path)})
+        return World(FleetFilePlace(path, lies_there), {"HOME": str(tmp_path)})
 
     return made
 
@@ -100,7 +104,7 @@ def test_a_file_that_is_being_written_is_no_news(world: Callable[..., World]) ->
     here = world()
     file = here.follow()
     here.write(TWO[:-9])
-    assert file.look(lambda text, level: here.said.append((text, level))) is None
+    assert file.check_file(lambda text, level: here.said.append((text, level))) is None
     here.write(TWO)
     assert here.seen(file) == ["lab", "mill"]
     assert here.said == []
@@ -168,8 +172,8 @@ async def test_it_is_looked_at_again_and_again_until_something_counts(
             here.write(TWO)
         assert len(slept) < 9
 
-    file = Following(here.place, config, env=here.env, sleep=sleep)
-    found = await file.changed(lambda text, level: here.said.append((text, level)))
+    file = FleetFileFollower(here.place, config, env=here.env, sleep=sleep)
+    found = await file.wait_for_change(lambda text, level: here.said.append((text, level)))
     assert [spec.name for spec in found] == ["lab", "mill"]
     assert (slept, here.said) == ([EVERY_SECONDS] * 3, [])
 

@@ -10,11 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import MOST_TOLD, Alerting, Faults, Memory, Meters, connector, engine, guarded
+from rgt_tui.fleet import (
+    MOST_TOLD,
+    FaultReporter,
+    FleetAlerting,
+    FleetMeters,
+    HistoryRecorder,
+    connector,
+    engine,
+    run_guarded,
+)
 from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
-from rgt_tui.model import BoxSpec, BoxState, FleetState, Link, Meter
-from rgt_tui.store import Batch, History, Metering
+from rgt_tui.model import BoxSpec, BoxState, FleetState, LinkState, Meter
+from rgt_tui.store import Batch, CostMetering, FleetHistory
 from rgt_tui.store import spending as metering_module
 from tests.unit.fleet.test_publisher import World
 
@@ -45,7 +54,7 @@ async def test_work_that_fails_is_said_once_and_begins_again(
         said.append((text, level))
 
     work = Work(OSError("no room"), OSError("no room"), ValueError("\x1b[31mred"))
-    running = asyncio.create_task(guarded("counting", work.run, say))
+    running = asyncio.create_task(run_guarded("counting", work.run, say))
     async with asyncio.timeout(90):
         await work.waits.wait()
     assert work.begun == 4
@@ -72,22 +81,22 @@ async def test_who_is_told_does_not_end_it_and_work_that_is_done_ends(
     def say(text: str, level: str) -> None:
         raise OSError
 
-    await guarded("counting", work, say)
+    await run_guarded("counting", work, say)
     assert done == [0, 1]
 
 
 def test_a_fault_is_said_once_and_there_is_an_end_to_different_ones() -> None:
     said: list[str] = []
-    faults = Faults(lambda text, _: said.append(text))
+    faults = FaultReporter(lambda text, _: said.append(text))
     for number in range(2 * MOST_TOLD):
         for _ in range(2):
-            faults.tell("counting", ValueError(number))
+            faults.report_fault("counting", ValueError(number))
     assert len(said) == MOST_TOLD
 
 
 def boxes(*names: str) -> tuple[BoxState, ...]:
     return tuple(
-        BoxState(spec=BoxSpec(name=name, host="h", per_hour=1.0), link=Link.LIVE, since=0.0)
+        BoxState(spec=BoxSpec(name=name, host="h", per_hour=1.0), link=LinkState.LIVE, since=0.0)
         for name in names
     )
 
@@ -104,29 +113,33 @@ def fails_for(name: str, really: Callable[..., Any]) -> Callable[..., Any]:
 def test_what_one_box_costs_is_counted_although_that_of_another_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metering_module, "price", fails_for("a", metering_module.price))
+    monkeypatch.setattr(
+        metering_module, "hourly_price", fails_for("a", metering_module.hourly_price)
+    )
     ticks = iter((0.0, 5.0))
-    counts = Metering(lambda: next(ticks))
-    assert counts.look(boxes("a", "b"), 0.0) == ()
-    ((name, error),) = counts.look(boxes("a", "b"), 5.0)
+    counts = CostMetering(lambda: next(ticks))
+    assert counts.meter_boxes(boxes("a", "b"), 0.0) == ()
+    ((name, error),) = counts.meter_boxes(boxes("a", "b"), 5.0)
     assert (name, type(error)) == ("a", OverflowError)
-    costs, _ = counts.taken()
+    costs, _ = counts.take_new_costs()
     assert {name: [cost.seconds for cost in each] for name, each in costs.items()} == {"b": [5.0]}
 
 
 def test_a_meter_that_fails_leaves_the_others_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meters_module, "metered", fails_for("a", lambda *_: Meter(spent=7.0)))
+    monkeypatch.setattr(
+        meters_module, "build_local_meter", fails_for("a", lambda *_: Meter(spent=7.0))
+    )
     said: list[str] = []
     world = World()
     for session in world.sessions.values():
         session.state = msgspec.structs.replace(
             session.state, spec=msgspec.structs.replace(session.state.spec, per_hour=1.0)
         )
-    meters = Meters(
+    meters = FleetMeters(
         world.sessions, seconds=1.0, clock=lambda: 0.0, say=lambda text, _: said.append(text)
     )
     for _ in range(2):
-        meters.count()
+        meters.count_prices()
     assert world.sessions["b"].state.meter.spent == 7.0
     assert said == [
         "counting what a costs failed: OverflowError: int too large; this is a fault of rgt"
@@ -138,25 +151,25 @@ async def test_the_history_goes_on_after_a_fault_and_says_it(
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     again = asyncio.Event()
-    works = Memory._batch
+    works = HistoryRecorder._build_batch
 
-    def batch(self: Memory, now: float | None) -> Batch:
+    def batch(self: HistoryRecorder, now: float | None) -> Batch:
         if not again.is_set():
             again.set()
             raise KeyError("a")
         return works(self, now)
 
-    monkeypatch.setattr(Memory, "_batch", batch)
-    memory = Memory(History(tmp_path / "history.db"), seconds=0.0)
+    monkeypatch.setattr(HistoryRecorder, "_build_batch", batch)
+    memory = HistoryRecorder(FleetHistory(tmp_path / "history.db"), seconds=0.0)
     state = FleetState(boxes("a"), at=5.0)
     memory.published(state, ((state.boxes[0], state.boxes[0]),))
     async with asyncio.timeout(90):
         await again.wait()
     await memory.close()
-    assert [event.text for event in memory.news()] == [
+    assert [event.text for event in memory.take_events()] == [
         "keeping the history failed: KeyError: 'a'; this is a fault of rgt"
     ]
-    assert await History(tmp_path / "history.db").recall([state.boxes[0].spec])
+    assert await FleetHistory(tmp_path / "history.db").recall_states([state.boxes[0].spec])
 
 
 async def test_the_fleet_goes_on_looking_at_the_clock(
@@ -164,9 +177,9 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.0)
-    answers = iter((OverflowError("too far"), connector.Jump(moved=7.0)))
+    answers = iter((OverflowError("too far"), connector.ClockJump(moved=7.0)))
 
-    def jump(*_: connector.Times) -> connector.Jump | None:
+    def jump(*_: connector.ClockTimes) -> connector.ClockJump | None:
         answer = next(answers, None)
         if isinstance(answer, Exception):
             raise answer
@@ -174,7 +187,7 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
 
     monkeypatch.setattr(connector, "clock_jump", jump)
     told: list[float] = []
-    monkeypatch.setattr(Alerting, "clock_set", lambda _, seconds: told.append(seconds))
+    monkeypatch.setattr(FleetAlerting, "clock_set", lambda _, seconds: told.append(seconds))
     fleet = engine.Fleet(
         [BoxSpec(name="a", host="127.0.0.1", port=1, ssh_config="none")], audit=tmp_path / "audit"
     )

@@ -24,7 +24,7 @@ class World:
         self.asked += 1
         self.news.set()
         if self.answers:
-            self.silence.heard()
+            self.silence.record_data()
 
     def _cut(self, reason: str) -> None:
         self.reasons.append(reason)
@@ -44,41 +44,41 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_one_that_says_nothing_is_asked_and_then_given_up() -> None:
     world = World(answers=False)
-    world.silence.begin()
+    world.silence.start_monitoring()
     await world.until_news()
     assert (world.asked, world.reasons) == (1, [])
     await world.until_news()
     (reason,) = world.reasons
     assert reason.endswith("does not answer: it hangs")
-    world.silence.end()
-    assert world.silence.lived == 0.0, "a wait for what says nothing is no life"
+    world.silence.stop_monitoring()
+    assert world.silence.lived_seconds == 0.0, "a wait for what says nothing is no life"
 
 
 async def test_one_that_answers_is_asked_again_and_kept() -> None:
     world = World(answers=True)
-    world.silence.begin()
+    world.silence.start_monitoring()
     for _ in range(3):
         await world.until_news()
-    world.silence.end()
+    world.silence.stop_monitoring()
     assert (world.asked, world.reasons) == (3, [])
-    assert world.silence.lived > 0.0
+    assert world.silence.lived_seconds > 0.0
 
 
 async def test_after_a_sleep_it_is_asked_at_once() -> None:
     world = World(answers=False)
-    world.silence.begin()
-    world.silence.woke()
+    world.silence.start_monitoring()
+    world.silence.query_after_sleep()
     assert world.asked == 1
     world.news.clear()
     await world.until_news()
     assert len(world.reasons) == 1
-    world.silence.end()
+    world.silence.stop_monitoring()
 
 
 async def test_an_end_ends_the_waiting() -> None:
     world = World(answers=False)
-    world.silence.begin()
-    world.silence.end()
+    world.silence.start_monitoring()
+    world.silence.stop_monitoring()
     await asyncio.sleep(0.03)
     assert (world.asked, world.reasons) == (0, [])
 
@@ -103,7 +103,7 @@ async def test_those_that_speak_share_a_timer_and_one_that_falls_silent_is_asked
         Keepalive(lambda: 3.0, lambda: asked.append(now[0]), lambda reason: None) for _ in range(50)
     ]
     for box in boxes:
-        box.begin()
+        box.start_monitoring()
     made = 0
     while now[0] < 110.0 or len(asked) < 2:
         at, call, given = min(timers, key=lambda timer: timer[0])
@@ -112,18 +112,18 @@ async def test_those_that_speak_share_a_timer_and_one_that_falls_silent_is_asked
         call(*given)
         made += max(0, len(timers) - before)
         for box in boxes[2:] if now[0] > 104.2 else boxes[1:]:
-            box.heard()
-    assert asked == [pytest.approx(103.0), pytest.approx(100.0 + boxes[1].lived + 3.0)]
+            box.record_data()
+    assert asked == [pytest.approx(103.0), pytest.approx(100.0 + boxes[1].lived_seconds + 3.0)]
     assert made < 3 * (now[0] - 100.0), "a timer for each"
     for box in boxes:
-        box.end()
+        box.stop_monitoring()
 
 
 async def test_one_that_ended_is_not_looked_at_in_the_next_round() -> None:
     world = World(answers=False)
     world.silence = Keepalive(lambda: 3.0, world._ask, world._cut)
-    world.silence.begin()
+    world.silence.start_monitoring()
     rounds = connector._rounds[asyncio.get_running_loop()]
     assert world.silence in rounds._due
-    world.silence.end()
+    world.silence.stop_monitoring()
     assert world.silence not in rounds._due

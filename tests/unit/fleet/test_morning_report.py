@@ -5,21 +5,26 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.history.morning_report import NextClock, Report, morning_report, report_words
+from rgt_tui.fleet.history.morning_report import (
+    NextClock,
+    NightReport,
+    morning_report,
+    report_words,
+)
 from rgt_tui.health import ClockReading
 from rgt_tui.model import (
-    Amount,
-    Armed,
+    ArmedRecord,
+    AutostopMode,
     BoxSpec,
     BoxState,
     ClockMode,
-    EndsBy,
+    CostTally,
+    EndAction,
     Happening,
-    Mode,
-    Night,
-    Rest,
-    SelfStop,
-    Tally,
+    MoneyAmount,
+    NightFacts,
+    SelfStopState,
+    UnwatchedSpan,
 )
 
 NIGHT = 1_790_000_000.0
@@ -31,19 +36,19 @@ def happening(n: int, level: str, about: str, text: str = "x", box: str = "a") -
     return Happening(n, NIGHT + n, box, text, level, about)
 
 
-def night(*rows: Happening, **changes: object) -> Night:
-    whole = Night(
+def night(*rows: Happening, **changes: object) -> NightFacts:
+    whole = NightFacts(
         since=NIGHT,
         until=MORNING,
         happened=rows,
         counted_from=NIGHT - 30,
-        before=(Tally("USD", 10.0, 1.0),),
-        after=(Tally("USD", 13.1, 1.4),),
+        before=(CostTally("USD", 10.0, 1.0),),
+        after=(CostTally("USD", 13.1, 1.4),),
     )
     return replace(whole, **changes)
 
 
-def text(report: Report) -> str:
+def text(report: NightReport) -> str:
     return "   ".join(f"{word.label} {word.text}".strip() for word in report_words(report, MORNING))
 
 
@@ -59,7 +64,9 @@ def test_what_a_night_cost_and_what_was_for_nothing() -> None:
 
 
 def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> None:
-    report = morning_report(night(after=(Tally("USD", 13.1, 1.0), Tally("CNY", 9.2, 8.91))), (), ())
+    report = morning_report(
+        night(after=(CostTally("USD", 13.1, 1.0), CostTally("CNY", 9.2, 8.91))), (), ()
+    )
     assert [(each.currency, round(each.value, 2)) for each in report.spent] == [
         ("USD", 3.1),
         ("CNY", 9.2),
@@ -74,7 +81,7 @@ def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> No
     "changes",
     [
         {"at_least": True},
-        {"rests": (Rest(NIGHT + 60, NIGHT + 3660),)},
+        {"rests": (UnwatchedSpan(NIGHT + 60, NIGHT + 3660),)},
         {"counted_from": NIGHT + 3600},
     ],
 )
@@ -89,7 +96,7 @@ def test_a_sum_that_lacks_hours_or_prices_is_a_lower_bound(changes: dict[str, ob
     [
         {"counted_from": None},
         {"before": (), "after": ()},
-        {"after": (Tally("USD", 10.0, 1.0),), "rests": (Rest(NIGHT, MORNING),)},
+        {"after": (CostTally("USD", 10.0, 1.0),), "rests": (UnwatchedSpan(NIGHT, MORNING),)},
     ],
 )
 def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
@@ -100,7 +107,7 @@ def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
 
 
 def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -> None:
-    after = (Tally("USD", 10.001, 1.001), Tally("CNY", 9.2, 8.91))
+    after = (CostTally("USD", 10.001, 1.001), CostTally("CNY", 9.2, 8.91))
     report = morning_report(night(after=after, at_least=True), (), ())
     assert (
         [each.currency for each in report.spent]
@@ -111,7 +118,9 @@ def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -
 
 def test_time_that_nobody_watched_is_told() -> None:
     report = morning_report(
-        night(rests=(Rest(NIGHT, NIGHT + 3600), Rest(MORNING - 600, MORNING))), (), ()
+        night(rests=(UnwatchedSpan(NIGHT, NIGHT + 3600), UnwatchedSpan(MORNING - 600, MORNING))),
+        (),
+        (),
     )
     assert report.unwatched == 4200
     assert "not watched for 1h10" in text(report)
@@ -145,20 +154,20 @@ def test_an_error_is_over_when_something_milder_is_said_of_the_same() -> None:
 
 
 def armed(off: float | None, **changes: object) -> BoxState:
-    arm = Armed(
-        box="a", kind="runpod", account="x", instance="i", boot="b", mode=Mode.IDLE, action=EndsBy.PARK,
+    arm = ArmedRecord(
+        box="a", kind="runpod", account="x", instance="i", boot="b", mode=AutostopMode.IDLE, action=EndAction.PARK,
         limit_s=60.0, at=NIGHT - 99, per_hour=0.5,
     )  # fmt: skip
-    stop = replace(SelfStop(armed=(arm,), off_at=off), **changes)
+    stop = replace(SelfStopState(armed=(arm,), off_at=off), **changes)
     return BoxState(spec=BoxSpec(name="a", host="h"), self_stop=stop)
 
 
 def test_what_a_box_saved_by_stopping_itself_is_an_estimate() -> None:
     report = morning_report(night(), (armed(MORNING - 7200),), ())
-    assert report.saved == (Amount(1.0, "USD", estimated=True),)
+    assert report.saved == (MoneyAmount(1.0, "USD", estimated=True),)
     assert "saved by autostop ~$1.00" in text(report)
     told = morning_report(night(), (armed(MORNING - 7200, saved=0.7),), ())
-    assert told.saved == (Amount(0.7, "USD", estimated=True),)
+    assert told.saved == (MoneyAmount(0.7, "USD", estimated=True),)
 
 
 def test_a_stop_without_a_price_saved_nobody_knows_what() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.fleet import Pace
-from rgt_tui.model import BoxSpec, BoxState, Link, Meter, QueueState
+from rgt_tui.fleet import JudgePace
+from rgt_tui.model import BoxSpec, BoxState, LinkState, Meter, QueueState
 
 BOX = BoxState(spec=BoxSpec(name="a", host="h"))
 OTHER = BoxState(spec=BoxSpec(name="b", host="h"))
@@ -13,29 +13,29 @@ replace = msgspec.structs.replace
 
 
 def test_a_box_that_changes_all_the_time_is_looked_at_at_the_pace() -> None:
-    pace = Pace(3.0)
-    assert [pace.due(BOX, BOX, t) for t in (0.0, 1.0, 2.0, 3.0, 4.0, 6.0)] == [
+    pace = JudgePace(3.0)
+    assert [pace.is_due(BOX, BOX, t) for t in (0.0, 1.0, 2.0, 3.0, 4.0, 6.0)] == [
         True, False, False, True, False, True,
     ]  # fmt: skip
 
 
 def test_what_changed_in_between_is_looked_at_later() -> None:
-    pace = Pace(3.0)
-    pace.due(BOX, BOX, 0.0)
-    pace.due(OTHER, OTHER, 0.0)
-    pace.due(BOX, BOX, 1.0)
-    assert pace.late(2.9) == set()
-    assert pace.late(3.0) == {"a"}
-    assert pace.due(BOX, BOX, 3.1, at_once=True)
-    assert pace.late(9.0) == set()
+    pace = JudgePace(3.0)
+    pace.is_due(BOX, BOX, 0.0)
+    pace.is_due(OTHER, OTHER, 0.0)
+    pace.is_due(BOX, BOX, 1.0)
+    assert pace.overdue_boxes(2.9) == set()
+    assert pace.overdue_boxes(3.0) == {"a"}
+    assert pace.is_due(BOX, BOX, 3.1, at_once=True)
+    assert pace.overdue_boxes(9.0) == set()
 
 
 def test_a_link_a_queue_and_a_meter_do_not_wait() -> None:
     for change in (
-        {"link": Link.LIVE},
+        {"link": LinkState.LIVE},
         {"queues": (QueueState(path="/q", at=0.0),)},
         {"meter": Meter(at=1.0)},
     ):
-        pace = Pace(3.0)
-        pace.due(BOX, BOX, 0.0)
-        assert pace.due(BOX, replace(BOX, **change), 0.1)
+        pace = JudgePace(3.0)
+        pace.is_due(BOX, BOX, 0.0)
+        assert pace.is_due(BOX, replace(BOX, **change), 0.1)

@@ -96,22 +96,25 @@ def flat(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def test_every_key_that_tomllib_reads_is_found_and_no_other() -> None:
-    assert Positions(TRICKY).paths == set(flat(tomllib.loads(TRICKY)))
+    assert Positions(TRICKY).key_paths == set(flat(tomllib.loads(TRICKY)))
 
 
 @pytest.mark.parametrize(("path", "line"), KNOWN.items(), ids=str)
 def test_known_lines(path: KeyPath, line: int) -> None:
-    assert Positions(TRICKY).line(path) == line
+    assert Positions(TRICKY).line_number_of(path) == line
 
 
 def test_what_is_not_there_has_the_line_of_what_is_around_it() -> None:
     positions = Positions(TRICKY)
-    assert positions.line(("boxes", "lab", "mounts", 3)) == 20
-    assert positions.line(("nothing",)) == 1
+    assert positions.line_number_of(("boxes", "lab", "mounts", 3)) == 20
+    assert positions.line_number_of(("nothing",)) == 1
 
 
 def test_windows_line_ends() -> None:
-    assert Positions(TRICKY.replace("\n", "\r\n")).line(("boxes", "lab", "provider", "kind")) == 36
+    assert (
+        Positions(TRICKY.replace("\n", "\r\n")).line_number_of(("boxes", "lab", "provider", "kind"))
+        == 36
+    )
 
 
 BARE = st.text("abcXYZ019-_", min_size=1, max_size=4)
@@ -147,8 +150,8 @@ def test_any_text_that_tomllib_reads(lines: list[tuple[str, str]]) -> None:
             continue
         text += more
     positions = Positions(text)
-    assert positions.paths == set(flat(tomllib.loads(text)))
+    assert positions.key_paths == set(flat(tomllib.loads(text)))
     lines_of_text = text.split("\n")
-    for path in positions.paths:
+    for path in positions.key_paths:
         if isinstance(path[-1], str):
-            assert path[-1].strip("\" '") in lines_of_text[positions.line(path) - 1]
+            assert path[-1].strip("\" '") in lines_of_text[positions.line_number_of(path) - 1]

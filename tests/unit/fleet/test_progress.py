@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet import fold
+from rgt_tui.fleet import fold_points
 from rgt_tui.model import RunState, ScalarPoint, Scalars
 
 NOW = 1_790_000_000.0
@@ -19,7 +19,7 @@ def point(
     written: float | None = None,
 ) -> RunState:
     points = (ScalarPoint(step=step, at=at, epoch=None, values={"loss": 1.0}),)
-    return fold(
+    return fold_points(
         run,
         Scalars(
             run="a",

@@ -10,19 +10,19 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import (
-    Alerting,
     BoxSession,
     ConnectLimit,
+    FleetAlerting,
     Publisher,
     Questions,
     box_session,
-    collect_less,
+    reduce_collection,
 )
 from rgt_tui.fleet import publisher as module
-from rgt_tui.fleet.history.past import Values, figures
-from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, Link, Sample
+from rgt_tui.fleet.history.past import Values, kept_percentages
+from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState, LinkState, Sample
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import AgentBundle, Channel
+from rgt_tui.ssh import AgentBundle, WatchChannel
 
 replace = msgspec.structs.replace
 
@@ -36,7 +36,10 @@ class World:
         self.now = 1000.0
         clock: Callable[[], float] = lambda: self.now  # noqa: E731
         self.publisher = Publisher(
-            clock, Questions(clock, lambda: None, attended=False), Alerting(clock=clock), observers
+            clock,
+            Questions(clock, lambda: None, attended=False),
+            FleetAlerting(clock=clock),
+            observers,
         )
         bundle, profile = AgentBundle(b"", "", ""), load_profile("generic-ssh")
         self.sessions = {
@@ -46,16 +49,16 @@ class World:
                 bundle,
                 ConnectLimit(),
                 clock,
-                self.publisher.touched,
+                self.publisher.mark_changed,
             )
             for name in names
         }
-        self.publisher.fill(self.sessions)
+        self.publisher.set_boxes(self.sessions)
 
     def put(self, name: str, **changes: object) -> None:
         session = self.sessions[name]
         session.state = replace(session.state, **changes)
-        self.publisher.touched(name)
+        self.publisher.mark_changed(name)
 
 
 class Watcher:
@@ -71,7 +74,7 @@ class Watcher:
             raise OSError("no room")
         self.changed.append([new.spec.name for _, new in changed])
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         self.events += events
 
     async def close(self) -> None:
@@ -81,12 +84,12 @@ class Watcher:
 def test_only_the_boxes_that_changed_are_told_of_in_the_order_of_the_file() -> None:
     watcher = Watcher()
     world = World(("c", "a", "b"), (watcher,))
-    world.publisher.publish()
+    world.publisher.publish_all()
     watcher.changed.clear()
-    world.put("b", link=Link.LIVE)
-    world.put("c", link=Link.LIVE)
-    world.publisher.publish()
-    world.publisher.publish()
+    world.put("b", link=LinkState.LIVE)
+    world.put("c", link=LinkState.LIVE)
+    world.publisher.publish_all()
+    world.publisher.publish_all()
     assert watcher.changed == [["c", "b"], []]
     assert [box.spec.name for box in world.publisher.state.boxes] == ["c", "a", "b"]
 
@@ -98,10 +101,10 @@ def test_a_box_that_does_not_change_costs_no_diagnosis(monkeypatch: pytest.Monke
         looked.append(box.spec.name)
         return ()
 
-    monkeypatch.setattr(module, "diagnose", look)
+    monkeypatch.setattr(module, "diagnose_box", look)
     world = World(tuple(f"box{n}" for n in range(50)))
-    world.put("box7", link=Link.LIVE)
-    world.publisher.publish()
+    world.put("box7", link=LinkState.LIVE)
+    world.publisher.publish_all()
     assert looked == ["box7"]
 
 
@@ -111,14 +114,16 @@ def test_a_fault_of_a_diagnosis_is_said_once_and_the_state_is_shown(
     def fail(*_: object) -> tuple[()]:
         raise KeyError("inodes")
 
-    monkeypatch.setattr(module, "diagnose", fail)
+    monkeypatch.setattr(module, "diagnose_box", fail)
     watcher = Watcher()
     world = World(observers=(watcher,))
     for reason in ("1", "2", "3"):
-        world.put("a", link=Link.UNREACHABLE if reason == "2" else Link.LIVE, reason=reason)
-        world.publisher.publish()
+        world.put(
+            "a", link=LinkState.UNREACHABLE if reason == "2" else LinkState.LIVE, reason=reason
+        )
+        world.publisher.publish_all()
         assert world.publisher.state.boxes[0].reason == reason
-    world.publisher.publish()
+    world.publisher.publish_all()
     said = [event.text for event in watcher.events if "fault of rgt" in event.text]
     assert said == ["looking at a failed: KeyError: 'inodes'; this is a fault of rgt"]
 
@@ -129,9 +134,9 @@ def test_an_observer_that_fails_takes_no_other_with_it() -> None:
     shown: list[FleetState] = []
     world.publisher.subscribe(lambda state: 1 / 0)  # type: ignore[arg-type]
     world.publisher.subscribe(shown.append)
-    world.put("a", link=Link.LIVE)
-    world.publisher.publish()
-    world.publisher.publish()
+    world.put("a", link=LinkState.LIVE)
+    world.publisher.publish_all()
+    world.publisher.publish_all()
     assert works.changed[0] == ["a"]
     assert len(shown) == 2
     texts = " ".join(event.text for event in works.events)
@@ -143,10 +148,10 @@ async def test_it_publishes_by_itself_when_something_changes() -> None:
     world = World()
     reached = asyncio.Event()
     world.publisher.subscribe(
-        lambda state: reached.set() if state.boxes[1].link is Link.LIVE else None
+        lambda state: reached.set() if state.boxes[1].link is LinkState.LIVE else None
     )
     running = asyncio.create_task(world.publisher.run())
-    world.put("b", link=Link.LIVE)
+    world.put("b", link=LinkState.LIVE)
     async with asyncio.timeout(90):
         await reached.wait()
     running.cancel()
@@ -157,9 +162,9 @@ def test_a_small_fleet_leaves_the_collector_alone() -> None:
     import gc
 
     before = gc.get_threshold(), gc.get_freeze_count()
-    collect_less(30)()
+    reduce_collection(30)()
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
-    undo = collect_less(31)
+    undo = reduce_collection(31)
     assert gc.get_threshold() != before[0]
     undo()
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before[0], 0)
@@ -174,18 +179,18 @@ def test_a_box_that_talks_without_end_has_its_turn_after_the_others(
         taken.append(self.state.spec.name)
         return self.state.spec.name == "talks" and len(taken) < 6
 
-    monkeypatch.setattr(BoxSession, "take_in", take_in)
+    monkeypatch.setattr(BoxSession, "apply_received", take_in)
     for name in world.sessions:
         world.put(name)
-    world.publisher._take_in(0.0)  # a turn for one of them
+    world.publisher._apply_received(0.0)  # a turn for one of them
     assert taken == ["talks"]
-    world.publisher._take_in(0.0)
-    world.publisher._take_in(0.0)
-    world.publisher._take_in(0.0)
+    world.publisher._apply_received(0.0)
+    world.publisher._apply_received(0.0)
+    world.publisher._apply_received(0.0)
     assert taken == ["talks", "b", "c", "talks"]
-    world.publisher._take_in(10.0)
-    world.publisher._take_in(10.0)
-    world.publisher._take_in(10.0)
+    world.publisher._apply_received(10.0)
+    world.publisher._apply_received(10.0)
+    world.publisher._apply_received(10.0)
     assert taken == ["talks", "b", "c", "talks", "talks", "talks"]
 
 
@@ -195,19 +200,19 @@ class Rememberer(Watcher):
     spend = None
     chronicle = None
 
-    def news(self) -> tuple[FleetEvent, ...]:
+    def take_events(self) -> tuple[FleetEvent, ...]:
         return ()
 
 
-class Sending(Channel):
+class Sending(WatchChannel):
     """A channel on which samples have come, each at once behind the other."""
 
     def __init__(self, session: BoxSession, seqs: Iterable[int]) -> None:
         self._box, self._seqs = session, tuple(seqs)
 
-    def take_in(self, until: float = math.inf) -> bool:
+    def apply_received(self, until: float = math.inf) -> bool:
         for seq in self._seqs:
-            self._box._frame(Sample(boot="b", seq=seq, at=1000.0 + seq))
+            self._box._accept_frame(Sample(boot="b", seq=seq, at=1000.0 + seq))
         return False
 
 
@@ -215,7 +220,7 @@ def sent(seqs: Iterable[int]) -> BoxSession:
     """A session that has taken in what came."""
     session = World(("a",)).sessions["a"]
     session._channel = Sending(session, seqs)
-    session.take_in()
+    session.apply_received()
     return session
 
 
@@ -237,9 +242,9 @@ def test_of_samples_that_came_together_the_one_that_is_wrong_ends_the_connection
     def poisoned(sample: Sample, *, cards: bool = True) -> Values:
         if sample.seq == 3:
             raise ValueError("it is poisoned")
-        return figures(sample, cards=cards)
+        return kept_percentages(sample, cards=cards)
 
-    monkeypatch.setattr(box_session, "figures", poisoned)
+    monkeypatch.setattr(box_session, "kept_percentages", poisoned)
     session = sent(range(1, 9))
     counters = session.state.counters
     assert (counters.samples, counters.bad_frames, counters.seq) == (2, 1, 3), "it would come again"
@@ -249,13 +254,13 @@ def test_of_samples_that_came_together_the_one_that_is_wrong_ends_the_connection
 def test_of_what_is_muted_only_the_history_hears() -> None:
     keeper, watcher = Rememberer(), Watcher()
     world = World(observers=(keeper, watcher))
-    world.put("a", link=Link.LIVE)
-    world.publisher.publish()
-    world.publisher._alerting.mute("a", "host-key", None)
-    world.put("a", link=Link.REFUSED_KEY, reason="another key")
-    world.publisher.publish()
-    world.put("a", link=Link.UNREACHABLE, reason="no route")
-    world.publisher.publish()
+    world.put("a", link=LinkState.LIVE)
+    world.publisher.publish_all()
+    world.publisher._alerting.mute_alert("a", "host-key", None)
+    world.put("a", link=LinkState.REFUSED_KEY, reason="another key")
+    world.publisher.publish_all()
+    world.put("a", link=LinkState.UNREACHABLE, reason="no route")
+    world.publisher.publish_all()
     kept = [event.text for event in keeper.events]
     shown = [event.text for event in world.publisher.state.events]
     assert (
@@ -273,16 +278,16 @@ def test_the_look_at_the_boxes_is_done_in_slices_and_lets_them_come_and_go_meanw
     watcher = Watcher()
     world = World(("a", "b", "c"), (watcher,))
     for name in world.sessions:
-        world.put(name, link=Link.LIVE)
-    world.publisher._take_in(10.0)
+        world.put(name, link=LinkState.LIVE)
+    world.publisher._apply_received(10.0)
     steps = world.publisher._publishing(world.now)
     next(steps)
     next(steps)
     assert watcher.changed == [], "nothing is told before all is looked at"
-    world.publisher.take_over({name: world.sessions[name] for name in ("c", "a")})
+    world.publisher.replace_boxes({name: world.sessions[name] for name in ("c", "a")})
     assert [*steps] == [None], "one box is left to look at"
     assert watcher.changed == [["a", "c"]]
-    assert [box.link for box in world.publisher.state.boxes] == [Link.LIVE, Link.LIVE]
+    assert [box.link for box in world.publisher.state.boxes] == [LinkState.LIVE, LinkState.LIVE]
 
 
 @pytest.mark.parametrize("end", ["publish", "cancel"])
@@ -303,16 +308,16 @@ async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_t
             between.set()
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(world.publisher, "_turn", turn)
+    monkeypatch.setattr(world.publisher, "_yield_to_keys", turn)
     for name in world.sessions:
-        world.put(name, link=Link.LIVE)
-    world.publisher.say("said")
+        world.put(name, link=LinkState.LIVE)
+    world.publisher.publish_message("said")
     running = asyncio.create_task(world.publisher.run())
     async with asyncio.timeout(90):
         await between.wait()
     assert watcher.events == []
     if end == "publish":
-        world.publisher.publish()
+        world.publisher.publish_all()
         assert [event.text for event in watcher.events].count("said") == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -334,10 +339,10 @@ async def test_what_boxes_send_waits_until_a_key_is_painted_but_not_for_ever(
 
     world.publisher.busy = busy
     world.publisher.subscribe(
-        lambda state: shown.set() if state.boxes[0].link is Link.LIVE else None
+        lambda state: shown.set() if state.boxes[0].link is LinkState.LIVE else None
     )
     running = asyncio.create_task(world.publisher.run())
-    world.put("a", link=Link.LIVE)
+    world.put("a", link=LinkState.LIVE)
     async with asyncio.timeout(90):
         await asked.wait()
         for _ in range(20):
@@ -348,8 +353,8 @@ async def test_what_boxes_send_waits_until_a_key_is_painted_but_not_for_ever(
         painted = False  # and somebody who holds a key down sees the boxes all the same
         monkeypatch.setattr(module, "HELD_SECONDS", 0.0)
         shown.clear()
-        world.put("a", link=Link.UNREACHABLE)
-        world.put("a", link=Link.LIVE, reason="again")
+        world.put("a", link=LinkState.UNREACHABLE)
+        world.put("a", link=LinkState.LIVE, reason="again")
         await shown.wait()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.pushes import PushChoice, PushRefused, pushing, versions_of
-from rgt_tui.model import BoxSpec, clean
+from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import CommandFailed, Deployed, Done
+from rgt_tui.ssh import CommandFailed, DeployedAgent, RemoteCommandResult
 from rgt_tui.transfer import IgnoreRules, read_tree
 
 BOX = cast("asyncssh.SSHClientConnection", object())
-AGENT = Deployed("/usr/bin/python3", "/root/.cache/rgt/rgt-box.pyz")
+AGENT = DeployedAgent("/usr/bin/python3", "/root/.cache/rgt/rgt-box.pyz")
 ROOM = {
     "needed_bytes": 10,
     "needed_inodes": 5,
@@ -34,14 +34,16 @@ def answered(
 ) -> None:
     waiting = list(bodies)
 
-    async def run(*_: object, **__: object) -> Done:
+    async def run(*_: object, **__: object) -> RemoteCommandResult:
         body = waiting.pop(0)
-        return Done(status, body if isinstance(body, bytes) else msgspec.json.encode(body), words)
+        return RemoteCommandResult(
+            status, body if isinstance(body, bytes) else msgspec.json.encode(body), words
+        )
 
-    monkeypatch.setattr(pushing, "run", run)
+    monkeypatch.setattr(pushing, "run_command", run)
 
 
-def push(top: Path, **choice: Any) -> pushing.Arrived:
+def push(top: Path, **choice: Any) -> pushing.PushResult:
     return asyncio.run(
         pushing.push_tree(
             BOX, AGENT, load_profile("autodl"), top, PushChoice(**{"dry_run": True, **choice})
@@ -70,7 +72,9 @@ def test_an_answer_that_makes_no_sense_is_not_used(
     answered(monkeypatch, body)
     with pytest.raises(CommandFailed) as error:
         push(top)
-    assert clean(str(error.value)) == str(error.value) and not isinstance(error.value, PushRefused)
+    assert clean_text(str(error.value)) == str(error.value) and not isinstance(
+        error.value, PushRefused
+    )
 
 
 @pytest.mark.parametrize("have", [-1, 10**9])

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet.work.queue_split import (
     NoQueue,
-    Part,
     QueueLine,
-    Seen,
+    QueuePart,
+    SeenCost,
     forget_handed,
     handed_cells,
+    list_cells,
     note_handed,
     parse_lines,
-    roster,
     seen_in,
-    split,
+    split_queue,
 )
-from rgt_tui.model import Cell, QueueState
+from rgt_tui.model import QueueCell, QueueState
 
 
 def line(name: str, task: str = "t", epochs: int = 1) -> QueueLine:
@@ -49,29 +49,31 @@ def test_a_file_is_read_as_the_agent_reads_it() -> None:
 
 
 def test_without_evidence_it_is_even_and_says_so() -> None:
-    found = split([line(name) for name in "abcde"], ["x", "y"])
+    found = split_queue([line(name) for name in "abcde"], ["x", "y"])
     assert sorted(len(share) for share in names(found)) == [2, 3]
     assert found.notes == ("split evenly: no finished cell, so no cost per cell",)
     assert [share.seconds for share in found.shares] == [None, None]
 
 
 def test_the_dear_cell_is_alone_and_the_cheap_ones_together() -> None:
-    seen = [Seen("x", "big", "t", 90.0), Seen("x", "s1", "t", 10.0)]
+    seen = [SeenCost("x", "big", "t", 90.0), SeenCost("x", "s1", "t", 10.0)]
     lines = [line("s1"), line("big"), line("s2", "u"), line("s3", "u")]
-    seen += [Seen("y", "other", "u", 10.0)]
-    found = split(lines, ["x", "y"], seen=seen)
+    seen += [SeenCost("y", "other", "u", 10.0)]
+    found = split_queue(lines, ["x", "y"], seen=seen)
     assert names(found) == [["big"], ["s1", "s2", "s3"]]
     assert "2 by its task" in found.notes[0] and "by this config" in found.notes[0]
     assert "assumed equal" in found.notes[-1]
 
 
 def test_a_fast_box_gets_more_and_a_busy_one_less() -> None:
-    seen = [Seen("fast", "s", "t", 10.0)]
+    seen = [SeenCost("fast", "s", "t", 10.0)]
     lines = [line(f"c{at}") for at in range(6)]
-    found = split(lines, ["fast", "slow"], seen=seen, speeds={"fast": 200.0, "slow": 100.0})
+    found = split_queue(lines, ["fast", "slow"], seen=seen, speeds={"fast": 200.0, "slow": 100.0})
     assert [len(share) for share in names(found)] == [4, 2]
     assert "fast 200 TFLOP/s" in found.notes[-1]
-    busy = split(lines, ["x", "y"], seen=seen, queued={"x": [line(f"q{at}") for at in range(6)]})
+    busy = split_queue(
+        lines, ["x", "y"], seen=seen, queued={"x": [line(f"q{at}") for at in range(6)]}
+    )
     assert [len(share) for share in names(busy)] == [0, 6]
 
 
@@ -84,8 +86,8 @@ def test_every_line_goes_to_exactly_one_box(
     epochs: list[int], boxes: int, costs: dict[int, float]
 ) -> None:
     lines = [line(f"c{at}", epochs=count) for at, count in enumerate(epochs)]
-    seen = [Seen("b0", f"c{at}", "t", cost) for at, cost in costs.items()]
-    found = split(lines, [f"b{at}" for at in range(boxes)], seen=seen)
+    seen = [SeenCost("b0", f"c{at}", "t", cost) for at, cost in costs.items()]
+    found = split_queue(lines, [f"b{at}" for at in range(boxes)], seen=seen)
     assert sorted(name for share in names(found) for name in share) == sorted(
         one.name for one in lines
     )
@@ -95,17 +97,17 @@ def test_every_line_goes_to_exactly_one_box(
         loads = [share.seconds or 0.0 for share in found.shares]
         dearest = max(max(costs.values()) * count for count in epochs)
         assert max(loads) <= sum(loads) / boxes + dearest + 1e-6
-    assert split(lines, [f"b{at}" for at in range(boxes)], seen=seen) == found
+    assert split_queue(lines, [f"b{at}" for at in range(boxes)], seen=seen) == found
 
 
-def cell(name: str, state: str = "done", **more: object) -> Cell:
+def cell(name: str, state: str = "done", **more: object) -> QueueCell:
     return msgspec.convert(
         {"name": name, "cfg": f"{name}.yaml", "task": "t", "epochs": 2, "state": state, **more},
-        Cell,
+        QueueCell,
     )
 
 
-def queue(*cells: Cell, alive: bool = False) -> QueueState:
+def queue(*cells: QueueCell, alive: bool = False) -> QueueState:
     return QueueState(path="~/jobs/q", at=1.0, cells=cells, runner_alive=alive)
 
 
@@ -117,16 +119,18 @@ def test_only_cells_that_ran_through_at_once_say_what_they_cost() -> None:
             cell("c", attempts=1, started=0.0, ended=10.0, flag="much too soon"), cell("d", "failed", attempts=1),
         )],
     )  # fmt: skip
-    assert found == [Seen("x", "a", "t", 5.0)]
+    assert found == [SeenCost("x", "a", "t", 5.0)]
 
 
-def part(box: str, state: QueueState | None, *rows: tuple[str, str, str], error: str = "") -> Part:
+def part(
+    box: str, state: QueueState | None, *rows: tuple[str, str, str], error: str = ""
+) -> QueuePart:
     cells = tuple({"name": name, "status": status, "state": how} for name, status, how in rows)
-    return Part(box=box, job="~/jobs/q", queue=state, cells=cells, error=error)
+    return QueuePart(box=box, job="~/jobs/q", queue=state, cells=cells, error=error)
 
 
-def told(*parts: Part) -> dict[str, tuple[str, str]]:
-    return {entry.name: (entry.status, entry.command) for entry in roster(parts)}
+def told(*parts: QueuePart) -> dict[str, tuple[str, str]]:
+    return {entry.name: (entry.status, entry.command) for entry in list_cells(parts)}
 
 
 def test_what_is_missing_comes_with_its_command() -> None:

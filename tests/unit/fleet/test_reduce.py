@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import LOG_LINES, RING, apply, count, reducers, words
+from rgt_tui.fleet import LOG_LINES, RING, apply_frame, count_frame, describe_dropped, reducers
 from rgt_tui.fleet import reducers as module
 from rgt_tui.model import (
     EPOCH,
     TIME,
+    BoxEvent,
     BoxSpec,
     BoxState,
-    Cell,
     Checkpoints,
-    Counters,
-    Event,
     Frame,
-    Gpu,
+    GpuReading,
     Hello,
-    Link,
+    LinkState,
     LogLines,
-    Memory,
+    MemoryReading,
+    QueueCell,
     QueueState,
     Sample,
     ScalarPoint,
     Scalars,
-    Wait,
-    cleaned,
+    StreamCounters,
+    TrainingPause,
+    clean_decoded,
 )
 
 replace = msgspec.structs.replace
@@ -41,7 +41,7 @@ HELLO = Hello(proto=1, agent="abcdef0123", boot="b1", host="h", python="3.11", p
 
 def feed(*frames: Frame, state: BoxState = START, now: float = 1000.0) -> BoxState:
     for frame in frames:
-        state = apply(state, frame, now)
+        state = apply_frame(state, frame, now)
     return state
 
 
@@ -53,7 +53,7 @@ def sample(
 
 def test_hello_makes_the_link_live_and_measures_the_clock_skew() -> None:
     state = feed(HELLO)
-    assert state.link is Link.LIVE
+    assert state.link is LinkState.LIVE
     assert state.clock_skew == 10.0
     assert state.counters.connects == 1
 
@@ -82,14 +82,14 @@ def test_counts_that_no_box_can_have_stay_within_what_the_history_stores(skipped
 
 
 def test_events_share_the_sequence_of_the_samples() -> None:
-    event = Event(boot="b1", seq=2, at=1.0, kind="k", text="t")
+    event = BoxEvent(boot="b1", seq=2, at=1.0, kind="k", text="t")
     state = feed(HELLO, sample(1), event, sample(3))
     assert (state.counters.gaps, state.counters.duplicates) == (0, 0)
     assert [e.kind for e in state.events] == ["k"]
 
 
 def test_an_event_from_a_run_s_metrics_stands_outside_the_sequence() -> None:
-    event = Event(boot="b1", seq=0, at=1.0, kind="done", text="t")
+    event = BoxEvent(boot="b1", seq=0, at=1.0, kind="done", text="t")
     state = feed(HELLO, sample(1), event, sample(2))
     assert (state.counters.gaps, state.counters.duplicates, state.counters.seq) == (0, 0, 2)
     assert [e.kind for e in state.events] == ["done"]
@@ -102,9 +102,9 @@ def test_a_reboot_begins_a_new_sequence() -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60, unique=True).map(sorted))
 def test_gaps_are_exactly_what_is_missing(seqs: list[int]) -> None:
-    counters = Counters()
+    counters = StreamCounters()
     for seq in seqs:
-        counters = count(counters, "b", seq, 0)
+        counters = count_frame(counters, "b", seq, 0)
     assert counters.gaps == seqs[-1] - seqs[0] + 1 - len(seqs)
     assert counters.duplicates == 0
 
@@ -117,8 +117,8 @@ def test_a_duplicate_does_not_replace_the_newest_sample() -> None:
 
 def test_rings_are_bounded_and_hold_the_mean_of_the_gpus() -> None:
     gpus = (
-        Gpu(index=0, name="g", util=20.0, vram_used=1, vram_total=4),
-        Gpu(index=1, name="g", util=40.0, vram_used=1, vram_total=4),
+        GpuReading(index=0, name="g", util=20.0, vram_used=1, vram_total=4),
+        GpuReading(index=1, name="g", util=40.0, vram_used=1, vram_total=4),
     )
     state = feed(HELLO, *(sample(i + 1, gpus=gpus) for i in range(RING + 30)))
     assert len(state.rings.gpu_util) == RING
@@ -127,9 +127,9 @@ def test_rings_are_bounded_and_hold_the_mean_of_the_gpus() -> None:
 
 
 def test_memory_is_counted_without_the_cache_that_the_kernel_gives_back() -> None:
-    state = feed(HELLO, sample(1, mem=Memory(cgroup=2, used=80, cache=30, limit=100)))
+    state = feed(HELLO, sample(1, mem=MemoryReading(cgroup=2, used=80, cache=30, limit=100)))
     assert state.rings.cgroup_pct == (50.0,)
-    assert feed(HELLO, sample(1, mem=Memory(cgroup=2, used=80))).rings.cgroup_pct == (None,)
+    assert feed(HELLO, sample(1, mem=MemoryReading(cgroup=2, used=80))).rings.cgroup_pct == (None,)
 
 
 def log(lines: tuple[str, ...], **fields: object) -> LogLines:
@@ -138,13 +138,13 @@ def log(lines: tuple[str, ...], **fields: object) -> LogLines:
 
 def test_log_lines_are_made_harmless_and_bounded() -> None:
     state = feed(
-        cleaned(log(("\x1b[31mred\x1b[0m \x07bell\tTab",))),
+        clean_decoded(log(("\x1b[31mred\x1b[0m \x07bell\tTab",))),
         log(tuple(str(i) for i in range(LOG_LINES))),
     )
     view = state.logs[0]
     assert len(view.lines) == LOG_LINES
     assert view.dropped == 1
-    assert feed(cleaned(log(("\x1b]0;evil\x07ok",)))).logs[0].lines == ("ok",)
+    assert feed(clean_decoded(log(("\x1b]0;evil\x07ok",)))).logs[0].lines == ("ok",)
 
 
 def test_when_the_newest_line_was_written_is_told_or_seen() -> None:
@@ -222,7 +222,7 @@ def test_progress_age_counts_from_the_point_on_the_box() -> None:
 
 
 def test_runs_stand_in_the_order_of_the_queue() -> None:
-    cells = (Cell(name="z", cfg="z", task="t"), Cell(name="r", cfg="r", task="t"))
+    cells = (QueueCell(name="z", cfg="z", task="t"), QueueCell(name="r", cfg="r", task="t"))
     other = msgspec.structs.replace(scalars([(1, 1.0)]), run="z")
     state = feed(HELLO, scalars([(1, 1.0)]), other, QueueState(path="/q", at=1.0, cells=cells))
     assert [run.name for run in state.runs] == ["z", "r"]
@@ -292,7 +292,7 @@ def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> Non
     assert state.left_out.surplus == 2
     state = feed(replace(scalars([]), points=(point,)), state=state)
     assert (state.left_out.surplus, state.left_out.points) == (3, 0)
-    assert words(state.left_out) == (
+    assert describe_dropped(state.left_out) == (
         "not kept here: 3 points of further curves, over the limit per run; the box has them",
     )
 
@@ -323,7 +323,7 @@ def test_of_curves_found_one_by_one_that_of_the_loss_says_when() -> None:
 
 
 def test_a_run_holds_until_its_next_point_or_until_it_says_otherwise() -> None:
-    def told(start: int, *points: ScalarPoint, wait: Wait | None = None) -> Scalars:
+    def told(start: int, *points: ScalarPoint, wait: TrainingPause | None = None) -> Scalars:
         return Scalars(
             run="r",
             source="/r/metrics.jsonl",
@@ -335,14 +335,14 @@ def test_a_run_holds_until_its_next_point_or_until_it_says_otherwise() -> None:
         )
 
     point = ScalarPoint(step=5, at=1000.0, epoch=None, values={"loss": 1.0})
-    hold = told(9, wait=Wait(what="disk", step=5, unsaved=3))
+    hold = told(9, wait=TrainingPause(what="disk", step=5, unsaved=3))
     waits = feed(told(0, point), hold)
     assert waits.runs[0].wait == hold.wait
     assert (
         feed(told(18), state=waits).runs[0].wait == hold.wait
     )  # another event, such as a mirror that fails
     assert feed(told(18, point), state=waits).runs[0].wait is None
-    assert feed(told(18, wait=Wait(what="")), state=waits).runs[0].wait is None
+    assert feed(told(18, wait=TrainingPause(what="")), state=waits).runs[0].wait is None
 
 
 def test_the_time_of_holds_that_are_over_is_summed_until_the_next_attempt() -> None:
@@ -360,13 +360,15 @@ def test_the_time_of_holds_that_are_over_is_summed_until_the_next_attempt() -> N
             **fields,  # type: ignore[arg-type]
         )
 
-    hold = told(9, None, wait=Wait(what="disk", step=5, at=1000.0))
+    hold = told(9, None, wait=TrainingPause(what="disk", step=5, at=1000.0))
     waits = feed(told(0, 990.0), hold)
     assert waits.runs[0].held_s == 0.0, "it is not over yet"
     on = feed(told(18, 1300.0), state=waits)
     assert on.runs[0].held_s == 300.0
     twice = feed(
-        told(27, None, wait=Wait(what="disk", step=9, at=1400.0)), told(36, 1450.0), state=on
+        told(27, None, wait=TrainingPause(what="disk", step=9, at=1400.0)),
+        told(36, 1450.0),
+        state=on,
     )
     assert twice.runs[0].held_s == 350.0
     again = feed(told(45, 1500.0, resumes=((5, "SIGTERM"),)), state=twice)

@@ -12,26 +12,26 @@ import pytest
 
 from rgt_tui.fleet import GateClosed, publisher
 from rgt_tui.model import (
+    BillingVerb,
     BoxSpec,
     BoxState,
     FleetEvent,
     FleetState,
     Hello,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     ProviderRef,
-    Verb,
 )
 from rgt_tui.recordings import (
     FULL,
+    FleetRecorder,
     LineFile,
-    Recorder,
     RecordFailed,
     RecordingError,
     RecordingReader,
     ReplayFleet,
-    Skipped,
+    SkippedLine,
     recording_lines,
 )
 
@@ -49,12 +49,12 @@ replace = msgspec.structs.replace
 
 def hello(at: float = START, pid: int = 1) -> bytes:
     frame = Hello(proto=1, agent="0" * 16, boot="b", host="h", python="3", pid=pid, at=at)
-    return recording_lines.frame("a", at, msgspec.json.encode(frame))
+    return recording_lines.frame_line("a", at, msgspec.json.encode(frame))
 
 
 def sample(at: float, seq: int, box_at: float | None = None) -> bytes:
     there = at if box_at is None else box_at
-    return recording_lines.frame(
+    return recording_lines.frame_line(
         "a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{there}}}'.encode()
     )
 
@@ -64,7 +64,7 @@ def samples(count: int) -> list[bytes]:
 
 
 def written(path: Path, *lines: bytes) -> Path:
-    path.write_bytes(recording_lines.header([SPEC], START) + b"".join(lines))
+    path.write_bytes(recording_lines.header_line([SPEC], START) + b"".join(lines))
     return path
 
 
@@ -89,18 +89,22 @@ async def test_time_is_the_recording_s(tmp_path: Path) -> None:
 
 
 async def test_what_no_frame_says_is_recorded_as_well(tmp_path: Path) -> None:
-    before = BoxState(spec=SPEC, link=Link.LIVE)
+    before = BoxState(spec=SPEC, link=LinkState.LIVE)
     lost = replace(
-        before, link=Link.UNREACHABLE, reason="ssh: reset", since=START + 2.5, retry_at=START + 4
+        before,
+        link=LinkState.UNREACHABLE,
+        reason="ssh: reset",
+        since=START + 2.5,
+        retry_at=START + 4,
     )
     stopped = replace(
         lost, meter=Meter(lifecycle=Lifecycle.STOPPED, at=START + 3), limited=("no SFTP",)
     )
     changes = [
-        recording_lines.change(before, lost, START + 2.6),
-        recording_lines.change(lost, stopped, START + 3.1),
+        recording_lines.change_line(before, lost, START + 2.6),
+        recording_lines.change_line(lost, stopped, START + 3.1),
     ]
-    assert recording_lines.change(stopped, stopped, START + 9) is None
+    assert recording_lines.change_line(stopped, stopped, START + 9) is None
     lines = [line for line in changes if line is not None]
     fleet = await played(written(tmp_path / "r", hello(), *samples(2), *lines))
     again = fleet.state.boxes[0]
@@ -113,10 +117,10 @@ async def test_what_no_frame_says_is_recorded_as_well(tmp_path: Path) -> None:
 
 
 async def test_an_interval_that_was_asked_for_is_kept(tmp_path: Path) -> None:
-    one = BoxState(spec=SPEC, link=Link.LIVE)
+    one = BoxState(spec=SPEC, link=LinkState.LIVE)
     states = [one, replace(one, interval=5.0), replace(one, interval=None)]
     pairs = itertools.pairwise(states)
-    lines = [recording_lines.change(old, new, START + 1) or b"" for old, new in pairs]
+    lines = [recording_lines.change_line(old, new, START + 1) or b"" for old, new in pairs]
     for count, interval in ((1, 5.0), (2, None)):
         fleet = await played(written(tmp_path / f"r{count}", hello(), *lines[:count]))
         assert fleet.state.boxes[0].interval == interval
@@ -124,7 +128,7 @@ async def test_an_interval_that_was_asked_for_is_kept(tmp_path: Path) -> None:
 
 async def test_a_line_of_the_wire_that_was_no_frame_counts_as_it_did(tmp_path: Path) -> None:
     bad = [b"not json", b'{"t":"unknown"}', b"\xff\xfe", b'{"t":"delta","seq":9,"at":1}']
-    lines = [recording_lines.frame("a", START, line) for line in bad]
+    lines = [recording_lines.frame_line("a", START, line) for line in bad]
     fleet = await played(written(tmp_path / "r", hello(), *lines, *samples(1)))
     assert fleet.state.boxes[0].counters.bad_frames == len(bad)
     assert fleet.skipped == []
@@ -157,7 +161,7 @@ async def test_a_last_line_without_its_line_feed_is_as_good_as_any(tmp_path: Pat
 
 async def test_a_compressed_recording_that_was_cut_off_plays_up_to_there(tmp_path: Path) -> None:
     whole = gzip.compress(
-        recording_lines.header([SPEC], START) + hello() + b"".join(samples(2000)), 6
+        recording_lines.header_line([SPEC], START) + hello() + b"".join(samples(2000)), 6
     )
     path = tmp_path / "r.gz"
     path.write_bytes(whole[: len(whole) // 2])
@@ -197,7 +201,7 @@ async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
             if seq(state) == 10:
                 reached.set()
 
-        def happened(self, events: tuple[FleetEvent, ...]) -> None: ...
+        def receive_events(self, events: tuple[FleetEvent, ...]) -> None: ...
 
         async def close(self) -> None: ...
 
@@ -223,26 +227,26 @@ async def test_a_replay_goes_to_any_position_and_back(tmp_path: Path) -> None:
     """Wherever it was before, the boxes, alerts and events are those of a replay that came there by itself."""
     path = written(tmp_path / "r.gz", hello(), *samples(2000), b"damaged\n", *samples(2))
     fleet = ReplayFleet(path, speed=1e-6)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     await fleet.start()
     first = {}
     for position in (300.5, 900.0, 1999.5):
         first[position] = await stood_at(fleet, position)
         assert seq(first[position]) == int(position)
     assert fleet.state.boxes[0].rings.gpu_util
-    assert fleet.held
+    assert fleet.is_playback_paused
     for position in (900.0, 300.5, 1999.5):
         assert await stood_at(fleet, position) == first[position]
     fleet.set_speed(FULL)
-    fleet.hold(False)
+    fleet.set_playback_paused(False)
     await asyncio.wait_for(fleet.over.wait(), 90)
     ends = fleet.state
     assert [item.line for item in fleet.skipped] == [2003]
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     assert await stood_at(fleet, 900.0) == first[900.0]
     assert not fleet.over.is_set()
     assert fleet.skipped == []
-    fleet.hold(False)
+    fleet.set_playback_paused(False)
     await asyncio.wait_for(fleet.over.wait(), 90)
     await fleet.stop()
     assert fleet.state == ends == (await played(path)).state
@@ -251,7 +255,7 @@ async def test_a_replay_goes_to_any_position_and_back(tmp_path: Path) -> None:
 async def test_alerts_logs_and_curves_go_back_as_well() -> None:
     """A minute of three boxes, with a preemption and a disk without inodes; each state in both directions."""
     fleet = ReplayFleet(THREE)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     await fleet.start()
     positions = [float(position) for position in range(3, 62, 4)]
     first = [await stood_at(fleet, position) for position in positions]
@@ -264,7 +268,7 @@ async def test_alerts_logs_and_curves_go_back_as_well() -> None:
 async def test_a_part_that_was_not_played_is_read_ahead() -> None:
     """A replay that is paused at its beginning soon has keyframes up to the end."""
     fleet = ReplayFleet(THREE)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     await fleet.start()
     async with asyncio.timeout(90):
         while fleet._keyframes[-1].position < 55.0:  # noqa: ASYNC110
@@ -281,7 +285,7 @@ async def test_a_part_that_was_not_played_is_read_ahead() -> None:
 
 async def test_a_position_before_the_beginning_is_the_beginning(tmp_path: Path) -> None:
     fleet = ReplayFleet(written(tmp_path / "r", hello(), *samples(20)), speed=1e-6, skip=10.0)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     await fleet.start()
     assert seq(await stood_at(fleet, 10.0)) == 10
     fleet.seek_to(-60.0)
@@ -298,7 +302,7 @@ def set_by(moved: float, at: float) -> list[bytes]:
 
 def two(path: Path, *lines: bytes) -> Path:
     path.write_bytes(
-        recording_lines.header([SPEC, replace(SPEC, name="b")], START) + b"".join(lines)
+        recording_lines.header_line([SPEC, replace(SPEC, name="b")], START) + b"".join(lines)
     )
     return path
 
@@ -313,7 +317,7 @@ class Seen:
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         self.states.append(state)
 
-    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+    def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         self.events += [event.text for event in events]
 
     async def close(self) -> None: ...
@@ -354,7 +358,7 @@ async def test_positions_do_not_count_changes_of_the_clock(tmp_path: Path, moved
     more = [sample(after + number, 200 + number) for number in range(1, 201)]
     path = two(tmp_path / "r", hello(), *samples(200), *set_by(moved, after), *more)
     fleet = ReplayFleet(path, speed=1e-6)
-    fleet.hold(True)
+    fleet.set_playback_paused(True)
     await fleet.start()
     late, early = await stood_at(fleet, 300.0), await stood_at(fleet, 100.0)
     assert (seq(late), fleet.now()) == (300, START + 100)
@@ -387,17 +391,17 @@ async def test_the_recorder_says_that_the_clock_was_set_before_anything_by_the_n
     tmp_path: Path,
 ) -> None:
     now = [START]
-    recorder = Recorder(
+    recorder = FleetRecorder(
         LineFile(tmp_path / "r"), [SPEC, replace(SPEC, name="b")], START, lambda: now[0]
     )
     now[0] += HOUR  # and no hour has passed
-    recorder.tap("b", now[0], b'{"t":"sample","boot":"b","seq":1,"at":1}')
+    recorder.record_line("b", now[0], b'{"t":"sample","boot":"b","seq":1,"at":1}')
     recorder.published(FleetState(at=now[0]), ())
     now[0] -= HOUR
     recorder.published(FleetState(at=now[0]), ())
     await recorder.close()
     read = RecordingReader(tmp_path / "r").read()
-    items = [item.entry for item in read if not isinstance(item, Skipped)]
+    items = [item.entry for item in read if not isinstance(item, SkippedLine)]
     moved = [round(item.set.moved) if item.set is not None else None for item in items]
     assert moved == [HOUR, HOUR, None, -HOUR, -HOUR]
     assert [item.box for item in items] == ["a", "b", "b", "a", "b"]
@@ -409,7 +413,7 @@ async def test_a_fault_of_a_diagnosis_is_said_and_the_replay_ends_all_the_same(
     def fail(*_: object) -> None:
         raise KeyError("inodes")
 
-    monkeypatch.setattr(publisher, "diagnose", fail)
+    monkeypatch.setattr(publisher, "diagnose_box", fail)
     seen, fleet = await seen_by(written(tmp_path / "r", hello(), *samples(3)))
     assert fleet.faults == ("looking at a failed: KeyError: 'inodes'; this is a fault of rgt",)
     assert list(fleet.faults) == [text for text in seen.events if "fault of rgt" in text]
@@ -469,15 +473,15 @@ async def test_a_loop_begins_again(tmp_path: Path) -> None:
 async def test_a_replay_refuses_every_billing_action(tmp_path: Path) -> None:
     fleet = ReplayFleet(written(tmp_path / "r", hello()))
     with pytest.raises(GateClosed, match="this is a replay"):
-        await fleet.review("a", Verb.DESTROY)
+        await fleet.review_action("a", BillingVerb.DESTROY)
     with pytest.raises(GateClosed, match="this is a replay"):
-        async for _ in fleet.execute("a", Verb.DESTROY, "a"):
+        async for _ in fleet.execute_action("a", BillingVerb.DESTROY, "a"):
             pass
     await fleet.stop()
 
 
 def test_nothing_of_this_computer_is_in_the_header() -> None:
-    text = recording_lines.header([SPEC], START).decode()
+    text = recording_lines.header_line([SPEC], START).decode()
     for secret in ("/home/me", "MY_KEY", "http://x"):
         assert secret not in text
     assert recording_lines.read_header(text.encode(), "r").boxes[0].provider == ProviderRef(

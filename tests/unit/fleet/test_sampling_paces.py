@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.fleet import AT_A_TIME, SamplingPaces, attention, size
+from rgt_tui.fleet import AT_A_TIME, SamplingPaces, attention, settings_for_size
 from rgt_tui.model import BoxSpec, BoxState
 
 NEVER = 86_400.0
@@ -74,10 +74,10 @@ async def test_a_key_that_opens_a_box_writes_to_no_other_one() -> None:
     boxes = fleet(200)
     boxes["slow"] = box("slow", 5.0)
     paces = SamplingPaces(boxes)
-    paces.focus("slow")
+    paces.focus_box("slow")
     assert boxes["slow"].intake.focused
     assert [name for name, one in boxes.items() if one.told] == []
-    paces.choose("slow", 0.5)
+    paces.set_interval_of("slow", 0.5)
     assert boxes["slow"].told == [0.5], "what concerns this box alone does not wait"
 
 
@@ -87,11 +87,11 @@ async def test_whoever_stays_lets_the_others_sample_slowly_and_all_are_fast_agai
     boxes = fleet(200)
     paces = SamplingPaces(boxes)
     async with running(paces):
-        paces.focus("box-007")
+        paces.focus_box("box-007")
         await until_told(boxes["box-199"], 5.0)
         assert {one.seconds for name, one in boxes.items() if name != "box-007"} == {5.0}
         assert boxes["box-007"].told == []
-        paces.focus(None)
+        paces.focus_box(None)
         assert not boxes["box-007"].intake.focused
         await until_told(boxes["box-199"], 1.0)
         assert all(one.told == [5.0, 1.0] for name, one in boxes.items() if name != "box-007")
@@ -102,12 +102,12 @@ async def test_whoever_comes_back_at_once_has_told_nobody(monkeypatch: pytest.Mo
     boxes = fleet(200)
     paces = SamplingPaces(boxes)
     async with running(paces):
-        paces.focus("box-007")
+        paces.focus_box("box-007")
         for _ in range(5):
             await asyncio.sleep(0)
         boxes["new"] = box("new")
         boxes["new"].told = [9.0]
-        paces.focus(None)
+        paces.focus_box(None)
         await until_told(boxes["new"], 1.0)  # the last one, so all have been gone through
     assert [name for name, one in boxes.items() if one.told] == ["new"]
 
@@ -120,12 +120,12 @@ async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
     boxes["box-001"].told = [9.0]
     paces = SamplingPaces(boxes)
     async with running(paces):
-        paces.focus("box-007")
-        paces.focus(None)
+        paces.focus_box("box-007")
+        paces.focus_box(None)
         await until_told(
             boxes["box-001"], 1.0, every=0.0
         )  # the first of those that are told together
-        paces.focus("box-007")
+        paces.focus_box("box-007")
         for _ in range(100):
             await asyncio.sleep(0)
     assert {one.seconds for one in boxes.values()} == {1.0}
@@ -136,7 +136,7 @@ async def test_other_things_have_their_turn_between_a_few_boxes_and_the_next() -
     paces = SamplingPaces(boxes)
     counts: list[int] = []
     async with running(paces):
-        paces.focus("box-000")
+        paces.focus_box("box-000")
         async with asyncio.timeout(PATIENCE):
             while not counts or counts[-1] < len(boxes) - 1:
                 await asyncio.sleep(0)
@@ -149,9 +149,9 @@ async def test_the_box_in_sight_is_fast_at_once_where_it_was_slow() -> None:
     boxes = fleet(20)
     paces = SamplingPaces(boxes)
     async with running(paces):
-        paces.focus("box-000")
+        paces.focus_box("box-000")
         await until_told(boxes["box-019"], 5.0)
-        paces.focus("box-019")
+        paces.focus_box("box-019")
         assert boxes["box-019"].seconds == 1.0
         assert (boxes["box-000"].intake.focused, boxes["box-019"].intake.focused) == (False, True)
 
@@ -159,14 +159,14 @@ async def test_the_box_in_sight_is_fast_at_once_where_it_was_slow() -> None:
 async def test_while_nobody_looks_less_is_asked_and_what_a_person_chose_stays() -> None:
     boxes = fleet(200)
     paces = SamplingPaces(boxes)
-    paces.choose("box-001", 2.0)
+    paces.set_interval_of("box-001", 2.0)
     async with running(paces):
-        paces.look(False)
+        paces.set_looking(False)
         await until_told(boxes["box-199"], 10.0)
         assert boxes["box-001"].seconds == 2.0
-        paces.choose("box-001", None)
+        paces.set_interval_of("box-001", None)
         assert boxes["box-001"].seconds == 10.0
-        paces.look(True)
+        paces.set_looking(True)
         await until_told(boxes["box-199"], 1.0)
         assert boxes["box-001"].seconds == 1.0
 
@@ -174,8 +174,8 @@ async def test_while_nobody_looks_less_is_asked_and_what_a_person_chose_stays() 
 async def test_boxes_that_come_make_a_fleet_in_which_the_others_are_slow() -> None:
     boxes = fleet(2)
     paces = SamplingPaces(boxes)
-    paces.focus("box-000")
-    assert size(len(boxes)).most == 12
+    paces.focus_box("box-000")
+    assert settings_for_size(len(boxes)).most == 12
     async with running(paces):
         boxes.update(fleet(40))
         boxes["box-000"] = box("box-000")
@@ -188,7 +188,7 @@ async def test_boxes_that_come_make_a_fleet_in_which_the_others_are_slow() -> No
 async def test_a_box_that_has_gone_is_told_nothing() -> None:
     boxes = fleet(2)
     paces = SamplingPaces(boxes)
-    paces.focus("gone")
-    paces.choose("gone", 3.0)
-    paces.focus(None)
+    paces.focus_box("gone")
+    paces.set_interval_of("gone", 3.0)
+    paces.focus_box(None)
     assert all(not one.told and not one.intake.focused for one in boxes.values())

@@ -8,7 +8,12 @@ from datetime import datetime
 
 import pytest
 
-from rgt_tui.fleet.history.spoken_times import day_and_clock, night_began, night_or_day, said_time
+from rgt_tui.fleet.history.spoken_times import (
+    day_and_clock,
+    night_began,
+    night_or_day,
+    parse_past_time,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +55,7 @@ NOW = "2026-11-22 07:10:00"
     ],
 )
 def test_a_time_is_the_one_that_is_meant(text: str, meant: str) -> None:
-    assert said_time(text, at(NOW)) == at(meant)
+    assert parse_past_time(text, at(NOW)) == at(meant)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +63,13 @@ def test_a_time_is_the_one_that_is_meant(text: str, meant: str) -> None:
 )
 def test_what_is_no_time_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(ValueError, match="yesterday 14:00"):
-        said_time(text, at(NOW))
+        parse_past_time(text, at(NOW))
 
 
 def test_a_time_of_day_is_that_of_the_clock_on_the_wall_when_summer_time_ends() -> None:
     now = at("2026-10-25 12:00:00")  # the night had an hour more
-    assert said_time("yesterday 12:00", now) == now - 25 * 3600
-    assert said_time("-24h", now) == now - 24 * 3600
+    assert parse_past_time("yesterday 12:00", now) == now - 25 * 3600
+    assert parse_past_time("-24h", now) == now - 24 * 3600
 
 
 @pytest.mark.parametrize(

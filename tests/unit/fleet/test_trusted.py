@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place, trusted
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, open_place, trusted
 from rgt_tui.fleet.config.editing import add_boxes
-from rgt_tui.fleet.config.loading import MAX_BYTES, Source, parse_fleet, read_source
-from rgt_tui.fleet.config.trusted import Book, Entry, Seen
+from rgt_tui.fleet.config.loading import MAX_BYTES, FleetFileSource, parse_fleet, read_source
+from rgt_tui.fleet.config.trusted import SeenFile, TrustBook, TrustedEntry
 from rgt_tui.model import BoxSpec
 
 FULL = """
@@ -83,21 +83,21 @@ def file(tmp_path: Path) -> Path:
 
 
 def opened(file: Path, env: dict[str, str]) -> FleetConfig:
-    return open_place(Place(file, lies_there=True), env)
+    return open_place(FleetFilePlace(file, lies_there=True), env)
 
 
-def trust(file: Path, env: dict[str, str]) -> Entry:
+def trust(file: Path, env: dict[str, str]) -> TrustedEntry:
     source = read_source(file)
     config = trusted.with_absolute_paths(parse_fleet(file, source.text), file.parent, env)
-    entry = trusted.look(source, config, env, 5.0)
-    trusted.trust(trusted.default_path(env), source.real, entry)
+    entry = trusted.build_entry(source, config, env, 5.0)
+    trusted.trust_file(trusted.default_path(env), source.real, entry)
     return entry
 
 
 def test_of_a_box_that_nobody_has_trusted_the_name_the_host_and_the_price_count(
     file: Path, env: dict[str, str]
 ) -> None:
-    whole = open_place(Place(file), env)
+    whole = open_place(FleetFilePlace(file), env)
     assert whole.doubt is None
     plain = BoxSpec(name="lab", host="lab-a100")
     left = [
@@ -139,7 +139,7 @@ def test_an_edit_that_runs_nothing_and_sends_no_key_needs_no_other_review(
         assert before in FULL
         file.write_text(FULL.replace(before, after))
         config = opened(file, env)
-        assert config == open_place(Place(file), env), (before, config.doubt)
+        assert config == open_place(FleetFilePlace(file), env), (before, config.doubt)
 
 
 def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
@@ -177,7 +177,7 @@ def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
 
 
 def test_relative_paths_are_those_of_the_file(file: Path, env: dict[str, str]) -> None:
-    config = open_place(Place(file), env)
+    config = open_place(FleetFilePlace(file), env)
     (spec,), folder = config.boxes, file.parent
     assert (spec.identity, spec.known_hosts, spec.ssh_config) == (
         f"{folder}/id", f"{folder}/known", f"{folder}/cfg",
@@ -198,7 +198,7 @@ def test_other_paths_stay_as_they_are(tmp_path: Path, path: str) -> None:
 
 def test_a_person_reads_what_it_would_do(file: Path, env: dict[str, str]) -> None:
     folder = file.parent
-    assert trusted.asks(open_place(Place(file), env)) == (
+    assert trusted.list_local_actions(open_place(FleetFilePlace(file), env)) == (
         f"uses the ssh_config {folder}/cfg, which may run programs (lab)",
         f"logs in with the key {folder}/id (lab)",
         f"trusts the host keys in {folder}/known (lab)",
@@ -211,7 +211,7 @@ def test_a_person_reads_what_it_would_do(file: Path, env: dict[str, str]) -> Non
         "sends alerts by bell",
     )
     plain = parse_fleet(file, '[boxes.a]\nhost = "a"\nssh_config = "none"\n')
-    assert trusted.asks(plain) == ()
+    assert trusted.list_local_actions(plain) == ()
 
 
 def test_what_it_names_in_its_own_tree_is_trusted_with_it(file: Path, env: dict[str, str]) -> None:
@@ -274,7 +274,7 @@ def test_a_pipe_a_directory_and_a_huge_file_beside_it_do_not_hang_it(
     (folder / "beside").write_bytes(b"a" * trusted.MAX_BESIDE)
     (folder / "run.sh").write_bytes(b"\xff\x00")
     beside = {Path(path).name: seen for path, seen in trust(file, env).beside.items()}
-    assert beside["cfg"] == beside["known"] == Seen("")
+    assert beside["cfg"] == beside["known"] == SeenFile("")
     assert beside["hook"].text == beside["run.sh"].text == ""
     assert beside["beside"].text
     assert beside["hook"].sha256 != beside["beside"].sha256
@@ -285,7 +285,7 @@ def test_a_book_that_cannot_be_believed_trusts_nothing(file: Path, env: dict[str
     trust(file, env)
     book = trusted.default_path(env)
     good = book.read_bytes()
-    newer = msgspec.json.encode(Book(version=trusted.VERSION + 1))
+    newer = msgspec.json.encode(TrustBook(version=trusted.VERSION + 1))
     for bad, words in (
         (b"{", "is damaged"),
         (b'{"files": 3}', "is damaged"),
@@ -310,11 +310,11 @@ def test_a_book_that_cannot_be_believed_trusts_nothing(file: Path, env: dict[str
 
 def test_revoke(file: Path, env: dict[str, str]) -> None:
     book = trusted.default_path(env)
-    assert not trusted.revoke(book, file)
+    assert not trusted.revoke_trust(book, file)
     trust(file, env)
     other = trust(file.with_name("rgt.toml"), env)
     assert trusted.read_book(book).files == {str(file.resolve()): other}
-    assert trusted.revoke(book, file.resolve())
+    assert trusted.revoke_trust(book, file.resolve())
     assert trusted.read_book(book).files == {}
 
 
@@ -324,8 +324,8 @@ def test_what_rgt_writes_keeps_its_trust_and_gains_none(file: Path, env: dict[st
     def add(name: str, path: Path = file, **values: str) -> bool:
         kept: list[bool] = []
 
-        def written(before: Source | None, after: Source) -> None:
-            kept.append(trusted.renew(book, before, after, env))
+        def written(before: FleetFileSource | None, after: FleetFileSource) -> None:
+            kept.append(trusted.renew_trust(book, before, after, env))
 
         add_boxes(path, {name: {"host": name, **values}}, written)
         return kept == [True]
@@ -356,7 +356,7 @@ def test_what_rgt_writes_keeps_the_trust_after_an_edit_by_hand_that_kept_it(
     file.write_text(FULL.replace("per_hour = 1.5", "per_hour = 2.5"))
     before = read_source(file)
     file.write_text(before.text + '[boxes.more]\nhost = "more-host"\n')
-    assert trusted.renew(trusted.default_path(env), before, read_source(file), env)
+    assert trusted.renew_trust(trusted.default_path(env), before, read_source(file), env)
     assert opened(file, env).doubt is None
 
 
@@ -364,9 +364,9 @@ def test_a_file_that_names_no_box_yet_keeps_its_trust(tmp_path: Path, env: dict[
     path, book = tmp_path / "rgt.toml", trusted.default_path(env)
     path.write_text("# nothing\n")
     empty = read_source(path)
-    assert trusted.renew(book, None, empty, env)
+    assert trusted.renew_trust(book, None, empty, env)
     path.write_text('[boxes.a]\nhost = "a"\n')
-    assert trusted.renew(book, empty, read_source(path), env)
+    assert trusted.renew_trust(book, empty, read_source(path), env)
     assert opened(path, env).doubt is None
 
 
@@ -403,7 +403,7 @@ def status(uid: int, gid: int, mode: int) -> os.stat_result:
     ],
 )
 def test_who_else_may_write_a_file(found: os.stat_result, cure: str | None) -> None:
-    wrong = files.fault(Path("/a b"), found)
+    wrong = files.find_fault(Path("/a b"), found)
     assert (wrong is None) == (cure is None)
     if wrong is not None and cure is not None:
         assert wrong.cure.startswith(cure)
@@ -423,11 +423,11 @@ def test_a_group_of_one_s_own_is_nobody_else(
     user = pwd.struct_passwd(("me", "x", ME, primary, "", "/", "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
     monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", 7, members)))
-    assert (files.fault(Path("x"), status(ME, 7, 0o664)) is None) == private
+    assert (files.find_fault(Path("x"), status(ME, 7, 0o664)) is None) == private
 
 
 def test_a_group_that_has_no_name_is_somebody_else() -> None:
-    wrong = files.fault(Path("x"), status(ME, 4_000_001, 0o664))
+    wrong = files.find_fault(Path("x"), status(ME, 4_000_001, 0o664))
     assert wrong is not None
     assert wrong.words == "x can be written by others (mode 664)"
 
@@ -453,17 +453,17 @@ def test_an_access_list_makes_the_group_s_bits_say_more(tmp_path: Path) -> None:
     except OSError:
         pytest.skip("this file system has no access lists")
     with path.open("rb") as file:
-        wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
+        wrong = files.find_fault(path, os.fstat(file.fileno()), file.fileno())
     assert wrong is not None
     assert wrong.cure.startswith("chmod g-w ")
 
 
 def test_what_is_published_is_private_and_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    files.publish(path, b"one")
+    files.replace_file(path, b"one")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"one", 0o600)
     with pytest.raises(OSError, match="Not a directory"):
-        files.publish(path / "below", b"two")
+        files.replace_file(path / "below", b"two")
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
 
 

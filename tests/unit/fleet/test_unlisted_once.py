@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rgt_tui.fleet import bills
+from rgt_tui.fleet import build_bills
 from rgt_tui.model import Lifecycle, Meter, MeterKind, ProviderRef
-from rgt_tui.providers import Instance, Listed
+from rgt_tui.providers import AccountListing, Instance
 
 ON = Meter(kind=MeterKind.COMPUTE_AND_STORAGE, lifecycle=Lifecycle.RUNNING, per_hour=0.69)
 POD = Instance(id="k3v9", name="lab-0", meter=ON)
@@ -15,10 +15,16 @@ RUNPOD = ProviderRef("runpod", "k3v9")
 
 def unseen(named: ProviderRef) -> list[tuple[str, str]]:
     listed = (
-        Listed(ref=DSTACK, machines=(OVER_IT,), at=1.0),
-        Listed(ref=RUNPOD, machines=(POD, Instance(id="other", name="other", meter=ON)), at=1.0),
+        AccountListing(ref=DSTACK, machines=(OVER_IT,), at=1.0),
+        AccountListing(
+            ref=RUNPOD, machines=(POD, Instance(id="other", name="other", meter=ON)), at=1.0
+        ),
     )
-    return [(thing.kind, thing.id) for bill in bills(listed, {}, (named,)) for thing in bill.things]
+    return [
+        (thing.kind, thing.id)
+        for bill in build_bills(listed, {}, (named,))
+        for thing in bill.things
+    ]
 
 
 def test_the_box_that_names_it_at_one_platform_names_it_at_the_other() -> None:
@@ -35,11 +41,11 @@ def test_where_no_id_is_told_the_address_and_the_port_say_it() -> None:
     )
     other = Instance(id="9999", name="", meter=ON, host="198.51.100.9", port=40122)
     listed = (
-        Listed(ref=sky, machines=(here,), at=1.0),
-        Listed(ref=cloud, machines=(there, other), at=1.0),
+        AccountListing(ref=sky, machines=(here,), at=1.0),
+        AccountListing(ref=cloud, machines=(there, other), at=1.0),
     )
     for named in (sky, cloud):
-        seen = [thing.id for bill in bills(listed, {}, (named,)) for thing in bill.things]
+        seen = [thing.id for bill in build_bills(listed, {}, (named,)) for thing in bill.things]
         assert seen == ["9999"], "another port of the same address is another machine"
 
 
@@ -53,6 +59,6 @@ def test_ones_other_jobs_on_a_cluster_are_no_bill() -> None:
         name="sweep",
         meter=Meter(kind=MeterKind.COMPUTE_AND_STORAGE, lifecycle=Lifecycle.RUNNING),
     )
-    listed = (Listed(ref=ProviderRef("slurm", "4712"), machines=(job,), at=1.0),)
-    (bill,) = bills(listed, {}, (ProviderRef("slurm", "4712"),))
+    listed = (AccountListing(ref=ProviderRef("slurm", "4712"), machines=(job,), at=1.0),)
+    (bill,) = build_bills(listed, {}, (ProviderRef("slurm", "4712"),))
     assert bill.things == ()

@@ -5,41 +5,41 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.cli import Verdict, exposition, text_line
+from rgt_tui.cli import StatusVerdict, format_exposition, text_line
 from rgt_tui.cli.status_line import status_line
-from rgt_tui.gate.quiet import quiet
-from rgt_tui.health import assess, facts_of
+from rgt_tui.gate.quiet import list_quiet_items
+from rgt_tui.health import assess_box, facts_of
 from rgt_tui.health.rows.conditions_queue import check_quiet as all_quiet
-from rgt_tui.model import BoxState, CheckStatus, FleetState, Proc, Seen
+from rgt_tui.model import BoxState, CheckStatus, FleetState, ReceivedTimes, TrainingProcess
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.sh_sample import BY_NAME
-from rgt_tui.store.spending import alive
+from rgt_tui.store.spending import has_live_run
 from rgt_tui.ui.widgets import text_of
 from rgt_tui.ui.widgets.vitals import process_lines
 from tests.unit.triage.builders import NOW, box, sample
 
-TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")
+TRAINING = TrainingProcess(pid=7, started=NOW - 60, cmd="python train.py")
 
 
-def limited(*procs: Proc, unseen: str | None = BY_NAME) -> BoxState:
+def limited(*procs: TrainingProcess, unseen: str | None = BY_NAME) -> BoxState:
     return box(
         sample=sample(procs=procs, unseen=unseen, gpus=()), queues=(), runs=(), checkpoints=()
     )
 
 
 def at_once(state: BoxState) -> BoxState:
-    return msgspec.structs.replace(state, seen=Seen(sample=5.0))
+    return msgspec.structs.replace(state, seen=ReceivedTimes(sample=5.0))
 
 
 def metrics(state: BoxState) -> list[str]:
-    lines = exposition(FleetState(boxes=(state,)), NOW).decode().splitlines()
+    lines = format_exposition(FleetState(boxes=(state,)), NOW).decode().splitlines()
     return [line for line in lines if line.startswith("rgt_training_processes{")]
 
 
 def test_status_watch_and_patrol_say_unknown() -> None:
     state = limited()
-    line = status_line(state, assess(state, NOW), NOW)
-    assert (line.state, line.verdict) == ("unknown", Verdict.UNKNOWN)
+    line = status_line(state, assess_box(state, NOW), NOW)
+    assert (line.state, line.verdict) == ("unknown", StatusVerdict.UNKNOWN)
     assert "cannot see" in text_line(line)
 
 
@@ -61,7 +61,7 @@ def test_metrics_leave_the_number_out() -> None:
     (limited(), None), (limited(TRAINING), True), (limited(unseen=None), False),
 ])  # fmt: skip
 def test_the_time_is_not_counted_as_idle(state: BoxState, expected: bool | None) -> None:
-    assert alive(state, NOW) is expected
+    assert has_live_run(state, NOW) is expected
 
 
 def test_the_gate_stays_locked() -> None:
@@ -69,9 +69,10 @@ def test_the_gate_stays_locked() -> None:
     assert seen.sample is not None
     told = msgspec.structs.replace(seen.sample, transfers=(), input_at=0.0)
     assert [
-        item.ok for item in quiet(at_once(msgspec.structs.replace(seen, sample=told)), NOW, 5.0)
+        item.ok
+        for item in list_quiet_items(at_once(msgspec.structs.replace(seen, sample=told)), NOW, 5.0)
     ] == [True]
-    (item,) = quiet(at_once(limited()), NOW, 5.0)
+    (item,) = list_quiet_items(at_once(limited()), NOW, 5.0)
     assert (item.ok, "the processes of the box cannot be listed" in item.text) == (False, True)
 
 

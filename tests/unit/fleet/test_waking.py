@@ -6,25 +6,27 @@ import time
 
 import pytest
 
-from rgt_tui.fleet import Jump, Times, clock_jump, read_clocks, shifted
+from rgt_tui.fleet import ClockJump, ClockTimes, clock_jump, read_clocks, shift_state
 from rgt_tui.model import BoxSpec, BoxState, LogView, RunState
 
-START = Times(1000.0, 50.0, 70.0)
+START = ClockTimes(1000.0, 50.0, 70.0)
 
 
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        (Times(1002.0, 52.0, 72.0), None),
-        (Times(1002.4, 52.0, 72.0), None),
-        (Times(1030.0, 80.0, 100.0), None),  # the loop was busy
-        (Times(4602.0, 52.0, 3672.0), Jump(slept=3600.0)),
-        (Times(4602.0, 52.0, 72.0), Jump(moved=3600.0)),
-        (Times(-2598.0, 52.0, 72.0), Jump(moved=-3600.0)),
-        (Times(8202.0, 52.0, 3672.0), Jump(3600.0, 3600.0)),
+        (ClockTimes(1002.0, 52.0, 72.0), None),
+        (ClockTimes(1002.4, 52.0, 72.0), None),
+        (ClockTimes(1030.0, 80.0, 100.0), None),  # the loop was busy
+        (ClockTimes(4602.0, 52.0, 3672.0), ClockJump(slept=3600.0)),
+        (ClockTimes(4602.0, 52.0, 72.0), ClockJump(moved=3600.0)),
+        (ClockTimes(-2598.0, 52.0, 72.0), ClockJump(moved=-3600.0)),
+        (ClockTimes(8202.0, 52.0, 3672.0), ClockJump(3600.0, 3600.0)),
     ],
 )
-def test_sleep_and_a_clock_that_was_set_are_told_apart(after: Times, expected: Jump | None) -> None:
+def test_sleep_and_a_clock_that_was_set_are_told_apart(
+    after: ClockTimes, expected: ClockJump | None
+) -> None:
     assert clock_jump(START, after) == expected
 
 
@@ -36,10 +38,10 @@ def test_the_real_clocks_do_not_jump() -> None:
 
 
 def test_a_jump_is_said_in_words() -> None:
-    assert Jump(slept=3600.0).words == "this computer slept for 1h00: connecting again"
-    assert Jump(moved=3599.6).words == "this computer's clock went forward 1h00"
-    assert Jump(moved=-183_600.0).words == "this computer's clock went back 2d 3h"
-    assert Jump(moved=-7.0).words == "this computer's clock went back 7s"
+    assert ClockJump(slept=3600.0).event_text == "this computer slept for 1h00: connecting again"
+    assert ClockJump(moved=3599.6).event_text == "this computer's clock went forward 1h00"
+    assert ClockJump(moved=-183_600.0).event_text == "this computer's clock went back 2d 3h"
+    assert ClockJump(moved=-7.0).event_text == "this computer's clock went back 7s"
 
 
 def test_ages_stay_what_they_were_when_the_clock_is_set() -> None:
@@ -53,7 +55,7 @@ def test_ages_stay_what_they_were_when_the_clock_is_set() -> None:
         runs=(RunState(name="r", progressed_at=4980.0), RunState(name="s")),
         logs=(LogView(path="/l", at=4970.0, written=4960.0), LogView(path="/m")),
     )
-    moved = shifted(state, 3600.0)
+    moved = shift_state(state, 3600.0)
     now += 3600.0
     assert moved.sample_at is not None
     assert moved.retry_at is not None
@@ -69,4 +71,4 @@ def test_ages_stay_what_they_were_when_the_clock_is_set() -> None:
     )
     # The box's clock was not set: against ours it is now an hour behind.
     assert moved.clock_skew == 2.0 - 3600.0
-    assert shifted(state, 0.0) is state
+    assert shift_state(state, 0.0) is state

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate import Consent, Situation, Told, gather
+from rgt_tui.gate import CollectedResults, Consent, Situation, gather_evidence
 from rgt_tui.model import (
     BillingAction,
+    BillingVerb,
+    BoxResults,
     BoxSpec,
     BoxState,
-    Cell,
     CopyProof,
-    Disk,
+    DiskReading,
     Evidence,
     EvidenceItem,
     Hello,
     Lifecycle,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
-    Mounted,
+    MountRow,
     Overrides,
-    Price,
     Profile,
     ProviderRef,
+    QueueCell,
     QueueState,
+    ReceivedTimes,
     ResultGroup,
-    Results,
     Sample,
-    Seen,
-    Tier,
-    Verb,
+    StoragePrice,
+    StorageTier,
 )
 
 NOW = 1_790_000_000.0
@@ -47,31 +47,33 @@ PROFILE = Profile(
     top_danger="-",
     overrides=Overrides(detach="tmux"),
     tiers=(
-        Tier(
+        StorageTier(
             "container-disk",
             ("/",),
             survives_stop=False,
             survives_destroy=False,
             bills_while_stopped=False,
         ),
-        Tier(
+        StorageTier(
             "volume-disk",
             ("/workspace",),
             survives_stop=True,
             survives_destroy=False,
             bills_while_stopped=True,
             prices=(
-                Price(0.20, "USD", "GB-month", "2026-08", "https://runpod.example", when="stopped"),
+                StoragePrice(
+                    0.20, "USD", "GB-month", "2026-08", "https://runpod.example", when="stopped"
+                ),
             ),
         ),
-        Tier(
+        StorageTier(
             "network-volume",
             ("/net",),
             survives_stop=True,
             survives_destroy=True,
             bills_while_stopped=True,
         ),
-        Tier("odd", ("/odd",)),
+        StorageTier("odd", ("/odd",)),
     ),
     billing=(
         BillingAction(
@@ -125,9 +127,9 @@ HELLO = Hello(
 )
 
 
-def cell(name: str = "gpt-a", **fields: object) -> Cell:
+def cell(name: str = "gpt-a", **fields: object) -> QueueCell:
     """Return a done cell with a verified copy on the network volume."""
-    base = Cell(
+    base = QueueCell(
         name=name,
         cfg=f"{name}.toml",
         task="lm",
@@ -164,7 +166,7 @@ def proof(path: str = "/workspace/gpt-a", **fields: object) -> CopyProof:
     return msgspec.structs.replace(base, **fields)
 
 
-def mounts(**changed: tuple[str, str]) -> tuple[Mounted, ...]:
+def mounts(**changed: tuple[str, str]) -> tuple[MountRow, ...]:
     """Return the mount table of a box: point without its slash (``root`` = the root) → kind and device."""
     table = {
         "root": ("overlay", "0:300"),
@@ -174,14 +176,18 @@ def mounts(**changed: tuple[str, str]) -> tuple[Mounted, ...]:
     }
     rows = {f"/{name}" if name != "root" else "/": row for name, row in table.items() if row[0]}
     return tuple(
-        Mounted(path=path, kind=kind, device=device) for path, (kind, device) in rows.items()
+        MountRow(path=path, kind=kind, device=device) for path, (kind, device) in rows.items()
     )
 
 
-def told(*groups: ResultGroup, proofs: tuple[CopyProof, ...] = (), **fields: object) -> Told:
+def told(
+    *groups: ResultGroup, proofs: tuple[CopyProof, ...] = (), **fields: object
+) -> CollectedResults:
     """Return what a box lists."""
-    listed = Results(at=NOW, generation="g1", groups=groups or (group(),))
-    return Told(results=msgspec.structs.replace(listed, **fields), at=TICKS - 2, proofs=proofs)
+    listed = BoxResults(at=NOW, generation="g1", groups=groups or (group(),))
+    return CollectedResults(
+        results=msgspec.structs.replace(listed, **fields), at=TICKS - 2, proofs=proofs
+    )
 
 
 def sample(**fields: object) -> Sample:
@@ -191,9 +197,9 @@ def sample(**fields: object) -> Sample:
         seq=1,
         at=NOW,
         disks=(
-            Disk(mount="/workspace", bytes_used=38_200_000_000, kind="xfs"),
-            Disk(mount="/", kind="overlay"),
-            Disk(mount="/net", kind="nfs4"),
+            DiskReading(mount="/workspace", bytes_used=38_200_000_000, kind="xfs"),
+            DiskReading(mount="/", kind="overlay"),
+            DiskReading(mount="/net", kind="nfs4"),
         ),
         transfers=(),
         input_at=0.0,
@@ -201,18 +207,18 @@ def sample(**fields: object) -> Sample:
     return msgspec.structs.replace(base, **fields)
 
 
-def box(*cells: Cell, **fields: object) -> BoxState:
+def box(*cells: QueueCell, **fields: object) -> BoxState:
     """Return a live, quiet box with one queue of `cells`."""
     base = BoxState(
         spec=BoxSpec(name="autodl-demo", host="h", provider=ProviderRef("runpod", "k3v9")),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         reason="",
         hello=HELLO,
         sample=sample(),
         sample_at=NOW - 1,
         clock_skew=0.0,
         queues=(QueueState(path="/root/job", at=NOW - 500, cells=cells or (cell(),), done=True),),
-        seen=Seen(sample=TICKS - 1, queues={"/root/job": TICKS - 500}),
+        seen=ReceivedTimes(sample=TICKS - 1, queues={"/root/job": TICKS - 500}),
     )
     return msgspec.structs.replace(base, **fields)
 
@@ -223,7 +229,7 @@ def spec(**fields: object) -> BoxSpec:
 
 
 def situation(
-    state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object
+    state: BoxState | None = None, verb: BillingVerb = BillingVerb.DESTROY, **fields: object
 ) -> Situation:
     """Return what is known of a box with everything in order; ``tiers`` is the provider's word in the meter."""
     tiers = fields.pop("tiers", {})
@@ -232,7 +238,7 @@ def situation(
         meter=METER,
         meter_at=TICKS,
         profile=PROFILE,
-        action="stop" if verb is Verb.PARK else "terminate",
+        action="stop" if verb is BillingVerb.PARK else "terminate",
         told=told(),
         now=NOW,
         ticks=TICKS,
@@ -242,7 +248,7 @@ def situation(
 
 
 def evidence(
-    state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object
+    state: BoxState | None = None, verb: BillingVerb = BillingVerb.DESTROY, **fields: object
 ) -> Evidence:
     """Return the evidence for an action with everything else in order.
 
@@ -253,7 +259,7 @@ def evidence(
     """
     says = {key: fields.pop(key) for key in Consent.__struct_fields__ if key in fields}
     consent = Consent(**{"typed": "autodl-demo", **says})  # type: ignore[arg-type]
-    return gather(situation(state, verb, **fields), verb, consent)
+    return gather_evidence(situation(state, verb, **fields), verb, consent)
 
 
 def items(found: Evidence, kind: str) -> list[EvidenceItem]:
@@ -275,4 +281,4 @@ def held(found: Evidence, kind: str) -> bool:
 
 def against(found: Evidence) -> list[str]:
     """Return the keys of what keeps the gate shut."""
-    return [item.key for item in found.items if item.blocks]
+    return [item.key for item in found.items if item.is_blocking]

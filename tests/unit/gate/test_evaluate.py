@@ -11,24 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rgt_tui
-from rgt_tui.gate import evaluate, facts_digest, phrase, sealed
+from rgt_tui.gate import apply_seal, confirmation_phrase, evaluate_evidence, facts_digest
 from rgt_tui.gate.decision import MAX_AGE_S, PERMIT_S, REQUIRED
-from rgt_tui.model import Evidence, EvidenceItem, Permit, Refusal, Seal, Transfer, Verb
+from rgt_tui.model import BillingVerb, CopyProgram, Evidence, EvidenceItem, Permit, Refusal, Seal
 from tests.unit.gate.builders import NOW, TICKS, box, cell, evidence, sample
 
 replace = msgspec.structs.replace
 
 
 def refusal(found: Evidence, ticks: float = TICKS) -> str:
-    result = evaluate(found, ticks)
+    result = evaluate_evidence(found, ticks)
     assert isinstance(result, Refusal), result
     return " | ".join(result.reasons)
 
 
-@pytest.mark.parametrize("verb", list(Verb))
-def test_complete_evidence_gives_a_permit_for_exactly_this(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", list(BillingVerb))
+def test_complete_evidence_gives_a_permit_for_exactly_this(verb: BillingVerb) -> None:
     found = evidence(verb=verb)
-    permit = evaluate(found, TICKS, "the seal")
+    permit = evaluate_evidence(found, TICKS, "the seal")
     assert isinstance(permit, Permit)
     assert permit == Permit(
         "autodl-demo",
@@ -41,7 +41,7 @@ def test_complete_evidence_gives_a_permit_for_exactly_this(verb: Verb) -> None:
         seal="the seal",
         nonce=permit.nonce,
     )
-    again = evaluate(found, TICKS)
+    again = evaluate_evidence(found, TICKS)
     assert isinstance(again, Permit) and permit.nonce and again.nonce not in ("", permit.nonce)
 
 
@@ -89,7 +89,7 @@ def test_a_reading_without_a_sane_time_refuses(kind: str, at: float | None) -> N
 
 def test_a_wall_clock_that_steps_makes_nothing_fresh() -> None:
     for now in (NOW - 7200, NOW + 7200):
-        assert isinstance(evaluate(evidence(now=now), TICKS), Permit)
+        assert isinstance(evaluate_evidence(evidence(now=now), TICKS), Permit)
         assert "old" in refusal(evidence(now=now), TICKS + 30)
 
 
@@ -111,7 +111,7 @@ def test_what_is_forfeited_by_name_stands_against_it_no_more_and_asks_for_a_long
     assert refusal(evidence(FAILED)) == "b is failed, not done"
     assert "something is given up" in refusal(evidence(FAILED, forfeits=wanted))
     found = evidence(FAILED, forfeits=wanted, typed="forfeit 1 of autodl-demo")
-    assert isinstance(evaluate(found, TICKS), Permit)
+    assert isinstance(evaluate_evidence(found, TICKS), Permit)
     assert [forfeit.key for forfeit in found.forfeits] == ["queue:b"]
     forged = tuple(replace(item, ok=True) if item.key == "name" else item for item in found.items)
     assert "forfeit 1 of" in refusal(replace(found, items=forged, typed="autodl-demo"))
@@ -120,7 +120,7 @@ def test_what_is_forfeited_by_name_stands_against_it_no_more_and_asks_for_a_long
 def test_a_forfeit_of_what_is_in_order_or_not_there_counts_for_nothing() -> None:
     found = evidence(forfeits=frozenset({"queue", "quiet", "no such item"}))
     assert found.forfeits == ()
-    assert isinstance(evaluate(found, TICKS), Permit)
+    assert isinstance(evaluate_evidence(found, TICKS), Permit)
 
 
 def test_what_may_not_be_forfeited_stays_against_it() -> None:
@@ -130,7 +130,7 @@ def test_what_may_not_be_forfeited_stays_against_it() -> None:
     wrong = EvidenceItem("identity", False, "wrong machine", at=TICKS, forfeited=True)
     items = tuple(wrong if item.key == "identity" else item for item in evidence().items)
     forged = replace(evidence(), items=items)
-    typed = phrase("autodl-demo", "k3v9", forged.forfeits)
+    typed = confirmation_phrase("autodl-demo", "k3v9", forged.forfeits)
     assert refusal(
         replace(forged, typed=typed)
     ) == "wrong machine | the typed text is not the box's name" or (
@@ -143,30 +143,32 @@ SEAL = Seal(nonce="n", generation="g1", at=NOW, seconds=120.0, skipped=(), probl
 
 def test_the_seal_must_find_the_box_as_it_was_listed_and_quiet() -> None:
     found = evidence()
-    assert isinstance(evaluate(sealed(found, SEAL, "", TICKS), TICKS), Permit)
-    other = sealed(found, replace(SEAL, generation="g2"), "", TICKS)
+    assert isinstance(evaluate_evidence(apply_seal(found, SEAL, "", TICKS), TICKS), Permit)
+    other = apply_seal(found, replace(SEAL, generation="g2"), "", TICKS)
     assert "files on the box have changed since they were listed" in refusal(other)
-    busy = sealed(found, replace(SEAL, busy=("pid 7 trains",)), "", TICKS)
+    busy = apply_seal(found, replace(SEAL, busy=("pid 7 trains",)), "", TICKS)
     assert "seen when it was sealed: pid 7 trains" in refusal(busy)
-    lone = box(sample=sample(transfers=(Transfer(pid=5, name="rsync"),)))
+    lone = box(sample=sample(transfers=(CopyProgram(pid=5, name="rsync"),)))
     given_up = evidence(
         lone, forfeits=frozenset({"quiet:transfer 5"}), typed="forfeit 1 of autodl-demo"
     )
-    still = sealed(given_up, replace(SEAL, busy=("rsync runs",)), "", TICKS)
-    assert isinstance(evaluate(still, TICKS), Permit), "what runs and is given up runs on"
-    changed = sealed(given_up, replace(SEAL, generation="g2"), "", TICKS)
+    still = apply_seal(given_up, replace(SEAL, busy=("rsync runs",)), "", TICKS)
+    assert isinstance(evaluate_evidence(still, TICKS), Permit), "what runs and is given up runs on"
+    changed = apply_seal(given_up, replace(SEAL, generation="g2"), "", TICKS)
     assert "files on the box have changed" in refusal(changed)
     assert "could not be sealed for the call: timed out" in refusal(
-        sealed(found, None, "timed out", TICKS)
+        apply_seal(found, None, "timed out", TICKS)
     )
-    assert facts_digest(sealed(found, SEAL, "", TICKS)) == facts_digest(found), (
+    assert facts_digest(apply_seal(found, SEAL, "", TICKS)) == facts_digest(found), (
         "the seal is no fact of the box"
     )
 
 
 @given(st.text(max_size=20))
 def test_only_the_exact_name_opens(typed: str) -> None:
-    assert isinstance(evaluate(evidence(typed=typed), TICKS), Permit) == (typed == "autodl-demo")
+    assert isinstance(evaluate_evidence(evidence(typed=typed), TICKS), Permit) == (
+        typed == "autodl-demo"
+    )
 
 
 def test_nobody_else_builds_a_permit() -> None:

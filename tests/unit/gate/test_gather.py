@@ -5,17 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import Told, tiers
+from rgt_tui.gate import CollectedResults, find_storage_tiers
 from rgt_tui.model import (
+    BillingVerb,
+    BoxResults,
     Checkpoint,
     Checkpoints,
-    Disk,
-    LeftOut,
-    Link,
+    DiskReading,
+    DroppedCounts,
+    LinkState,
     Meter,
     QueueState,
-    Results,
-    Verb,
 )
 from tests.unit.gate.builders import (
     METER,
@@ -39,15 +39,15 @@ from tests.unit.gate.builders import (
 )
 
 replace = msgspec.structs.replace
-UNLISTED = Told(problem="the box is unreachable", at=TICKS)
+UNLISTED = CollectedResults(problem="the box is unreachable", at=TICKS)
 """Nobody could ask the box what lies on it: cells and checkpoints are all that is known."""
 
 
 def test_waiting_cells_let_a_park_pass_and_hold_a_destroy() -> None:
     state = box(cell(), cell("gpt-b", state="waiting", durable=None))
-    assert held(evidence(state, Verb.PARK), "queue")
+    assert held(evidence(state, BillingVerb.PARK), "queue")
     assert (
-        text(evidence(state, Verb.PARK), "queue")
+        text(evidence(state, BillingVerb.PARK), "queue")
         == "1 of 2 cells will continue after a start: gpt-b (waiting)"
     )
     assert text(evidence(state), "queue") == "1 of 2 cells never ran: gpt-b"
@@ -60,7 +60,7 @@ def test_one_cell_is_not_called_cells() -> None:
     alone = box(cell(state="waiting", durable=None))
     assert text(evidence(alone), "queue") == "1 of 1 cell never ran: gpt-a"
     assert (
-        text(evidence(alone, Verb.PARK), "queue")
+        text(evidence(alone, BillingVerb.PARK), "queue")
         == "1 of 1 cell will continue after a start: gpt-a (waiting)"
     )
 
@@ -75,12 +75,12 @@ def test_each_cell_that_is_not_done_is_an_item_of_its_own() -> None:
     assert against(found) == ["queue:b", "queue:c", "queue:waiting"]
     assert items(found, "queue")[0].text == "b is failed, not done (CUDA·[2J OOM)"
     assert all(item.forfeitable for item in items(found, "queue"))
-    assert against(evidence(box(*cells), Verb.PARK)) == []
+    assert against(evidence(box(*cells), BillingVerb.PARK)) == []
 
 
 def test_a_running_cell_holds_both_verbs() -> None:
     state = box(cell("gpt-b", state="running"))
-    for verb in Verb:
+    for verb in BillingVerb:
         assert text(evidence(state, verb), "queue") == "by the queue, gpt-b is running"
 
 
@@ -99,12 +99,14 @@ def test_no_queue_hides_nothing_where_the_box_has_listed_all_results() -> None:
     unknown = evidence(box(queues=()), told=UNLISTED)
     assert "so its results are unknown" in text(unknown, "queue")
     assert items(unknown, "queue")[0].forfeitable
-    assert held(evidence(box(queues=()), Verb.PARK, told=UNLISTED), "queue")
+    assert held(evidence(box(queues=()), BillingVerb.PARK, told=UNLISTED), "queue")
     part = replace(evidence_told(), problems=("/workspace/x: Permission denied",))
-    assert not held(evidence(box(queues=()), told=Told(results=part, at=TICKS)), "queue")
+    assert not held(
+        evidence(box(queues=()), told=CollectedResults(results=part, at=TICKS)), "queue"
+    )
 
 
-def evidence_told() -> Results:
+def evidence_told() -> BoxResults:
     results = told().results
     assert results is not None
     return results
@@ -115,9 +117,9 @@ def test_an_unreadable_queue_holds_a_destroy() -> None:
     assert against(evidence(box(queues=(broken,)), told=told(proofs=(proof(),)))) == [
         "queue:unread /j"
     ]
-    assert held(evidence(box(queues=(broken,)), Verb.PARK), "queue")
+    assert held(evidence(box(queues=(broken,)), BillingVerb.PARK), "queue")
     assert held(evidence(box(queues=(QueueState(path="/j", at=NOW),))), "queue")
-    lost = box(left_out=LeftOut(queues=2))
+    lost = box(left_out=DroppedCounts(queues=2))
     assert against(evidence(lost)) == ["queue:left out"]
 
 
@@ -172,17 +174,17 @@ def test_checkpoints_that_no_done_cell_accounts_for_hold_a_destroy() -> None:
 
 def test_without_a_list_a_park_keeps_what_lies_on_a_tier_that_survives_a_stop() -> None:
     undone = cell("gpt-b", state="interrupted", durable=None, durable_path=None)
-    assert against(evidence(box(undone), Verb.PARK, told=UNLISTED)) == ["results"]
+    assert against(evidence(box(undone), BillingVerb.PARK, told=UNLISTED)) == ["results"]
     on_root = replace(undone, out="/root/gpt-b")
-    found = evidence(box(on_root), Verb.PARK, told=UNLISTED)
+    found = evidence(box(on_root), BillingVerb.PARK, told=UNLISTED)
     assert text(found, "durable") == "what gpt-b has at /root/gpt-b is erased by it"
-    unsaid = evidence(box(replace(undone, out="/odd/gpt-b")), Verb.PARK, told=UNLISTED)
+    unsaid = evidence(box(replace(undone, out="/odd/gpt-b")), BillingVerb.PARK, told=UNLISTED)
     assert "may be erased" in text(unsaid, "durable")
     assert not held(unsaid, "durable")
-    assert against(evidence(box(replace(on_root, state="waiting")), Verb.PARK, told=UNLISTED)) == [
-        "results"
-    ]
-    lost = evidence(box(left_out=LeftOut(checkpoints=3)), Verb.PARK, told=UNLISTED)
+    assert against(
+        evidence(box(replace(on_root, state="waiting")), BillingVerb.PARK, told=UNLISTED)
+    ) == ["results"]
+    lost = evidence(box(left_out=DroppedCounts(checkpoints=3)), BillingVerb.PARK, told=UNLISTED)
     assert "not kept of this box: 3 lists of checkpoints; " in text(lost, "durable")
 
 
@@ -206,10 +208,10 @@ def test_the_provider_must_have_said_just_now_that_it_would(meter: Meter, why: s
 def test_a_platform_without_the_verb_refuses_it() -> None:
     only_destroy = replace(PROFILE, billing=PROFILE.billing[1:])
     assert "has no action that would park" in text(
-        evidence(verb=Verb.PARK, profile=only_destroy), "provider"
+        evidence(verb=BillingVerb.PARK, profile=only_destroy), "provider"
     )
     unsure = replace(PROFILE, billing=(replace(PROFILE.billing[0], stops_gpu_meter=None),))
-    found = evidence(verb=Verb.PARK, profile=unsure)
+    found = evidence(verb=BillingVerb.PARK, profile=unsure)
     assert "is not certain to stop" in text(found, "provider")
     assert not items(found, "provider")[0].forfeitable
 
@@ -226,14 +228,14 @@ def test_a_verb_that_leaves_the_meter_running_has_to_be_wanted_by_name() -> None
     found = evidence(profile=profile)
     (item,) = items(found, "provider")
     assert "delete job does not stop the GPU meter: The node bills on." in item.text
-    assert item.blocks
+    assert item.is_blocking
     assert item.forfeitable
     given = evidence(profile=profile, forfeits=frozenset({"provider"}))
     assert [one.key for one in given.forfeits] == ["provider"]
-    assert not items(given, "provider")[0].blocks
+    assert not items(given, "provider")[0].is_blocking
     for meter in (replace(METER, error="timed out"), replace(METER, actions=("start",))):
         blind = evidence(profile=profile, meter=meter, forfeits=frozenset({"provider"}))
-        assert items(blind, "provider")[0].blocks, (
+        assert items(blind, "provider")[0].is_blocking, (
             "that the provider refuses is nobody's to give up"
         )
 
@@ -272,16 +274,18 @@ def test_a_box_without_a_provider_is_judged_as_any_other_and_clicked_by_the_pers
     there = box(spec=bare, peer=("192.0.2.7", 22))
     assert "find this machine on the console" in text(evidence(there), "identity")
     assert held(evidence(there), "identity")
-    (away,) = items(evidence(box(spec=bare, link=Link.UNREACHABLE)), "identity")
+    (away,) = items(evidence(box(spec=bare, link=LinkState.UNREACHABLE)), "identity")
     assert not away.ok
     assert away.forfeitable
 
 
 def test_a_durable_path_on_which_nothing_is_mounted_keeps_nothing() -> None:
     """The copy under /net was verified, and lies on the disk that goes with the machine."""
-    there = box(cell(), sample=sample(disks=(Disk(mount="/"), Disk(mount="/net"))))
+    there = box(cell(), sample=sample(disks=(DiskReading(mount="/"), DiskReading(mount="/net"))))
     assert held(evidence(there), "results")
-    bare = box(cell(), sample=sample(disks=(Disk(mount="/"), Disk(mount="/net", on="/"))))
+    bare = box(
+        cell(), sample=sample(disks=(DiskReading(mount="/"), DiskReading(mount="/net", on="/")))
+    )
     found = evidence(bare)
     assert not held(found, "results")
     assert "/net is not a mount of its own on this box: it is on / (container-disk)" in [
@@ -316,7 +320,9 @@ def test_storage_that_outlives_the_box_by_a_word_alone_does_not_count(
         assert not held(found, "results")
         (note,) = items(found, "tiers")
         assert why in note.text and "/net is said to be network-volume" in note.text
-    known, _ = tiers(situation(told=told(mounts=mounts(**changed))), Verb.DESTROY)
+    known, _ = find_storage_tiers(
+        situation(told=told(mounts=mounts(**changed))), BillingVerb.DESTROY
+    )
     assert known["/net"] == counts
 
 
@@ -352,7 +358,7 @@ def test_a_protected_box_needs_an_act_of_its_own() -> None:
 
 
 def test_readonly_refuses_both_verbs_and_nobody_can_forfeit_it() -> None:
-    for verb in Verb:
+    for verb in BillingVerb:
         found = evidence(verb=verb, readonly=True, forfeits=frozenset({"readonly"}))
         assert against(found) == ["readonly"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import SAID, evaluate, recognised, recognised_words
+from rgt_tui.gate import SAID, describe_recognised, evaluate_evidence, recognised
 from rgt_tui.gate.identity import MOUNTS, same_endpoint
-from rgt_tui.model import Link, Permit, ProviderRef, Verb
+from rgt_tui.model import BillingVerb, LinkState, Permit, ProviderRef
 from rgt_tui.profiles import all_profiles
 from tests.unit.gate.builders import HELLO, METER, TICKS, against, box, evidence, items, spec, text
 
@@ -17,8 +17,8 @@ MUTE = replace(HELLO, identity={})
 AT = replace(METER, ssh_host="203.0.113.9", ssh_port=40022)
 
 
-@pytest.mark.parametrize("verb", list(Verb))
-def test_another_machine_is_refused_and_cannot_be_forfeited(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", list(BillingVerb))
+def test_another_machine_is_refused_and_cannot_be_forfeited(verb: BillingVerb) -> None:
     """Evidence from one machine, and a call that would destroy another one."""
     found = evidence(
         box(hello=MUTE, peer=("127.0.0.1", 2222)), verb, meter=AT, forfeits=frozenset({"identity"})
@@ -84,7 +84,7 @@ def test_an_address_that_agrees_is_enough() -> None:
         {"hello": None},
         {"hello": replace(HELLO, identity={"SLURM_JOB_ID": "k3v9"})},
         {"hello": MUTE, "peer": ("203.0.113.9", 40022)},
-        {"link": Link.UNREACHABLE},
+        {"link": LinkState.UNREACHABLE},
     ],
 )
 def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(
@@ -96,14 +96,14 @@ def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(
     assert "no proof that this machine is k3v9" in text(found, "identity")
     every = frozenset(against(found))
     short = evidence(state, forfeits=every, typed=f"forfeit {len(every)} of autodl-demo")
-    assert not isinstance(evaluate(short, TICKS), Permit)
+    assert not isinstance(evaluate_evidence(short, TICKS), Permit)
     typed = evidence(state, forfeits=every, typed=f"forfeit {len(every)} of autodl-demo k3v9")
-    assert isinstance(evaluate(typed, TICKS), Permit)
+    assert isinstance(evaluate_evidence(typed, TICKS), Permit)
 
 
 def test_what_a_connection_of_before_said_counts_no_more() -> None:
     """The box that once answered may have been reborn under its name."""
-    lost = evidence(box(link=Link.UNREACHABLE, peer=("203.0.113.9", 40022)), meter=AT)
+    lost = evidence(box(link=LinkState.UNREACHABLE, peer=("203.0.113.9", 40022)), meter=AT)
     assert "it cannot be queried" in text(lost, "identity")
 
 
@@ -172,7 +172,7 @@ def test_what_a_box_seems_to_be(
 ) -> None:
     assert recognised(names, mounts) == found
     if found is not None:
-        assert f'profile = "{found[0]}"' in recognised_words(*found)
+        assert f'profile = "{found[0]}"' in describe_recognised(*found)
 
 
 @pytest.mark.parametrize("mount", MOUNTS)

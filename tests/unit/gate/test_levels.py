@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import facts_digest, outdated, phrase, unprotect_phrase
-from rgt_tui.gate.decision import DIGEST_S, dated, level_of
-from rgt_tui.model import Evidence, Forfeit, Level, ProviderRef, Verb
+from rgt_tui.gate import confirmation_phrase, facts_digest, find_digest_problem, unprotect_phrase
+from rgt_tui.gate.decision import DIGEST_S, add_time_to_digest, level_of
+from rgt_tui.model import BillingVerb, Evidence, Forfeit, ProviderRef, RiskLevel
 from tests.unit.gate.builders import (
     METER,
     NOW,
@@ -29,21 +29,26 @@ def forfeit(key: str) -> Forfeit:
 
 
 def test_the_phrase_counts_what_is_given_up_and_names_the_instance_where_that_is_unproved() -> None:
-    assert phrase("lab", "k3v9") == "lab"
-    assert phrase("lab", "k3v9", (forfeit("queue:a"),)) == "forfeit 1 of lab"
-    assert phrase("lab", "k3v9", (forfeit("queue:a"), forfeit("seal"))) == "forfeit 2 of lab"
-    assert phrase("lab", "k3v9", (forfeit("identity"),)) == "forfeit 1 of lab k3v9"
+    assert confirmation_phrase("lab", "k3v9") == "lab"
+    assert confirmation_phrase("lab", "k3v9", (forfeit("queue:a"),)) == "forfeit 1 of lab"
+    assert (
+        confirmation_phrase("lab", "k3v9", (forfeit("queue:a"), forfeit("seal")))
+        == "forfeit 2 of lab"
+    )
+    assert confirmation_phrase("lab", "k3v9", (forfeit("identity"),)) == "forfeit 1 of lab k3v9"
     assert unprotect_phrase("lab") == "unprotect lab"
 
 
 def test_the_level_rises_with_what_can_be_lost() -> None:
     stop, terminate = PROFILE.billing
-    assert level_of(Verb.PARK, stop) is Level.METER
-    assert level_of(Verb.PARK, stop, (forfeit("queue:a"),)) is Level.IRREVERSIBLE
-    assert level_of(Verb.PARK, None) is Level.IRREVERSIBLE
-    assert level_of(Verb.PARK, replace(stop, reversible=False)) is Level.IRREVERSIBLE
-    assert level_of(Verb.DESTROY, terminate) is Level.IRREVERSIBLE
-    assert level_of(Verb.DESTROY, replace(terminate, reversible=True)) is Level.IRREVERSIBLE
+    assert level_of(BillingVerb.PARK, stop) is RiskLevel.METER
+    assert level_of(BillingVerb.PARK, stop, (forfeit("queue:a"),)) is RiskLevel.IRREVERSIBLE
+    assert level_of(BillingVerb.PARK, None) is RiskLevel.IRREVERSIBLE
+    assert level_of(BillingVerb.PARK, replace(stop, reversible=False)) is RiskLevel.IRREVERSIBLE
+    assert level_of(BillingVerb.DESTROY, terminate) is RiskLevel.IRREVERSIBLE
+    assert (
+        level_of(BillingVerb.DESTROY, replace(terminate, reversible=True)) is RiskLevel.IRREVERSIBLE
+    )
 
 
 SAME: list[dict[str, object]] = [
@@ -57,7 +62,7 @@ SAME: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("fields", SAME)
 def test_the_digest_covers_no_time_no_age_and_nothing_typed(fields: dict[str, object]) -> None:
-    assert facts_digest(evidence(None, Verb.DESTROY, **fields)) == facts_digest(evidence())
+    assert facts_digest(evidence(None, BillingVerb.DESTROY, **fields)) == facts_digest(evidence())
 
 
 def others() -> list[Evidence]:
@@ -65,7 +70,7 @@ def others() -> list[Evidence]:
     lone = told(group(), group("/workspace/x", owner=""))
     return [
         evidence(),
-        evidence(verb=Verb.PARK),
+        evidence(verb=BillingVerb.PARK),
         evidence(box(spec=spec(name="other"))),
         evidence(box(spec=spec(provider=ProviderRef("runpod", "k3v9", key_env="OTHER")))),
         evidence(box(spec=spec(provider=ProviderRef("runpod", "other")))),
@@ -90,12 +95,12 @@ def test_the_digest_is_another_one_for_every_other_fact() -> None:
 
 def test_a_dry_run_is_good_for_a_minute_of_this_start_of_the_computer() -> None:
     facts = facts_digest(evidence())
-    made = dated(facts, TICKS)
+    made = add_time_to_digest(facts, TICKS)
     for age in (0.0, 0.9, DIGEST_S):
-        assert outdated(made, facts, TICKS + age) is None
+        assert find_digest_problem(made, facts, TICKS + age) is None
     for age in (DIGEST_S + 1.5, -5.0, 86_400.0, float("nan")):
-        assert "older than 60 s" in str(outdated(made, facts, TICKS + age))
-    assert "has changed since the dry run" in str(outdated(made, "0" * 64, TICKS))
+        assert "older than 60 s" in str(find_digest_problem(made, facts, TICKS + age))
+    assert "has changed since the dry run" in str(find_digest_problem(made, "0" * 64, TICKS))
     for nonsense in (
         "",
         facts,
@@ -105,4 +110,4 @@ def test_a_dry_run_is_good_for_a_minute_of_this_start_of_the_computer() -> None:
         "-5000",
         f"{facts}-{'9' * 5000}",
     ):
-        assert outdated(nonsense, facts, TICKS) is not None
+        assert find_digest_problem(nonsense, facts, TICKS) is not None

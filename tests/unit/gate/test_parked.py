@@ -7,8 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.gate import Parked, ParkedEvidence, Target, evaluate, stands, worth_keeping
-from rgt_tui.model import Lifecycle, Link, Permit, Results, Verb
+from rgt_tui.gate import (
+    InstanceTarget,
+    ParkedEvidence,
+    ParkRecord,
+    evaluate_evidence,
+    find_park_problem,
+    worth_keeping,
+)
+from rgt_tui.model import BillingVerb, BoxResults, Lifecycle, LinkState, Permit
 from tests.unit.gate.builders import (
     METER,
     NOW,
@@ -25,18 +32,18 @@ from tests.unit.gate.builders import (
 )
 
 replace = msgspec.structs.replace
-TARGET = Target(kind="runpod", account="default@vendor", instance="k3v9")
+TARGET = InstanceTarget(kind="runpod", account="default@vendor", instance="k3v9")
 STARTED = NOW - 9000
-PARKED = Parked(
+PARKED = ParkRecord(
     target=TARGET,
     box="autodl-demo",
     at=NOW - 86_400,
     started=STARTED,
     seal="nonce",
-    results=Results(at=NOW, generation="g1", groups=(group(),), mounts=mounts()),
+    results=BoxResults(at=NOW, generation="g1", groups=(group(),), mounts=mounts()),
     queues=box().queues,
 )
-GONE = box(link=Link.UNREACHABLE, queues=(), hello=None, sample=None)
+GONE = box(link=LinkState.UNREACHABLE, queues=(), hello=None, sample=None)
 """What is known of a parked box after a restart of rgt: nothing."""
 
 
@@ -44,13 +51,14 @@ def test_a_parked_box_is_destroyed_on_what_was_sealed_then() -> None:
     bare = against(evidence(GONE, meter=OFF))
     assert "identity" in bare
     found = evidence(GONE, meter=OFF, parked=PARKED, told=told(proofs=()))
-    assert isinstance(evaluate(found, TICKS), Permit), against(found)
+    assert isinstance(evaluate_evidence(found, TICKS), Permit), against(found)
     assert found.generation == "g1"
 
 
 def test_its_copies_are_looked_at_as_they_are_now() -> None:
     lone = replace(
-        PARKED, results=Results(at=NOW, generation="g1", groups=(group("/workspace/x", owner=""),))
+        PARKED,
+        results=BoxResults(at=NOW, generation="g1", groups=(group("/workspace/x", owner=""),)),
     )
     key = "results:/workspace/x"
     assert against(evidence(GONE, meter=OFF, parked=lone, told=told())) == [key]
@@ -76,7 +84,7 @@ def test_its_cells_count_as_they_were() -> None:
     ],
 )
 def test_it_is_good_no_more_once_the_machine_was_on(meter: object, why: str) -> None:
-    assert why in str(stands(PARKED, meter))  # type: ignore[arg-type]
+    assert why in str(find_park_problem(PARKED, meter))  # type: ignore[arg-type]
     assert "identity" in against(evidence(GONE, meter=meter, parked=PARKED))
 
 
@@ -84,16 +92,16 @@ def test_it_is_good_no_more_once_the_machine_was_on(meter: object, why: str) -> 
 def test_the_providers_word_for_the_last_start_is_compared_with_itself(
     started: float | None,
 ) -> None:
-    assert stands(PARKED, replace(OFF, started=started)) is None
+    assert find_park_problem(PARKED, replace(OFF, started=started)) is None
 
 
 def test_storage_that_is_named_only_since_the_stop_has_no_witness() -> None:
     """The mount table is from before the stop: it cannot bear out what the provider has said since."""
     claimed = replace(OFF, tiers={"/workspace": "network-volume"})
-    assert "names other storage" in str(stands(PARKED, claimed))
+    assert "names other storage" in str(find_park_problem(PARKED, claimed))
     assert "identity" in against(evidence(GONE, meter=OFF, tiers=claimed.tiers, parked=PARKED))
-    assert stands(replace(PARKED, tiers=claimed.tiers), claimed) is None
-    assert stands(replace(PARKED, tiers=claimed.tiers), OFF) is None, (
+    assert find_park_problem(replace(PARKED, tiers=claimed.tiers), claimed) is None
+    assert find_park_problem(replace(PARKED, tiers=claimed.tiers), OFF) is None, (
         "less is kept than was said: no danger"
     )
 
@@ -101,12 +109,12 @@ def test_storage_that_is_named_only_since_the_stop_has_no_witness() -> None:
 def test_a_box_that_answers_is_asked_itself() -> None:
     found = evidence(box(cell(), cell("b", state="failed")), meter=OFF, parked=PARKED)
     assert "queue:b" in against(found)
-    parking = evidence(GONE, Verb.PARK, meter=OFF, parked=PARKED)
+    parking = evidence(GONE, BillingVerb.PARK, meter=OFF, parked=PARKED)
     assert "identity" in against(parking), "only a destroy follows a park"
 
 
 def test_only_what_was_proved_and_sealed_is_kept() -> None:
-    found = evidence(verb=Verb.PARK)
+    found = evidence(verb=BillingVerb.PARK)
     assert worth_keeping(found, "nonce", "g1")
     assert not worth_keeping(found, "", "g1")
     assert not worth_keeping(found, "nonce", "g2")
@@ -117,7 +125,7 @@ def test_only_what_was_proved_and_sealed_is_kept() -> None:
         named = tuple(replace(item, key=key) if item.forfeited else item for item in items)
         assert not worth_keeping(replace(found, items=named), "nonce", "g1"), key
     lone = evidence(
-        verb=Verb.PARK,
+        verb=BillingVerb.PARK,
         told=told(group("/root/x", owner="")),
         forfeits=frozenset({"results:/root/x"}),
     )
@@ -126,25 +134,25 @@ def test_only_what_was_proved_and_sealed_is_kept() -> None:
 
 def test_the_file_is_read_as_it_was_written_and_only_for_its_own_instance(tmp_path: Path) -> None:
     store = ParkedEvidence(tmp_path / "parked")
-    assert store.find(TARGET) is None
-    store.keep(PARKED)
-    assert store.find(TARGET) == PARKED
+    assert store.find_record(TARGET) is None
+    store.save_record(PARKED)
+    assert store.find_record(TARGET) == PARKED
     other = replace(TARGET, account="OTHER@vendor")
-    assert store.find(other) is None
+    assert store.find_record(other) is None
     (path,) = (tmp_path / "parked").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
     path.rename(path.with_name(f"{other.file_name}.json"))
-    assert store.find(other) is None, "a file under another name tells of another machine"
-    store.keep(PARKED)
-    store.forget(TARGET)
-    assert store.find(TARGET) is None
-    store.forget(TARGET)
+    assert store.find_record(other) is None, "a file under another name tells of another machine"
+    store.save_record(PARKED)
+    store.delete_record(TARGET)
+    assert store.find_record(TARGET) is None
+    store.delete_record(TARGET)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"target": 1}', b"\xff"])
 def test_a_damaged_file_tells_nothing(tmp_path: Path, data: bytes) -> None:
     store = ParkedEvidence(tmp_path)
-    store.keep(PARKED)
+    store.save_record(PARKED)
     (path,) = tmp_path.iterdir()
     path.write_bytes(data)
-    assert store.find(TARGET) is None
+    assert store.find_record(TARGET) is None

@@ -6,22 +6,22 @@ import msgspec
 import pytest
 from rgt_box.sampling.gpu import FOREIGN, SILENT
 
-from rgt_tui.gate import evaluate, facts_digest
+from rgt_tui.gate import evaluate_evidence, facts_digest
 from rgt_tui.model import (
+    BillingVerb,
     BoxState,
+    CopyProgram,
+    DroppedCounts,
     FoundRun,
-    Gpu,
     GpuHolder,
-    GpuProc,
-    LeftOut,
-    Link,
+    GpuProcess,
+    GpuReading,
+    LinkState,
     Permit,
-    Proc,
     QueueState,
+    ReceivedTimes,
     RunState,
-    Seen,
-    Transfer,
-    Verb,
+    TrainingProcess,
 )
 from tests.unit.gate.builders import (
     GB,
@@ -44,7 +44,9 @@ replace = msgspec.structs.replace
 
 
 def training(**proc: object) -> BoxState:
-    one = replace(Proc(pid=231, started=NOW - 60, cmd="python -m rgt_train", state="R"), **proc)
+    one = replace(
+        TrainingProcess(pid=231, started=NOW - 60, cmd="python -m rgt_train", state="R"), **proc
+    )
     return box(
         cell("gpt-b", state="running"),
         sample=sample(procs=(one,)),
@@ -53,7 +55,7 @@ def training(**proc: object) -> BoxState:
 
 
 def with_gpu(**fields: object) -> BoxState:
-    return box(sample=sample(gpus=(replace(Gpu(index=0, name="RTX"), **fields),)))
+    return box(sample=sample(gpus=(replace(GpuReading(index=0, name="RTX"), **fields),)))
 
 
 def test_training_is_named_with_pid_step_and_age() -> None:
@@ -92,7 +94,7 @@ def test_a_training_that_was_found_alive_counts_although_no_process_is_listed() 
     assert held(evidence(box(found=(replace(run, alive=False, ended=NOW - 9),))), "quiet")
     listed = replace(training(pid=71), found=(run,))
     assert [item.key for item in items(evidence(listed), "quiet")] == ["quiet:training"]
-    assert against(evidence(box(left_out=LeftOut(found=2)))) == ["quiet:found, left out"]
+    assert against(evidence(box(left_out=DroppedCounts(found=2)))) == ["quiet:found, left out"]
 
 
 def test_memory_of_a_card_that_somebody_holds_counts_at_0_percent() -> None:
@@ -104,10 +106,10 @@ def test_memory_of_a_card_that_somebody_holds_counts_at_0_percent() -> None:
     )
     mig = evidence(with_gpu(util=None, vram_used=70 * GB))
     assert "at a use that cannot be read" in text(mig, "quiet")
-    assert against(evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=None),)))) == [
+    assert against(evidence(with_gpu(util=0.0, procs=(GpuProcess(pid=9, bytes=None),)))) == [
         "quiet:gpu 0"
     ]
-    named = evidence(with_gpu(util=0.0, procs=(GpuProc(pid=9, bytes=3 * GB, mapped=True),)))
+    named = evidence(with_gpu(util=0.0, procs=(GpuProcess(pid=9, bytes=3 * GB, mapped=True),)))
     assert "pid 9 holds 2.8 GiB" in text(named, "quiet")
     orphan = GpuHolder(pid=8, started=NOW, cmd="python")
     assert against(evidence(with_gpu(util=0.0, vram_used=0, orphans=(orphan,)))) == ["quiet:gpu 0"]
@@ -119,7 +121,7 @@ def test_a_card_that_nobody_uses_is_quiet() -> None:
         "MIG never tells its use"
     )
     assert held(
-        evidence(with_gpu(util=0.0, vram_used=1, procs=(GpuProc(pid=9, bytes=1000),))), "quiet"
+        evidence(with_gpu(util=0.0, vram_used=1, procs=(GpuProcess(pid=9, bytes=1000),))), "quiet"
     )
     assert held(evidence(with_gpu(util=93.0, vram_used=70 * GB, sim=True)), "quiet"), (
         "replayed numbers"
@@ -134,24 +136,26 @@ def test_a_card_of_which_nothing_can_be_read_is_not_called_quiet() -> None:
 
 def test_a_busy_card_without_a_process_refuses() -> None:
     assert "something computes: GPU 0 93%" in text(evidence(with_gpu(util=93.0)), "quiet")
-    two = sample(gpus=tuple(Gpu(index=index, name="x", util=50.0) for index in (0, 1)))
+    two = sample(gpus=tuple(GpuReading(index=index, name="x", util=50.0) for index in (0, 1)))
     assert against(evidence(box(sample=two))) == ["quiet:gpu 0", "quiet:gpu 1"]
 
 
 def test_a_live_runner_refuses() -> None:
     cells = (cell(), cell("b", state="waiting"))
     queue = QueueState(path="/j", at=NOW, cells=cells, runner_pid=7, runner_alive=True)
-    found = evidence(box(queues=(queue,)), Verb.PARK)
+    found = evidence(box(queues=(queue,)), BillingVerb.PARK)
     assert text(found, "quiet") == "the queue runner is alive (pid 7), 1 cell waiting"
     assert items(found, "quiet")[0].key == "quiet:runner /j"
-    unknown = evidence(box(queues=(replace(queue, runner_pid=None),)), Verb.PARK)
+    unknown = evidence(box(queues=(replace(queue, runner_pid=None),)), BillingVerb.PARK)
     assert "pid unknown" in text(unknown, "quiet")
 
 
 def test_a_copy_under_way_refuses_and_so_does_not_knowing() -> None:
     found = evidence(
         box(
-            sample=sample(transfers=(Transfer(pid=5, name="rsync"), Transfer(pid=6, name="aws s3")))
+            sample=sample(
+                transfers=(CopyProgram(pid=5, name="rsync"), CopyProgram(pid=6, name="aws s3"))
+            )
         )
     )
     assert against(found) == ["quiet:transfer 5", "quiet:transfer 6"]
@@ -185,7 +189,7 @@ def test_a_terminal_that_nobody_has_typed_at_and_one_that_cannot_be_read_are_two
 def test_every_reason_is_an_item_that_can_be_given_up_by_name() -> None:
     seen = training().sample
     assert seen is not None
-    busy = replace(training(), sample=replace(seen, transfers=(Transfer(pid=5, name="scp"),)))
+    busy = replace(training(), sample=replace(seen, transfers=(CopyProgram(pid=5, name="scp"),)))
     keys = {item.key for item in items(evidence(busy), "quiet")}
     assert keys == {"quiet:training", "quiet:transfer 5"}
     one = evidence(busy, forfeits=frozenset({"quiet:training"}))
@@ -203,11 +207,11 @@ def test_what_is_given_up_is_this_training_and_not_the_next() -> None:
     ("fields", "why"),
     [
         ({"sample": None, "reason": "ssh: timed out"}, "no reading of the box (ssh: timed out)"),
-        ({"seen": Seen()}, "no reading of the box"),
-        ({"link": Link.UNREACHABLE, "reason": "ssh"}, "unreachable (ssh)"),
-        ({"seen": Seen(sample=TICKS - 10.5)}, "10 s old"),
-        ({"seen": Seen(sample=TICKS + 30)}, "-30 s old"),
-        ({"seen": Seen(sample=float("nan"))}, "nan s old"),
+        ({"seen": ReceivedTimes()}, "no reading of the box"),
+        ({"link": LinkState.UNREACHABLE, "reason": "ssh"}, "unreachable (ssh)"),
+        ({"seen": ReceivedTimes(sample=TICKS - 10.5)}, "10 s old"),
+        ({"seen": ReceivedTimes(sample=TICKS + 30)}, "-30 s old"),
+        ({"seen": ReceivedTimes(sample=float("nan"))}, "nan s old"),
         ({"sample": sample(unseen="no processes")}, "no processes"),
     ],
 )
@@ -229,7 +233,7 @@ def test_a_reading_of_before_it_was_asked_does_not_count() -> None:
 
 
 def test_nothing_runs_on_a_machine_that_is_off_by_the_providers_word() -> None:
-    lost = box(link=Link.UNREACHABLE)
+    lost = box(link=LinkState.UNREACHABLE)
     assert (
         text(evidence(lost, meter=OFF), "quiet")
         == "the provider's status is EXITED: nothing runs on a machine that is off"
@@ -246,4 +250,4 @@ def test_nothing_runs_on_a_machine_that_is_off_by_the_providers_word() -> None:
 def test_what_else_an_agent_cannot_tell_keeps_no_meter_running(limited: str) -> None:
     """Of a container's GPUs the driver seldom tells who uses them: the box's own processes are all seen."""
     told = replace(HELLO, limited=(limited,))
-    assert isinstance(evaluate(evidence(box(hello=told)), TICKS), Permit)
+    assert isinstance(evaluate_evidence(evidence(box(hello=told)), TICKS), Permit)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import RentCase, rent_permit, rent_review
-from rgt_tui.model import Offer, Refusal, RentPermit, Wish
+from rgt_tui.model import Offer, Refusal, RentalRequest, RentPermit
 
 TICKS, TOKEN = 5000.0, "rgt-lab-0011"
 OFFER = Offer(
@@ -25,7 +25,7 @@ OFFER = Offer(
     disk_gb=100,
     region="NO",
 )
-WISH = Wish(gpu="RTX 4090", gpu_count=2, spot=True, max_per_hour=1.0)
+WISH = RentalRequest(gpu="RTX 4090", gpu_count=2, spot=True, max_per_hour=1.0)
 CASE = RentCase(
     box="lab", account="default@vendor", wish=WISH, shown=OFFER, fresh=OFFER, at=TICKS - 1
 )

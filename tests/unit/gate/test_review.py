@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate import changes, review, tiers
-from rgt_tui.model import BoxState, Disk, Level, Meter, MeterKind, Review, Verb
+from rgt_tui.gate import build_review, find_storage_tiers, list_review_changes
+from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    BoxState,
+    DiskReading,
+    Meter,
+    MeterKind,
+    RiskLevel,
+)
 from rgt_tui.profiles import load_profile
 from tests.unit.gate.builders import (
     METER,
@@ -27,23 +35,23 @@ replace = msgspec.structs.replace
 
 
 def made(
-    verb: Verb = Verb.DESTROY,
+    verb: BillingVerb = BillingVerb.DESTROY,
     state: BoxState | None = None,
     meter: Meter = METER,
     bills: tuple[str, ...] | None = None,
     known: dict[str, str] | None = None,
     says: dict[str, object] | None = None,
     **fields: object,
-) -> Review:
+) -> ActionReview:
     fields = {"meter": meter, "tiers": known or {}, **fields}
     given = situation(state, verb, **fields)
     found = evidence(state, verb, **{"typed": "", **fields, **(says or {})})
-    return review(
+    return build_review(
         found,
         given,
         native_label="Terminate",
         will_send="DELETE https://x/v2/pods/k3v9",
-        known=tiers(given, verb)[0],
+        known=find_storage_tiers(given, verb)[0],
         keeps_billing=bills,
     )
 
@@ -64,7 +72,7 @@ def test_a_destroy_names_what_is_lost_kept_and_billed() -> None:
 
 
 def test_a_park_keeps_the_volume_and_says_its_price() -> None:
-    seen = made(Verb.PARK)
+    seen = made(BillingVerb.PARK)
     assert not seen.irreversible
     assert any(line.startswith("volume-disk (/workspace") for line in seen.kept)
     assert "volume-disk: $0.20 per GB and month (2026-08)" in seen.keeps_billing
@@ -73,7 +81,7 @@ def test_a_park_keeps_the_volume_and_says_its_price() -> None:
 def test_what_the_platform_does_without_the_person_is_said_before_the_call() -> None:
     """A park starts the clocks; what nothing can watch for is said with either verb."""
     real = {id_: load_profile(id_) for id_ in ("autodl", "vastai")}
-    parked, destroyed = made(Verb.PARK, profile=real["autodl"]), made(profile=real["vastai"])
+    parked, destroyed = made(BillingVerb.PARK, profile=real["autodl"]), made(profile=real["vastai"])
     assert parked.dangers[0].startswith("15d 0h after a stop: auto-release of the stopped box")
     assert any("data disk bills while stopped" in text for text in parked.dangers)
     assert [text.split(" (")[0] for text in destroyed.dangers] == [
@@ -113,20 +121,22 @@ def test_unknown_is_never_shown_as_free() -> None:
     )
     assert seen.status == "unknown: timed out"
     assert seen.per_hour is None
-    seen = made(Verb.PARK, meter=replace(METER, storage_per_hour=None), bills=())
+    seen = made(BillingVerb.PARK, meter=replace(METER, storage_per_hour=None), bills=())
     assert seen.keeps_billing == ("storage, price unknown",)
     assert made(meter=replace(METER, kind=MeterKind.NONE), bills=()).keeps_billing == ()
 
 
 def test_parts_without_a_price_are_named_and_the_price_is_a_lower_bound() -> None:
-    seen = made(Verb.PARK, meter=replace(METER, at_least=True, unpriced=("volume disk",)), bills=())
+    seen = made(
+        BillingVerb.PARK, meter=replace(METER, at_least=True, unpriced=("volume disk",)), bills=()
+    )
     assert (seen.at_least, seen.spent_at_least) == (True, False)
     assert seen.keeps_billing == ("at an unknown price: volume disk",)
 
 
 def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:
     stop = replace(PROFILE.billing[0], note="It may not come back.", how=("console: Stop",))
-    seen = made(Verb.PARK, profile=replace(PROFILE, billing=(stop, PROFILE.billing[1])))
+    seen = made(BillingVerb.PARK, profile=replace(PROFILE, billing=(stop, PROFILE.billing[1])))
     assert (seen.note, seen.how) == ("It may not come back.", ("console: Stop",))
     assert (made(profile=None).note, made(profile=None).how) == (None, ())
 
@@ -134,12 +144,12 @@ def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:
 def test_a_park_at_runpod_asks_to_pull_first() -> None:
     """A stopped pod may not start for days, and its volume disk is out of reach until it does."""
     runpod = load_profile("runpod")
-    park = made(Verb.PARK, profile=runpod)
+    park = made(BillingVerb.PARK, profile=runpod)
     assert park.first is not None
     assert park.first.startswith("pull what lies on the volume disk")
     assert "without a GPU" not in (park.note or "")
-    assert made(Verb.DESTROY, profile=runpod).first is None, "there the evidence demands it"
-    assert made(Verb.PARK, profile=load_profile("vastai")).first is None
+    assert made(BillingVerb.DESTROY, profile=runpod).first is None, "there the evidence demands it"
+    assert made(BillingVerb.PARK, profile=load_profile("vastai")).first is None
 
 
 def test_an_unknown_profile_counts_everything_as_lost() -> None:
@@ -151,17 +161,21 @@ def test_an_unknown_profile_counts_everything_as_lost() -> None:
 
 def test_a_change_between_the_review_and_ok_is_named() -> None:
     shown = made()
-    assert changes(shown, made()) == ()
-    assert changes(shown, replace(made(), at=NOW + 9, spent=4.0)) == ()
+    assert list_review_changes(shown, made()) == ()
+    assert list_review_changes(shown, replace(made(), at=NOW + 9, spent=4.0)) == ()
     moved = made(meter=replace(METER, native_status="EXITED"))
-    assert changes(shown, moved) == ("the provider's status was RUNNING and is EXITED now",)
+    assert list_review_changes(shown, moved) == (
+        "the provider's status was RUNNING and is EXITED now",
+    )
     undone = made(state=box(cell(), cell("b", state="failed")))
-    assert changes(shown, undone) == ()
+    assert list_review_changes(shown, undone) == ()
     running = made(state=box(cell(), cell("b", state="running")), known=None)
-    assert changes(shown, running) == ()
-    assert changes(shown, replace(shown, instance="other")) != ()
-    assert changes(shown, replace(shown, will_send="DELETE y")) == ("the call is now DELETE y",)
-    assert changes(shown, replace(shown, keeps_billing=("more",))) == (
+    assert list_review_changes(shown, running) == ()
+    assert list_review_changes(shown, replace(shown, instance="other")) != ()
+    assert list_review_changes(shown, replace(shown, will_send="DELETE y")) == (
+        "the call is now DELETE y",
+    )
+    assert list_review_changes(shown, replace(shown, keeps_billing=("more",))) == (
         "what keeps billing has changed: more",
     )
 
@@ -169,13 +183,19 @@ def test_a_change_between_the_review_and_ok_is_named() -> None:
 def test_what_is_lost_or_kept_now_and_was_not_shown_shuts_the_gate_again() -> None:
     shown = made()
     more = made(known={"/": "container-disk", "/workspace": "volume-disk"})
-    assert any("no longer kept: network-volume (/net)" in line for line in changes(shown, more))
-    assert any("kept now, but not in the review" in line for line in changes(more, shown))
+    assert any(
+        "no longer kept: network-volume (/net)" in line for line in list_review_changes(shown, more)
+    )
+    assert any(
+        "kept now, but not in the review" in line for line in list_review_changes(more, shown)
+    )
     _, *others = sample().disks
-    grown = box(sample=sample(disks=(Disk(mount="/workspace", bytes_used=39_900_000_000), *others)))
+    grown = box(
+        sample=sample(disks=(DiskReading(mount="/workspace", bytes_used=39_900_000_000), *others))
+    )
     assert made(state=grown).lost != shown.lost
-    assert changes(shown, made(state=grown)) == (), "sizes grow all the time"
-    assert changes(shown, replace(shown, lost=(*shown.lost, "the other volume"))) == (
+    assert list_review_changes(shown, made(state=grown)) == (), "sizes grow all the time"
+    assert list_review_changes(shown, replace(shown, lost=(*shown.lost, "the other volume"))) == (
         "lost now, but not in the review: the other volume",
     )
 
@@ -187,24 +207,27 @@ def test_what_is_given_up_must_be_what_was_shown() -> None:
     assert shown.refusals == ()
     assert [forfeit.key for forfeit in shown.forfeits] == ["results:/workspace/x"]
     assert shown.forfeits[0].bytes == lone.bytes
-    assert changes(shown, made(told=told(group(), lone), says=says)) == ()
+    assert list_review_changes(shown, made(told=told(group(), lone), says=says)) == ()
     newer = replace(lone, fingerprint="other")
     assert any(
         "differs from the review" in line
-        for line in changes(shown, made(told=told(group(), newer), says=says))
+        for line in list_review_changes(shown, made(told=told(group(), newer), says=says))
     )
-    assert any("given up now" in line for line in changes(made(told=told(group(), lone)), shown))
+    assert any(
+        "given up now" in line
+        for line in list_review_changes(made(told=told(group(), lone)), shown)
+    )
     pulled = made(told=told(group(), lone, proofs=(proof("/workspace/x"),)), says=says)
     assert pulled.forfeits == () and pulled.phrase == "autodl-demo"
 
 
 def test_the_review_says_what_has_to_be_typed_and_how_grave_it_is() -> None:
     seen = made()
-    assert (seen.level, seen.phrase, seen.unprotect) == (Level.IRREVERSIBLE, "autodl-demo", "")
-    assert made(Verb.PARK).level is Level.METER
+    assert (seen.level, seen.phrase, seen.unprotect) == (RiskLevel.IRREVERSIBLE, "autodl-demo", "")
+    assert made(BillingVerb.PARK).level is RiskLevel.METER
     lone = told(group(), group("/root/x", owner=""))
-    forced = made(Verb.PARK, told=lone, says={"forfeits": frozenset({"results:/root/x"})})
-    assert (forced.level, forced.phrase) == (Level.IRREVERSIBLE, "forfeit 1 of autodl-demo")
+    forced = made(BillingVerb.PARK, told=lone, says={"forfeits": frozenset({"results:/root/x"})})
+    assert (forced.level, forced.phrase) == (RiskLevel.IRREVERSIBLE, "forfeit 1 of autodl-demo")
     assert forced.irreversible
     guarded = made(state=box(spec=spec(protected=True)))
     assert guarded.unprotect == "unprotect autodl-demo"
@@ -213,9 +236,9 @@ def test_the_review_says_what_has_to_be_typed_and_how_grave_it_is() -> None:
 
 def test_an_items_age_is_counted_by_the_steady_clock_and_goes_on_while_it_is_shown() -> None:
     seen = made()
-    ages = {item.kind: seen.age(item, NOW + 3) for item in seen.items}
+    ages = {item.kind: seen.item_age_s(item, NOW + 3) for item in seen.items}
     assert ages["queue"] == 503.0
     assert ages["quiet"] == 4.0
     assert ages["results"] == 5.0
-    assert seen.age(replace(seen.items[0], at=None), NOW) is None
-    assert seen.age(seen.items[0], NOW - 7200) == TICKS - (seen.items[0].at or 0.0)
+    assert seen.item_age_s(replace(seen.items[0], at=None), NOW) is None
+    assert seen.item_age_s(seen.items[0], NOW - 7200) == TICKS - (seen.items[0].at or 0.0)

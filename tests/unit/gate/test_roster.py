@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import Told, evaluate, facts_digest
-from rgt_tui.gate.roster import LEFT_OUT_LIMIT_BYTES, SHOWN, matches
-from rgt_tui.model import CopyProof, Mounted, Permit, QueueState, Skipped, Verb
+from rgt_tui.gate import CollectedResults, evaluate_evidence, facts_digest
+from rgt_tui.gate.roster import LEFT_OUT_LIMIT_BYTES, SHOWN, matches_glob
+from rgt_tui.model import BillingVerb, CopyProof, MountRow, Permit, QueueState, SkippedFiles
 from tests.unit.gate.builders import (
     GB,
     NOW,
@@ -103,7 +103,7 @@ def test_what_could_not_be_looked_at_whole_proves_nothing() -> None:
 
 def test_what_nobody_owns_is_shown_with_its_size_and_pulled_ignored_or_forfeited() -> None:
     found = evidence(told=told(group(), LONE))
-    (item,) = [item for item in items(found, "results") if item.blocks]
+    (item,) = [item for item in items(found, "results") if item.is_blocking]
     assert (item.key, item.bytes, item.ignorable, item.forfeitable) == (
         "results:/workspace/out",
         2 * GB,
@@ -113,12 +113,12 @@ def test_what_nobody_owns_is_shown_with_its_size_and_pulled_ignored_or_forfeited
     assert "nobody owns it, 3 files, 2.0 GB" in item.text
     assert against(evidence(told=told(group(), LONE, proofs=(proof("/workspace/out"),)))) == []
     ignored = evidence(told=told(group(), LONE), ignored=frozenset({item.key}))
-    assert isinstance(evaluate(ignored, TICKS), Permit)
+    assert isinstance(evaluate_evidence(ignored, TICKS), Permit)
     assert "ignored by you" in text(ignored, "results")
     given_up = evidence(
         told=told(group(), LONE), forfeits=frozenset({item.key}), typed="forfeit 1 of autodl-demo"
     )
-    assert isinstance(evaluate(given_up, TICKS), Permit)
+    assert isinstance(evaluate_evidence(given_up, TICKS), Permit)
     assert given_up.forfeits[0].bytes == 2 * GB
 
 
@@ -149,7 +149,7 @@ def test_the_fleet_file_ignores_what_nobody_owns_and_nothing_else() -> None:
     ],
 )
 def test_a_glob_names_a_directory_and_all_below_it(path: str, glob: str, answer: bool) -> None:
-    assert matches(path, glob) is answer
+    assert matches_glob(path, glob) is answer
 
 
 def test_what_lies_on_storage_that_stays_is_not_at_stake() -> None:
@@ -159,10 +159,10 @@ def test_what_lies_on_storage_that_stays_is_not_at_stake() -> None:
     assert "may be erased (not in the profile)" in text(
         evidence(bare, told=told(group("/odd/x"))), "results"
     )
-    kept = evidence(bare, Verb.PARK, told=told(group("/workspace/x", owner="")))
+    kept = evidence(bare, BillingVerb.PARK, told=told(group("/workspace/x", owner="")))
     assert against(kept) == []
     assert text(kept, "results") == "directories: 1 on storage that stays (2.0 GB)"
-    gone = evidence(bare, Verb.PARK, told=told(group("/root/x", owner="")))
+    gone = evidence(bare, BillingVerb.PARK, told=told(group("/root/x", owner="")))
     assert against(gone) == ["results:/root/x"]
     assert "is erased" in text(gone, "results")
 
@@ -181,17 +181,19 @@ def test_only_a_cell_has_a_copy_of_the_runners() -> None:
 
 
 def test_an_unknown_profile_and_an_unknown_list_say_nothing_is_safe() -> None:
-    for verb in Verb:
+    for verb in BillingVerb:
         found = evidence(verb=verb, profile=None)
         assert "the platform's profile is unknown" in text(found, "results")
         assert not items(found, "results")[0].forfeitable
-        unlisted = evidence(verb=verb, told=Told(problem="the box is unreachable", at=TICKS))
+        unlisted = evidence(
+            verb=verb, told=CollectedResults(problem="the box is unreachable", at=TICKS)
+        )
         assert against(unlisted) == ["results"]
         assert "the files on the box are unknown: the box is unreachable" in text(
             unlisted, "results"
         )
         assert unlisted.generation is None
-    assert not held(evidence(told=Told()), "results")
+    assert not held(evidence(told=CollectedResults()), "results")
 
 
 def test_many_directories_are_one_item_beyond_the_largest() -> None:
@@ -210,10 +212,10 @@ def test_many_directories_are_one_item_beyond_the_largest() -> None:
 
 def test_what_is_left_out_is_shown_by_its_rule_with_the_newest_file() -> None:
     small = LEFT_OUT_LIMIT_BYTES
-    caches = Skipped(
+    caches = SkippedFiles(
         rule="caches", files=9, bytes=small, newest=NOW - 5, newest_path="/root/.cache/x\x1b"
     )
-    packages = Skipped(rule="conda\x1b packages", files=1, bytes=3 * GB, proved=True)
+    packages = SkippedFiles(rule="conda\x1b packages", files=1, bytes=3 * GB, proved=True)
     found = evidence(told=told(skipped=(caches, packages)))
     shown = {item.key: item.text for item in items(found, "results") if "left out" in item.text}
     assert shown == {
@@ -228,17 +230,19 @@ def test_what_is_left_out_is_shown_by_its_rule_with_the_newest_file() -> None:
 
 
 def test_much_that_is_left_out_by_its_place_alone_must_be_ignored_by_name() -> None:
-    much = told(skipped=(Skipped(rule="caches", files=9, bytes=LEFT_OUT_LIMIT_BYTES + 1),))
+    much = told(skipped=(SkippedFiles(rule="caches", files=9, bytes=LEFT_OUT_LIMIT_BYTES + 1),))
     found = evidence(told=much)
     assert against(found) == ["results:rule:caches"]
-    (item,) = [item for item in found.items if item.blocks]
+    (item,) = [item for item in found.items if item.is_blocking]
     assert item.ignorable and item.forfeitable and "more than 500 MB" in item.text
     assert against(evidence(told=much, ignored=frozenset({"results:rule:caches"}))) == []
     assert against(evidence(box(spec=spec(ignore=("rule:caches",))), told=much)) == []
     assert against(evidence(box(spec=spec(ignore=("rule:other",))), told=much)) == [
         "results:rule:caches"
     ]
-    proved = told(skipped=(Skipped(rule="caches", bytes=LEFT_OUT_LIMIT_BYTES + 1, proved=True),))
+    proved = told(
+        skipped=(SkippedFiles(rule="caches", bytes=LEFT_OUT_LIMIT_BYTES + 1, proved=True),)
+    )
     assert against(evidence(told=proved)) == []
 
 
@@ -274,7 +278,7 @@ def test_times_of_the_box_are_told_by_the_clients_clock() -> None:
 )
 def test_a_mount_within_a_cell_s_directory_is_not_in_its_verified_copy(path: str, ok: bool) -> None:
     mounts = tuple(
-        Mounted(path=point, kind="xfs", device=str(number))
+        MountRow(path=point, kind="xfs", device=str(number))
         for number, point in enumerate(
             ("/", "/net", "/workspace/gpt-a", "/workspace/gpt-a/scratch")
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.model import BillingAction, Overrides, Profile, Tier, Verb
-from rgt_tui.profiles import action_for, path_survives, survives, tiers_of
+from rgt_tui.model import BillingAction, BillingVerb, Overrides, Profile, StorageTier
+from rgt_tui.profiles import action_for, path_survives, tier_survives, tiers_of
 from tests.unit.gate.builders import PROFILE
 
 
-def profile(*tiers: Tier, billing: tuple[BillingAction, ...] = ()) -> Profile:
+def profile(*tiers: StorageTier, billing: tuple[BillingAction, ...] = ()) -> Profile:
     return Profile(
         id="x",
         name="X",
@@ -41,7 +41,7 @@ def test_the_longest_mount_point_holds_the_path(path: str, name: str) -> None:
 )
 def test_a_path_that_is_not_plain_lies_nowhere(path: str) -> None:
     assert tiers_of(path, PROFILE, {}) == ()
-    assert path_survives(path, PROFILE, {}, Verb.DESTROY) is None
+    assert path_survives(path, PROFILE, {}, BillingVerb.DESTROY) is None
 
 
 @pytest.mark.parametrize(
@@ -56,30 +56,39 @@ def test_a_path_that_is_not_plain_lies_nowhere(path: str) -> None:
 )
 def test_the_worst_candidate_counts(fates: tuple[bool | None, ...], answer: bool | None) -> None:
     tiers = [
-        Tier(f"t{number}", ("/d",), survives_destroy=fate) for number, fate in enumerate(fates)
+        StorageTier(f"t{number}", ("/d",), survives_destroy=fate)
+        for number, fate in enumerate(fates)
     ]
-    assert path_survives("/d/x", profile(*tiers), {}, Verb.DESTROY) is answer
+    assert path_survives("/d/x", profile(*tiers), {}, BillingVerb.DESTROY) is answer
 
 
 def test_where_action_and_tier_disagree_the_worse_counts() -> None:
     action = BillingAction("v", "V", "destroy", True, None, False, keeps=("a", "b"), loses=("c",))
-    assert survives(Tier("a", survives_destroy=False), Verb.DESTROY, action) is False
-    assert survives(Tier("b"), Verb.DESTROY, action) is True
-    assert survives(Tier("c", survives_destroy=True), Verb.DESTROY, action) is False
+    assert (
+        tier_survives(StorageTier("a", survives_destroy=False), BillingVerb.DESTROY, action)
+        is False
+    )
+    assert tier_survives(StorageTier("b"), BillingVerb.DESTROY, action) is True
+    assert (
+        tier_survives(StorageTier("c", survives_destroy=True), BillingVerb.DESTROY, action) is False
+    )
 
 
 def test_what_is_kept_for_some_hours_or_not_surely_is_not_counted_on() -> None:
     action = BillingAction(
         "v", "V", "park", True, keeps=("a",), uncertain=("b", "c"), keeps_for_s={"d": 86_400.0}
     )
-    fates = {name: survives(Tier(name, survives_stop=True), Verb.PARK, action) for name in "abcd"}
+    fates = {
+        name: tier_survives(StorageTier(name, survives_stop=True), BillingVerb.PARK, action)
+        for name in "abcd"
+    }
     assert fates == {"a": True, "b": None, "c": None, "d": False}
-    assert survives(Tier("c", survives_stop=False), Verb.PARK, action) is False
+    assert tier_survives(StorageTier("c", survives_stop=False), BillingVerb.PARK, action) is False
 
 
 def test_of_several_actions_the_one_that_stops_the_meter_is_taken() -> None:
     pause = BillingAction("pause", "Pause", "park", False, False, True)
     stop = BillingAction("stop", "Stop", "park", True, False, True)
-    assert action_for(profile(billing=(pause, stop)), Verb.PARK) is stop
-    assert action_for(profile(billing=(pause,)), Verb.PARK) is pause
-    assert action_for(profile(), Verb.DESTROY) is None
+    assert action_for(profile(billing=(pause, stop)), BillingVerb.PARK) is stop
+    assert action_for(profile(billing=(pause,)), BillingVerb.PARK) is pause
+    assert action_for(profile(), BillingVerb.DESTROY) is None

@@ -12,7 +12,7 @@ import pytest
 from rgt_tui.cli import main
 from rgt_tui.cli.triage_files import LARGEST, collective_findings
 from rgt_tui.handbook import Unreadable, all_pages, collectives
-from rgt_tui.handbook.collectives import Verdict, compared, dump_of
+from rgt_tui.handbook.collectives import CollectiveVerdict, compare_dumps, dump_of
 
 FLIGHT = Path(__file__).parents[2] / "fixtures" / "flight"
 """Written by `_dump_fr_trace` of a process each: one rank asleep, in another collective, with another size."""
@@ -78,8 +78,8 @@ def entry(number: Any, name: Any = "nccl:all_reduce", **over: Any) -> dict[str, 
     return base | over
 
 
-def verdicts(*ranks: list[dict[str, Any]]) -> list[Verdict]:
-    return compared(
+def verdicts(*ranks: list[dict[str, Any]]) -> list[CollectiveVerdict]:
+    return compare_dumps(
         [
             dump_of({"version": "2.4", "entries": entries}, rank)
             for rank, entries in enumerate(ranks)
@@ -184,7 +184,7 @@ def test_a_message_without_its_counterpart_is_named(
     ranks: list[list[dict[str, Any]]], named: tuple[int, ...] | None, confidence: float, told: str
 ) -> None:
     found = verdicts(*ranks)
-    assert found[:1] == ([] if named is None else [Verdict(told, confidence, named)])
+    assert found[:1] == ([] if named is None else [CollectiveVerdict(told, confidence, named)])
 
 
 def test_messages_that_are_sent_together_are_no_collective() -> None:
@@ -198,7 +198,7 @@ def test_messages_that_are_sent_together_are_no_collective() -> None:
 def test_of_ranks_without_a_dump_few_are_named(world: int, named: tuple[int, ...]) -> None:
     config = {"0": {"ranks": str(list(range(world)))}}
     value = {"version": "2.10", "entries": [entry(3, **WAITS)], "pg_config": config}
-    (found,) = compared([dump_of(value, rank) for rank in (0, 1)])
+    (found,) = compare_dumps([dump_of(value, rank) for rank in (0, 1)])
     assert (found.ranks, found.confidence) == (named, 0.8)
 
 
@@ -208,7 +208,7 @@ def test_the_ranks_of_a_message_are_those_of_its_group() -> None:
         dump_of({"version": "2.10", "entries": entries, "pg_config": config}, rank)
         for rank, entries in ((1, [message("send 0->1", 1, **LATER)]), (3, [entry(1)]))
     ]
-    (found,) = compared(dumps)
+    (found,) = compare_dumps(dumps)
     assert found.ranks == (3,)
     assert found.text.startswith("rank 1 sends [4] Float to rank 3 at")
     assert found.text.endswith("no dump of ranks 0, 2 was given")

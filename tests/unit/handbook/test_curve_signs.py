@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from rgt_tui.handbook import FileFinding, curve_findings, shipped_pages
-from rgt_tui.handbook.file_triage import signs
-from rgt_tui.profiles import LAST_BYTES, Ends
+from rgt_tui.handbook.file_triage import find_numeric_evidence
+from rgt_tui.profiles import LAST_BYTES, HeadAndTail
 
 PAGES = shipped_pages()
 FLAT = [f"Epoch {n:02d}/20 - loss: 2.3030 - acc: 0.1289" for n in range(1, 21)]
@@ -25,7 +25,7 @@ RESUMED = "Resumed from checkpoint w.pt"
 
 
 def told(lines: Sequence[str]) -> list[tuple[str, int]]:
-    return [(sign.page, sign.place) for sign in signs(lines)]
+    return [(sign.page, sign.place) for sign in find_numeric_evidence(lines)]
 
 
 @pytest.mark.parametrize(
@@ -75,20 +75,20 @@ def test_figures_are_told_behind_what_only_warned_and_never_beside_what_ended_th
         place + 1,
         0.5,
     )
-    warned = FileFinding.of(PAGES["U40"], "32 workers", 0.95)
+    warned = FileFinding.from_page(PAGES["U40"], "32 workers", 0.95)
     assert [one.gotcha for one in curve_findings(FLAT, PAGES, [warned])] == ["U40", "O2"]
-    ended = FileFinding.of(PAGES["U7"], "no space", 0.7)
+    ended = FileFinding.from_page(PAGES["U7"], "no space", 0.7)
     assert curve_findings(FLAT, PAGES, [ended]) == [ended]
-    same = FileFinding.of(PAGES["O2"], "no parameters", 0.95)
+    same = FileFinding.from_page(PAGES["O2"], "no parameters", 0.95)
     assert curve_findings(FLAT, PAGES, [same]) == [same]
     (far,) = curve_findings(FLAT, PAGES, [], whole=False)
     assert far.line_no == 0
 
 
 def test_both_ends_of_a_long_log_have_their_last_states_and_say_that_they_were_cut() -> None:
-    ends = Ends()
+    ends = HeadAndTail()
     ends.feed(b" 10%\r 20%\rstep 1 loss 2.0\r\n\nstep 2")
-    assert (ends.rows, ends.cut) == (["step 1 loss 2.0", "", "step 2"], False)
+    assert (ends.last_line_states, ends.cut) == (["step 1 loss 2.0", "", "step 2"], False)
     for _ in range(5):
         ends.feed(b"x" * LAST_BYTES)
     assert ends.cut

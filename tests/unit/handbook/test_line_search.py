@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.handbook import (
+    HandbookPage,
     LineHit,
-    Lookout,
-    Page,
-    Searcher,
+    LiteralSearch,
+    LogSearcher,
     line_search,
     search_text,
     shipped_pages,
@@ -26,7 +26,7 @@ from rgt_tui.handbook import (
     went_on,
     writer_of,
 )
-from rgt_tui.handbook.file_triage import ranked
+from rgt_tui.handbook.file_triage import rank_findings
 from tests.conftest import THOROUGH
 
 PAGES = shipped_pages()
@@ -45,7 +45,8 @@ def test_a_failure_is_named_and_a_healthy_log_is_not(first: int) -> None:
     wrong = {}
     for case in CASES[first : first + 100]:
         found = [
-            finding.gotcha for finding in ranked(search_text(case["log"], PAGES.values()), PAGES)
+            finding.gotcha
+            for finding in rank_findings(search_text(case["log"], PAGES.values()), PAGES)
         ]
         best = found[: 2 if case["case"].startswith("real") else 1]
         if found if case["expected"] == "healthy" else case["expected"] not in best:
@@ -71,7 +72,7 @@ ENDED = (
     ],
 )
 def test_what_ended_the_run_stands_before_what_only_warned(log: str, order: list[str]) -> None:
-    found = ranked(search_text("go\n" * 9 + log, PAGES.values()), PAGES)
+    found = rank_findings(search_text("go\n" * 9 + log, PAGES.values()), PAGES)
     assert [finding.gotcha for finding in found] == order
 
 
@@ -111,7 +112,7 @@ def test_of_an_exception_that_none_knows_it_is_told_what_it_is_probably_about(
 ) -> None:
     for before in ("", "[rank3]: "):
         log = "".join(f"{before}{line}\n" for line in (*ENDED.splitlines(), said))
-        found = ranked(search_text(log, PAGES.values()), PAGES)
+        found = rank_findings(search_text(log, PAGES.values()), PAGES)
         assert [finding.gotcha for finding in found] == ["PY1", *([likely] if likely else [])]
         assert {finding.confidence for finding in found} == {0.5}
         assert {finding.line for finding in found} == {before + said}
@@ -134,12 +135,12 @@ def test_the_innermost_frame_of_an_unknown_exception_tells_what_a_library_was_do
     own = ENDED.replace("fold()", "step()")
     inner = f'  File "/venv/lib/python3.11/site-packages/{frame}", line 7, in go\n    x.y()\n    ^^^^^\n'
     for log in (f"{own}{inner}TypeError: object has no len()\n", f"{own}{inner}TypeError\n"):
-        found = ranked(search_text(log, PAGES.values()), PAGES)
+        found = rank_findings(search_text(log, PAGES.values()), PAGES)
         assert [finding.gotcha for finding in found] == ["PY1", *([likely] if likely else [])]
     outer = f"{ENDED.splitlines()[0]}\n{inner}{own.split(chr(10), 1)[1]}TypeError: object has no len()\n"
-    assert [finding.gotcha for finding in ranked(search_text(outer, PAGES.values()), PAGES)] == [
-        "PY1"
-    ]
+    assert [
+        finding.gotcha for finding in rank_findings(search_text(outer, PAGES.values()), PAGES)
+    ] == ["PY1"]
 
 
 def test_no_hint_takes_long_for_a_long_line() -> None:
@@ -148,7 +149,7 @@ def test_no_hint_takes_long_for_a_long_line() -> None:
         + "no path dims str GPU requires label config column tokenizer metric weights " * 30
     )
     began = time.thread_time()
-    ranked(search_text(f"{ENDED}{said}\n", PAGES.values()), PAGES)
+    rank_findings(search_text(f"{ENDED}{said}\n", PAGES.values()), PAGES)
     assert (
         time.thread_time() - began < 10
     )  # linear would be milliseconds; what is not takes minutes
@@ -225,7 +226,7 @@ def test_an_address_that_failed_is_none_where_the_file_came_from_the_next(
     then: str, found: list[str]
 ) -> None:
     log = f"{WGET}\n{then}\n"
-    told = ranked(search_text(log, PAGES.values()), PAGES, went_on(log, 3))
+    told = rank_findings(search_text(log, PAGES.values()), PAGES, went_on(log, 3))
     assert [finding.gotcha for finding in told] == found
 
 
@@ -233,11 +234,11 @@ def test_an_image_that_was_skipped_is_none_where_the_training_went_on() -> None:
     log = (
         "WARNING loader: PIL.UnidentifiedImageError: cannot identify image file 'a.jpg', skipped\n"
     )
-    assert [finding.gotcha for finding in ranked(search_text(log, PAGES.values()), PAGES)] == [
-        "IMG1"
-    ]
+    assert [
+        finding.gotcha for finding in rank_findings(search_text(log, PAGES.values()), PAGES)
+    ] == ["IMG1"]
     log += "step 11 loss 0.49\n"
-    assert ranked(search_text(log, PAGES.values()), PAGES, went_on(log, 3)) == []
+    assert rank_findings(search_text(log, PAGES.values()), PAGES, went_on(log, 3)) == []
 
 
 STAMPS = [
@@ -339,7 +340,7 @@ def test_of_two_ends_the_last_is_told_and_of_a_chain_the_first() -> None:
     cause = 'Traceback (most recent call last):\n  File "/exp/b.py", line 2, in load\n    y()\nLookupError: 2\n'
     outer = 'Traceback (most recent call last):\n  File "/exp/c.py", line 3, in main\n    z()\nValueError: 3\n'
     log = survived + "step 1 loss 2.0\n" * 300 + cause + joined + outer
-    (found,) = ranked(search_text(log, PAGES.values()), PAGES)
+    (found,) = rank_findings(search_text(log, PAGES.values()), PAGES)
     assert (found.gotcha, found.line, found.line_no, found.times) == (
         "PY1",
         "LookupError: 2",
@@ -358,11 +359,11 @@ def test_pieces_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, thoro
             *(f"step {rng.random()} loss {rng.random():.3f}" for _ in range(60)),
         ]
     data = "\n".join(parts).encode()
-    whole = Searcher(PAGES.values())
+    whole = LogSearcher(PAGES.values())
     expected = [*whole.feed(data), *whole.close()]
     for _ in range(2):
         found: list[LineHit] = []
-        searcher, at = Searcher(PAGES.values()), 0
+        searcher, at = LogSearcher(PAGES.values()), 0
         while at < len(data):
             size = rng.choice((1, 7, 100, 5000, 40_000))
             found += searcher.feed(data[at : at + size])
@@ -413,7 +414,7 @@ def test_where_a_log_of_several_ranks_is_cut_makes_no_difference(
     expected = search_text(data, PAGES.values())
     monkeypatch.setattr(line_search, "BLOCK", block)
     found: list[LineHit] = []
-    searcher, at = Searcher(PAGES.values()), 0
+    searcher, at = LogSearcher(PAGES.values()), 0
     while at < len(data):
         size = rng.choice((1, 7, 100, 5000))
         found += searcher.feed(data[at : at + size])
@@ -426,7 +427,7 @@ def test_of_a_line_without_an_end_only_the_beginning_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(line_search, "BLOCK", 1000)
-    searcher = Searcher(PAGES.values())
+    searcher = LogSearcher(PAGES.values())
     found = [hit for _ in range(50) for hit in searcher.feed(b"x" * 999)]
     assert len(searcher._kept) + len(searcher._new) < 10_000
     found += searcher.feed(b"Killed\nOSError: [Errno 28] No space left on device\n")
@@ -436,13 +437,13 @@ def test_of_a_line_without_an_end_only_the_beginning_is_kept(
 
 def test_the_first_look_is_made_once_for_the_same_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window of a log is searched anew with each line that comes."""
-    made: list[Lookout] = []
+    made: list[LiteralSearch] = []
 
-    def make(pages: tuple[Page, ...]) -> Lookout:
-        made.append(Lookout(pages))
+    def make(pages: tuple[HandbookPage, ...]) -> LiteralSearch:
+        made.append(LiteralSearch(pages))
         return made[-1]
 
-    monkeypatch.setattr(line_search, "Lookout", make)
+    monkeypatch.setattr(line_search, "LiteralSearch", make)
     page = msgspec.structs.replace(PAGES["U7"], needles=("gone",), patterns=("^gone$",))
     for _ in range(3):
         assert [hit.line_no for hit in search_text("a\ngone\n", [page])] == [2]
@@ -452,13 +453,13 @@ def test_the_first_look_is_made_once_for_the_same_pages(monkeypatch: pytest.Monk
 
 
 def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None:
-    lookout = Lookout(PAGES.values())
+    lookout = LiteralSearch(PAGES.values())
     odd = [b"", b"\0\xff\xfeKILLED\xc3", "显存 CUDA out of memory 错误".encode()]
     for text in (
         odd + sorted({case["log"].strip().split("\n")[-1].encode() for case in CASES})[::10]
     ):
         low = text.lower()
-        assert [page.id for page in lookout.suspects(text)] == [
+        assert [page.id for page in lookout.find_suspect_pages(text)] == [
             page.id
             for page in PAGES.values()
             if any(needle.encode() in low for needle in page.needles)
@@ -467,9 +468,9 @@ def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None
 
 
 def test_a_line_is_suspected_by_its_literals_alone() -> None:
-    lookout = Lookout(PAGES.values())
-    assert lookout.suspected(["step 143 loss 0.137", ""]) == {}
-    suspected = lookout.suspected(
+    lookout = LiteralSearch(PAGES.values())
+    assert lookout.suspect_rows(["step 143 loss 0.137", ""]) == {}
+    suspected = lookout.suspect_rows(
         ["step 3", "write: NO SPACE LEFT ON DEVICE", "", "exit code: 137"]
     )
     assert set(suspected) == {1, 3}
@@ -481,8 +482,8 @@ def test_a_cheap_pattern_sees_where_a_line_begins() -> None:
     page = msgspec.structs.replace(
         PAGES["U7"], needles=(), needle_pattern="^gone$", patterns=("^gone$",)
     )
-    lookout = Lookout([page])
-    assert lookout.suspected(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
+    lookout = LiteralSearch([page])
+    assert lookout.suspect_rows(["a", "gone", "it is gone", "gone"]) == {1: ("U7",), 3: ("U7",)}
     assert [hit.line_no for hit in search_text("a\ngone\nall gone\n", [page])] == [2]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.handbook import Page, search_text, shipped_pages
+from rgt_tui.handbook import HandbookPage, search_text, shipped_pages
 
 parser: Any = import_module("re._parser")
 PAGES = [page for page in shipped_pages().values() if page.patterns]
@@ -55,7 +55,7 @@ def member(kind: Any, value: Any) -> str:
     return known.get(str(value), "x")
 
 
-def spoiled(page: Page, size: int) -> str:
+def spoiled(page: HandbookPage, size: int) -> str:
     """Return lines full of the beginnings of what the page's patterns match; no two are alike."""
     texts = [example(parser.parse(pattern, re.MULTILINE)) for pattern in page.patterns]
     pieces = [text[: max(4, len(text) * 3 // 4)] for text in texts]
@@ -68,14 +68,14 @@ def spoiled(page: Page, size: int) -> str:
     return "\n".join(lines)
 
 
-def seconds(page: Page, text: str) -> float:
+def seconds(page: HandbookPage, text: str) -> float:
     began = time.thread_time()
     search_text(text, [page])
     return time.thread_time() - began
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.id)
-def test_time_grows_with_the_text(page: Page) -> None:
+def test_time_grows_with_the_text(page: HandbookPage) -> None:
     large = spoiled(page, LARGE)
     took = seconds(page, large)
     if took < QUICK_S:

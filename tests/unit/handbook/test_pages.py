@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.handbook import HandbookError, Page, all_pages, find_pages, read_pages, shipped_pages
+from rgt_tui.handbook import (
+    HandbookError,
+    HandbookPage,
+    all_pages,
+    find_pages,
+    read_pages,
+    shipped_pages,
+)
 from tests.system.tree import ROOT
 
 PAGE = """
@@ -64,7 +71,7 @@ def _letters(name: str, value: Any) -> str | None:
 @pytest.mark.parametrize(
     "page", [page for page in shipped_pages().values() if page.patterns], ids=lambda page: page.id
 )
-def test_each_text_that_a_pattern_matches_holds_one_of_the_literals(page: Page) -> None:
+def test_each_text_that_a_pattern_matches_holds_one_of_the_literals(page: HandbookPage) -> None:
     """Otherwise the cheap first look would pass it over."""
     parser = re._parser  # type: ignore[attr-defined]  # the library's own reader of patterns
     for pattern in page.patterns:

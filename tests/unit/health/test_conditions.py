@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, all_conditions, covered, told_by
+from rgt_tui.health import (
+    ALERTS,
+    CHECKS,
+    HANDBOOK,
+    all_conditions,
+    covered_alert_ids,
+    ids_referring_to,
+)
 from rgt_tui.model import Finding, Severity
 
 
@@ -44,14 +51,17 @@ def test_what_a_finding_stands_for(
     gotcha: str, resource: str, run: str | None, ids: set[str]
 ) -> None:
     finding = Finding(gotcha, "t", Severity.FATAL, resource, "e", "log", run=run)
-    assert covered((finding,)) == ids
+    assert covered_alert_ids((finding,)) == ids
     assert {id_.partition(":")[0] for id_ in ids} <= {row.id for row in ALERTS}
 
 
 def test_a_page_knows_which_alerts_and_checks_name_it() -> None:
-    assert told_by("U7") == (("holding", "bytes", "inodes", "filling"), ("0.2", "0.5", "4.3"))
-    assert told_by("U43") == (("no-step", "held-back"), ("3.3",))
-    assert told_by("M19") == ((), ())
+    assert ids_referring_to("U7") == (
+        ("holding", "bytes", "inodes", "filling"),
+        ("0.2", "0.5", "4.3"),
+    )
+    assert ids_referring_to("U43") == (("no-step", "held-back"), ("3.3",))
+    assert ids_referring_to("M19") == ((), ())
     for row in ALERTS:
         for page in row.findings:
-            assert row.id in told_by(page)[0]
+            assert row.id in ids_referring_to(page)[0]

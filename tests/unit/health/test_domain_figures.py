@@ -8,9 +8,9 @@ import random
 import msgspec
 import pytest
 
-from rgt_tui.health import diagnose
+from rgt_tui.health import diagnose_box
 from rgt_tui.health.handbook import RULES
-from rgt_tui.model import Finding, Resume, Series
+from rgt_tui.model import Finding, RunResume, Series
 from tests.unit.triage.builders import NOW, box, run
 
 NOISE = random.Random(7)
@@ -23,16 +23,16 @@ def about(level: float, count: int = MANY, spread: float = 0.05) -> list[float]:
 
 def found(resume: int = 0, /, **series: list[float]) -> list[Finding]:
     losses = [4.0 - i / 200 for i in range(MANY)]
-    resumes = (Resume(step=1000 + resume, reason="killed", index=resume),) if resume else ()
+    resumes = (RunResume(step=1000 + resume, reason="killed", index=resume),) if resume else ()
     made = run(step=1000 + MANY, losses=losses, resumes=resumes)
     more = {
-        name.replace("__", "/"): Series().extended(
+        name.replace("__", "/"): Series().with_points(
             [(1001 + MANY - len(ys) + i, y) for i, y in enumerate(ys)]
         )
         for name, ys in series.items()
     }
     state = box(runs=(msgspec.structs.replace(made, series={**made.series, **more}),))
-    return [one for one in diagnose(state, NOW, ()) if one.where == "scalars"]
+    return [one for one in diagnose_box(state, NOW, ()) if one.where == "scalars"]
 
 
 WRONG: list[tuple[str, dict[str, list[float]]]] = [
@@ -95,9 +95,9 @@ def test_a_reward_that_comes_back_after_a_resume_is_none() -> None:
 
 def test_map_is_no_matter_before_anything_could_be_found() -> None:
     early = run(step=100, losses=[4.0 - i / 200 for i in range(100)])
-    zero = Series().extended([(i, 0.0) for i in range(90, 100)])
+    zero = Series().with_points([(i, 0.0) for i in range(90, 100)])
     state = box(runs=(msgspec.structs.replace(early, series={**early.series, "map": zero}),))
-    assert diagnose(state, NOW, ()) == ()
+    assert diagnose_box(state, NOW, ()) == ()
 
 
 def test_every_rule_is_tried() -> None:

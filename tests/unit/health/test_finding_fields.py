@@ -5,10 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet import extended
-from rgt_tui.handbook import ACTION_WORDS, Action, shipped_pages
-from rgt_tui.health import diagnose
-from rgt_tui.model import BoxState, Event, Finding, Gpu, LogLines, LogView, Memory, Resume, Series
+from rgt_tui.fleet import extend_log
+from rgt_tui.handbook import ACTION_WORDS, AdvisedAction, shipped_pages
+from rgt_tui.health import diagnose_box
+from rgt_tui.model import (
+    BoxEvent,
+    BoxState,
+    Finding,
+    GpuReading,
+    LogLines,
+    LogView,
+    MemoryReading,
+    RunResume,
+    Series,
+)
 from rgt_tui.ui.widgets import action_lines, finding_lines, text_of, width_of
 from tests.unit.triage.builders import (
     DATA,
@@ -36,8 +46,8 @@ def failed(*lines: str, **over: object) -> BoxState:
 
 def lr_anew() -> BoxState:
     losses = [1.0] * 60
-    rates = Series().extended([(i, 1e-4 if i < 30 else 1e-3) for i in range(60)])
-    made = run(losses=losses, step=59, resumes=(Resume(step=29, reason="killed", index=30),))
+    rates = Series().with_points([(i, 1e-4 if i < 30 else 1e-3) for i in range(60)])
+    made = run(losses=losses, step=59, resumes=(RunResume(step=29, reason="killed", index=30),))
     return box(runs=(replace(made, series={**made.series, "lr": rates}),))
 
 
@@ -51,30 +61,33 @@ BOXES = {
     "preempted": box(queues=(queue(cell(state="interrupted", exit_code=75), runner_alive=False),)),
     "137": box(
         queues=(queue(cell(state="failed", exit_code=137), runner_alive=False),),
-        sample=sample(mem=Memory(oom_kills=2)),
-        events=(Event(boot="b", seq=1, at=NOW - 20, kind="oom-kill", text="killed 7"),),
+        sample=sample(mem=MemoryReading(oom_kills=2)),
+        events=(BoxEvent(boot="b", seq=1, at=NOW - 20, kind="oom-kill", text="killed 7"),),
     ),
     "nan": box(runs=(run(losses=[1.0, float("nan")]),)),
-    "card": box(sample=sample(gpus=(Gpu(index=0, name="H100", error="GPU is lost"),))),
+    "card": box(sample=sample(gpus=(GpuReading(index=0, name="H100", error="GPU is lost"),))),
     "curve": lr_anew(),
 }
 
 
 @pytest.mark.parametrize("state", BOXES.values(), ids=list(BOXES))
 def test_a_finding_says_all_of_it(state: BoxState) -> None:
-    found = diagnose(state, NOW, ())
+    found = diagnose_box(state, NOW, ())
     assert found
     for one in found:
         assert one.gotcha in shipped_pages() and one.title and one.resource and one.severity
         assert one.confidence is not None and 0.0 < one.confidence < 1.0
-        assert one.action in set(Action) and ACTION_WORDS[Action(one.action)]
+        assert one.action in set(AdvisedAction) and ACTION_WORDS[AdvisedAction(one.action)]
         assert one.evidence and one.where and one.fixes and one.never
         text = text_of(action_lines(one, 76)[0])
-        assert text.startswith(f"do     {ACTION_WORDS[Action(one.action)]}") and "% sure" in text
+        assert (
+            text.startswith(f"do     {ACTION_WORDS[AdvisedAction(one.action)]}")
+            and "% sure" in text
+        )
 
 
 def the(state: BoxState) -> Finding:
-    (one,) = diagnose(state, NOW, ())
+    (one,) = diagnose_box(state, NOW, ())
     return one
 
 
@@ -85,7 +98,7 @@ def test_the_line_has_its_number_where_the_log_was_followed_from_its_beginning()
     ]
     view: LogView | None = None
     for frame in frames:
-        view = extended(view, frame, NOW)
+        view = extend_log(view, frame, NOW)
     assert view is not None
     numbers = []
     for lines, dropped in (
@@ -96,18 +109,18 @@ def test_the_line_has_its_number_where_the_log_was_followed_from_its_beginning()
         seen = replace(view, lines=lines, dropped=dropped)
         numbers.append(the(box(queues=(queue(cell(state="failed")),), logs=(seen,))).line_no)
     assert numbers == [3, 3, 93]
-    later = extended(None, replace(frames[0], start=4096), NOW)
+    later = extend_log(None, replace(frames[0], start=4096), NOW)
     assert the(box(queues=(queue(cell(state="failed")),), logs=(later,))).line_no is None, (
         "nobody counted"
     )
-    again = extended(later, replace(frames[0], reset=True), NOW)
+    again = extend_log(later, replace(frames[0], reset=True), NOW)
     assert the(box(queues=(queue(cell(state="failed")),), logs=(again,))).line_no == 3
 
 
 def test_how_sure_follows_from_what_proves_it() -> None:
     assert the(BOXES["line"]).confidence == 0.7, "a more exact page may explain it away"
     assert the(BOXES["killed"]).gotcha == "U3"
-    counted = replace(BOXES["killed"], sample=sample(mem=Memory(oom_kills=1)))
+    counted = replace(BOXES["killed"], sample=sample(mem=MemoryReading(oom_kills=1)))
     assert (the(counted).gotcha, the(counted).confidence) == ("U9", 0.95)
     unread = the(BOXES["full, unknown"])
     assert unread.confidence == 0.7 and the(BOXES["full by line"]).confidence == 0.95

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import diagnose, stuck_ranks
-from rgt_tui.model import Heartbeat, LostRank, Proc, RankReading
+from rgt_tui.health import diagnose_box, stuck_ranks
+from rgt_tui.model import Heartbeat, LostRank, RankReading, TrainingProcess
 from tests.unit.health.test_stuck_ranks import MOVES, SLEEPS, SPINS, found, rank
 from tests.unit.triage.builders import NOW, box, sample
 
 
 def at(
     number: int, phase: str, for_s: float = 45.0, step: int = 40, world: int = 3, **over: Any
-) -> Proc:
+) -> TrainingProcess:
     usual: dict[str, Any] = {"usual_s": 0.5, "slowest_s": 2.0, "steps": 40}
     told = usual | {name: over.pop(name) for name in usual if name in over}
     beat = Heartbeat(phase=phase, for_s=for_s, step=step, step_s=for_s + 1, **told)
@@ -48,7 +48,7 @@ BACK = (at(0, "backward"), at(2, "backward"))
          "own-code-asleep", "same-phase", "all-wait", "minority-ahead", "not-the-same-collective"],
 )  # fmt: skip
 def test_who_is_behind_is_named_within_a_minute(
-    procs: tuple[Proc, ...], named: list[tuple[str, str]]
+    procs: tuple[TrainingProcess, ...], named: list[tuple[str, str]]
 ) -> None:
     assert found(*procs) == named
     assert found(*procs, quiet=50.0) == named
@@ -75,7 +75,7 @@ def test_who_is_behind_is_named_within_a_minute(
     ids=["soon", "evaluates", "saves", "starts", "ends", "first-steps", "slow-steps", "once-slow", "rank-0-alone",
          "all-wait-briefly", "all-load", "all-compute", "unknown-phase"],
 )  # fmt: skip
-def test_what_may_be_work_is_no_hang(procs: tuple[Proc, ...]) -> None:
+def test_what_may_be_work_is_no_hang(procs: tuple[TrainingProcess, ...]) -> None:
     assert found(*procs) == []
     assert found(*procs, quiet=100.0, silent=100.0) == []
 
@@ -114,11 +114,11 @@ def test_how_long_a_step_may_take_is_measured(
 
 
 def test_how_sure_it_is() -> None:
-    def confidence(*procs: Proc) -> float | None:
+    def confidence(*procs: TrainingProcess) -> float | None:
         state = box(
             sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=(), found=()
         )
-        (finding,) = diagnose(state, NOW, ())
+        (finding,) = diagnose_box(state, NOW, ())
         return finding.confidence
 
     assert confidence(*BACK, at(1, "forward", **MOVES)) == 0.8
@@ -127,9 +127,9 @@ def test_how_sure_it_is() -> None:
     assert confidence(at(0, "loop"), at(2, "loop"), at(1, "loop", **SLEEPS)) == 0.8
 
 
-def evidence(*procs: Proc) -> str:
+def evidence(*procs: TrainingProcess) -> str:
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=(), found=())
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     return finding.evidence
 
 
@@ -157,10 +157,10 @@ def test_a_rank_that_is_gone_or_stopped_is_named_whatever_the_others_say() -> No
 def test_one_rank_without_a_heartbeat_and_the_kernel_alone_is_asked() -> None:
     assert found(*BACK, rank(1, **MOVES)) == []
     assert found(*BACK, rank(1, **SLEEPS)) == NAMED
-    assert stuck_ranks.standing([]) is None
-    assert stuck_ranks.in_words(rank(1)) == ""
-    assert stuck_ranks.in_words(at(1, "evaluation")) == "evaluating after step 40 for 45 s"
-    alone = stuck_ranks.standing(
+    assert stuck_ranks.compare_ranks([]) is None
+    assert stuck_ranks.describe_phase(rank(1)) == ""
+    assert stuck_ranks.describe_phase(at(1, "evaluation")) == "evaluating after step 40 for 45 s"
+    alone = stuck_ranks.compare_ranks(
         [at(0, "evaluation", 1800.0), at(1, "checkpoint", 7.0), at(2, "backward")]
     )
     assert alone is not None

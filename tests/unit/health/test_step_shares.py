@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rgt_tui.health.rows.conditions_gpu import DATA, TALK, share_of
+from rgt_tui.health.rows.conditions_gpu import DATA, TALK, measure_step_share
 from rgt_tui.model import RunState, Series
 
 
@@ -35,8 +35,8 @@ def logged(**curves: list[float]) -> RunState:
     ],
 )
 def test_the_share_of_a_step(curves: dict[str, list[float]], percent: float | None) -> None:
-    found = share_of(logged(**curves), DATA)
+    found = measure_step_share(logged(**curves), DATA)
     assert (None if found is None else found.percent) == (
         None if percent is None else pytest.approx(percent)
     )
-    assert share_of(logged(**curves), TALK) is None
+    assert measure_step_share(logged(**curves), TALK) is None

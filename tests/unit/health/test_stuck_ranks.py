@@ -10,15 +10,15 @@ import pytest
 from rgt_box import procstat
 from rgt_box.sampling import rank_waits
 
-from rgt_tui.health import covered, diagnose
-from rgt_tui.model import Finding, Heartbeat, LostRank, Proc, RankReading, Severity
+from rgt_tui.health import covered_alert_ids, diagnose_box
+from rgt_tui.model import Finding, Heartbeat, LostRank, RankReading, Severity, TrainingProcess
 from tests.unit.triage.builders import LOG, NOW, box, cell, log, queue, run, sample
 
 
-def rank(number: int, *, world: int = 3, state: str = "S", **over: Any) -> Proc:
+def rank(number: int, *, world: int = 3, state: str = "S", **over: Any) -> TrainingProcess:
     base = RankReading(rank=number, world=world, group="a", still_s=60.0, wait="futex_do_wait")
     reading = msgspec.structs.replace(base, **over)
-    return Proc(
+    return TrainingProcess(
         pid=100 + number,
         started=NOW - 900,
         cmd="python t.py",
@@ -29,14 +29,14 @@ def rank(number: int, *, world: int = 3, state: str = "S", **over: Any) -> Proc:
 
 
 def found(
-    *procs: Proc, quiet: float | None = None, silent: float | None = None
+    *procs: TrainingProcess, quiet: float | None = None, silent: float | None = None
 ) -> list[tuple[str, str]]:
     runs = () if quiet is None else (run(progressed_at=NOW - quiet),)
     logs = () if silent is None else (msgspec.structs.replace(log("x", path=LOG), at=NOW - silent),)
     state = box(
         sample=sample(procs=procs), sample_at=NOW, queues=(queue(cell()),), runs=runs, logs=logs
     )
-    return [(finding.gotcha, finding.resource) for finding in diagnose(state, NOW, ())]
+    return [(finding.gotcha, finding.resource) for finding in diagnose_box(state, NOW, ())]
 
 
 GONE: dict[str, Any] = {"lost": (LostRank(2, 77),)}
@@ -59,7 +59,7 @@ MOVES: dict[str, Any] = {"still_s": 0.0, "wait": None}
     ],
 )
 def test_what_does_not_run_at_all_is_named_soon(
-    procs: tuple[Proc, ...], named: tuple[str, str]
+    procs: tuple[TrainingProcess, ...], named: tuple[str, str]
 ) -> None:
     assert found(*procs) == [named]
     assert found(*procs, quiet=50.0) == [named]
@@ -83,7 +83,7 @@ def test_what_does_not_run_at_all_is_named_soon(
     ids=["works", "all-stopped", "came-just-now", "sleeps-briefly", "saves", "loads", "last-one-uploads",
          "saves-at-its-end", "cannot-be-read", "all-wait"],
 )  # fmt: skip
-def test_slow_evaluating_and_saving_are_no_hang(procs: tuple[Proc, ...]) -> None:
+def test_slow_evaluating_and_saving_are_no_hang(procs: tuple[TrainingProcess, ...]) -> None:
     assert found(*procs) == []
     assert found(*procs, quiet=100.0, silent=100.0) == []
 
@@ -109,7 +109,7 @@ SPUN = (rank(0, **SPINS), rank(1, **SPINS))
     ],
 )
 def test_the_others_are_named_once_nothing_has_moved_for_minutes(
-    procs: tuple[Proc, ...], named: str, why: str
+    procs: tuple[TrainingProcess, ...], named: str, why: str
 ) -> None:
     assert [id_ for id_, _ in found(*procs, quiet=OLD, silent=OLD)] == [named]
     assert found(*procs, quiet=OLD, silent=20.0) == []  # the log goes on: it evaluates
@@ -121,7 +121,7 @@ def test_the_others_are_named_once_nothing_has_moved_for_minutes(
         logs=(),
         runs=(run(progressed_at=NOW - OLD),),
     )
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     assert why in finding.evidence
     assert finding.confidence == 0.6
 
@@ -136,7 +136,7 @@ def test_two_launches_are_judged_apart() -> None:
 def test_the_flight_recorder_is_offered_where_it_has_written() -> None:
     procs = (rank(0, dump="/my dumps/fr_0"), rank(1, **SLEEPS), rank(2))
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     assert "torchfrtrace '/my dumps' --prefix fr_" in [fix.command for fix in finding.fixes]
 
 
@@ -191,17 +191,17 @@ BEHIND = flight(4, through=True)
     ],
 )
 def test_flight_recorders_name_the_rank(
-    procs: tuple[Proc, ...], named: str, confidence: float
+    procs: tuple[TrainingProcess, ...], named: str, confidence: float
 ) -> None:
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     assert (finding.resource, finding.confidence) == (named, confidence)
     assert "; flight recorder: " in finding.evidence
     assert "collective 5 of group 0 (default_pg) (all_reduce of [8] Float)" in finding.evidence
     assert found(*procs, quiet=5.0) == []  # the curve goes on: it is of earlier
 
 
-def spun(number: int, at: int, **over: Any) -> Proc:
+def spun(number: int, at: int, **over: Any) -> TrainingProcess:
     return rank(number, **SPINS, flight=flight(at, **{"through": at == 4, **over}))
 
 
@@ -240,7 +240,7 @@ def spun(number: int, at: int, **over: Any) -> Proc:
     ],
 )
 def test_a_dump_counts_only_while_nothing_has_gone_on_since(
-    procs: tuple[Proc, ...], quiet: float | None, named: bool
+    procs: tuple[TrainingProcess, ...], quiet: float | None, named: bool
 ) -> None:
     shown = [resource for _, resource in found(*procs, quiet=quiet)]
     assert shown == (["rank 1 of 3 (pid 101)"] if named else [])
@@ -263,7 +263,7 @@ def test_nccl_names_a_rank_that_computes_while_the_others_do_too() -> None:
     }
     procs = (rank(0, **SPINS, ras=ras), rank(1, **SPINS), rank(2, **SPINS))
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     assert (finding.resource, finding.confidence) == ("rank 1 of 3 (pid 101)", 0.8)
     assert "; ncclras: rank 1 " in finding.evidence
     assert "came to AllReduce operation 60, others to 64" in finding.evidence
@@ -274,7 +274,7 @@ def test_nccl_names_a_rank_that_computes_while_the_others_do_too() -> None:
 def test_what_is_stopped_stays_the_cause_and_the_recorder_says_where() -> None:
     procs = (rank(0, flight=flight(5)), rank(1, state="T"), rank(2, flight=flight(5)))
     state = box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=())
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     assert finding.gotcha == "HANG1"
     assert finding.evidence.endswith("no dump of rank 1 was given")
 
@@ -294,7 +294,7 @@ def test_the_finding_stands_for_the_alerts_that_it_explains() -> None:
     finding = Finding(
         "HANG1", "t", Severity.FATAL, "rank 1 of 3 (pid 101)", "e", "sample", run="lstm-b"
     )
-    assert covered((finding,)) == {"halted:101", "stalled:lstm-b", "gpu-spins:lstm-b"}
+    assert covered_alert_ids((finding,)) == {"halted:101", "stalled:lstm-b", "gpu-spins:lstm-b"}
 
 
 def proc(pid: int, **over: Any) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def test_who_is_a_rank(
 ) -> None:
     raw = b"\0".join(f"{name}={value}".encode() for name, value in env.items())
     monkeypatch.setattr(procstat, "read_whole", lambda path, limit: raw)
-    member = rank_waits.read(7, 1000.0, cmd)
+    member = rank_waits.read_rank(7, 1000.0, cmd)
     assert (None if member is None else (member.rank, member.world)) == expected
 
 
@@ -368,7 +368,7 @@ def test_standing_still_is_counted_and_a_child_of_a_rank_is_none(
 
     def look(now: float, *pids: int) -> dict[int, Any]:
         procs = [proc(pid, started=1000.0 + pid) for pid in pids]
-        watch.look(procs, now)
+        watch.add_rank_readings(procs, now)
         return {one["pid"]: one.get("dist") for one in procs}
 
     first = look(100.0, 9, 5, 6)
@@ -386,7 +386,7 @@ def test_standing_still_is_counted_and_a_child_of_a_rank_is_none(
     # One that was never seen is missed, too, where the launcher says how many belong here.
     fresh = rank_waits.RankWatch()
     procs = [proc(5)]
-    fresh.look(procs, 1.0)
+    fresh.add_rank_readings(procs, 1.0)
     assert procs[0]["dist"]["lost"] == [[1, None]]
 
 
@@ -400,7 +400,7 @@ def test_a_number_of_ranks_that_no_machine_has_is_not_believed(
         5: {"RANK": "0", "WORLD_SIZE": "9999999", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": local}
     }
     procs = [proc(5)]
-    watch.look(procs, 100.0)
+    watch.add_rank_readings(procs, 100.0)
     assert (procs[0]["dist"]["rank"], procs[0]["dist"].get("lost")) == (0, None)
 
 
@@ -410,7 +410,7 @@ def test_of_many_lost_ranks_the_first_are_told(monkeypatch: pytest.MonkeyPatch) 
         5: {"RANK": "0", "WORLD_SIZE": "512", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "512"}
     }
     procs = [proc(5)]
-    watch.look(procs, 100.0)
+    watch.add_rank_readings(procs, 100.0)
     assert procs[0]["dist"]["lost"] == [[rank, None] for rank in range(1, 1 + rank_waits.MOST)]
 
 
@@ -420,14 +420,14 @@ def test_a_directory_of_dumps_that_hangs_keeps_nobody_waiting(
     kernel, watch = Kernel(monkeypatch), rank_waits.RankWatch()
     kernel.env = {5: {**TORCH, "RANK": "0", "LOCAL_RANK": "0"}}
     hung = threading.Event()
-    monkeypatch.setattr(rank_waits, "_newer", lambda path, than: hung.wait(600))
+    monkeypatch.setattr(rank_waits, "_is_newer", lambda path, than: hung.wait(600))
     procs = [proc(5)]
-    watch.look(procs, 100.0)
-    watch.look(procs, 110.0)
+    watch.add_rank_readings(procs, 100.0)
+    watch.add_rank_readings(procs, 110.0)
     assert procs[0]["dist"].get("dump") is None
     hung.set()
     monkeypatch.setattr(rank_waits, "DUMP_WAIT", 60.0)
-    watch.look(procs, 120.0)
+    watch.add_rank_readings(procs, 120.0)
     assert procs[0]["dist"]["dump"].endswith("_0")
 
 
@@ -439,8 +439,8 @@ def test_without_schedstat_the_switches_tell(monkeypatch: pytest.MonkeyPatch) ->
     }
     monkeypatch.setattr(procstat, "read_bytes", lambda path, limit: texts.get(path))
     ticks = 12
-    assert rank_waits.ran(5) == (ticks * 10_000_000, 11 + ticks)
-    assert rank_waits.ran(6) is None
+    assert rank_waits.read_run_time(5) == (ticks * 10_000_000, 11 + ticks)
+    assert rank_waits.read_run_time(6) is None
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])
@@ -449,7 +449,7 @@ def test_a_pid_that_stands_for_many_processes_is_in_no_command(pid: int) -> None
     state = box(
         sample=sample(procs=(rank(0), odd, rank(2))), sample_at=NOW, queues=(), logs=(), runs=()
     )
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     commands = " ".join(fix.command or "" for fix in finding.fixes)
     assert "kill" not in commands
     assert str(pid) not in commands.replace("100", "").replace("102", "").split(",")
@@ -458,7 +458,7 @@ def test_a_pid_that_stands_for_many_processes_is_in_no_command(pid: int) -> None
 @pytest.mark.parametrize("path", ["/d/\u202efr_0", "fr_0", "/d\n/fr_0"])
 def test_an_odd_path_of_a_dump_is_in_no_command(path: str) -> None:
     procs = (rank(0, dump=path), rank(1, **SLEEPS), rank(2))
-    (finding,) = diagnose(
+    (finding,) = diagnose_box(
         box(sample=sample(procs=procs), sample_at=NOW, queues=(), logs=(), runs=()), NOW, ()
     )
     assert not any("torchfrtrace" in (fix.command or "") for fix in finding.fixes)
@@ -473,10 +473,10 @@ def test_many_ranks_are_listed_in_short_and_one_waits_alone() -> None:
         logs=(),
         runs=(),
     )
-    (finding,) = diagnose(state, NOW, ())
+    (finding,) = diagnose_box(state, NOW, ())
     assert "ranks 0, 2, 3, 4 and 3 more wait for it" in finding.evidence
     two = (rank(0, world=2), rank(1, world=2, state="T"))
-    (finding,) = diagnose(
+    (finding,) = diagnose_box(
         box(sample=sample(procs=two), sample_at=NOW, queues=(), logs=(), runs=()), NOW, ()
     )
     assert "; rank 0 waits for it (futex_do_wait)" in finding.evidence

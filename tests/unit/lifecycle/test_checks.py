@@ -10,27 +10,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health import ADVISED_AT, CHECKS, evaluate
+from rgt_tui.health import ADVISED_AT, CHECKS, evaluate_checks
 from rgt_tui.model import (
     FLEET_FILE,
-    Agreed,
     BoxState,
     CheckResult,
     CheckStatus,
-    Counters,
+    DetachedSessions,
     ExposedToken,
     Finding,
-    Gpu,
+    GpuReading,
     Hello,
     Lifecycle,
-    Link,
+    LinkState,
     LogView,
-    Memory,
+    MemoryReading,
     Meter,
     MeterKind,
-    Resume,
-    Session,
+    RentalTerms,
+    RunResume,
     Severity,
+    StreamCounters,
 )
 from rgt_tui.profiles import load_profile, run_advice
 from tests.unit.triage.builders import (
@@ -52,12 +52,12 @@ DONE = (
     cell("lstm-a", state="done", exit_code=0, durable="verified"),
     cell(state="done", durable="verified"),
 )
-H200 = Gpu(index=0, name="H200", util=1.0)
+H200 = GpuReading(index=0, name="H200", util=1.0)
 
 
 def check(id_: str, state: BoxState, profile: str = "vastai") -> CheckResult:
     return next(
-        result for result in evaluate(state, load_profile(profile), NOW) if result.id == id_
+        result for result in evaluate_checks(state, load_profile(profile), NOW) if result.id == id_
     )
 
 
@@ -81,20 +81,20 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("0.2", {"sample": sample(msgspec.structs.replace(DATA, inodes_total=None))}, WAITING),
     ("0.2", {"sample": sample(ROOT, msgspec.structs.replace(DATA, error="timed out"))}, WARN),
     ("0.3", {}, PASSED),
-    ("0.3", {"sample": sample(mem=Memory(cgroup=2, used=1))}, WARN),
-    ("0.3", {"sample": sample(mem=Memory())}, WARN),
+    ("0.3", {"sample": sample(mem=MemoryReading(cgroup=2, used=1))}, WARN),
+    ("0.3", {"sample": sample(mem=MemoryReading())}, WARN),
     ("0.4", {}, WARN),
     ("0.4", {"sample": sample(gpus=(H200,))}, PASSED),
     ("0.4", {"sample": sample(gpus=())}, FAILED),
-    ("0.4", {"sample": sample(gpus=(Gpu(index=0, name="H200", error="lost"),))}, FAILED),
+    ("0.4", {"sample": sample(gpus=(GpuReading(index=0, name="H200", error="lost"),))}, FAILED),
     ("0.5", {}, PASSED),
     ("0.5", {"checkpoints": ()}, WAITING),
     ("0.5", {"checkpoints": (checkpoints(640, size=7_000_000_000),)}, FAILED),
     ("0.5", {"sample": sample(ROOT, msgspec.structs.replace(DATA, inodes_used=4000))}, FAILED),
     ("1.1", {}, PASSED),
-    ("1.1", {"link": Link.REFUSED_KEY}, FAILED),
-    ("1.1", {"link": Link.UNREACHABLE}, FAILED),
-    ("1.1", {"link": Link.CONNECTING}, WAITING),
+    ("1.1", {"link": LinkState.REFUSED_KEY}, FAILED),
+    ("1.1", {"link": LinkState.UNREACHABLE}, FAILED),
+    ("1.1", {"link": LinkState.CONNECTING}, WAITING),
     ("1.2", {}, PASSED),
     ("1.2", {"hello": None}, WAITING),
     (
@@ -118,9 +118,9 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("1.3", {"clock_skew": -3.0}, WARN),
     ("1.3", {"clock_skew": 31.0}, FAILED),
     ("1.4", {}, PASSED),
-    ("1.4", {"counters": Counters()}, WAITING),
-    ("1.4", {"counters": Counters(samples=9, gaps=1)}, WARN),
-    ("1.4", {"counters": Counters(samples=9, duplicates=1)}, WARN),
+    ("1.4", {"counters": StreamCounters()}, WAITING),
+    ("1.4", {"counters": StreamCounters(samples=9, gaps=1)}, WARN),
+    ("1.4", {"counters": StreamCounters(samples=9, duplicates=1)}, WARN),
     ("1.5", {}, PERSON),
     ("1.5", {"hello": looked()}, PERSON),
     ("1.5", {"hello": looked(ExposedToken("/root/.netrc", "a password"))}, PERSON),
@@ -128,14 +128,14 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("2.1", {}, PASSED),
     ("2.1", {"queues": (), "checkpoints": (), "runs": ()}, PERSON),
     ("2.1", {"queues": (queue(cell()),)}, WAITING),
-    ("2.1", {"queues": (), "runs": (run(resumes=(Resume(640, "SIGTERM", 0),)),)}, PASSED),
+    ("2.1", {"queues": (), "runs": (run(resumes=(RunResume(640, "SIGTERM", 0),)),)}, PASSED),
     ("2.2", {}, PASSED),
     ("2.2", {"runs": (run(losses=[1.0] * 19),)}, WAITING),
     ("2.2", {"runs": (run(losses=[1.0] * 40),)}, WARN),
     ("2.2", {"runs": (run(losses=[2.0] * 30 + [math.nan]),)}, FAILED),
     ("2.3", {}, WAITING),
-    ("2.3", {"runs": (run(resumes=(Resume(640, "SIGTERM", 0),)),)}, PASSED),
-    ("2.3", {"runs": (run(step=600, resumes=(Resume(640, "SIGTERM", 0),)),)}, WAITING),
+    ("2.3", {"runs": (run(resumes=(RunResume(640, "SIGTERM", 0),)),)}, PASSED),
+    ("2.3", {"runs": (run(step=600, resumes=(RunResume(640, "SIGTERM", 0),)),)}, WAITING),
     ("3.1", {}, PASSED),
     ("3.1", {"queues": ()}, WAITING),
     ("3.1", {"queues": (queue(error="queue.txt cannot be read"),)}, FAILED),
@@ -176,10 +176,14 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("4.6", {}, PERSON),
     ("4.7", {}, PASSED),
     ("4.8", {}, PASSED),
-    ("4.8", {"sample": sample(mem=Memory(cgroup=2, used=9, limit=10, oom_kills=0))}, WARN),
-    ("4.8", {"sample": sample(mem=Memory(cgroup=2, used=98, limit=100, oom_kills=0))}, FAILED),
-    ("4.8", {"sample": sample(mem=Memory(cgroup=2, used=1, limit=10, oom_kills=1))}, WARN),
-    ("4.8", {"sample": sample(mem=Memory(cgroup=2, used=1, limit=10))}, WARN),
+    ("4.8", {"sample": sample(mem=MemoryReading(cgroup=2, used=9, limit=10, oom_kills=0))}, WARN),
+    (
+        "4.8",
+        {"sample": sample(mem=MemoryReading(cgroup=2, used=98, limit=100, oom_kills=0))},
+        FAILED,
+    ),
+    ("4.8", {"sample": sample(mem=MemoryReading(cgroup=2, used=1, limit=10, oom_kills=1))}, WARN),
+    ("4.8", {"sample": sample(mem=MemoryReading(cgroup=2, used=1, limit=10))}, WARN),
     ("5.1", {}, WAITING),
     ("5.1", {"queues": (queue(*DONE),)}, PASSED),
     ("5.1", {"queues": (queue(DONE[0], cell(state="failed")),)}, FAILED),
@@ -244,14 +248,14 @@ def test_a_simulated_gpu_is_called_so() -> None:
 @pytest.mark.parametrize(
     ("asked", "status", "said"),
     [
-        (Agreed(gpu="H200", gpu_count=1), PASSED, "1 × H200, by "),
-        (Agreed(gpu="A100", gpu_count=1), FAILED, "1 × H200, asked for 1 × A100"),
-        (Agreed(gpu="H200", gpu_count=8), FAILED, "1 × H200, asked for 8 × H200"),
-        (Agreed(spot=True), PASSED, "1 × H200, by "),
+        (RentalTerms(gpu="H200", gpu_count=1), PASSED, "1 × H200, by "),
+        (RentalTerms(gpu="A100", gpu_count=1), FAILED, "1 × H200, asked for 1 × A100"),
+        (RentalTerms(gpu="H200", gpu_count=8), FAILED, "1 × H200, asked for 8 × H200"),
+        (RentalTerms(spot=True), PASSED, "1 × H200, by "),
     ],
 )
 def test_the_gpu_is_the_one_that_was_asked_for(
-    asked: Agreed, status: CheckStatus, said: str
+    asked: RentalTerms, status: CheckStatus, said: str
 ) -> None:
     spec = msgspec.structs.replace(box().spec, asked=asked)
     found = check("0.4", box(spec=spec, sample=sample(gpus=(H200,))))
@@ -265,10 +269,12 @@ def test_a_profile_that_was_not_found_is_not_proved() -> None:
 
 def test_a_platform_is_read_about_once_a_person_has_seen_its_page() -> None:
     profile = load_profile("vastai")
-    before = next(one for one in evaluate(box(), profile, NOW) if one.id == "0.1")
+    before = next(one for one in evaluate_checks(box(), profile, NOW) if one.id == "0.1")
     assert "rgt profiles show vastai" in before.evidence
     assert profile.top_danger in before.evidence
-    after = next(one for one in evaluate(box(), profile, NOW, page_seen=True) if one.id == "0.1")
+    after = next(
+        one for one in evaluate_checks(box(), profile, NOW, page_seen=True) if one.id == "0.1"
+    )
     assert after.status is PASSED
 
 
@@ -299,7 +305,7 @@ def test_the_newest_layer_does_not_hide_the_oldest() -> None:
 
 def test_the_tmux_session_is_named() -> None:
     assert check("3.2", box()).evidence == "runner 77 is active, tmux rgt"
-    bare = sample(session=Session())
+    bare = sample(session=DetachedSessions())
     assert check("3.2", box(sample=bare)).evidence == "runner 77 is active"
 
 
@@ -307,16 +313,16 @@ def test_checkpoint_times_are_of_the_box_and_are_turned_into_the_clients() -> No
     assert check("4.5", box(clock_skew=100.0)).at == NOW - 2 * (900 - 640) - 100.0
 
 
-@pytest.mark.parametrize("over", [{"sample_at": NOW - 4}, {"link": Link.UNREACHABLE}])
+@pytest.mark.parametrize("over", [{"sample_at": NOW - 4}, {"link": LinkState.UNREACHABLE}])
 def test_nothing_live_is_proved_by_a_box_that_does_not_report(over: dict[str, Any]) -> None:
     live = {one.id for one in CHECKS if one.live}
-    results = evaluate(box(**over), load_profile("vastai"), NOW)
+    results = evaluate_checks(box(**over), load_profile("vastai"), NOW)
     assert not [result.id for result in results if result.id in live and result.status is PASSED]
     assert check("0.2", box(sample_at=NOW - 42)).evidence.endswith("(last sample 42s ago)")
 
 
 def test_facts_that_stay_true_stay_proved() -> None:
-    gone = box(link=Link.UNREACHABLE, sample_at=NOW - 900)
+    gone = box(link=LinkState.UNREACHABLE, sample_at=NOW - 900)
     assert check("5.2", gone).status is PASSED
     assert check("2.1", gone).status is PASSED
 
@@ -330,7 +336,9 @@ def test_what_was_measured_is_advised_at_its_check_and_changes_no_status() -> No
     cost = log("checkpoint 800 → /x  3 MB  on disk after 2.10 s, stalled 2,000 ms")
     running = queue(cell(started=NOW - 8 * 3600))
     state = box(queues=(running,), checkpoints=(kept,), logs=(cost,), clock_skew=0.0)
-    told = {one.id: one for one in evaluate(state, load_profile("vastai"), NOW) if one.advice}
+    told = {
+        one.id: one for one in evaluate_checks(state, load_profile("vastai"), NOW) if one.advice
+    }
     assert list(told) == ["4.5"]
     assert told["4.5"].advice.startswith(
         "lstm-b: saves every 40m00; 5m38 would lose less (a save costs 2.0 s"

@@ -7,17 +7,17 @@ import shlex
 import pytest
 
 from rgt_tui.cli import entry
-from rgt_tui.health import CHECKS, Check
+from rgt_tui.health import CHECKS, LifecycleCheck
 
 RUNNABLE = [check for check in CHECKS if check.command]
 
 
 @pytest.mark.parametrize("check", RUNNABLE, ids=lambda check: check.id)
-def test_its_command_can_be_typed(check: Check) -> None:
+def test_its_command_can_be_typed(check: LifecycleCheck) -> None:
     words = shlex.split(check.command.format(box="lab"))
     assert words[0] == "rgt"
     own = words[1 : words.index("--")] if "--" in words else words[1:]
-    assert entry.parse(own).command == words[1]
+    assert entry.parse_command_line(own).command == words[1]
 
 
 def test_the_tools_of_the_agent_are_offered() -> None:

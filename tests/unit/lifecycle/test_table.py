@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.health import CHECKS, PHASES, evaluate
+from rgt_tui.health import CHECKS, PHASES, evaluate_checks
 from rgt_tui.model import BoxSpec, BoxState, CheckStatus
 from rgt_tui.profiles import all_profiles, load_profile
 from tests.unit.triage.builders import NOW, box
@@ -19,7 +19,7 @@ def test_ids_are_distinct_and_in_order() -> None:
 def test_at_least_sixteen_are_evaluated_from_live_data() -> None:
     proved = [
         r
-        for r in evaluate(box(), load_profile("vastai"), NOW)
+        for r in evaluate_checks(box(), load_profile("vastai"), NOW)
         if r.status is not CheckStatus.PERSON
     ]
     assert len(proved) >= 16
@@ -28,17 +28,17 @@ def test_at_least_sixteen_are_evaluated_from_live_data() -> None:
 @pytest.mark.parametrize("id_", sorted(all_profiles()))
 def test_a_box_of_which_nothing_is_known_proves_nothing_but_its_profile(id_: str) -> None:
     state = BoxState(spec=BoxSpec("new", "h", profile=id_))
-    results = evaluate(state, load_profile(id_), NOW)
+    results = evaluate_checks(state, load_profile(id_), NOW)
     proved = {result.id for result in results if result.status is CheckStatus.PASSED}
     assert proved <= {"0.1", "5.3"}
     assert not [result for result in results if result.status is CheckStatus.FAILED]
 
 
 def test_results_follow_the_table() -> None:
-    results = evaluate(box(), load_profile("vastai"), NOW)
+    results = evaluate_checks(box(), load_profile("vastai"), NOW)
     assert [(r.id, r.phase, r.title) for r in results] == [(c.id, c.phase, c.title) for c in CHECKS]
 
 
 def test_evidence_is_never_of_the_future() -> None:
-    for result in evaluate(box(), load_profile("vastai"), NOW):
+    for result in evaluate_checks(box(), load_profile("vastai"), NOW):
         assert result.at is None or result.at <= NOW, result

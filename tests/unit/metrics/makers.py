@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rgt_box.metrics import Batch, Point, Reader, Store
+from rgt_box.metrics import MetricPoint, MetricReader, ReadBatch, SeriesStore
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "scalars"
 
@@ -110,31 +110,31 @@ def spell(y: float) -> Any:
     return y if math.isfinite(y) else str(y)
 
 
-def plain(point: Point) -> tuple[Any, ...]:
+def plain(point: MetricPoint) -> tuple[Any, ...]:
     return (point.tag, point.x_kind, point.x, spell(point.y), point.at, point.group)
 
 
 class Follower:
     """Reads as a client does: the cursor goes through JSON, the reader is a new one every time."""
 
-    def __init__(self, make: Callable[[], Reader], limit: int = 5000) -> None:
+    def __init__(self, make: Callable[[], MetricReader], limit: int = 5000) -> None:
         self.make, self.limit = make, limit
         self.cursor: dict[str, Any] | None = None
         self.points: list[tuple[Any, ...]] = []
         self.resets = 0
         self.problems: list[str] = []
-        self.store = Store()
+        self.store = SeriesStore()
 
-    def poll(self) -> Batch:
+    def poll(self) -> ReadBatch:
         """Read to the present end; return the last batch."""
         for _ in range(100000):
-            batch: Batch = self.make().read(json.loads(json.dumps(self.cursor)), self.limit)
+            batch: ReadBatch = self.make().read(json.loads(json.dumps(self.cursor)), self.limit)
             self.cursor = batch.cursor
             if batch.reset:
                 self.points, self.resets = [], self.resets + 1
             self.points += map(plain, batch.points)
             self.problems += [each.reason for each in batch.problems]
-            self.store.take(batch)
+            self.store.apply_batch(batch)
             if not batch.more:
                 return batch
         raise AssertionError("it never ends")
@@ -148,7 +148,7 @@ def listing(directory: Path) -> list[tuple[str, int, int]]:
     )
 
 
-def summary(store: Store) -> dict[tuple[str, str, str], tuple[int, int, float, Any]]:
+def summary(store: SeriesStore) -> dict[tuple[str, str, str], tuple[int, int, float, Any]]:
     """(group, tag, x kind) → points, nonfinite ones, last x, last y."""
     return {
         key: (

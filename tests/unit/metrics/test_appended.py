@@ -13,14 +13,14 @@ import pytest
 from rgt_box.metrics import (
     BY_KIND,
     EventDirectory,
-    Reader,
-    clock,
-    flatten,
-    number,
+    MetricReader,
+    flatten_row,
     open_reader,
-    position,
+    parse_json_integer,
     rows,
-    whole,
+    to_epoch_seconds,
+    to_number,
+    to_position,
 )
 
 from tests.unit.metrics import makers
@@ -230,8 +230,8 @@ def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_breaks_tells_it() -> None:
-    class Broken(Reader):
-        def _read(self, batch: object, limit: int) -> None:
+    class Broken(MetricReader):
+        def _read_into(self, batch: object, limit: int) -> None:
             raise RuntimeError("oops")
 
     batch = Broken("x").read({"offset": 5})
@@ -251,22 +251,22 @@ def test_a_reader_that_breaks_tells_it() -> None:
     ],
 )
 def test_numbers(text: object, value: float | None) -> None:
-    assert number(text) == value
+    assert to_number(text) == value
 
 
 def test_odd_numbers() -> None:
-    assert [str(number(word)) for word in ("NaN", "-Infinity", "inf", "+nan")] == [
+    assert [str(to_number(word)) for word in ("NaN", "-Infinity", "inf", "+nan")] == [
         "nan",
         "-inf",
         "inf",
         "nan",
     ]
-    assert number(10**400) == float("inf") and number(-(10**400)) == float("-inf")
-    assert position("nan") is None and position(1e300) is None
-    assert clock(1790000000123) == 1790000000.123 and clock(5.0) is None
-    assert whole("7") == 7 and whole("9" * 5000) == float("inf")
-    assert flatten({"a": {"b": {"c": {"d": {"e": 1}}}}, "x": 2}, 100) == {"x": 2}
-    assert len(flatten({str(n): n for n in range(50)}, 10)) == 10
+    assert to_number(10**400) == float("inf") and to_number(-(10**400)) == float("-inf")
+    assert to_position("nan") is None and to_position(1e300) is None
+    assert to_epoch_seconds(1790000000123) == 1790000000.123 and to_epoch_seconds(5.0) is None
+    assert parse_json_integer("7") == 7 and parse_json_integer("9" * 5000) == float("inf")
+    assert flatten_row({"a": {"b": {"c": {"d": {"e": 1}}}}, "x": 2}, 100) == {"x": 2}
+    assert len(flatten_row({str(n): n for n in range(50)}, 10)) == 10
 
 
 def test_the_hidden_nan_of_a_row() -> None:

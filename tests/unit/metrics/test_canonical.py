@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from rgt_box.metrics import Naming, choose
+from rgt_box.metrics import TagNaming, choose_tags
 
 
 def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | None:
-    return Naming(tags, directory).metric(tag)
+    return TagNaming(tags, directory).metric_of(tag)
 
 
 NAMES = {
@@ -69,17 +69,20 @@ def test_a_name_of_the_users_own() -> None:
 
 def test_the_names_of_pytorchs_guide_to_summary_writer() -> None:
     tags = ["Loss/train", "Loss/test", "Accuracy/train", "Accuracy/test"]
-    assert choose(tags) == {"loss": "Loss/train", "eval_loss": "Loss/test"}
-    assert choose(["training loss"]) == {"loss": "training loss"}
+    assert choose_tags(tags) == {"loss": "Loss/train", "eval_loss": "Loss/test"}
+    assert choose_tags(["training loss"]) == {"loss": "training loss"}
 
 
 def test_the_best_tag_of_each_metric() -> None:
     tags = ["lr/pg1", "lr/pg0", "train/loss", "batch_loss", "eval/loss", "train/epoch", "tps"]
-    assert choose(tags) == {
+    assert choose_tags(tags) == {
         "lr": "lr/pg0",
         "loss": "train/loss",
         "eval_loss": "eval/loss",
         "epoch": "train/epoch",
         "throughput": "tps",
     }
-    assert choose(["train/train_loss", "train/loss", "train/train_runtime"])["loss"] == "train/loss"
+    assert (
+        choose_tags(["train/train_loss", "train/loss", "train/train_runtime"])["loss"]
+        == "train/loss"
+    )

@@ -4,63 +4,63 @@ from __future__ import annotations
 
 import json
 
-from rgt_box.metrics import FIRST, OTHER, OTHER_RANK, Chooser
+from rgt_box.metrics import FIRST, OTHER, OTHER_RANK, FormatChooser
 
 NANOGPT = "iter {}: loss 2.5, time 1.0ms"
 TUNE = "Step {} | loss:2.1 lr:4e-05"
 PLAIN = "step {} loss 0.5"
 
 
-def steps(chooser: Chooser, line: str, *at: int, rank: str = "") -> list[int | None]:
-    return [row.step for n in at for row in chooser.feed(rank, line.format(n))[0]]
+def steps(chooser: FormatChooser, line: str, *at: int, rank: str = "") -> list[int | None]:
+    return [row.step for n in at for row in chooser.parse_piece(rank, line.format(n))[0]]
 
 
 def test_three_hits_choose_and_none_is_lost() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     assert steps(chooser, NANOGPT, 1, 2) == []
-    assert chooser.format == ""
+    assert chooser.format_name == ""
     assert steps(chooser, NANOGPT, 3, 4) == [1, 2, 3, 4]
-    assert chooser.format == "nanogpt"
+    assert chooser.format_name == "nanogpt"
 
 
 def test_the_end_of_what_there_is_chooses_a_named_format_but_not_the_fallback() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     steps(chooser, NANOGPT, 1)
-    assert [row.step for row in chooser.settle()] == [1]
-    guess = Chooser()
+    assert [row.step for row in chooser.choose_at_end()] == [1]
+    guess = FormatChooser()
     steps(guess, PLAIN, 1, 2)
-    assert guess.settle() == guess.flush() == []
+    assert guess.choose_at_end() == guess.flush_formats() == []
     assert steps(guess, PLAIN, 3) == [1, 2, 3]
 
 
 def test_the_fallback_needs_steps_that_rise() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     assert steps(chooser, PLAIN, 5, 5, 5, 4, 3, 2, 1) == []
     assert steps(chooser, PLAIN, 2, 3) == [1, 2, 3]
     assert steps(chooser, PLAIN, 1) == [1], "once it is chosen, a step that goes back is a restart"
 
 
 def test_a_stray_line_changes_nothing_and_a_clear_run_takes_over() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     steps(chooser, NANOGPT, 1, 2, 3)
     assert steps(chooser, TUNE, *range(OTHER - 1)) == []
     assert steps(chooser, NANOGPT, 4) == [4]
     assert steps(chooser, TUNE, *range(OTHER)) == list(range(OTHER))
-    assert chooser.format == "torchtune"
+    assert chooser.format_name == "torchtune"
     assert steps(chooser, NANOGPT, 9) == []
 
 
 def test_a_surer_format_takes_over_at_once() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     steps(chooser, PLAIN, 1, 2, 3)
-    assert chooser.format == "generic"
-    found = [chooser.feed("", NANOGPT.format(n)) for n in range(FIRST)]
+    assert chooser.format_name == "generic"
+    found = [chooser.parse_piece("", NANOGPT.format(n)) for n in range(FIRST)]
     assert [over for _, over in found] == [False, False, True]
-    assert chooser.format == "nanogpt"
+    assert chooser.format_name == "nanogpt"
 
 
 def test_one_rank_is_kept_until_it_is_gone() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     for n in range(1, 20):
         both = steps(chooser, NANOGPT, n, rank="0") + steps(chooser, NANOGPT, n, rank="1")
         assert len(both) in (0, 1, 3)
@@ -71,21 +71,24 @@ def test_one_rank_is_kept_until_it_is_gone() -> None:
 
 def test_numbers_that_many_print_choose_nothing_but_come_along() -> None:
     weak = "[Rank 0] step=10, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]"
-    chooser = Chooser()
-    assert not any(chooser.feed("", weak)[0] for _ in range(30))
-    assert chooser.flush() == []
-    chooser = Chooser()
-    chooser.feed("", weak)
-    chooser.feed("", "steps: 10 loss: 2.1 iter time (s): 0.5")
-    assert [sorted(row.values) for row in chooser.settle()] == [["lr"], ["iter time (s)", "loss"]]
+    chooser = FormatChooser()
+    assert not any(chooser.parse_piece("", weak)[0] for _ in range(30))
+    assert chooser.flush_formats() == []
+    chooser = FormatChooser()
+    chooser.parse_piece("", weak)
+    chooser.parse_piece("", "steps: 10 loss: 2.1 iter time (s): 0.5")
+    assert [sorted(row.values) for row in chooser.choose_at_end()] == [
+        ["lr"],
+        ["iter time (s)", "loss"],
+    ]
 
 
 def test_many_ranks_and_titles_are_held_in_bounded_memory() -> None:
-    chooser = Chooser()
+    chooser = FormatChooser()
     for n in range(2000):
-        chooser.feed(f"rank{n}", NANOGPT.format(n))
-        chooser.feed("", f"bar {'x' * (n % 50)}: 1%|#| 1/9 [00:01<00:02, 3it/s, loss=1]")
-    assert len(json.dumps(chooser.pack())) < 100_000
+        chooser.parse_piece(f"rank{n}", NANOGPT.format(n))
+        chooser.parse_piece("", f"bar {'x' * (n % 50)}: 1%|#| 1/9 [00:01<00:02, 3it/s, loss=1]")
+    assert len(json.dumps(chooser.pack_state())) < 100_000
 
 
 def test_what_is_remembered_survives_json() -> None:
@@ -93,9 +96,9 @@ def test_what_is_remembered_survives_json() -> None:
         "iter 5: loss nan, time 1.0ms",
         TUNE.format(6),
     ]
-    whole, parts = Chooser(), Chooser()
+    whole, parts = FormatChooser(), FormatChooser()
     for line in lines:
-        expected = whole.feed("", line)
-        parts = Chooser(json.loads(json.dumps(parts.pack(), allow_nan=False)))
-        assert repr(parts.feed("", line)) == repr(expected)
-    assert parts.pack() == whole.pack()
+        expected = whole.parse_piece("", line)
+        parts = FormatChooser(json.loads(json.dumps(parts.pack_state(), allow_nan=False)))
+        assert repr(parts.parse_piece("", line)) == repr(expected)
+    assert parts.pack_state() == whole.pack_state()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import BY_NAME, Chooser, Row, clean
+from rgt_box.metrics import BY_NAME, ConsoleRow, FormatChooser, split_rank_prefix
 from rgt_box.metrics.console_formats import FORMATS
 
 STATEFUL = ("keras", "lightning-rich", "ultralytics")
@@ -17,19 +17,19 @@ FAIRSEQ = "2026-01-01 10:00:00 | INFO | "
 HUGGING_FACE_RUN = "{'train_runtime': '0.19', 'train_samples_per_second': '802.7', 'train_loss': '3.9', 'epoch': '0.8'}"
 
 
-def read(name: str, *lines: str) -> list[Row]:
+def read(name: str, *lines: str) -> list[ConsoleRow]:
     """Feed lines to one format alone."""
     state: dict[str, Any] = {}
-    rows: list[Row] = []
+    rows: list[ConsoleRow] = []
     for line in lines:
-        rows += BY_NAME[name].parse(clean(line.encode())[1], state)
+        rows += BY_NAME[name].parse(split_rank_prefix(line.encode())[1], state)
     flush = BY_NAME[name].flush
     return rows + (flush(state) if flush else [])
 
 
 def who(line: str) -> str:
     """Name the format that takes a line first."""
-    found = Chooser()._offer(*clean(line.encode()))
+    found = FormatChooser()._try_formats(*split_rank_prefix(line.encode()))
     return "" if found is None else found[0].name
 
 
@@ -242,21 +242,21 @@ def test_a_step_within_an_epoch_is_counted_on_from_epoch_0_or_1(
 
 def test_lines_that_stand_at_an_epoch_or_at_samples() -> None:
     (row,) = read("generic", "Epoch 3: val loss 0.25")
-    assert (row.place(), row.values) == (("epoch", 3.0), {"val_loss": 0.25})
+    assert (row.x_position(), row.values) == (("epoch", 3.0), {"val_loss": 0.25})
     (row,) = read("pytorch-mnist", "Train Epoch: 2 [640/60000 (1%)]\tLoss: 2.297")
-    assert (row.place(), row.values) == (("samples", 60640), {"Loss": 2.297})
+    assert (row.x_position(), row.values) == (("samples", 60640), {"Loss": 2.297})
     header = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size"
     frame = "        2/3      1.2G     0.5      13.5          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s 0.4s"
     assert read("ultralytics", frame) == []
     (row,) = read("ultralytics", header, frame)
-    assert row.place() == ("epoch", 2.0)
+    assert row.x_position() == ("epoch", 2.0)
     assert row.values == {"train/box_loss": 0.5, "train/cls_loss": 13.5, "train/loss": 14.0}
 
 
 def test_transformers_needs_a_loss_and_hides_no_nan() -> None:
     (row,) = read("hf", "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 9e-05, 'epoch': 0.5}")
     assert math.isnan(row.values["loss"])
-    assert row.place() == ("epoch", 0.5)
+    assert row.x_position() == ("epoch", 0.5)
     assert read("hf", HUGGING_FACE_RUN) == []
     assert read("hf", "config = {'epoch': 3, 'batch_size': 8, 'loss': 'mse'}") == []
     (row,) = read(
@@ -292,7 +292,7 @@ def test_keras_takes_the_last_frame_of_an_epoch_and_no_evaluation() -> None:
         "100/100 [==============================] - 2s 20ms/step - loss: 0.5 - val_loss: 0.7",
         "30/30 [==============================] - 0s 1ms/step - loss: 9.9",
     )
-    assert [(row.place(), row.values["loss"]) for row in rows] == [
+    assert [(row.x_position(), row.values["loss"]) for row in rows] == [
         (("epoch", 4.0), 0.5),
         (("epoch", 4.0), 0.5),
     ]
@@ -399,17 +399,22 @@ PROSE = [
 
 @pytest.mark.parametrize("line", PROSE)
 def test_text_is_no_curve(line: str) -> None:
-    chooser = Chooser()
-    rows = [row for _ in range(5) for row in chooser.feed(*clean(line.encode()))[0]]
-    assert rows + chooser.flush() == []
+    chooser = FormatChooser()
+    rows = [
+        row for _ in range(5) for row in chooser.parse_piece(*split_rank_prefix(line.encode()))[0]
+    ]
+    assert rows + chooser.flush_formats() == []
 
 
 def test_the_prefix_of_a_rank_stands_apart() -> None:
-    assert clean(b"[default0]:iter 1") == ("default0", "iter 1")
-    assert clean(b"(Worker pid=12, ip=10.0.0.1) x") == ("(Worker pid=12, ip=10.0.0.1)", "x")
-    assert clean(b"3: step") == ("3", "step")
-    assert clean(b"\x1b[1m12\x1b[0m\x08\x08 \xff") == ("", "12 \ufffd")
-    assert clean(b"12:30 step") == ("", "12:30 step")
+    assert split_rank_prefix(b"[default0]:iter 1") == ("default0", "iter 1")
+    assert split_rank_prefix(b"(Worker pid=12, ip=10.0.0.1) x") == (
+        "(Worker pid=12, ip=10.0.0.1)",
+        "x",
+    )
+    assert split_rank_prefix(b"3: step") == ("3", "step")
+    assert split_rank_prefix(b"\x1b[1m12\x1b[0m\x08\x08 \xff") == ("", "12 \ufffd")
+    assert split_rank_prefix(b"12:30 step") == ("", "12:30 step")
 
 
 def test_every_format_is_documented_and_says_where_it_was_seen() -> None:

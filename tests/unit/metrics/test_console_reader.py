@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rgt_box.metrics import ConsoleReader, Row, Store, read_all
+from rgt_box.metrics import ConsoleReader, ConsoleRow, SeriesStore, read_all
 from rgt_box.metrics.console_formats import FORMATS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "scalars" / "console"
@@ -44,7 +44,7 @@ SAMPLES = [
 ]
 
 
-def curves(store: Store) -> str:
+def curves(store: SeriesStore) -> str:
     return repr([(key, s.xs, s.ys, s.breaks, s.segment) for key, s in sorted(store.series.items())])
 
 
@@ -72,14 +72,14 @@ def test_no_fixture_is_forgotten() -> None:
     assert {path.name for path in FIXTURES.iterdir()} == {sample[0] for sample in SAMPLES}
 
 
-def pieces_of(data: bytes, cuts: list[int], path: Path) -> Store:
+def pieces_of(data: bytes, cuts: list[int], path: Path) -> SeriesStore:
     """Read a file that grows to each of `cuts`, by a new reader every time, with a cursor that went over the wire."""
-    store, cursor = Store(), None
+    store, cursor = SeriesStore(), None
     for end in [*sorted(cuts), len(data)]:
         path.write_bytes(data[:end]) if cursor is None else path.open("r+b").write(data[:end])
         while True:
             batch = ConsoleReader(str(path)).read(cursor, 7)
-            store.take(batch)
+            store.apply_batch(batch)
             assert not batch.problems
             cursor = json.loads(json.dumps(batch.cursor, allow_nan=False))
             if not batch.more:
@@ -163,7 +163,12 @@ def test_no_line_is_too_much_for_any_format(line: str) -> None:
         for _ in range(2):
             for row in each.parse(line, state):
                 assert row.values
-                assert Row.unpack(json.loads(json.dumps(row.pack(), allow_nan=False))) == row
+                assert (
+                    ConsoleRow.from_json_values(
+                        json.loads(json.dumps(row.to_json_values(), allow_nan=False))
+                    )
+                    == row
+                )
         json.dumps(state, allow_nan=False)
 
 

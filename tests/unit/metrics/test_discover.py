@@ -14,16 +14,16 @@ from rgt_box.metrics import (
     BY_KIND,
     candidates,
     discover,
-    identify,
+    identify_kind,
     open_source,
     preference,
     run_name,
 )
 from rgt_box.metrics.formats import FORMATS
-from rgt_wire.event_records import masked
+from rgt_wire.event_records import masked_crc
 
 LINE = "iter 1: loss 2.5, time 1.0ms\n"
-EVENTS = struct.pack("<Q", 0) + struct.pack("<I", masked(struct.pack("<Q", 0))) + b"\0\0\0\0"
+EVENTS = struct.pack("<Q", 0) + struct.pack("<I", masked_crc(struct.pack("<Q", 0))) + b"\0\0\0\0"
 ROWS = {
     "rgt": '{"step": 1, "time": 1.0, "loss": 2}\n{"event": "resume", "step": 1}\n',
     "llamafactory": '{"current_steps": 5, "total_steps": 40, "loss": 3.8}\n',
@@ -71,7 +71,7 @@ def write(path: Path, content: str | bytes, mtime: float | None = None) -> Path:
     return path
 
 
-class Finder(discover.Finder):
+class Finder(discover.SourceFinder):
     """Its clock stands still, but where a test turns it: how far a walk comes in its time is this machine's matter."""
 
     def __init__(self, root: str, **options: Any) -> None:
@@ -102,7 +102,7 @@ def test_every_kind_has_a_rank_a_reader_and_a_way_to_be_known() -> None:
 def test_a_file_is_known_by_its_content(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / FILES[kind], ROWS[kind])
     assert kinds(tmp_path) == {FILES[kind]: kind}
-    assert identify(str(path)) == kind
+    assert identify_kind(str(path)) == kind
 
 
 @pytest.mark.parametrize("kind", sorted(SCHEMAS))
@@ -267,9 +267,9 @@ def test_a_file_is_looked_into_once_it_is_known_and_again_while_it_is_not(
 
     def counted(path: str, *rest: Any) -> str | None:
         asked.append(os.path.basename(path))
-        return identify(path, *rest)
+        return identify_kind(path, *rest)
 
-    monkeypatch.setattr(discover, "identify", counted)
+    monkeypatch.setattr(discover, "identify_kind", counted)
     write(tmp_path / "known.log", LINE)
     late = write(tmp_path / "late.jsonl", "")
     finder = Finder(str(tmp_path))

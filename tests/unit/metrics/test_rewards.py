@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.metrics import MOST_FIGURES, Finder, choose, figure
+from rgt_box.metrics import MOST_FIGURES, SourceFinder, choose_tags, figure_name
 from rgt_box.streams.curve_followers import FoundScalars
 
-from rgt_tui.fleet import fold
+from rgt_tui.fleet import fold_points
 from rgt_tui.model import RunState, Scalars
 from tests.unit.metrics.makers import FIXTURES
 
@@ -34,15 +34,15 @@ def shown(folder: Path) -> RunState:
     """Return the run as a client has it that is sent what stands below `folder`."""
     run, finder = (
         RunState(name="r"),
-        Finder(str(folder), clock=lambda: 0.0),
+        SourceFinder(str(folder), clock=lambda: 0.0),
     )  # a walk that is held up goes on
     for frame in FoundScalars("r", str(folder), None, {}, finder).poll():
-        run = fold(run, msgspec.convert(frame, Scalars), 0.0, 0.0)
+        run = fold_points(run, msgspec.convert(frame, Scalars), 0.0, 0.0)
     return run
 
 
 def values(run: RunState, name: str) -> list[tuple[float, float]]:
-    steps, found = run.series[name].columns()[:2]
+    steps, found = run.series[name].backing_columns()[:2]
     return list(zip(steps[: len(run.series[name])], found, strict=False))
 
 
@@ -95,12 +95,12 @@ def test_ppo_prints_no_loss_of_that_name(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_which_tags_they_are(tag: str, name: str | None) -> None:
-    assert figure(tag) == name
+    assert figure_name(tag) == name
 
 
 def test_they_are_limited_and_take_no_metric_s_place() -> None:
     tags = ["train/loss", "lr", *(f"rewards/f{at}/mean" for at in range(300))]
-    found: dict[str, Any] = choose(tags)
+    found: dict[str, Any] = choose_tags(tags)
     assert len(found) == 2 + MOST_FIGURES
     assert (found["loss"], found["lr"]) == ("train/loss", "lr")
-    assert choose(["kl", "train/kl"]) == {"kl": "kl"}
+    assert choose_tags(["kl", "train/kl"]) == {"kl": "kl"}

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_box.metrics import MAX_SERIES, Batch, Point, Series, Store
+from rgt_box.metrics import MAX_SERIES, MetricPoint, PointSeries, ReadBatch, SeriesStore
 
 
-def series(*points: tuple[float, float]) -> Series:
-    found = Series()
+def series(*points: tuple[float, float]) -> PointSeries:
+    found = PointSeries()
     for x, y in points:
-        found.add(x, y, None)
+        found.add_point(x, y, None)
     return found
 
 
@@ -29,27 +29,30 @@ def test_a_second_resume_from_before_the_first() -> None:
 
 def test_a_told_restart_marks_even_where_no_step_goes_back() -> None:
     found = series((1, 1), (2, 2))
-    found.cut(None)
-    found.add(3, 3, None)
+    found.begin_segment(None)
+    found.add_point(3, 3, None)
     assert (found.xs, found.breaks, found.segment) == ([1, 2, 3], [3], 1)
-    found.cut(3)
+    found.begin_segment(3)
     assert found.xs == [1, 2]
-    found.add(3, 4, None)
+    found.add_point(3, 4, None)
     assert (found.ys, found.breaks, found.segment) == ([1, 2, 4], [3], 2)
 
 
 def test_a_restart_concerns_steps_only() -> None:
-    store, batch = Store(), Batch("f", None)
-    batch.points = [Point("loss", "step", 5.0, 1.0, None), Point("val", "epoch", 9.0, 1.0, None)]
-    batch.start(2.0, "again")
-    store.take(batch)
+    store, batch = SeriesStore(), ReadBatch("f", None)
+    batch.points = [
+        MetricPoint("loss", "step", 5.0, 1.0, None),
+        MetricPoint("val", "epoch", 9.0, 1.0, None),
+    ]
+    batch.add_restart(2.0, "again")
+    store.apply_batch(batch)
     assert [len(each.xs) for each in store.series.values()] == [0, 1]
 
 
 def test_series_are_bounded() -> None:
-    store, batch = Store(), Batch("f", None)
-    batch.points = [Point(str(n), "step", 1.0, 1.0, None) for n in range(MAX_SERIES + 3)]
-    store.take(batch)
+    store, batch = SeriesStore(), ReadBatch("f", None)
+    batch.points = [MetricPoint(str(n), "step", 1.0, 1.0, None) for n in range(MAX_SERIES + 3)]
+    store.apply_batch(batch)
     assert (len(store.series), store.dropped) == (MAX_SERIES, 3)
 
 

@@ -56,35 +56,35 @@ TENSORS = {
 @pytest.mark.parametrize("name", TENSORS)
 def test_tensors(name: str) -> None:
     body, value = TENSORS[name]
-    found = tensorboard.decode(event(3, tensor("a", body))).values
+    found = tensorboard.decode_event(event(3, tensor("a", body))).values
     assert found == ([] if value is None else [("a", value)])
 
 
 def test_plugins() -> None:
     body = content(1, packed("<f", 0.5))
-    assert tensorboard.decode(event(3, tensor("a", body, plugin=""))).values == [("a", 0.5)]
-    assert tensorboard.decode(event(3, tensor("a", body, plugin="text"))).values == []
-    assert tensorboard.decode(event(3, blob(1, b"h") + blob(5, bytes(30)))).values == []
+    assert tensorboard.decode_event(event(3, tensor("a", body, plugin=""))).values == [("a", 0.5)]
+    assert tensorboard.decode_event(event(3, tensor("a", body, plugin="text"))).values == []
+    assert tensorboard.decode_event(event(3, blob(1, b"h") + blob(5, bytes(30)))).values == []
 
 
 def test_the_fields_of_an_event() -> None:
-    found = tensorboard.decode(event(-2, simple("a", 1.0), simple("µ", 2.0), wall=5.0))
+    found = tensorboard.decode_event(event(-2, simple("a", 1.0), simple("µ", 2.0), wall=5.0))
     assert found == (5.0, -2, False, [("a", 1.0), ("µ", 2.0)])
-    assert tensorboard.decode(number(2, 9) + blob(7, number(1, 1))).start
-    assert not tensorboard.decode(number(2, 9) + blob(7, number(1, 2))).start
-    assert tensorboard.decode(event(1, simple("x" * 400, 1.0))).values == []
+    assert tensorboard.decode_event(number(2, 9) + blob(7, number(1, 1))).start
+    assert not tensorboard.decode_event(number(2, 9) + blob(7, number(1, 2))).start
+    assert tensorboard.decode_event(event(1, simple("x" * 400, 1.0))).values == []
 
 
 @pytest.mark.parametrize("data", [b"\x08", b"\x0a\x05ab", b"\x0b", b"\xff" * 11, b"\x09\x00"])
 def test_what_is_no_message(data: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
-        list(tensorboard.fields(data, 0, len(data)))
+        list(tensorboard.iterate_fields(data, 0, len(data)))
 
 
 def test_checksums() -> None:
     assert event_records.crc32c(b"123456789") == 0xE3069283
     assert event_records.crc32c(bytes(32)) == 0x8A9136AA
-    assert event_records.masked(b"some data") == makers.masked(b"some data")
+    assert event_records.masked_crc(b"some data") == makers.masked(b"some data")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_checksums() -> None:
     ],
 )
 def test_what_the_step_counts(tag: str, kind: str) -> None:
-    assert tensorboard.axis(tag) == kind
+    assert tensorboard.x_kind_of_tag(tag) == kind
 
 
 def test_damage_is_told_and_passed_over(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_histograms_cost_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyP
     histogram = tfrecord(event(1, blob(1, b"h") + blob(5, bytes(30000))))
     path.write_bytes(histogram + tfrecord(event(2, simple("loss", 1.0))))
     sizes: list[int] = []
-    real = event_records.masked
+    real = event_records.masked_crc
 
     def masked(data: bytes) -> int:
         sizes.append(len(data))
         return real(data)
 
-    monkeypatch.setattr(tensorboard, "masked", masked)
+    monkeypatch.setattr(tensorboard, "masked_crc", masked)
     each = follower(path)
     each.poll()
     assert (len(each.points), max(sizes) < 100) == (1, True)
@@ -181,13 +181,13 @@ def test_images_are_passed_over_unread(tmp_path: Path, monkeypatch: pytest.Monke
     good = tfrecord(event(1, simple("loss", 1.0)))
     path.write_bytes(image + good + image[:-1])
     sizes: list[int] = []
-    real = event_records.masked
+    real = event_records.masked_crc
 
     def masked(data: bytes) -> int:
         sizes.append(len(data))
         return real(data)
 
-    monkeypatch.setattr(tensorboard, "masked", masked)
+    monkeypatch.setattr(tensorboard, "masked_crc", masked)
     each = follower(path)
     each.poll()
     assert (len(each.points), max(sizes) < 100, each.problems) == (1, True, [])
@@ -244,4 +244,4 @@ def test_the_order_of_files() -> None:
         "events.out.tfevents.20.a",
         "x.tfevents",
     ]
-    assert sorted(names, key=tensorboard.order) == [names[3], names[1], names[2], names[0]]
+    assert sorted(names, key=tensorboard.event_file_key) == [names[3], names[1], names[2], names[0]]

@@ -136,11 +136,16 @@ def test_another_file(tmp_path: Path) -> None:
 
 
 def test_the_kind_of_a_record_is_seen_in_its_first_chunk() -> None:
-    assert wandb.peek(history({"a": 1})) == 2
-    assert wandb.peek(number(1, 5) + blob(17, bytes(300))[:4]) == 17
-    assert wandb.peek(json.dumps({}).encode()) == 0
-    assert wandb.peek(b"\xff" * 11) == 0
-    assert wandb.peek(b"") == wandb.peek(b"\x08") == wandb.peek(b"\x08\x05") == wandb.UNKNOWN
+    assert wandb.first_field_number(history({"a": 1})) == 2
+    assert wandb.first_field_number(number(1, 5) + blob(17, bytes(300))[:4]) == 17
+    assert wandb.first_field_number(json.dumps({}).encode()) == 0
+    assert wandb.first_field_number(b"\xff" * 11) == 0
+    assert (
+        wandb.first_field_number(b"")
+        == wandb.first_field_number(b"\x08")
+        == wandb.first_field_number(b"\x08\x05")
+        == wandb.UNKNOWN
+    )
 
 
 @pytest.mark.parametrize("left", range(30))

@@ -70,22 +70,22 @@ def test_the_call_with_fewer_variables_counts() -> None:
     more = CALL.replace("{id}", "all").replace("200", "201")
     table = parse_table((HEAD + CALL + more + BOX).encode(), "x")
     found = [
-        table.call("GET", path) for path in ("/boxes/all", "/boxes/7", "/boxes/7/8", "/boxes/")
+        table.find_call("GET", path) for path in ("/boxes/all", "/boxes/7", "/boxes/7/8", "/boxes/")
     ]
     assert [call and list(call.answers) for call in found] == [["201"], ["200"], None, None]
-    assert table.call("POST", "/boxes/7") is None
+    assert table.find_call("POST", "/boxes/7") is None
 
 
 @pytest.mark.parametrize("head", [HEAD, HEAD + "any_slash = true\n"])
 def test_a_slash_at_the_end_is_another_path_unless_the_table_says_otherwise(head: str) -> None:
     table = parse_table((head + CALL + BOX).encode(), "x")
-    assert table.call("GET", "/boxes/7") is not None
-    assert (table.call("GET", "/boxes/7/") is not None) == table.any_slash
+    assert table.find_call("GET", "/boxes/7") is not None
+    assert (table.find_call("GET", "/boxes/7/") is not None) == table.any_slash
 
 
 def test_a_table_is_old_after_120_days_and_by_each_month_of_its_calls() -> None:
     table = load_api_tables()["runpod"]
-    months = sorted({month for month, _ in table.months()})
+    months = sorted({month for month, _ in table.iterate_verified_months()})
     assert len(months) > 1
     first = date.fromisoformat(f"{months[0]}-01")
     assert list(old_tables(["runpod", "slurm"], first + timedelta(days=120))) == []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from rgt_tui.profiles import all_profiles, by_hand, load_profile
+from rgt_tui.profiles import all_profiles, list_manual_steps, load_profile
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]+(?:[A-Za-z]+(?:[\u4e00-\u9fff]+)?)?")
 OWN_WORDS = {"native_label", "name_zh", "log_signature", "example", "fact", "title", "url"}
@@ -47,6 +47,6 @@ def test_no_word_of_a_chinese_console_stands_alone(name: str) -> None:
 
 def test_the_ways_by_hand_say_both() -> None:
     stop = next(action for action in load_profile("autodl").billing if action.kind == "park")
-    said = [text for _, text in by_hand(stop)]
+    said = [text for _, text in list_manual_steps(stop)]
     assert "console: 关机 (stop)" in said
     assert alone("console: 关机 first") == ["关机"]

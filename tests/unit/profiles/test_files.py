@@ -117,7 +117,7 @@ def test_a_park_loses_exactly_what_a_stop_empties() -> None:
 )
 def test_the_clocks_that_a_stop_starts(id_: str, seconds: float, approx: bool) -> None:
     timed = [clock for clock in load_profile(id_).clocks if clock.counts_from is ClockStart.STOP]
-    assert [(clock.after_s, clock.approx) for clock in timed] == [(seconds, approx)]
+    assert [(clock.after_s, clock.is_approximate) for clock in timed] == [(seconds, approx)]
 
 
 CLOCKS = [
@@ -146,9 +146,9 @@ def test_every_clock_has_a_mode_and_what_its_mode_needs(clock: DangerClock) -> N
 def test_vast_does_not_say_what_becomes_of_an_ended_rental_and_the_worse_counts() -> None:
     (clock,) = [clock for clock in load_profile("vastai").clocks if clock.what == "ended rental"]
     assert clock.after_s == 48 * 3600
-    assert clock.dispute is not None
-    assert "48 h" in clock.dispute
-    assert "host cleans up" in clock.dispute
+    assert clock.dispute_text is not None
+    assert "48 h" in clock.dispute_text
+    assert "host cleans up" in clock.dispute_text
 
 
 def test_grace_of_a_preemption() -> None:

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.profiles import FIRST_BYTES, LAST_BYTES, LEAST_POINTS, Ends, daly
+from rgt_tui.profiles import (
+    FIRST_BYTES,
+    LAST_BYTES,
+    LEAST_POINTS,
+    HeadAndTail,
+    compute_daly_interval,
+)
 from rgt_tui.profiles.log_advice import log_advice
 
 HF = "***** Running training *****"
@@ -30,7 +36,7 @@ def ours(every_min: int, count: int = 6) -> list[str]:
 
 def test_the_interval_of_the_saves_beside_the_optimum() -> None:
     (one,) = log_advice(ours(40))
-    assert one.seconds == pytest.approx(daly(2.0, 4 * 3600), abs=0.1)
+    assert one.seconds == pytest.approx(compute_daly_interval(2.0, 4 * 3600), abs=0.1)
     assert (
         one.text
         == "saves every 40m00; 3m58 would lose less (a save costs 2.0 s, no failure in 4h00)"
@@ -176,28 +182,28 @@ def test_readings_of_another_shape_say_nothing() -> None:
 
 
 def test_a_long_log_is_looked_at_at_both_ends() -> None:
-    ends = Ends()
+    ends = HeadAndTail()
     filler = b"x" * 79 + b"\n"
     ends.feed(b"lightning==2.6.6\nGPU available: False\n" + filler * (FIRST_BYTES // 80))
     for _ in range(8):
         ends.feed(filler * (LAST_BYTES // 160))
     ends.feed(b"10%\r20%\rRestoring states from the checkpoint path\n")
-    lines = ends.lines
+    lines = ends.all_line_states
     assert sum(map(len, lines)) < FIRST_BYTES + LAST_BYTES and "20%" in lines
     assert told(lines, "resume") == [
         "lightning 2.6.6: a resumed run sees its data in the order of epoch 0 again"
     ]
-    small = Ends()
+    small = HeadAndTail()
     small.feed(b"a\nb")
-    assert small.lines == ["a", "b"]
+    assert small.all_line_states == ["a", "b"]
 
 
 @given(st.binary(max_size=600), st.integers(1, 5))
 def test_no_bytes_raise(data: bytes, times: int) -> None:
-    ends = Ends()
+    ends = HeadAndTail()
     for _ in range(times):
         ends.feed(data)
-    log_advice(ends.lines)
+    log_advice(ends.all_line_states)
 
 
 @given(

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model import ClockMode, ClockStart, Profile, Verb
+from rgt_tui.model import BillingVerb, ClockMode, ClockStart, Profile
 from rgt_tui.profiles import (
     action_for,
-    age,
     all_profiles,
-    by_hand,
-    keeps_billing,
-    lacking,
+    describe_missing_verb,
+    format_duration,
+    list_kept_charges,
+    list_manual_steps,
     load_profile,
     path_survives,
-    survives,
+    tier_survives,
 )
 
-PARK, DESTROY = Verb.PARK, Verb.DESTROY
+PARK, DESTROY = BillingVerb.PARK, BillingVerb.DESTROY
 DAY, HOUR = 86400.0, 3600.0
 KEPT, LOST, OPEN = True, False, None
 
@@ -176,7 +176,9 @@ def test_a_quota_is_no_time_that_begins_when_it_is_used_up() -> None:
 
 def test_where_sources_differ_the_worse_is_what_counts() -> None:
     disputes = {
-        profile.id: [clock.dispute for clock in profile.clocks if clock.dispute is not None]
+        profile.id: [
+            clock.dispute_text for clock in profile.clocks if clock.dispute_text is not None
+        ]
         for profile in all_profiles().values()
     }
     assert "outlive the machine" in disputes["paperspace-core"][0]
@@ -242,44 +244,49 @@ LACKING = [
 
 @pytest.mark.parametrize(("id_", "verb", "words"), LACKING)
 def test_a_verb_that_a_platform_lacks_says_what_there_is_instead(
-    id_: str, verb: Verb, words: str
+    id_: str, verb: BillingVerb, words: str
 ) -> None:
-    assert lacking(load_profile(id_), verb) == words
-    assert by_hand(action_for(load_profile(id_), verb)) == ()
+    assert describe_missing_verb(load_profile(id_), verb) == words
+    assert list_manual_steps(action_for(load_profile(id_), verb)) == ()
 
 
 def test_a_verb_that_a_platform_has_is_not_lacking() -> None:
-    assert lacking(load_profile("gpushare"), PARK) == lacking(load_profile("lambda"), DESTROY) == ""
     assert (
-        lacking(load_profile("generic-ssh"), PARK)
+        describe_missing_verb(load_profile("gpushare"), PARK)
+        == describe_missing_verb(load_profile("lambda"), DESTROY)
+        == ""
+    )
+    assert (
+        describe_missing_verb(load_profile("generic-ssh"), PARK)
         == "Generic SSH box has no action that would park a box"
     )
 
 
 def test_by_hand_says_what_comes_first_and_when_it_is_done() -> None:
-    labels = [label for label, _ in by_hand(action_for(load_profile("slurm"), DESTROY))]
+    labels = [label for label, _ in list_manual_steps(action_for(load_profile("slurm"), DESTROY))]
     assert labels == ["by hand", "note", "done when"]
-    first, way, *_ = by_hand(action_for(load_profile("matpool"), DESTROY))
+    first, way, *_ = list_manual_steps(action_for(load_profile("matpool"), DESTROY))
     assert (first[0], way) == ("first", ("by hand", "console: 停止并释放 (stop and release)"))
-    ((_, unsaid), *_) = by_hand(action_for(load_profile("generic-ssh"), DESTROY))
+    ((_, unsaid), *_) = list_manual_steps(action_for(load_profile("generic-ssh"), DESTROY))
     assert unsaid == "the provider's own stop or destroy"
 
 
 def test_storage_that_costs_nothing_is_not_on_the_bill_after_the_end() -> None:
-    assert keeps_billing(load_profile("slurm"), DESTROY) == ()
-    (left,) = keeps_billing(load_profile("lambda"), DESTROY)
+    assert list_kept_charges(load_profile("slurm"), DESTROY) == ()
+    (left,) = list_kept_charges(load_profile("lambda"), DESTROY)
     assert (
         left
         == "nfs-filesystem, if there is one: it outlives the box; $0.20 per GiB and month (2026-06)"
     )
     assert [
-        line.partition(",")[0] for line in keeps_billing(load_profile("digitalocean"), DESTROY)
+        line.partition(",")[0] for line in list_kept_charges(load_profile("digitalocean"), DESTROY)
     ] == [
         "volume",
         "snapshot",
     ]
     assert [
-        line.partition(",")[0] for line in keeps_billing(load_profile("paperspace-core"), DESTROY)
+        line.partition(",")[0]
+        for line in list_kept_charges(load_profile("paperspace-core"), DESTROY)
     ] == [
         "snapshot",
         "custom-template",
@@ -292,8 +299,8 @@ def soonest(profile: Profile) -> str:
     timed = [clock for clock in ends if clock.counts_from in AFTER]
     if timed:
         first = min(timed, key=lambda clock: clock.after_s or 0.0)
-        about = "about " if first.approx else ""
-        return f"{about}{age(first.after_s)}{AFTER[first.counts_from or ClockStart.STOP]}: {first.what}"
+        about = "about " if first.is_approximate else ""
+        return f"{about}{format_duration(first.after_s)}{AFTER[first.counts_from or ClockStart.STOP]}: {first.what}"
     if ends:
         return ends[0].what
     charges = [clock.what for clock in profile.clocks if clock.mode is ClockMode.CHARGE]
@@ -316,7 +323,8 @@ def row(profile: Profile) -> str:
 def outliving(profile: Profile) -> str:
     """Return which storage outlives a destroy; what nobody says is no "no"."""
     fates = {
-        tier.name: survives(tier, DESTROY, action_for(profile, DESTROY)) for tier in profile.tiers
+        tier.name: tier_survives(tier, DESTROY, action_for(profile, DESTROY))
+        for tier in profile.tiers
     }
     if set(fates.values()) == {None}:
         return "–"

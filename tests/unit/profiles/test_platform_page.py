@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model import Claim, ClockMode, ClockStart, DangerClock, Price, Profile, Source
+from rgt_tui.model import (
+    ClockClaim,
+    ClockMode,
+    ClockStart,
+    DangerClock,
+    FactSource,
+    Profile,
+    StoragePrice,
+)
 from rgt_tui.profiles import all_profiles, platform_sections
 
 replace = msgspec.structs.replace
@@ -62,16 +70,16 @@ def full() -> Profile:
         replace(clock, what="counts"),
         replace(
             clock, what="counts too",
-            claims=(Claim(says="early", after_s=60.0, cited_as="a"), Claim(says="late", after_s=90.0, cited_as="b")),
+            claims=(ClockClaim(says="early", after_s=60.0, cited_as="a"), ClockClaim(says="late", after_s=90.0, cited_as="b")),
         ),
         replace(
-            bare, what="costs", mode=ClockMode.CHARGE, runs="running", claims=(Claim(cited_as="a"),)
+            bare, what="costs", mode=ClockMode.CHARGE, runs="running", claims=(ClockClaim(cited_as="a"),)
         ),
         replace(bare, what="trips", mode=ClockMode.TRIPWIRE, watched_by="stopped"),
         replace(bare, what="is said", mode=ClockMode.NOTICE),
     )  # fmt: skip
     page_, other = (
-        Source(
+        FactSource(
             id=id_,
             fact=f"fact of {id_}",
             url=f"https://{id_}.example",
@@ -184,7 +192,8 @@ def test_the_worst_danger_comes_first_and_every_shipped_page_has_the_sections_th
 
 def test_a_price_of_less_than_a_cent_is_not_shown_as_nothing() -> None:
     tier = replace(
-        full().tiers[0], prices=(Price(0.0007, "CNY", "GB-hour", "2026-06", "https://x.example"),)
+        full().tiers[0],
+        prices=(StoragePrice(0.0007, "CNY", "GB-hour", "2026-06", "https://x.example"),),
     )
     text = str(page(replace(full(), tiers=(tier,))))
     assert "¥0.0007 per GB and hour" in text

@@ -8,28 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Amount, Meter, MeterKind, Price, Tier
+from rgt_tui.model import Meter, MeterKind, MoneyAmount, StoragePrice, StorageTier
 from rgt_tui.profiles import (
     HOURS,
     all_profiles,
-    caveats,
+    describe_tier_prices,
+    find_cost_so_far,
+    find_hourly_cost,
     fleet_rate,
     fleet_spent,
+    format_money,
+    format_sums,
+    list_caveats,
     load_profile,
-    money,
-    price_words,
-    projected,
-    rate,
-    spent,
+    project_cost,
     storage_per_hour,
-    total,
-    written,
+    sum_amounts,
 )
 
 AMOUNTS = st.lists(
     st.none()
     | st.builds(
-        Amount,
+        MoneyAmount,
         st.floats(0, 1e6),
         st.sampled_from(["USD", "CNY", "EUR"]),
         st.booleans(),
@@ -38,8 +38,10 @@ AMOUNTS = st.lists(
 
 
 @given(AMOUNTS)
-def test_a_sum_is_per_currency_and_exact_only_if_all_of_it_is(amounts: list[Amount | None]) -> None:
-    sums = {each.currency: each for each in total(amounts)}
+def test_a_sum_is_per_currency_and_exact_only_if_all_of_it_is(
+    amounts: list[MoneyAmount | None],
+) -> None:
+    sums = {each.currency: each for each in sum_amounts(amounts)}
     for currency in ("USD", "CNY", "EUR"):
         of_it = [each for each in amounts if each is not None and each.currency == currency]
         if not of_it:
@@ -50,35 +52,38 @@ def test_a_sum_is_per_currency_and_exact_only_if_all_of_it_is(amounts: list[Amou
 
 
 def test_nothing_known_is_no_sum_rather_than_zero() -> None:
-    assert total([]) == total([None, None]) == ()
-    assert written(total([None])) == "?"
-    assert written((Amount(1.11), Amount(1.98, "CNY", True))) == "$1.11 + ≥ ¥1.98"
+    assert sum_amounts([]) == sum_amounts([None, None]) == ()
+    assert format_sums(sum_amounts([None])) == "?"
+    assert format_sums((MoneyAmount(1.11), MoneyAmount(1.98, "CNY", True))) == "$1.11 + ≥ ¥1.98"
 
 
 def test_a_box_without_a_price_makes_the_fleet_s_rate_a_lower_bound_unless_it_is_off() -> None:
     known = Meter(MeterKind.COMPUTE_AND_STORAGE, per_hour=1.0, spent=2.0)
     off = Meter(MeterKind.NONE, at=1.0)
-    assert fleet_rate([known, off]) == (Amount(1.0),)
-    assert fleet_rate([known, Meter()]) == (Amount(1.0, at_least=True),)
+    assert fleet_rate([known, off]) == (MoneyAmount(1.0),)
+    assert fleet_rate([known, Meter()]) == (MoneyAmount(1.0, at_least=True),)
     assert fleet_rate([known, Meter(MeterKind.NONE, at=1.0, error="503")]) == (
-        Amount(1.0, at_least=True),
+        MoneyAmount(1.0, at_least=True),
     )
-    assert fleet_spent([known, Meter()]) == (Amount(2.0, at_least=True),)
+    assert fleet_spent([known, Meter()]) == (MoneyAmount(2.0, at_least=True),)
     assert fleet_rate([known, Meter(per_hour=2.0, currency="CNY", at_least=True)]) == (
-        Amount(1.0),
-        Amount(2.0, "CNY", True),
+        MoneyAmount(1.0),
+        MoneyAmount(2.0, "CNY", True),
     )
 
 
 def test_what_a_meter_knows() -> None:
     meter = Meter(per_hour=0.5, at_least=True, spent=3.0, currency="CNY")
-    assert (rate(meter), spent(meter)) == (Amount(0.5, "CNY", True), Amount(3.0, "CNY"))
-    assert rate(Meter()) is spent(Meter(spent=math.nan)) is None
+    assert (find_hourly_cost(meter), find_cost_so_far(meter)) == (
+        MoneyAmount(0.5, "CNY", True),
+        MoneyAmount(3.0, "CNY"),
+    )
+    assert find_hourly_cost(Meter()) is find_cost_so_far(Meter(spent=math.nan)) is None
 
 
 def test_a_projection_keeps_currency_and_bound() -> None:
-    assert projected(Amount(0.5, "CNY", True), 7200) == Amount(1.0, "CNY", True)
-    assert projected(Amount(0.5), -5) == Amount(0.0)
+    assert project_cost(MoneyAmount(0.5, "CNY", True), 7200) == MoneyAmount(1.0, "CNY", True)
+    assert project_cost(MoneyAmount(0.5), -5) == MoneyAmount(0.0)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +108,12 @@ def test_a_projection_keeps_currency_and_bound() -> None:
     ],
 )
 def test_money_in_words(amount: float | None, currency: str, at_least: bool, text: str) -> None:
-    assert money(amount, currency, at_least) == text
+    assert format_money(amount, currency, at_least) == text
 
 
 @given(st.floats(0, 1e5))
 def test_a_written_lower_bound_holds(value: float) -> None:
-    text = money(value, "USD", True)
+    text = format_money(value, "USD", True)
     assert float(text.lstrip("≥> $").replace(",", "")) <= value + 1e-9
 
 
@@ -144,7 +149,7 @@ def test_a_price_by_the_hour_and_one_by_the_gib() -> None:
 
 def test_a_small_price_does_not_look_like_none() -> None:
     nas = next(tier for tier in load_profile("gpushare").tiers if tier.name == "hy-nas")
-    assert price_words(nas, running=False) == "¥0.0007 per GB and hour (2026-06)"
+    assert describe_tier_prices(nas, running=False) == "¥0.0007 per GB and hour (2026-06)"
 
 
 def test_what_has_no_price_is_unknown_not_free() -> None:
@@ -153,24 +158,29 @@ def test_what_has_no_price_is_unknown_not_free() -> None:
     assert storage_per_hour(profile, "network-volume", 10, running=True, grade="NEW") is None
     assert storage_per_hour(profile, "nothing", 10, running=True) is None
     assert storage_per_hour(profile, "volume-disk", math.nan, running=True) is None
-    assert price_words(Tier("x"), running=True) == "price not known"
+    assert describe_tier_prices(StorageTier("x"), running=True) == "price not known"
 
 
 def test_prices_in_words_have_their_month() -> None:
     tiers = {tier.name: tier for tier in load_profile("runpod").tiers}
-    assert price_words(tiers["volume-disk"], running=False) == "$0.20 per GB and month (2026-08)"
-    volume = price_words(tiers["network-volume"], running=False)
+    assert (
+        describe_tier_prices(tiers["volume-disk"], running=False)
+        == "$0.20 per GB and month (2026-08)"
+    )
+    volume = describe_tier_prices(tiers["network-volume"], running=False)
     assert volume == (
         "$0.07 per GB and month, above 1,000 GB $0.05, HIGH_PERFORMANCE $0.14 per GB and month (2026-06)"
     )
     shared = next(tier for tier in load_profile("autodl").tiers if tier.name == "shared-fs")
     assert (
-        price_words(shared, running=False)
+        describe_tier_prices(shared, running=False)
         == "up to 20 GB free, above it ¥0.01 per GB and day (2026-08)"
     )
-    old = Price(1.0, "EUR", "GB-day", "2025-01", "https://x.example", above_gb=5)
-    new = Price(2.0, "EUR", "GB-day", "2026-01", "https://x.example")
-    assert price_words(Tier("x", prices=(old, new)), running=True).endswith("(2025-01)")
+    old = StoragePrice(1.0, "EUR", "GB-day", "2025-01", "https://x.example", above_gb=5)
+    new = StoragePrice(2.0, "EUR", "GB-day", "2026-01", "https://x.example")
+    assert describe_tier_prices(StorageTier("x", prices=(old, new)), running=True).endswith(
+        "(2025-01)"
+    )
 
 
 def test_every_price_of_the_profiles_has_a_source_and_a_unit() -> None:
@@ -185,13 +195,13 @@ def test_every_price_of_the_profiles_has_a_source_and_a_unit() -> None:
 
 
 def test_what_is_not_known_of_a_meter_is_said() -> None:
-    assert caveats(Meter(per_hour=1.0)) == ()
+    assert list_caveats(Meter(per_hour=1.0)) == ()
     meter = Meter(unpriced=("volume disk", "net\x1b[31m"), doubt="the disks may be in it")
-    assert caveats(meter) == (
+    assert list_caveats(meter) == (
         "without a price that is known: volume disk, net",
         "the disks may be in it",
     )
     more = Meter(currency="CNY", books_differ=0.5, books_differ_since=1_790_000_000.0)
-    assert caveats(more)[0].startswith(
+    assert list_caveats(more)[0].startswith(
         "the provider's books say ¥0.50 more than price × time since "
     )

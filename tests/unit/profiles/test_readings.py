@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Disk, Memory
+from rgt_tui.model import DiskReading, MemoryReading
 from rgt_tui.profiles import (
-    age,
     byte_pct,
+    compute_percent,
     disk_of,
+    format_duration,
     inode_pct,
     memory_pct,
     pct,
-    percent,
     size,
     stale_after,
     stall_after,
@@ -30,25 +30,25 @@ from tests.unit.triage.builders import NOW, box, cell, run
     [(1, 4, 25.0), (0, 4, 0.0), (None, 4, None), (1, None, None), (1, 0, None), (1, -1, None)],
 )
 def test_percent(used: float | None, total: float | None, share: float | None) -> None:
-    assert percent(used, total) == share
+    assert compute_percent(used, total) == share
 
 
 def test_memory_leaves_out_what_the_kernel_gives_back() -> None:
-    assert memory_pct(Memory(used=9, cache=4, limit=10)) == 50.0
-    assert memory_pct(Memory(used=9, limit=10)) == 90.0
-    assert memory_pct(Memory(used=3, cache=4, limit=10)) == 0.0
-    assert memory_pct(Memory(used=9, cache=4)) is None
-    assert memory_pct(Memory(limit=10)) is None
+    assert memory_pct(MemoryReading(used=9, cache=4, limit=10)) == 50.0
+    assert memory_pct(MemoryReading(used=9, limit=10)) == 90.0
+    assert memory_pct(MemoryReading(used=3, cache=4, limit=10)) == 0.0
+    assert memory_pct(MemoryReading(used=9, cache=4)) is None
+    assert memory_pct(MemoryReading(limit=10)) is None
 
 
 def test_bytes_are_counted_as_df_counts_them() -> None:
-    assert byte_pct(Disk(mount="/", bytes_total=100, bytes_used=90, bytes_free=0)) == 100.0
-    assert byte_pct(Disk(mount="/", bytes_total=100, bytes_used=90)) == 90.0
-    assert byte_pct(Disk(mount="/", bytes_total=100)) is None
+    assert byte_pct(DiskReading(mount="/", bytes_total=100, bytes_used=90, bytes_free=0)) == 100.0
+    assert byte_pct(DiskReading(mount="/", bytes_total=100, bytes_used=90)) == 90.0
+    assert byte_pct(DiskReading(mount="/", bytes_total=100)) is None
 
 
 def test_no_fixed_number_of_inodes_is_no_share() -> None:
-    assert inode_pct(Disk(mount="/", inodes_used=5)) is None
+    assert inode_pct(DiskReading(mount="/", inodes_used=5)) is None
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_no_fixed_number_of_inodes_is_no_share() -> None:
     ],
 )
 def test_disk_of_a_path(path: str, mount: str) -> None:
-    found = disk_of((Disk(mount="/"), Disk(mount="/workspace")), path)
+    found = disk_of((DiskReading(mount="/"), DiskReading(mount="/workspace")), path)
     assert found is not None
     assert found.mount == mount
 
 
 def test_no_disk_above_a_path() -> None:
-    assert disk_of((Disk(mount="/workspace"),), "/root") is None
+    assert disk_of((DiskReading(mount="/workspace"),), "/root") is None
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_no_disk_above_a_path() -> None:
      (-3.0, "0s"), (None, "?"), (math.inf, "?")],
 )  # fmt: skip
 def test_age(seconds: float | None, text: str) -> None:
-    assert age(seconds) == text
+    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(

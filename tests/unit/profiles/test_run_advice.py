@@ -14,16 +14,23 @@ from rgt_tui.model import (
     BoxState,
     Checkpoint,
     Checkpoints,
-    Cpu,
-    Disk,
+    CpuReading,
+    DiskReading,
     FoundRun,
-    Gpu,
-    Proc,
+    GpuReading,
     RankReading,
-    Resume,
-    Rings,
+    RowSparklines,
+    RunResume,
+    TrainingProcess,
 )
-from rgt_tui.profiles import FAULTS, advised, daly, faults_of, run_advice, within
+from rgt_tui.profiles import (
+    FAULTS,
+    collect_advice,
+    compute_daly_interval,
+    faults_of,
+    is_version_in_range,
+    run_advice,
+)
 from tests.unit.triage.builders import NOW, ROOT, box, cell, log, queue, run, sample
 
 replace = msgspec.structs.replace
@@ -33,8 +40,8 @@ HOUR = 3600.0
 @pytest.mark.parametrize(("mtbf_h", "minutes"), [(24, 117), (6, 57), (0.25, 9.1)])
 def test_daly_s_own_figures(mtbf_h: float, minutes: float) -> None:
     """C = 5 min: https://doi.org/10.1016/j.future.2004.11.016."""
-    assert daly(300.0, mtbf_h * HOUR) / 60.0 == pytest.approx(minutes, rel=0.02)
-    assert daly(100.0, 50.0) == 50.0
+    assert compute_daly_interval(300.0, mtbf_h * HOUR) / 60.0 == pytest.approx(minutes, rel=0.02)
+    assert compute_daly_interval(100.0, 50.0) == 50.0
 
 
 def saves(every: float, count: int = 6) -> Checkpoints:
@@ -59,23 +66,23 @@ def going(**over: Any) -> BoxState:
 
 
 def texts(state: BoxState, about: str) -> list[str]:
-    return [one.text for one in advised(state, NOW) if one.about == about]
+    return [one.text for one in collect_advice(state, NOW) if one.about == about]
 
 
 def test_the_interval_is_compared_with_the_optimum_where_the_cost_is_known() -> None:
     (one,) = [
         one
-        for one in advised(going(checkpoints=(saves(2400),), logs=(COST,)), NOW)
+        for one in collect_advice(going(checkpoints=(saves(2400),), logs=(COST,)), NOW)
         if one.about == "save"
     ]
-    best = daly(2.0, 8 * HOUR)
+    best = compute_daly_interval(2.0, 8 * HOUR)
     assert one.seconds == pytest.approx(best, abs=0.1)
     assert (
         one.text
         == "saves every 40m00; 5m38 would lose less (a save costs 2.0 s, no failure in 8h00)"
     )
     assert texts(going(checkpoints=(saves(best),), logs=(COST,)), "save") == []
-    often = run(resumes=tuple(Resume(step=i, reason="killed", index=i) for i in range(9)))
+    often = run(resumes=tuple(RunResume(step=i, reason="killed", index=i) for i in range(9)))
     assert (
         "9 failures in 8h00"
         in texts(going(checkpoints=(saves(2400),), logs=(COST,), runs=(often,)), "save")[0]
@@ -140,8 +147,8 @@ def test_a_fault_of_a_framework_is_told_before_it_bites(
     uses: tuple[str, ...], marks: tuple[str, ...], pages: list[str]
 ) -> None:
     state = beside(found(uses=uses, marks=marks))
-    assert [one.page for one in advised(state, NOW) if one.about == "resume"] == pages
-    assert advised(beside(found(uses=uses, marks=marks, alive=False)), NOW) == ()
+    assert [one.page for one in collect_advice(state, NOW) if one.about == "resume"] == pages
+    assert collect_advice(beside(found(uses=uses, marks=marks, alive=False)), NOW) == ()
 
 
 def test_every_fault_has_a_page_a_source_and_a_mark_that_the_agent_tells() -> None:
@@ -184,11 +191,11 @@ def test_a_range_holds_both_its_ends_and_every_patch_of_them() -> None:
         "1.17": False,
         "2": False,
     }
-    assert {version: within(version, "1.15", "1.16") for version in known} == known
+    assert {version: is_version_in_range(version, "1.15", "1.16") for version in known} == known
     assert (
-        not within("main", "1.15", "1.16")
-        and not within("1.15", "", "1.16")
-        and not within("1.15", "1.15", "")
+        not is_version_in_range("main", "1.15", "1.16")
+        and not is_version_in_range("1.15", "", "1.16")
+        and not is_version_in_range("1.15", "1.15", "")
     )
 
 
@@ -203,7 +210,7 @@ def test_batch_norm_without_sync_is_told_where_the_number_of_ranks_changes() -> 
     def pages(*marks: str) -> list[str | None]:
         one = found(world=2, world_before=8, marks=marks)
         state = beside(one, sample=sample(procs=(rank(2), rank(2, 1))))
-        return [told.page for told in advised(state, NOW) if told.about == "batch"]
+        return [told.page for told in collect_advice(state, NOW) if told.about == "batch"]
 
     assert pages() == ["D11"] == pages("BatchNorm", "SyncBatchNorm")
     assert pages("BatchNorm") == ["D11", "D10"]
@@ -211,7 +218,7 @@ def test_batch_norm_without_sync_is_told_where_the_number_of_ranks_changes() -> 
 
 def test_a_cache_on_the_system_disk_beside_an_empty_data_disk() -> None:
     root = replace(ROOT, bytes_free=9_000_000_000)
-    data = Disk(mount="/data", bytes_total=10**12, bytes_used=0, bytes_free=900_000_000_000)
+    data = DiskReading(mount="/data", bytes_total=10**12, bytes_used=0, bytes_free=900_000_000_000)
     one = found(cache="/root/.cache/huggingface/hub")
     (text,) = texts(beside(one, sample=sample(root, data)), "cache")
     assert (
@@ -227,15 +234,15 @@ def test_a_cache_on_the_system_disk_beside_an_empty_data_disk() -> None:
     assert texts(beside(found(cache="/data/hf"), sample=sample(root, data)), "cache") == []
 
 
-def rank(world: int, number: int = 0) -> Proc:
+def rank(world: int, number: int = 0) -> TrainingProcess:
     dist = RankReading(rank=number, world=world, group="a")
-    return Proc(
+    return TrainingProcess(
         pid=7 + number, started=NOW - 900, cmd="python train.py", run="p/train.py", dist=dist
     )
 
 
 def test_more_workers_than_cores_another_number_of_ranks_and_room_on_the_cards() -> None:
-    cpu = Cpu(usable=4.0)
+    cpu = CpuReading(usable=4.0)
     many = found(pids=tuple(range(7, 20)))
     (text,) = texts(beside(many, sample=sample(cpu=cpu, procs=(rank(2),))), "workers")
     assert text == "about 12 loader workers share 4 cores: 3 are as fast, and take less memory"
@@ -259,7 +266,7 @@ def test_more_workers_than_cores_another_number_of_ranks_and_room_on_the_cards()
             )
             == []
         )
-    card = Gpu(index=0, name="H100", vram_total=80_000_000_000)
+    card = GpuReading(index=0, name="H100", vram_total=80_000_000_000)
     for values, expected in (((30.0,) * 40, 1), ((30.0,) * 10, 0), ((30.0,) * 40 + (90.0,), 0)):
-        state = beside(found(), sample=sample(gpus=(card,)), rings=Rings(vram_pct=values))
+        state = beside(found(), sample=sample(gpus=(card,)), rings=RowSparklines(vram_pct=values))
         assert len(texts(state, "memory")) == expected

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from rgt_tui.model import (
-    Amount,
     BoxSpec,
     BoxState,
-    Cell,
     FoundRun,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
+    MoneyAmount,
+    QueueCell,
     QueueState,
-    Resume,
+    RunResume,
     RunState,
     Series,
 )
@@ -26,14 +26,14 @@ from rgt_tui.profiles import run_cost, seconds_per_step
 NOW = 1_790_000_000.0
 replace = msgspec.structs.replace
 METER = Meter(MeterKind.COMPUTE_AND_STORAGE, per_hour=3.6, currency="CNY", at=NOW)
-CELL = Cell(name="a", cfg="a.yaml", task="lm", state="running", started=NOW - 100)
+CELL = QueueCell(name="a", cfg="a.yaml", task="lm", state="running", started=NOW - 100)
 RUN = RunState(name="a", step=200, total_steps=1000)
 
 
-def box(run: RunState = RUN, cell: Cell = CELL, **fields: Any) -> BoxState:
+def box(run: RunState = RUN, cell: QueueCell = CELL, **fields: Any) -> BoxState:
     base = BoxState(
         spec=BoxSpec(name="lab", host="h"),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         meter=METER,
         runs=(run,),
         queues=(QueueState(path="q", at=NOW, cells=(cell,)),),
@@ -45,16 +45,16 @@ def box(run: RunState = RUN, cell: Cell = CELL, **fields: Any) -> BoxState:
 def test_price_and_pace_make_the_cost_of_a_thousand_steps_and_of_the_rest() -> None:
     cost = run_cost(box(), "a", NOW)
     assert cost is not None
-    assert cost.per_1000_steps == Amount(pytest.approx(0.5), "CNY")  # type: ignore[arg-type]
+    assert cost.per_1000_steps == MoneyAmount(pytest.approx(0.5), "CNY")  # type: ignore[arg-type]
     assert cost.left_s == pytest.approx(400)
-    assert cost.to_end == Amount(pytest.approx(0.4), "CNY")  # type: ignore[arg-type]
-    assert cost.words == "¥0.50/1k steps, ¥0.40 to go"
+    assert cost.to_end == MoneyAmount(pytest.approx(0.4), "CNY")  # type: ignore[arg-type]
+    assert cost.short_text == "¥0.50/1k steps, ¥0.40 to go"
 
 
 def test_a_lower_bound_stays_one() -> None:
     cost = run_cost(box(meter=replace(METER, at_least=True)), "a", NOW)
     assert cost is not None
-    assert cost.words == "≥ ¥0.50/1k steps, ≥ ¥0.40 to go"
+    assert cost.short_text == "≥ ¥0.50/1k steps, ≥ ¥0.40 to go"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_lower_bound_stays_one() -> None:
         box(cell=replace(CELL, started=None)),
         box(cell=replace(CELL, started=NOW + 5)),
         box(cell=replace(CELL, state="done")),
-        box(run=replace(RUN, resumes=(Resume(200, "SIGTERM", 3),))),
+        box(run=replace(RUN, resumes=(RunResume(200, "SIGTERM", 3),))),
         box(queues=()),
         box(runs=()),
     ],
@@ -82,11 +82,11 @@ def test_without_a_known_end_there_is_no_eta() -> None:
     for total in (None, 100):
         cost = run_cost(box(run=replace(RUN, total_steps=total)), "a", NOW)
         assert cost is not None
-        assert (cost.left_s, cost.to_end, cost.words) == (None, None, "¥0.50/1k steps")
+        assert (cost.left_s, cost.to_end, cost.short_text) == (None, None, "¥0.50/1k steps")
 
 
 def test_steps_of_an_earlier_attempt_do_not_make_a_run_look_fast() -> None:
-    resumed = replace(RUN, resumes=(Resume(150, "SIGTERM", 3),))
+    resumed = replace(RUN, resumes=(RunResume(150, "SIGTERM", 3),))
     assert seconds_per_step(box(run=resumed), "a", NOW) == pytest.approx(2.0)
 
 
@@ -106,7 +106,7 @@ def test_a_found_training_counts_from_its_process_if_its_steps_are_its_own() -> 
     later = replace(RUN, series={"loss": Series([100, 101], [1.0, 1.0])})
     assert seconds_per_step(box(run=own, queues=(), found=(found,)), "a", NOW) == pytest.approx(0.5)
     assert seconds_per_step(box(run=later, queues=(), found=(found,)), "a", NOW) is None
-    resumed = replace(own, resumes=(Resume(0, "checkpoint", 0),))
+    resumed = replace(own, resumes=(RunResume(0, "checkpoint", 0),))
     assert seconds_per_step(box(run=resumed, queues=(), found=(found,)), "a", NOW) is None
     cut = replace(RUN, series={"loss": Series([1, 2], [1.0, 1.0], dropped=9)})
     assert seconds_per_step(box(run=cut, queues=(), found=(found,)), "a", NOW) is None

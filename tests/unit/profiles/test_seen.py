@@ -7,7 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model import BillingAction, Interruption, Network, Overrides, Profile, Tier, Traffic
+from rgt_tui.model import (
+    BillingAction,
+    Interruption,
+    NetworkFacts,
+    Overrides,
+    Profile,
+    StorageTier,
+    TrafficFacts,
+)
 from rgt_tui.profiles import before_renting, load_profile, mark_seen, seen_at, shown_path
 
 
@@ -64,7 +72,7 @@ def bare(**over: object) -> Profile:
         id="x", name="X", kind="ssh", confidence="from-docs", top_danger="the danger",
         overrides=Overrides(detach="tmux"),
         billing=(BillingAction("stop", "Stop", "park", True), BillingAction("end", "End", "destroy", True)),
-        network=Network(traffic=Traffic(metered=False, note="free")),
+        network=NetworkFacts(traffic=TrafficFacts(metered=False, note="free")),
     )  # fmt: skip
     return msgspec.structs.replace(base, **over)
 
@@ -77,15 +85,15 @@ def test_where_there_is_nothing_to_say_only_the_danger_is_said() -> None:
     ("over", "said"),
     [
         (
-            {"tiers": (Tier("nfs", region_lock=True, scope="region"),)},
+            {"tiers": (StorageTier("nfs", region_lock=True, scope="region"),)},
             "nfs is bound to where it is made (region)",
         ),
         ({"billing": (BillingAction("end", "End", "destroy", True),)}, "only End can end it"),
         ({"billing": (BillingAction("stop", "Stop", "park", None),)}, "nothing here ends it"),
         ({"billing": ()}, "nothing here ends it"),
-        ({"network": Network()}, "whether traffic costs money is not known"),
+        ({"network": NetworkFacts()}, "whether traffic costs money is not known"),
         (
-            {"network": Network(traffic=Traffic(metered=True, note="by the GB"))},
+            {"network": NetworkFacts(traffic=TrafficFacts(metered=True, note="by the GB"))},
             "traffic costs money: by the GB",
         ),
         (

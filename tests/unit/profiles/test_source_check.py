@@ -10,27 +10,27 @@ import pytest
 
 from rgt_tui.model import (
     BillingAction,
-    Claim,
+    ClockClaim,
     ClockMode,
     DangerClock,
+    FactSource,
     Interruption,
-    Network,
+    NetworkFacts,
     Overrides,
-    Price,
     Profile,
-    Source,
-    Tier,
-    Traffic,
+    StoragePrice,
+    StorageTier,
+    TrafficFacts,
 )
 from rgt_tui.profiles import all_profiles, check_sources
 
 NOW = date(2026, 11, 22)
-PAGE = Source(id="page", fact="all of it", url="https://x.example/page", verified="2026-10")
-CLAIM = Claim(url="https://x.example/clock", verified="2026-10")
-PRICE = Price(1.0, "USD", "GB-month", "2026-10", "https://x.example/price")
+PAGE = FactSource(id="page", fact="all of it", url="https://x.example/page", verified="2026-10")
+CLAIM = ClockClaim(url="https://x.example/clock", verified="2026-10")
+PRICE = StoragePrice(1.0, "USD", "GB-month", "2026-10", "https://x.example/price")
 
 
-def clock(*claims: Claim) -> DangerClock:
+def clock(*claims: ClockClaim) -> DangerClock:
     return DangerClock(
         what="it goes",
         consequence="gone",
@@ -47,11 +47,11 @@ FULL = Profile(
     confidence="from-docs",
     top_danger="-",
     overrides=Overrides(detach="tmux"),
-    tiers=(Tier("disk", prices=(PRICE,), sources=("page",)),),
+    tiers=(StorageTier("disk", prices=(PRICE,), sources=("page",)),),
     billing=(BillingAction("stop", "Stop", "park", sources=("page",)),),
     clocks=(clock(CLAIM),),
-    network=Network(
-        traffic=Traffic(metered=True, note="-", url="https://x.example/t", verified="2026-10")
+    network=NetworkFacts(
+        traffic=TrafficFacts(metered=True, note="-", url="https://x.example/t", verified="2026-10")
     ),
     interruption=Interruption(spot_available=True, spot_grace_s=5, sources=("page",)),
     sources=(PAGE,),
@@ -60,7 +60,7 @@ FULL = Profile(
 
 def found(max_age: int | None = None, **over: Any) -> list[tuple[str, bool]]:
     outcome = check_sources([msgspec.structs.replace(FULL, **over)], NOW, max_age)
-    assert outcome.fails is any(one.fails for one in outcome.shortfalls)
+    assert outcome.has_failures is any(one.fails for one in outcome.shortfalls)
     return [(one.key, one.fails) for one in outcome.shortfalls]
 
 
@@ -72,11 +72,15 @@ def test_nothing_is_said_of_facts_with_a_fresh_source() -> None:
 @pytest.mark.parametrize(
     ("over", "key"),
     [
-        ({"tiers": (Tier("disk"),)}, "tiers.disk"),
+        ({"tiers": (StorageTier("disk"),)}, "tiers.disk"),
         ({"billing": (BillingAction("stop", "Stop", "park"),)}, "billing.stop"),
-        ({"clocks": (clock(Claim(verified="2026-10")),)}, "clocks.it goes.claims[0]"),
+        ({"clocks": (clock(ClockClaim(verified="2026-10")),)}, "clocks.it goes.claims[0]"),
         (
-            {"network": Network(traffic=Traffic(metered=False, note="free", verified="2026-10"))},
+            {
+                "network": NetworkFacts(
+                    traffic=TrafficFacts(metered=False, note="free", verified="2026-10")
+                )
+            },
             "network.traffic",
         ),
         ({"interruption": Interruption(spot_available=True)}, "interruption"),
@@ -87,7 +91,7 @@ def test_a_fact_without_a_source_fails(over: dict[str, Any], key: str) -> None:
 
 
 def test_a_source_that_names_nothing_is_none() -> None:
-    empty = Source(id="page", fact="all of it", verified="2026-10")
+    empty = FactSource(id="page", fact="all of it", verified="2026-10")
     assert found(sources=(empty,)) == [
         ("tiers.disk", True),
         ("billing.stop", True),
@@ -117,7 +121,7 @@ def test_age(month: str, max_age: int | None, expected: list[bool]) -> None:
     rest = {
         "tiers": (),
         "billing": (),
-        "network": Network(),
+        "network": NetworkFacts(),
         "interruption": Interruption(),
         "sources": (msgspec.structs.replace(PAGE, verified=fresh),),
     }
@@ -135,8 +139,8 @@ def test_what_was_never_dated_is_said_and_fails_where_an_age_is_asked_for() -> N
 
 
 def test_the_newest_source_of_a_fact_counts_and_each_claim_of_a_clock_for_itself() -> None:
-    old = Source(id="old", fact="as well", url="https://x.example/old", verified="2025-01")
-    both = (Tier("disk", sources=("page", "old")),)
+    old = FactSource(id="old", fact="as well", url="https://x.example/old", verified="2025-01")
+    both = (StorageTier("disk", sources=("page", "old")),)
     assert found(tiers=both, sources=(PAGE, old)) == []
     aged = msgspec.structs.replace(CLAIM, verified="2025-01")
     assert found(clocks=(clock(CLAIM, aged),)) == [("clocks.it goes.claims[1]", False)]

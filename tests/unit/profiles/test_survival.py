@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Disk, Verb
+from rgt_tui.model import BillingVerb, DiskReading
 from rgt_tui.profiles import (
     all_profiles,
+    list_unmounted,
     load_profile,
     path_survives,
     tier_of,
     tiers_of,
-    unmounted,
     watched_mounts,
 )
 
@@ -77,8 +77,8 @@ def test_a_tier_that_the_profile_lacks_is_not_known() -> None:
     assert tier_of(load_profile("vastai"), "/mnt/v", known={"/mnt/v": "no-such-tier"}) is None
 
 
-def disk(mount: str, on: str | None = None, **over: object) -> Disk:
-    return msgspec.structs.replace(Disk(mount=mount, on=on), **over)
+def disk(mount: str, on: str | None = None, **over: object) -> DiskReading:
+    return msgspec.structs.replace(DiskReading(mount=mount, on=on), **over)
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def disk(mount: str, on: str | None = None, **over: object) -> Disk:
     ],
 )
 def test_a_path_where_nothing_is_mounted_is_part_of_the_disk_around_it(
-    id_: str, disks: tuple[Disk, ...], known: dict[str, str], told: dict[str, str]
+    id_: str, disks: tuple[DiskReading, ...], known: dict[str, str], told: dict[str, str]
 ) -> None:
-    assert unmounted(load_profile(id_), disks, known) == told
+    assert list_unmounted(load_profile(id_), disks, known) == told
 
 
 def test_nothing_is_safe_in_a_directory_that_only_looks_like_durable_storage() -> None:
     profile = load_profile("gpushare")
-    told = unmounted(profile, (disk("/hy-netdisk", "/"),), {})
-    assert path_survives("/hy-netdisk/run", profile, told, Verb.DESTROY) is False
-    assert path_survives("/hy-netdisk/run", profile, {}, Verb.DESTROY) is True
+    told = list_unmounted(profile, (disk("/hy-netdisk", "/"),), {})
+    assert path_survives("/hy-netdisk/run", profile, told, BillingVerb.DESTROY) is False
+    assert path_survives("/hy-netdisk/run", profile, {}, BillingVerb.DESTROY) is True
     slurm = load_profile("slurm")
-    told = unmounted(slurm, (disk("/scratch", "/"),), {})
-    assert path_survives("/scratch/run", slurm, told, Verb.DESTROY) is None
+    told = list_unmounted(slurm, (disk("/scratch", "/"),), {})
+    assert path_survives("/scratch/run", slurm, told, BillingVerb.DESTROY) is None
 
 
 def test_a_box_whose_data_disk_may_be_anywhere_is_watched_on_every_data_mount() -> None:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from rgt_tui.model import Amount, Meter
-from rgt_tui.profiles import Toll, load_profile, toll
+from rgt_tui.model import Meter, MoneyAmount
+from rgt_tui.profiles import TransferCost, estimate_transfer_cost, load_profile
 
 GB = 10**9
 HOST = Meter(out_per_gb=0.002, source="vast.ai")
@@ -42,7 +42,7 @@ HOST = Meter(out_per_gb=0.002, source="vast.ai")
 def test_the_price_of_traffic(
     profile: str, meter: Meter | None, free: bool, price: float | None, words: str
 ) -> None:
-    found = toll(load_profile(profile), round(67.5 * GB), meter)
+    found = estimate_transfer_cost(load_profile(profile), round(67.5 * GB), meter)
     assert found.free is free
     assert (found.price.value if found.price else None) == (
         price and pytest.approx(price, abs=1e-3)
@@ -51,27 +51,37 @@ def test_the_price_of_traffic(
 
 
 def test_in_a_few_words() -> None:
-    assert toll(load_profile("vastai"), GB, HOST).short == "1.0 GB for <$0.01"
-    assert toll(load_profile("vastai"), 100 * GB, HOST).short == "100 GB for at most $0.20"
-    assert toll(load_profile("local"), GB).short == "1.0 GB, price unknown"
+    assert (
+        estimate_transfer_cost(load_profile("vastai"), GB, HOST).size_and_price
+        == "1.0 GB for <$0.01"
+    )
+    assert (
+        estimate_transfer_cost(load_profile("vastai"), 100 * GB, HOST).size_and_price
+        == "100 GB for at most $0.20"
+    )
+    assert (
+        estimate_transfer_cost(load_profile("local"), GB).size_and_price == "1.0 GB, price unknown"
+    )
 
 
 @pytest.mark.parametrize(
     ("count", "price", "covered"),
     [
-        (5, Amount(0.5), True),
-        (4, Amount(0.4), True),
-        (6, Amount(0.5), False),
-        (5, Amount(0.6), False),
-        (5, Amount(0.5, "EUR"), False),
+        (5, MoneyAmount(0.5), True),
+        (4, MoneyAmount(0.4), True),
+        (6, MoneyAmount(0.5), False),
+        (5, MoneyAmount(0.6), False),
+        (5, MoneyAmount(0.5, "EUR"), False),
         (5, None, False),
     ],
 )
 def test_who_agreed_is_asked_again_only_for_more(
-    count: int, price: Amount | None, covered: bool
+    count: int, price: MoneyAmount | None, covered: bool
 ) -> None:
-    agreed = Toll(bytes=5, free=False, price=Amount(0.5), words="")
-    assert agreed.covers(Toll(bytes=count, free=False, price=price, words="")) is covered
-    unknown = Toll(bytes=5, free=False, words="")
-    assert unknown.covers(unknown)
-    assert not unknown.covers(agreed)
+    agreed = TransferCost(bytes=5, free=False, price=MoneyAmount(0.5), words="")
+    assert (
+        agreed.covers_cost(TransferCost(bytes=count, free=False, price=price, words="")) is covered
+    )
+    unknown = TransferCost(bytes=5, free=False, words="")
+    assert unknown.covers_cost(unknown)
+    assert not unknown.covers_cost(agreed)

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from rgt_tui.model import ProviderRef
-from rgt_tui.providers import BadAnswer, Context
-from rgt_tui.providers.command_line import Said
+from rgt_tui.providers import AccountContext, BadAnswer
+from rgt_tui.providers.command_line import CommandResult
 from rgt_tui.providers.kubernetes import KubernetesAccount, open_account
 from rgt_tui.providers.slurm import parse_line
 
-CONTEXT = Context(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
+CONTEXT = AccountContext(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
 META: dict[str, Any] = {"name": "train", "namespace": "ml", "uid": "u"}
 
 
@@ -24,9 +24,9 @@ class Kubectl:
     def __init__(self, pod: dict[str, Any]) -> None:
         self.pod = pod
 
-    async def run(self, *words: str) -> Said:
+    async def run(self, *words: str) -> CommandResult:
         items = [self.pod] if "pods" in words else []
-        return Said(0, msgspec.json.encode({"items": items}).decode(), "")
+        return CommandResult(0, msgspec.json.encode({"items": items}).decode(), "")
 
     def written(self, words: Any) -> str:
         return " ".join(words)

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import Lifecycle, MeterKind, ProviderRef
-from rgt_tui.providers import BadAnswer, Context
+from rgt_tui.providers import AccountContext, BadAnswer
 from rgt_tui.providers.autodl import open_account as open_autodl
 from rgt_tui.providers.digitalocean import open_account as open_digitalocean
 from rgt_tui.providers.dstack import open_account as open_dstack
 from rgt_tui.providers.lambda_cloud import open_account as open_lambda
 from rgt_tui.providers.paperspace import open_account as open_paperspace
-from rgt_tui.providers.rented import Machine, RentedAccount
+from rgt_tui.providers.rented import RentedAccount, RentedMachine
 from rgt_tui.providers.skypilot import open_account as open_skypilot
 from rgt_tui.providers.vast import open_account as open_vast
 
-CONTEXT = Context(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
+CONTEXT = AccountContext(lambda: 1_790_000_000.0, {}, Path("/nonexistent"), 1.0)
 VAST = open_vast(ProviderRef("vastai", "1", "http://127.0.0.1:1", "K"), CONTEXT)
 LAMBDA = open_lambda(ProviderRef("lambda", "a", "http://127.0.0.1:1", "K"), CONTEXT)
 AUTODL = open_autodl(ProviderRef("autodl", "pro-1", "http://127.0.0.1:1", "K"), CONTEXT)
@@ -35,11 +35,11 @@ PAPERSPACE = open_paperspace(
 SKYPILOT = open_skypilot(ProviderRef("skypilot", "a", "http://127.0.0.1:1", "K"), CONTEXT)
 DSTACK = open_dstack(ProviderRef("dstack", "a/b/0", "http://127.0.0.1:1", "K"), CONTEXT)
 PLATFORMS: dict[
-    str, tuple[RentedAccount, Callable[[Any], Machine], dict[str, Any], tuple[str, ...]]
+    str, tuple[RentedAccount, Callable[[Any], RentedMachine], dict[str, Any], tuple[str, ...]]
 ] = {
     "vastai": (
         VAST,
-        VAST.parse,
+        VAST.parse_machine,
         {"id": 7},
         (
             *(
@@ -72,7 +72,7 @@ PLATFORMS: dict[
     ),
     "lambda": (
         LAMBDA,
-        LAMBDA.parse,
+        LAMBDA.parse_machine,
         {"id": "a"},
         (
             "name",
@@ -87,7 +87,7 @@ PLATFORMS: dict[
     ),
     "autodl": (
         AUTODL,
-        lambda raw: AUTODL.parse(raw, None),
+        lambda raw: AUTODL.parse_machine(raw, None),
         {"uuid": "pro-1"},
         (
             *(
@@ -104,7 +104,7 @@ PLATFORMS: dict[
     ),
     "digitalocean": (
         DIGITALOCEAN,
-        DIGITALOCEAN.parse,
+        DIGITALOCEAN.parse_machine,
         {"id": 7},
         (
             *(
@@ -123,7 +123,7 @@ PLATFORMS: dict[
     ),
     "paperspace-core": (
         PAPERSPACE,
-        PAPERSPACE.parse,
+        PAPERSPACE.parse_machine,
         {"id": "a"},
         (
             *(
@@ -141,13 +141,13 @@ PLATFORMS: dict[
     ),
     "skypilot": (
         SKYPILOT,
-        SKYPILOT.parse,
+        SKYPILOT.parse_machine,
         {"name": "a"},
         ("status", "accelerators", "nodes", "cloud", "region", "launched_at"),
     ),
     "dstack": (
         DSTACK,
-        DSTACK.parse,
+        DSTACK.parse_machine,
         {"instance_num": 0, "project_name": "a", "fleet_name": "b"},
         (
             "name",
@@ -200,7 +200,7 @@ def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(
     account, parse, true, fields = PLATFORMS[kind]
     raw = {**true, **data.draw(st.dictionaries(st.sampled_from(fields), odd, max_size=8))}
     machine = parse(raw)
-    meter = account.meter(machine)
+    meter = account.build_meter(machine)
     assert meter.kind is not MeterKind.NONE or meter.lifecycle is Lifecycle.GONE
     assert meter.per_hour is None or (math.isfinite(meter.per_hour) and meter.per_hour >= 0)
     assert meter.spent is None or (math.isfinite(meter.spent) and meter.spent >= 0)
@@ -208,7 +208,7 @@ def test_anything_is_a_machine_that_is_not_free_or_a_bad_answer(
         assert meter.per_hour is None or meter.per_hour > 0
     assert all(char.isprintable() for char in machine.status + machine.name)
     assert machine.port is None or 0 < machine.port < 65536
-    assert account.gone(machine).kind is not MeterKind.NONE or machine.outlives == ()
+    assert account.build_gone_meter(machine).kind is not MeterKind.NONE or machine.outlives == ()
 
 
 @pytest.mark.parametrize("kind", PLATFORMS)
@@ -233,6 +233,6 @@ def test_prices_that_would_add_up_to_infinity_are_none(huge: object) -> None:
         "storage_total_cost": huge,
         "start_date": 1.79e9,
     }
-    meter = VAST.meter(VAST.parse({**raw, "volume_info": []}))
+    meter = VAST.build_meter(VAST.parse_machine({**raw, "volume_info": []}))
     assert meter.per_hour is None or math.isfinite(meter.per_hour)
     assert meter.spent is None or math.isfinite(meter.spent)

@@ -8,18 +8,20 @@ from typing import Any
 import pytest
 
 from rgt_tui.providers import BadAnswer, ProviderError
-from rgt_tui.providers.answers import MOST_PAGES, Page, read_pages, read_single_page
-from rgt_tui.providers.http import Answer
+from rgt_tui.providers.answers import MOST_PAGES, ListPage, read_pages, read_single_page
+from rgt_tui.providers.http import HttpAnswer
 
 
-def page(items: object, following: str | None, total: float | None = None, **data: object) -> Page:
-    return Page(items, following, Answer(200, data, False), total)
+def page(
+    items: object, following: str | None, total: float | None = None, **data: object
+) -> ListPage:
+    return ListPage(items, following, HttpAnswer(200, data, False), total)
 
 
-async def read_all(pages: Sequence[Page]) -> tuple[tuple[object, ...], list[str | None]]:
+async def read_all(pages: Sequence[ListPage]) -> tuple[tuple[object, ...], list[str | None]]:
     asked: list[str | None] = []
 
-    async def read(cursor: str | None) -> Page:
+    async def read(cursor: str | None) -> ListPage:
         asked.append(cursor)
         return pages[min(len(asked), len(pages)) - 1]
 
@@ -45,10 +47,10 @@ async def test_every_page_is_read_by_the_cursor_of_the_previous_one() -> None:
         [page([1], None, pagination={"hasNextPage": True, "nextCursor": None})],
         [page([1], None, links={"pages": {"next": "https://api.example/?page=2"}})],
         [page([1], None, metadata={"next_page_token": "x"})],
-        [Page([1], None, Answer(200, {}, True))],
+        [ListPage([1], None, HttpAnswer(200, {}, True))],
     ],
 )
-async def test_a_part_of_a_list_is_never_taken_for_the_list(pages: list[Page]) -> None:
+async def test_a_part_of_a_list_is_never_taken_for_the_list(pages: list[ListPage]) -> None:
     with pytest.raises(ProviderError, match="pods"):
         await read_all(pages)
 
@@ -64,13 +66,13 @@ async def test_a_part_of_a_list_is_never_taken_for_the_list(pages: list[Page]) -
 )
 async def test_the_last_page_says_that_nothing_follows(end: dict[str, Any]) -> None:
     assert (await read_all([page([1], None, **end)]))[0] == (1,)
-    assert read_single_page(Answer(200, end, False), [1], "keys", BadAnswer) == [1]
+    assert read_single_page(HttpAnswer(200, end, False), [1], "keys", BadAnswer) == [1]
 
 
 async def test_a_list_without_an_end_is_given_up() -> None:
     asked = 0
 
-    async def read(cursor: str | None) -> Page:
+    async def read(cursor: str | None) -> ListPage:
         nonlocal asked
         asked += 1
         return page([asked], str(asked))
@@ -83,4 +85,4 @@ async def test_a_list_without_an_end_is_given_up() -> None:
 @pytest.mark.parametrize("data", [{"next_token": "x"}, {"meta": {"nextPage": 2}}])
 def test_a_list_without_pages_that_names_one_is_incomplete(data: dict[str, object]) -> None:
     with pytest.raises(ProviderError, match="keys"):
-        read_single_page(Answer(200, data, False), [1], "keys", BadAnswer)
+        read_single_page(HttpAnswer(200, data, False), [1], "keys", BadAnswer)

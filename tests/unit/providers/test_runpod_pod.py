@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.providers import BadAnswer
-from rgt_tui.providers.answers import number, when
+from rgt_tui.providers.answers import parse_number, parse_time
 from rgt_tui.providers.runpod_pod import LIFECYCLES, network_per_hour, parse_pod
 
 json = st.recursive(
@@ -55,7 +55,7 @@ def test_any_object_is_a_pod_or_a_bad_answer(raw: dict[str, Any]) -> None:
     for value in (pod.cost, pod.container_gb, pod.volume_gb):
         assert value is None or (math.isfinite(value) and value >= 0)
     for running in (True, False):
-        assert all(rate is None or rate >= 0 for _, rate in pod.disks(running=running))
+        assert all(rate is None or rate >= 0 for _, rate in pod.list_disks(running=running))
     for text in (
         pod.name,
         pod.status,
@@ -76,19 +76,19 @@ def test_what_has_no_id_is_a_bad_answer(raw: object) -> None:
 
 @given(json)
 def test_prices_and_times_are_sane_or_none(value: object) -> None:
-    price, time = number(value), when(value)
+    price, time = parse_number(value), parse_time(value)
     assert price is None or price >= 0
     assert time is None or time > 0
 
 
 def test_huge_and_odd_numbers() -> None:
-    assert number("1e999") is None
-    assert number(10**400) is None
-    assert number(" 1.5 ") == 1.5
-    assert when("0001-01-01T00:00:00+23:59") is None
-    assert when("2026-11-20T08:00:00Z") == when("2026-11-20T09:00:00+01:00")
-    assert when("2026-11-20T08:00:00") is None, "it may be fourteen hours earlier"
-    assert when("2026-11-20T08:00:00", UTC) == when("2026-11-20T08:00:00Z")
+    assert parse_number("1e999") is None
+    assert parse_number(10**400) is None
+    assert parse_number(" 1.5 ") == 1.5
+    assert parse_time("0001-01-01T00:00:00+23:59") is None
+    assert parse_time("2026-11-20T08:00:00Z") == parse_time("2026-11-20T09:00:00+01:00")
+    assert parse_time("2026-11-20T08:00:00") is None, "it may be fourteen hours earlier"
+    assert parse_time("2026-11-20T08:00:00", UTC) == parse_time("2026-11-20T08:00:00Z")
 
 
 def test_network_volumes_are_cheaper_above_a_terabyte() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rgt_tui.model import (
+    BillingVerb,
     Lifecycle,
     Meter,
     MeterKind,
@@ -15,9 +16,8 @@ from rgt_tui.model import (
     ProviderRef,
     StopPhase,
     StopProgress,
-    Verb,
 )
-from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
+from rgt_tui.providers import Instance, NotFound, StateConflict, carry_out
 from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
 
 RUNNING = Meter(
@@ -25,7 +25,7 @@ RUNNING = Meter(
 )
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED")
 UNREAD = Meter(error="503")
-PERMIT = Permit(box="a", verb=Verb.PARK, instance="i", digest="", expires=1e18)
+PERMIT = Permit(box="a", verb=BillingVerb.PARK, instance="i", digest="", expires=1e18)
 
 
 class Answers:
@@ -53,19 +53,19 @@ class Answers:
 
     destroy = stop
 
-    def describe(self, verb: Verb, instance: str) -> str:
+    def describe_call(self, verb: BillingVerb, instance: str) -> str:
         return ""
 
-    def native_label(self, verb: Verb) -> str:
+    def native_label(self, verb: BillingVerb) -> str:
         return ""
 
-    def action(self, verb: Verb) -> str:
+    def native_action(self, verb: BillingVerb) -> str:
         return ""
 
-    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+    def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         return ()
 
-    def tiers(self, instance: str) -> dict[str, str]:
+    def list_tiers(self, instance: str) -> dict[str, str]:
         return {}
 
 
@@ -93,7 +93,7 @@ REQUESTED, CONFIRMED, OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.
 FAILED, UNCONFIRMED = StopPhase.FAILED, StopPhase.UNCONFIRMED
 
 
-@pytest.mark.parametrize("error", [Conflict("409", status=409), NotFound("404", status=404)])
+@pytest.mark.parametrize("error", [StateConflict("409", status=409), NotFound("404", status=404)])
 async def test_after_a_conflict_a_state_that_lags_behind_may_still_come(error: Exception) -> None:
     late = Answers([*[RUNNING] * (CONFLICT_POLLS - 1), STOPPED], error)
     assert await phases(late) == [REQUESTED, CONFIRMED, OFF]
@@ -104,7 +104,8 @@ async def test_after_a_conflict_a_state_that_lags_behind_may_still_come(error: E
 
 async def test_a_reading_that_failed_is_none_of_those_after_a_conflict() -> None:
     provider = Answers(
-        [UNREAD] * 3 + [RUNNING] * (CONFLICT_POLLS - 1) + [STOPPED], Conflict("409", status=409)
+        [UNREAD] * 3 + [RUNNING] * (CONFLICT_POLLS - 1) + [STOPPED],
+        StateConflict("409", status=409),
     )
     assert await phases(provider) == [REQUESTED, CONFIRMED, OFF]
 
@@ -120,7 +121,7 @@ async def test_a_reading_that_failed_confirms_nothing_whatever_else_it_says() ->
 
 async def test_after_a_conflict_what_is_confirmed_is_followed_to_the_end() -> None:
     billing = Meter(MeterKind.UNKNOWN, Lifecycle.STOPPED, source="p", native_status="EXITED")
-    assert await phases(Answers([*[billing] * 9, STOPPED], Conflict("409", status=409))) == [
+    assert await phases(Answers([*[billing] * 9, STOPPED], StateConflict("409", status=409))) == [
         REQUESTED,
         CONFIRMED,
         OFF,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.model import Offer, Wish
+from rgt_tui.model import Offer, RentalRequest
 from rgt_tui.model.gpu_names import GPUS, same_gpu
 from rgt_tui.providers import ProviderError
 from rgt_tui.providers.rented_market import check_wish, in_order
@@ -138,9 +138,9 @@ def test_the_cheapest_comes_first_and_an_unknown_price_is_never_the_cheapest() -
         offer("no disk price", 0.1, None),
         offer("cheap", 1.0),
     ]
-    names = [one.id for one in in_order(offers, Wish(gpu="A100"))]
+    names = [one.id for one in in_order(offers, RentalRequest(gpu="A100"))]
     assert names == ["cheap", "dear", "no price", "no disk price"]
-    limited = [one.id for one in in_order(offers, Wish(gpu="A100", max_per_hour=1.0))]
+    limited = [one.id for one in in_order(offers, RentalRequest(gpu="A100", max_per_hour=1.0))]
     assert limited == ["cheap", "no price", "no disk price"]
 
 
@@ -154,12 +154,12 @@ def test_the_cheapest_comes_first_and_an_unknown_price_is_never_the_cheapest() -
     ],
 )
 def test_what_no_offer_could_fit_is_refused_unasked(change: dict[str, object], words: str) -> None:
-    wish = msgspec.structs.replace(Wish(gpu="A100"), **change)
+    wish = msgspec.structs.replace(RentalRequest(gpu="A100"), **change)
     with pytest.raises(ProviderError, match=words) as caught:
         check_wish("Acme", wish, currency="USD", spot="Acme has no spot")
     assert not caught.value.sent
 
 
 def test_what_can_fit_is_not_refused() -> None:
-    check_wish("Acme", Wish(gpu="A100", spot=True, max_per_hour=1.0), currency="USD")
-    check_wish("Acme", Wish(gpu="A100", currency="CNY"), currency="USD", spot="none")
+    check_wish("Acme", RentalRequest(gpu="A100", spot=True, max_per_hour=1.0), currency="USD")
+    check_wish("Acme", RentalRequest(gpu="A100", currency="CNY"), currency="USD", spot="none")

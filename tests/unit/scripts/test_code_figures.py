@@ -39,7 +39,7 @@ def test_a_module_is_counted() -> None:
 
 
 def test_imports_from_inside_a_package_are_counted() -> None:
-    text = "from rgt_tui.ssh import connect\nfrom rgt_tui.ssh.channel import Channel, PackedLines\nimport os\n"
+    text = "from rgt_tui.ssh import connect\nfrom rgt_tui.ssh.channel import WatchChannel, PackedLines\nimport os\n"
     assert count_deep_imports(text) == 2
 
 

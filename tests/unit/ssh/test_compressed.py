@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rgt_box.streams.pipes import Outbox, packed
+from rgt_box.streams.pipes import FrameOutbox, compress_frame
 
 from rgt_tui.model import Frame, Hello, Pong, Sample
 from rgt_tui.ssh import read_frame
-from rgt_tui.ssh.channel import PackedLines, _Session
+from rgt_tui.ssh.channel import PackedLines, _FrameSession
 
 HELLO = b'{"t":"hello","proto":1,"agent":"a","boot":"b","host":"h","python":"3","pid":1,"at":1,"packed_lines":true}\n'
 PLAIN_HELLO = HELLO.replace(b',"packed_lines":true', b"")
@@ -30,12 +30,12 @@ def pongs(count: int) -> list[bytes]:
 def sent(frames: list[bytes], hello: bytes = HELLO) -> bytes:
     """What the agent's way out makes of frames."""
     read, write = os.pipe()
-    outbox = Outbox(write)
-    outbox.put(hello)
+    outbox = FrameOutbox(write)
+    outbox.add_frame(hello)
     if hello == HELLO:
-        outbox.compress()
+        outbox.start_compression()
     for frame in frames:
-        outbox.put(frame)
+        outbox.add_frame(frame)
     outbox.flush()
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
@@ -46,15 +46,15 @@ class Told:
     """What a channel makes of bytes."""
 
     def __init__(
-        self, chunks: list[bytes], look: Callable[[_Session], None] = lambda _: None
+        self, chunks: list[bytes], look: Callable[[_FrameSession], None] = lambda _: None
     ) -> None:
         self.frames: list[Frame] = []
         self.lines: list[bytes] = []
         self.bad = 0
         asyncio.run(self._take(chunks, look))
 
-    async def _take(self, chunks: list[bytes], look: Callable[[_Session], None]) -> None:
-        session = _Session(self.frames.append, self._count, self.lines.append, None)
+    async def _take(self, chunks: list[bytes], look: Callable[[_FrameSession], None]) -> None:
+        session = _FrameSession(self.frames.append, self._count, self.lines.append, None)
         for chunk in chunks:
             session.data_received(chunk, None)
             look(session)
@@ -167,7 +167,7 @@ def held(told: list[bytes]) -> list[bytes]:
     """What a channel holds of the past."""
     seen: list[list[bytes]] = []
 
-    def look(session: _Session) -> None:
+    def look(session: _FrameSession) -> None:
         assert isinstance(session._unpacker, PackedLines)
         seen.append([line for _, line in session._unpacker._told.values()])
 
@@ -232,5 +232,5 @@ def test_a_number_without_bound_makes_no_frame(line: bytes) -> None:
 def test_long_lines_are_packed_swiftly(size: int, level: int) -> None:
     """A fast log must not cost the box what the line to it saves; zlib's header names the level (RFC 1950: FLEVEL)."""
     line = b'{"t":"log","lines":"' + b"x" * (size - 22) + b'"\n'
-    assert packed(line, {})[1] >> 6 == level
-    assert zlib.decompress(packed(line, {})) == line
+    assert compress_frame(line, {})[1] >> 6 == level
+    assert zlib.decompress(compress_frame(line, {})) == line

@@ -8,7 +8,7 @@ import socket
 import asyncssh
 import pytest
 
-from rgt_tui.ssh.hop import advice, reason
+from rgt_tui.ssh.hop import failure_advice, failure_reason_text
 
 FAILED: list[tuple[asyncssh.Error | OSError, bool, str, str]] = [
     (
@@ -47,6 +47,6 @@ FAILED: list[tuple[asyncssh.Error | OSError, bool, str, str]] = [
 def test_each_failure_has_its_words(
     error: asyncssh.Error | OSError, reached: bool, why: str, then: str
 ) -> None:
-    assert reason(error, 7.0, reached=reached) == why
-    assert then in advice(error, reached=reached)
-    assert bool(then) == bool(advice(error, reached=reached))
+    assert failure_reason_text(error, 7.0, reached=reached) == why
+    assert then in failure_advice(error, reached=reached)
+    assert bool(then) == bool(failure_advice(error, reached=reached))

@@ -7,7 +7,7 @@ from typing import Any, cast
 import asyncssh
 import pytest
 
-from rgt_tui.ssh import Host, watched_elsewhere
+from rgt_tui.ssh import SshHost, watched_moved_address
 from rgt_tui.ssh.hop import keepalive
 
 
@@ -25,7 +25,7 @@ from rgt_tui.ssh.hop import keepalive
 def test_a_dead_link_is_always_found_out(
     interval: float | None, count: int | None, expected: tuple[float, int]
 ) -> None:
-    host = Host("a", "a", 22, "root", alive_interval=interval, alive_count=count)
+    host = SshHost("a", "a", 22, "root", alive_interval=interval, alive_count=count)
     assert tuple(keepalive(host).values()) == expected
 
 
@@ -61,5 +61,5 @@ def test_it_rests_only_while_something_else_notices_sooner(
 ) -> None:
     connection = Connection(*alive)
     for seconds in course:
-        watched_elsewhere(cast(asyncssh.SSHClientConnection, connection), seconds)
+        watched_moved_address(cast(asyncssh.SSHClientConnection, connection), seconds)
     assert connection.set == expected

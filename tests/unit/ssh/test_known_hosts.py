@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.ssh import ConfigError, Host, Policy, hop
-from rgt_tui.ssh.known_hosts import effective, hash_name, parse
+from rgt_tui.ssh import ConfigError, HostKeyPolicy, SshHost, hop
+from rgt_tui.ssh.known_hosts import effective, hash_name, parse_known_hosts
 from rgt_tui.ssh.ssh_route import known_name
 
 KEY = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().split()[1]
-HOST = Host("h", "h", 22, "root")
+HOST = SshHost("h", "h", 22, "root")
 
 
 @given(st.text(max_size=80))
 def test_no_file_breaks_the_parser(text: str) -> None:
-    for entry in parse("known_hosts", text):
-        entry.about("host")
+    for entry in parse_known_hosts("known_hosts", text):
+        entry.is_about("host")
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_no_file_breaks_the_parser(text: str) -> None:
     ids=lambda value: "hashed" if str(value).startswith("|1|") else None,
 )
 def test_whom_a_line_is_about(hosts: str, name: str, about: bool) -> None:
-    (entry,) = parse("f", f"{hosts} ssh-ed25519 {KEY} comment here\n")
-    assert entry.about(name) is about
-    assert entry.at == "f:1"
+    (entry,) = parse_known_hosts("f", f"{hosts} ssh-ed25519 {KEY} comment here\n")
+    assert entry.is_about(name) is about
+    assert entry.location == "f:1"
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,29 @@ def test_whom_a_line_is_about(hosts: str, name: str, about: bool) -> None:
     ids=["comment", "another kind of key", "no base64", "unknown mark", "no key", "empty"],
 )
 def test_what_is_no_entry_is_passed_over(line: str) -> None:
-    assert parse("f", line) == ()
+    assert parse_known_hosts("f", line) == ()
 
 
 def test_markers() -> None:
     text = f"@cert-authority *.x ssh-ed25519 {KEY}\n@revoked * ssh-ed25519 {KEY} why\n"
-    assert [(entry.marker, entry.line) for entry in parse("f", text)] == [
+    assert [(entry.marker, entry.line) for entry in parse_known_hosts("f", text)] == [
         ("cert-authority", 1),
         ("revoked", 2),
     ]
 
 
-@pytest.mark.parametrize("asked", list(Policy))
+@pytest.mark.parametrize("asked", list(HostKeyPolicy))
 @pytest.mark.parametrize("strict", ["yes", "no", "ask", "accept-new"])
-def test_the_stricter_word_wins_and_nothing_turns_the_check_off(asked: Policy, strict: str) -> None:
+def test_the_stricter_word_wins_and_nothing_turns_the_check_off(
+    asked: HostKeyPolicy, strict: str
+) -> None:
     rule = effective(asked, strict)
-    if strict == "yes" or asked is Policy.REFUSE:
-        assert rule is Policy.REFUSE
-    elif strict == "accept-new" or asked is Policy.ACCEPT_NEW:
-        assert rule is Policy.ACCEPT_NEW
+    if strict == "yes" or asked is HostKeyPolicy.REFUSE:
+        assert rule is HostKeyPolicy.REFUSE
+    elif strict == "accept-new" or asked is HostKeyPolicy.ACCEPT_NEW:
+        assert rule is HostKeyPolicy.ACCEPT_NEW
     else:
-        assert rule is Policy.ASK
+        assert rule is HostKeyPolicy.ASK
 
 
 def test_names() -> None:
@@ -101,20 +103,20 @@ def test_known_kinds_of_keys_come_first_and_the_rest_stays() -> None:
 
 
 def test_cheap_algorithms_first_unless_ssh_config_says_otherwise() -> None:
-    chosen = hop.chosen(HOST)
+    chosen = hop.algorithm_options(HOST)
     assert chosen["encryption_algs"].startswith("^aes128-gcm")
     assert chosen["kex_algs"].startswith("^curve25519")
-    said = Host("h", "h", 22, "root", ciphers="aes256-ctr,unheard-of", compression=True)
-    chosen = hop.chosen(said)
+    said = SshHost("h", "h", 22, "root", ciphers="aes256-ctr,unheard-of", compression=True)
+    chosen = hop.algorithm_options(said)
     assert chosen["encryption_algs"] == ["aes256-ctr"]
     assert chosen["kex_algs"].startswith("^curve25519")
     assert chosen["compression_algs"][0] == "zlib@openssh.com"
     with pytest.raises(ConfigError, match="unheard-of"):
-        hop.chosen(Host("h", "h", 22, "root", ciphers="unheard-of"))
-    only = Host("h", "h", 22, "root", host_key_algorithms="ssh-rsa,rsa-sha2-512")
+        hop.algorithm_options(SshHost("h", "h", 22, "root", ciphers="unheard-of"))
+    only = SshHost("h", "h", 22, "root", host_key_algorithms="ssh-rsa,rsa-sha2-512")
     assert hop.host_keys(only, [], False) == ["ssh-rsa", "rsa-sha2-512"]
 
 
 def test_a_key_is_what_it_says() -> None:
-    (entry,) = parse("f", f"a ssh-ed25519 {KEY}")
-    assert entry.blob == base64.b64decode(KEY)
+    (entry,) = parse_known_hosts("f", f"a ssh-ed25519 {KEY}")
+    assert entry.key_blob == base64.b64decode(KEY)

@@ -17,7 +17,7 @@ def test_any_cut_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -
     splitter, got = LineSplitter(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        got += splitter.feed(stream[:size])
+        got += splitter.split_lines(stream[:size])
         stream = stream[size:]
     assert got == lines
 
@@ -27,7 +27,7 @@ def test_an_oversized_line_is_dropped_once_and_the_next_one_arrives(size: int) -
     splitter, got = LineSplitter(limit=8), []
     stream = b"ok\n" + b"x" * 20 + b"\nafter\n"
     for start in range(0, len(stream), size):
-        got += splitter.feed(stream[start : start + size])
+        got += splitter.split_lines(stream[start : start + size])
     assert got == [b"ok", b"after"]
     assert splitter.oversized == 1
 
@@ -35,6 +35,6 @@ def test_an_oversized_line_is_dropped_once_and_the_next_one_arrives(size: int) -
 def test_memory_stays_bounded_without_a_line_feed() -> None:
     splitter = LineSplitter(limit=100)
     for _ in range(50):
-        splitter.feed(b"x" * 90)
+        splitter.split_lines(b"x" * 90)
     assert len(splitter._rest) <= 100
     assert splitter.oversized == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.ssh import native_libraries
-from rgt_tui.ssh.native_libraries import ImportsAsyncssh, may_be_there, told_quickly
+from rgt_tui.ssh.native_libraries import ImportsAsyncssh, fast_library_search, may_be_there
 
 UNHEARD_OF = "rgt-unheard-of"
 
@@ -58,7 +58,7 @@ def test_what_is_not_there_is_ruled_out_and_what_may_be_is_looked_for(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_libraries, "may_be_there", lambda name: name == "nettle")
-    with told_quickly():
+    with fast_library_search():
         assert ctypes.util.find_library("oqs") is None
         assert ctypes.util.find_library("nettle") == "libnettle.so.1"
     assert asked == ["nettle"]
@@ -68,13 +68,13 @@ def test_who_asks_for_anything_else_meanwhile_is_answered_as_ever(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_libraries, "may_be_there", lambda name: False)
-    with told_quickly():
+    with fast_library_search():
         assert ctypes.util.find_library("nvidia-ml") == "libnvidia-ml.so.1"
 
 
 def test_the_way_to_ask_is_put_back_where_the_import_fails(asked: list[str]) -> None:
     find = ctypes.util.find_library
-    with pytest.raises(ImportError), told_quickly():
+    with pytest.raises(ImportError), fast_library_search():
         assert ctypes.util.find_library is not find
         raise ImportError("broken")
     assert ctypes.util.find_library is find

@@ -8,17 +8,17 @@ import pytest
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
-    Cell,
-    Link,
+    LinkState,
     Meter,
     MeterKind,
-    Proc,
     ProviderRef,
+    QueueCell,
     QueueState,
     Sample,
+    TrainingProcess,
 )
-from rgt_tui.store import Cost, Metering
-from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, alive, day_of
+from rgt_tui.store import CostMetering, ObservedCost
+from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, day_of, has_live_run
 
 NOON = 1_790_000_040.0
 replace = msgspec.structs.replace
@@ -28,17 +28,17 @@ def box(**changes: object) -> BoxState:
     spec = BoxSpec(name="a", host="h", provider=ProviderRef("runpod", "pod"))
     meter = Meter(kind=MeterKind.COMPUTE_AND_STORAGE, per_hour=3600.0, at=NOON)
     sample = Sample(boot="b", seq=1, at=NOON)
-    state = BoxState(spec=spec, link=Link.LIVE, meter=meter, sample=sample, sample_at=NOON)
+    state = BoxState(spec=spec, link=LinkState.LIVE, meter=meter, sample=sample, sample_at=NOON)
     return replace(state, **changes)
 
 
 def cost(*looks: tuple[BoxState, float]) -> tuple[float, float]:
     tick = [0.0]
-    metering = Metering(lambda: tick[0])
+    metering = CostMetering(lambda: tick[0])
     for state, at in looks:
         tick[0] = at
-        metering.look((state,), NOON + at)
-    costs, _ = metering.taken()
+        metering.meter_boxes((state,), NOON + at)
+    costs, _ = metering.take_new_costs()
     found = [cost for each in costs.values() for cost in each]
     assert sum(cost.seconds for cost in found) == sum(cost.billed for cost in found)
     return sum(cost.billed for cost in found), sum(cost.idle for cost in found)
@@ -61,10 +61,10 @@ def test_the_first_look_and_a_sleep_count_nothing() -> None:
 
 def test_a_clock_that_is_set_makes_no_money(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter((0.0, 5.0, 10.0, 15.0))
-    metering = Metering(lambda: next(ticks))
+    metering = CostMetering(lambda: next(ticks))
     for wall in (0.0, 45.0, 30.0, 35.0):
-        metering.look((box(),), NOON + wall)
-    costs, _ = metering.taken()
+        metering.meter_boxes((box(),), NOON + wall)
+    costs, _ = metering.take_new_costs()
     assert [cost.seconds for cost in costs["a"]] == [15.0]
 
 
@@ -74,10 +74,10 @@ def test_days_are_those_of_the_provider_s_clock_where_the_two_differ() -> None:
         box().meter, at=NOON + ahead, clock_skew=ahead, spent=3.0, spent_since=NOON - 9.0
     )
     ticks = iter((0.0, 5.0))
-    metering = Metering(lambda: next(ticks))
+    metering = CostMetering(lambda: next(ticks))
     for _ in range(2):
-        metering.look((box(meter=replace(meter, spent_estimated=True)),), NOON + ahead + 5)
-    costs, sums = metering.taken()
+        metering.meter_boxes((box(meter=replace(meter, spent_estimated=True)),), NOON + ahead + 5)
+    costs, sums = metering.take_new_costs()
     assert [cost.day for cost in costs["a"]] == [day_of(NOON)]
     assert [(each.at, each.estimated) for each in sums["a"]] == [(NOON, True)]
 
@@ -89,12 +89,12 @@ def test_a_price_that_is_old_or_unknown_counts_nothing() -> None:
     assert cost((box(meter=unknown), 0), (box(meter=unknown), 5)) == (0.0, 0.0)
 
 
-def costs(state: BoxState) -> list[Cost]:
+def costs(state: BoxState) -> list[ObservedCost]:
     ticks = iter((0.0, 5.0))
-    metering = Metering(lambda: next(ticks))
+    metering = CostMetering(lambda: next(ticks))
     for at in (0, 5):
-        metering.look((state,), NOON + at)
-    return [cost for each in metering.taken()[0].values() for cost in each]
+        metering.meter_boxes((state,), NOON + at)
+    return [cost for each in metering.take_new_costs()[0].values() for cost in each]
 
 
 def test_a_price_that_is_a_lower_bound_makes_the_cost_one() -> None:
@@ -107,7 +107,7 @@ def test_a_box_that_is_there_without_a_price_makes_the_day_a_lower_bound_and_add
     lab = BoxSpec(name="a", host="h")
     (cost,) = costs(box(spec=lab, meter=Meter()))
     assert (cost.currency, cost.billed, cost.seconds, cost.at_least) == ("", 0.0, 0.0, True)
-    assert costs(box(spec=lab, meter=Meter(), link=Link.UNREACHABLE)) == [], (
+    assert costs(box(spec=lab, meter=Meter(), link=LinkState.UNREACHABLE)) == [], (
         "nobody knows whether it is there"
     )
     (said,) = costs(box(meter=Meter(MeterKind.COMPUTE_AND_STORAGE, at=NOON)))
@@ -128,45 +128,51 @@ def test_a_price_of_the_fleet_file_counts_while_the_box_answers() -> None:
     spec = BoxSpec(name="a", host="h", per_hour=3600.0, currency="CNY")
     live = box(spec=spec, meter=Meter())
     assert cost((live, 0), (live, 5))[0] == 5.0
-    gone = replace(live, link=Link.UNREACHABLE)
+    gone = replace(live, link=LinkState.UNREACHABLE)
     assert cost((gone, 0), (gone, 5))[0] == 0.0
 
 
 def test_idle_needs_a_box_that_says_so() -> None:
-    assert alive(box(), NOON) is False
-    assert alive(box(link=Link.UNREACHABLE), NOON) is None
-    assert alive(box(), NOON + 60) is None
+    assert has_live_run(box(), NOON) is False
+    assert has_live_run(box(link=LinkState.UNREACHABLE), NOON) is None
+    assert has_live_run(box(), NOON + 60) is None
     assert (
-        alive(
+        has_live_run(
             box(
                 sample=Sample(
-                    boot="b", seq=1, at=NOON, procs=(Proc(pid=1, started=0.0, cmd="train"),)
+                    boot="b",
+                    seq=1,
+                    at=NOON,
+                    procs=(TrainingProcess(pid=1, started=0.0, cmd="train"),),
                 )
             ),
             NOON,
         )
         is True
     )
-    cell = Cell(name="c", cfg="c", task="t", state="running")
+    cell = QueueCell(name="c", cfg="c", task="t", state="running")
     running = QueueState(path="/q", at=NOON, cells=(cell,), runner_alive=True)
-    assert alive(box(queues=(running,)), NOON) is True
-    assert alive(box(queues=(replace(running, runner_alive=False),)), NOON) is False
+    assert has_live_run(box(queues=(running,)), NOON) is True
+    assert has_live_run(box(queues=(replace(running, runner_alive=False),)), NOON) is False
 
 
 @pytest.mark.parametrize(("state", "trains"), [("R", True), ("T", True), ("Z", False)])
 def test_a_zombie_is_not_alive_as_for_the_gate_and_the_alerts(state: str, trains: bool) -> None:
-    proc = Proc(pid=7, started=NOON - 60, cmd="python train.py", state=state)
+    proc = TrainingProcess(pid=7, started=NOON - 60, cmd="python train.py", state=state)
     with_it = box()
     assert with_it.sample is not None
-    assert alive(replace(with_it, sample=replace(with_it.sample, procs=(proc,))), NOON) is trains
+    assert (
+        has_live_run(replace(with_it, sample=replace(with_it.sample, procs=(proc,))), NOON)
+        is trains
+    )
 
 
 def test_a_reading_of_the_provider_s_sum_is_kept_once() -> None:
     state = box(meter=replace(box().meter, spent=12.0, spent_since=NOON - 7200))
-    metering = Metering()
-    metering.look((state,), NOON)
-    metering.look((state,), NOON + 1)
-    _, sums = metering.taken()
+    metering = CostMetering()
+    metering.meter_boxes((state,), NOON)
+    metering.meter_boxes((state,), NOON + 1)
+    _, sums = metering.take_new_costs()
     assert [(each.spent, each.at) for each in sums["a"]] == [(12.0, NOON)]
-    metering.look((state,), NOON + 2)
-    assert metering.taken()[1] == {}
+    metering.meter_boxes((state,), NOON + 2)
+    assert metering.take_new_costs()[1] == {}

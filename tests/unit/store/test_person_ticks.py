@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, ProviderRef
-from rgt_tui.store import TicksError, say_tick, ticks_of, ticks_path, with_ticks
+from rgt_tui.store import TicksError, save_tick, ticks_of, ticks_path, with_ticks
 
 RENTED = BoxSpec(name="lab", host="1.2.3.4", provider=ProviderRef(kind="vast", instance="77"))
 YES = PersonTick(ticked=True, at=100.0, by="han", note="both read well")
@@ -23,7 +23,7 @@ def test_a_tick_outlives_rgt_and_a_new_name_and_no_new_machine_inherits_it(
     env: dict[str, str],
 ) -> None:
     assert ticks_of(RENTED, env) == {}
-    say_tick(RENTED, "4.6", YES, env)
+    save_tick(RENTED, "4.6", YES, env)
     assert ticks_of(RENTED, env) == {"4.6": (YES,)}
     assert ticks_of(msgspec.structs.replace(RENTED, name="other", host="9.9.9.9"), env) == {
         "4.6": (YES,)
@@ -31,7 +31,7 @@ def test_a_tick_outlives_rgt_and_a_new_name_and_no_new_machine_inherits_it(
     again = msgspec.structs.replace(RENTED, provider=ProviderRef(kind="vast", instance="78"))
     assert ticks_of(again, env) == {}
     plain = BoxSpec(name="lab", host="1.2.3.4")
-    say_tick(plain, "4.6", YES, env)
+    save_tick(plain, "4.6", YES, env)
     assert ticks_of(msgspec.structs.replace(plain, host="1.2.3.5"), env) == {}
     assert ticks_path(env).stat().st_mode & 0o777 == 0o600
 
@@ -41,7 +41,7 @@ def test_what_is_taken_back_is_kept_and_what_is_remembered_is_bounded(env: dict[
         tick = PersonTick(
             ticked=place % 2 == 0, at=float(place), by="h" * 999, note="n\x1b[2J" * 999
         )
-        say_tick(RENTED, "4.6", tick, env)
+        save_tick(RENTED, "4.6", tick, env)
     said = ticks_of(RENTED, env)["4.6"]
     assert len(said) == 20 and said[-1].at == 29.0 and not said[-1].ticked
     assert len(said[0].by) == 64 and len(said[0].note) == 500 and "\x1b" not in said[0].note
@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_used_is_named_and_stays_as_it_is(
     path = ticks_path(env)
     path.parent.mkdir(parents=True)
     path.write_bytes(bad)
-    for ask in (lambda: ticks_of(RENTED, env), lambda: say_tick(RENTED, "4.6", YES, env)):
+    for ask in (lambda: ticks_of(RENTED, env), lambda: save_tick(RENTED, "4.6", YES, env)):
         with pytest.raises(TicksError, match="move it away") as caught:
             ask()
         assert str(path) in str(caught.value)
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_used_is_named_and_stays_as_it_is(
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "rgt").write_text("no directory")
     with pytest.raises(TicksError, match="nothing was ticked"):
-        say_tick(RENTED, "4.6", YES, {"XDG_STATE_HOME": str(tmp_path)})
+        save_tick(RENTED, "4.6", YES, {"XDG_STATE_HOME": str(tmp_path)})
 
 
 def result(status: CheckStatus) -> CheckResult:

@@ -33,21 +33,25 @@ def prefixed(prefix: str) -> dict[str, Any]:
 )
 def test_every_usual_form_is_found_by_the_names(state: dict[str, Any]) -> None:
     for part in ("ema", "ema.net", "ema.other"):
-        found, kind = matching.replaced({"net": TRAINED}, {part: state})
+        found, kind = matching.replace_with_averages({"net": TRAINED}, {part: state})
         assert kind == "averaged weights"
         assert all(torch.equal(found["net"][name], AVERAGED[name]) for name in TRAINED)
 
 
 def test_what_is_not_averaged_is_named() -> None:
     shadow = {"shadow": {"a.weight": AVERAGED["a.weight"]}}
-    found, kind = matching.replaced({"net": TRAINED}, {"ema": shadow})
+    found, kind = matching.replace_with_averages({"net": TRAINED}, {"ema": shadow})
     assert kind == "averaged weights of net with a.mean as trained"
     assert torch.equal(found["net"]["a.mean"], TRAINED["a.mean"])
-    found, kind = matching.replaced({"g": TRAINED, "d": {"b": torch.zeros(1)}}, {"ema": AVERAGED})
+    found, kind = matching.replace_with_averages(
+        {"g": TRAINED, "d": {"b": torch.zeros(1)}}, {"ema": AVERAGED}
+    )
     assert kind == "averaged weights of g, weights of d as trained"
     assert torch.equal(found["g"]["a.mean"], AVERAGED["a.mean"])
     both = {"ema.g": AVERAGED, "ema.d": {"average": TRAINED}}
-    assert matching.replaced({"g": TRAINED, "d": AVERAGED}, both)[1] == "averaged weights"
+    assert (
+        matching.replace_with_averages({"g": TRAINED, "d": AVERAGED}, both)[1] == "averaged weights"
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,11 +66,11 @@ def test_what_is_not_averaged_is_named() -> None:
 )
 def test_averages_that_cannot_be_told_apart_are_refused(state: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        matching.replaced({"g": TRAINED, "d": TRAINED}, {"ema": state})
+        matching.replace_with_averages({"g": TRAINED, "d": TRAINED}, {"ema": state})
 
 
 def test_the_parts_that_keep_averages() -> None:
-    assert matching.parts({"optimizer": 1, "ema.b": 1, "ema.a": 1, "emanation": 1}) == [
+    assert matching.average_parts({"optimizer": 1, "ema.b": 1, "ema.a": 1, "emanation": 1}) == [
         "ema.a",
         "ema.b",
     ]

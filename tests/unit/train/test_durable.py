@@ -16,9 +16,9 @@ from rgt_train.checkpoint import (
     diskio,
     fsync_dir,
     make_dirs,
-    padded,
-    remove,
+    remove_path,
     replace_file,
+    round_up_to_block,
     write_all,
     write_file,
     write_region,
@@ -178,14 +178,14 @@ class TestFiles:
         (tmp_path / "tree" / "in").mkdir(parents=True)
         (tmp_path / "file").touch()
         for name in ("link", "tree", "file", "nothing"):
-            remove(tmp_path / name)
+            remove_path(tmp_path / name)
         assert os.listdir(tmp_path) == ["kept"]
         assert os.listdir(tmp_path / "kept") == ["in"], "a link goes, not what it leads to"
 
 
 @pytest.fixture
 def memory() -> memoryview:
-    mapped = mmap.mmap(-1, padded(SIZE))
+    mapped = mmap.mmap(-1, round_up_to_block(SIZE))
     mapped[:] = os.urandom(len(mapped))
     return memoryview(mapped)
 
@@ -315,7 +315,7 @@ class TestRegions:
         assert calls.made == [*[("fdatasync", "a")] * 4, ("fsync", "a")]
 
     def test_blocks(self) -> None:
-        assert [padded(size) for size in (0, 1, ALIGN - 1, ALIGN, ALIGN + 1)] == [
+        assert [round_up_to_block(size) for size in (0, 1, ALIGN - 1, ALIGN, ALIGN + 1)] == [
             0,
             ALIGN,
             ALIGN,

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint import STEP, AsyncSaver, Request, RunState, Store, manifest, matching
-from rgt_train.checkpoint.state import Restored
+from rgt_train.checkpoint import (
+    STEP,
+    AsyncSaver,
+    CheckpointStore,
+    RunState,
+    SaveRequest,
+    manifest,
+    matching,
+)
+from rgt_train.checkpoint.state import RestoredState
 from rgt_train.data.position import Progress
 
 from tests.process.train.harness import assert_same
@@ -32,16 +40,16 @@ def state_of(model: Any, **others: Any) -> RunState:
 
 
 def save(out: Path, state: RunState) -> str:
-    persister = AsyncSaver(Store(out, 1), background=False)
-    persister.begin(Request(STEP, 1), state)
+    persister = AsyncSaver(CheckpointStore(out, 1), background=False)
+    persister.begin_save(SaveRequest(STEP, 1), state)
     outcome = persister.wait()
     persister.close()
     assert outcome is not None and outcome.checkpoint is not None, outcome
     return outcome.checkpoint.path
 
 
-def load(path: str, state: RunState) -> Restored:
-    return AsyncSaver(Store(Path(path).parents[1], 2)).load(path, state)
+def load(path: str, state: RunState) -> RestoredState:
+    return AsyncSaver(CheckpointStore(Path(path).parents[1], 2)).restore_checkpoint(path, state)
 
 
 def convolution() -> torch.nn.Module:
@@ -91,7 +99,7 @@ def test_gradients_of_a_half_done_step_keep_their_layout(tmp_path: Path) -> None
     path = save(tmp_path, state)
     fresh = convolution()
     again = state_of(fresh)
-    again.give_grads(load(path, again).grads)
+    again.restore_grads(load(path, again).grads)
     for left, right in zip(model.parameters(), fresh.parameters(), strict=True):
         assert left.grad is not None and right.grad is not None
         assert torch.equal(left.grad, right.grad)
@@ -315,8 +323,11 @@ def test_a_checkpoint_from_before_these_were_kept_still_loads(tmp_path: Path) ->
         entry.pop("stride", None)
     text = json.dumps(document).encode()
     (path / "state.json").write_bytes(text)
-    files = {**manifest.read(path)["files"], "state.json": manifest.facts(memoryview(text))}
-    (path / "manifest.json").write_bytes(manifest.encode(1, files, {}))
+    files = {
+        **manifest.read_manifest(path)["files"],
+        "state.json": manifest.file_facts(memoryview(text)),
+    }
+    (path / "manifest.json").write_bytes(manifest.build_manifest(1, files, {}))
     fresh = convolution()
     fresh[0].requires_grad_(False)  # type: ignore[index]
     load(str(path), state_of(fresh))

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rgt_train import UsageError
-from rgt_train.checkpoint import STEP, AsyncSaver, Request, RunState, Store, matching
+from rgt_train.checkpoint import STEP, AsyncSaver, CheckpointStore, RunState, SaveRequest, matching
 from rgt_train.data.position import Progress
 
 
@@ -65,8 +65,8 @@ def state_of(model: torch.nn.Module, **others: Any) -> RunState:
 
 def save(out: Path, state: RunState) -> str:
     out.mkdir(exist_ok=True)
-    persister = AsyncSaver(Store(out, 1), background=False)
-    persister.begin(Request(STEP, 1), state)
+    persister = AsyncSaver(CheckpointStore(out, 1), background=False)
+    persister.begin_save(SaveRequest(STEP, 1), state)
     outcome = persister.wait()
     persister.close()
     assert outcome is not None and outcome.checkpoint is not None, outcome
@@ -74,7 +74,7 @@ def save(out: Path, state: RunState) -> str:
 
 
 def load(path: str, state: RunState) -> None:
-    AsyncSaver(Store(Path(path).parents[1], 2)).load(path, state)
+    AsyncSaver(CheckpointStore(Path(path).parents[1], 2)).restore_checkpoint(path, state)
 
 
 @pytest.mark.parametrize("wrap", WRAPS)

@@ -10,12 +10,12 @@ import torch
 from rgt_train import UsageError
 from rgt_train.data.sampler import (
     BatchPlan,
+    EpochPosition,
     EpochSampler,
-    Position,
     SampleIndex,
-    Seeded,
-    random_state_of,
+    SeededDataset,
     sample_seed,
+    seeded_random_state,
 )
 
 
@@ -28,21 +28,21 @@ def plan(
     pad: bool = True,
     seeded: bool = False,
 ) -> BatchPlan:
-    at = Position(1, done, seeded=seeded)
+    at = EpochPosition(1, done, seeded=seeded)
     return BatchPlan(sampler, lambda: at, lambda: None, rank=rank, world=world, pad=pad)
 
 
 def seen(sampler: EpochSampler, done: int, world: int) -> list[list[int]]:
     """Return the real samples of each batch that is left, over all ranks."""
     plans = [plan(sampler, done, rank, world) for rank in range(world)]
-    slices = [[batch[: p.real(n)] for n, batch in enumerate(p)] for p in plans]
+    slices = [[batch[: p.count_real(n)] for n, batch in enumerate(p)] for p in plans]
     return [[i for part in parts for i in part] for parts in zip(*slices, strict=True)]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 7])
 def test_the_ranks_together_see_each_batch(world: int) -> None:
     sampler = EpochSampler(101, 8, seed=3)
-    whole = list(sampler.batches(1))
+    whole = list(sampler.iterate_batches(1))
     assert [sorted(batch) for batch in seen(sampler, 0, world)] == [
         sorted(batch) for batch in whole
     ]
@@ -61,9 +61,9 @@ def test_padding_makes_ranks_equal_and_repeats_samples_of_the_batch() -> None:
     sampler = EpochSampler(10, 4, seed=1)  # the last batch has two samples, for three ranks
     slices = [list(plan(sampler, 0, rank, 3)) for rank in range(3)]
     assert [[len(batch) for batch in one] for one in slices] == [[2, 2, 1]] * 3
-    last = list(sampler.batches(1))[-1]
+    last = list(sampler.iterate_batches(1))[-1]
     assert {one[-1][0] for one in slices} == set(last)
-    assert [plan(sampler, 0, rank, 3).real(2) for rank in range(3)] == [1, 1, 0]
+    assert [plan(sampler, 0, rank, 3).count_real(2) for rank in range(3)] == [1, 1, 0]
     assert {len(plan(sampler, 0, rank, 3)) for rank in range(3)} == {3}
 
 
@@ -87,19 +87,20 @@ def test_the_share_gives_the_gradient_of_the_whole_batch() -> None:
         assert model.weight.grad is not None
         return model.weight.grad.clone()
 
-    for position, batch in enumerate(sampler.batches(1)):
+    for position, batch in enumerate(sampler.iterate_batches(1)):
         whole = gradient(batch, len(batch), 1.0)
         ranks = [plan(sampler, 0, rank, world) for rank in range(world)]
         parts = [
-            gradient(list(one)[position], one.real(position), one.share(position)) for one in ranks
+            gradient(list(one)[position], one.count_real(position), one.loss_share(position))
+            for one in ranks
         ]
         torch.testing.assert_close(torch.stack(parts).mean(dim=0), whole)
 
 
 def test_left_out_steps_are_in_no_batch() -> None:
     sampler = EpochSampler(48, 4, seed=2, accumulate=2)
-    whole = list(sampler.batches(1))
-    left = BatchPlan(sampler, lambda: Position(1, 1, left_out={0, 2, 5, 77}), lambda: None)
+    whole = list(sampler.iterate_batches(1))
+    left = BatchPlan(sampler, lambda: EpochPosition(1, 1, left_out={0, 2, 5, 77}), lambda: None)
     assert list(left) == [whole[n] for n in (2, 3, 6, 7, 8, 9)]
     assert left.batches_left == 6
 
@@ -114,7 +115,7 @@ class TestSeeded:
 
     def test_a_plain_index_is_refused(self) -> None:
         with pytest.raises(UsageError, match=r"batch_sampler=run\.batches\(\)"):
-            Seeded(list(range(5)))[2]
+            SeededDataset(list(range(5)))[2]
 
     def test_the_state_outside_is_left_alone(self) -> None:
         import random
@@ -125,12 +126,12 @@ class TestSeeded:
             return random.random(), float(torch.rand(())), float(np.random.rand())
 
         before = random.getstate(), torch.get_rng_state(), np.random.get_state()
-        with random_state_of(5):
+        with seeded_random_state(5):
             inside = draws()
         assert random.getstate() == before[0]
         assert torch.equal(torch.get_rng_state(), before[1])
         assert (np.random.get_state()[1] == before[2][1]).all()  # type: ignore[index]
-        with random_state_of(5):
+        with seeded_random_state(5):
             assert draws() == inside
-        with random_state_of(6):
+        with seeded_random_state(6):
             assert draws() != inside

@@ -23,7 +23,9 @@ def stored(state: Any) -> Any:
         tensors[path] = tensor.clone()
         return path
 
-    return encoding.decode(json.loads(json.dumps(encoding.encode(state, put))), tensors.__getitem__)
+    return encoding.decode_value(
+        json.loads(json.dumps(encoding.encode_value(state, put))), tensors.__getitem__
+    )
 
 
 def make_own() -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import cast
 
 import pytest
 from rgt_train import Run, StopRequest
-from rgt_train.checkpoint import Appender, diskio, store
-from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
-from rgt_train.tracking.report import Report, last_seen
+from rgt_train.checkpoint import LineAppender, diskio, store
+from rgt_train.data.sampler import BatchPlan, EpochPosition, EpochSampler, mix_bits, sample_seed
+from rgt_train.tracking.report import RunReport, last_logged_point
 from rgt_wire.shared_text import size_text
 
 
@@ -33,7 +33,9 @@ def test_sums_over_ranks_are_exact() -> None:
 class TestOrder:
     def test_every_sample_once_an_epoch_and_other_orders_in_other_epochs(self) -> None:
         sampler = EpochSampler(101, 8, seed=3)
-        epochs = [[i for batch in sampler.batches(epoch) for i in batch] for epoch in range(3)]
+        epochs = [
+            [i for batch in sampler.iterate_batches(epoch) for i in batch] for epoch in range(3)
+        ]
         for order in epochs:
             assert sorted(order) == list(range(101))
         assert epochs[0] != epochs[1] != epochs[2]
@@ -41,17 +43,19 @@ class TestOrder:
 
     def test_a_cursor_gives_the_rest(self) -> None:
         sampler = EpochSampler(50, 4, seed=1, steps_per_epoch=5, accumulate=2)
-        whole = list(sampler.batches(2))
+        whole = list(sampler.iterate_batches(2))
         assert len(whole) == 10
         for done in range(6):
             assert (
-                list(EpochSampler(50, 4, 1, steps_per_epoch=5, accumulate=2).batches(2, done))
+                list(
+                    EpochSampler(50, 4, 1, steps_per_epoch=5, accumulate=2).iterate_batches(2, done)
+                )
                 == whole[2 * done :]
             )
 
     def test_the_random_state_returns_before_the_first_batch_even_of_none(self) -> None:
         seen: list[int] = []
-        plan = BatchPlan(EpochSampler(8, 2, 0), lambda: Position(0, 4), lambda: seen.append(1))
+        plan = BatchPlan(EpochSampler(8, 2, 0), lambda: EpochPosition(0, 4), lambda: seen.append(1))
         iterator = iter(plan)
         assert (len(plan), plan.batches_left, seen) == (4, 0, [])
         assert list(iterator) == []
@@ -67,7 +71,7 @@ class TestOrder:
         seeds = {sample_seed(s, e, i) for s in range(5) for e in range(5) for i in range(40)}
         assert len(seeds) == 1000
         assert all(0 <= seed < 2**63 for seed in seeds)
-        assert mix(1, 2) != mix(2, 1)
+        assert mix_bits(1, 2) != mix_bits(2, 1)
 
 
 class TestSpace:
@@ -78,17 +82,19 @@ class TestSpace:
 
     def test_words(self) -> None:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/w/x")
-        none_left = store.Space("/w", 97, 100, 0, 4096)
+        none_left = store.DiskSpace("/w", 97, 100, 0, 4096)
         assert (
             store.why_failed(full, none_left, 5, 4)
             == "no inodes left on /w (4,096 of 4,096 used; bytes 3%)"
         )
-        few_bytes = store.Space("/w", 300_000, 10_000_000, 4000, 4096)
+        few_bytes = store.DiskSpace("/w", 300_000, 10_000_000, 4000, 4096)
         assert (
             store.why_failed(full, few_bytes, 1_200_000, 4)
             == "no bytes left on /w (needs 1.2 MB, 300 kB free; inodes 2%)"
         )
-        assert store.resource_of(full, store.Space("/w", 1, 2, None, None), 5, 4) == "bytes"
+        assert (
+            store.exhausted_resource(full, store.DiskSpace("/w", 1, 2, None, None), 5, 4) == "bytes"
+        )
         quota = OSError(errno.EDQUOT, "Disk quota exceeded")
         assert store.why_failed(quota, none_left, 5, 4) == "quota exceeded on /w"
         other = OSError(errno.EMFILE, "Too many open files")
@@ -105,18 +111,18 @@ class TestLines:
     def test_appends_after_a_torn_line(self, tmp_path: Path) -> None:
         path = tmp_path / "a.jsonl"
         path.write_bytes(b'{"a": 1}\n{"b"')
-        lines = Appender(path)
-        assert lines.append('{"c": 3}')
+        lines = LineAppender(path)
+        assert lines.append_line('{"c": 3}')
         lines.close()
         assert path.read_bytes() == b'{"a": 1}\n{"b"\n{"c": 3}\n'
 
     def test_waits_for_its_directory_and_keeps_the_order(self, tmp_path: Path) -> None:
         path = tmp_path / "later" / "a.jsonl"
-        lines = Appender(path)
-        assert not lines.append("1")
-        assert not lines.append("2")
+        lines = LineAppender(path)
+        assert not lines.append_line("1")
+        assert not lines.append_line("2")
         path.parent.mkdir()
-        assert lines.append("3")
+        assert lines.append_line("3")
         assert path.read_text() == "1\n2\n3\n"
         lines.close()
 
@@ -133,12 +139,12 @@ class TestLines:
             return taken
 
         monkeypatch.setattr(os, "write", fills_up)
-        lines = Appender(path)
-        assert lines.append("1")
-        assert not lines.append("2222")
+        lines = LineAppender(path)
+        assert lines.append_line("1")
+        assert not lines.append_line("2222")
         assert path.read_text() == "1\n"
         room[0] = 100
-        assert lines.append("3")
+        assert lines.append_line("3")
         assert path.read_text() == "1\n2222\n3\n"
         lines.close()
 
@@ -152,22 +158,22 @@ class TestLines:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(os, "write", full)
-        lines = Appender(path)
-        assert not lines.append('{"c": 3}')
+        lines = LineAppender(path)
+        assert not lines.append_line('{"c": 3}')
         monkeypatch.setattr(os, "write", real)
         assert lines.flush()
         assert path.read_text() == '{"a": 1}\n{"b"\n{"c": 3}\n'
         lines.close()
 
     def test_nan_is_a_word_and_the_tail_is_read(self, tmp_path: Path) -> None:
-        report = Report(tmp_path)
-        report.point(3, 0.5, loss=math.nan, lr=-math.inf)
-        report.event("resume", 2, reason="killed")
-        report.point(3, 0.5, loss=1.25)
+        report = RunReport(tmp_path)
+        report.record_point(3, 0.5, loss=math.nan, lr=-math.inf)
+        report.append_event("resume", 2, reason="killed")
+        report.record_point(3, 0.5, loss=1.25)
         report.close()
         rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
         assert (rows[0]["loss"], rows[0]["lr"], rows[2]["loss"]) == ("nan", "-inf", 1.25)
-        assert last_seen(tmp_path)[0] == 3
+        assert last_logged_point(tmp_path)[0] == 3
 
 
 def test_signals_are_flags_and_end_a_wait() -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 import pytest
 import torch
 from rgt_train import UsageError, tasks
-from rgt_train.config import merge
-from rgt_train.data.sampler import mix
-from rgt_train.tasks.image_classifier import SHAPES, ImageClassifier, ShapeNet, draw
+from rgt_train.config import merge_config
+from rgt_train.data.sampler import mix_bits
+from rgt_train.tasks.image_classifier import SHAPES, ImageClassifier, ShapeNet, draw_shapes
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 
 
 def classifier(**values: object) -> ImageClassifier:
-    made = tasks.make(
-        merge([], {"task": "image_classifier", **{k: str(v) for k, v in values.items()}})
+    made = tasks.make_task(
+        merge_config([], {"task": "image_classifier", **{k: str(v) for k, v in values.items()}})
     )
     assert isinstance(made, ImageClassifier)
     return made
@@ -53,7 +53,7 @@ def test_V1_training_and_validation_are_normalised_alike() -> None:  # noqa: N80
         for images in (shown(task, train=True), shown(task, train=False)):
             assert float(images.mean()) == pytest.approx(0.0, abs=0.1)
             assert float(images.std()) == pytest.approx(1.0, abs=0.1)
-    raw, _ = draw(task._train_seeds(range(256)), 16, 0.8)
+    raw, _ = draw_shapes(task._train_seeds(range(256)), 16, 0.8)
     assert task.mean == pytest.approx(
         float(raw.mean())
     )  # measured on training images, and on nothing else
@@ -68,19 +68,19 @@ def test_V2_only_training_images_are_augmented() -> None:  # noqa: N802
     assert not torch.equal(
         shown(task, train=True), shown(task, train=True, shift=1)
     )  # the next epoch's seeds
-    held_out = draw([mix(0, 2, i) for i in range(256)], 16, 0.3)[0]
+    held_out = draw_shapes([mix_bits(0, 2, i) for i in range(256)], 16, 0.3)[0]
     assert torch.equal(shown(task, train=False), task.normalize(held_out))
-    flips = task.augment(held_out[:4], [0, 1, 2, 3])
+    flips = task.flip_images(held_out[:4], [0, 1, 2, 3])
     assert torch.equal(flips[0], held_out[0])
     assert torch.equal(flips[3], held_out[3].flip((-1, -2)))
 
 
 def test_V2_validation_is_in_evaluation_mode() -> None:  # noqa: N802
     """With the loop's own `evaluating` the running statistics are used and not changed."""
-    from rgt_train.loop import Setup
+    from rgt_train.loop import TrainingSetup
 
-    values = merge([], {"task": "image_classifier"})
-    setup = Setup(values, tasks.make(values), 10)
+    values = merge_config([], {"task": "image_classifier"})
+    setup = TrainingSetup(values, tasks.make_task(values), 10)
     before = {name: buffer.clone() for name, buffer in setup.model.named_buffers()}
     setup.model.eval()
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_V2_validation_is_in_evaluation_mode() -> None:  # noqa: N802
 
 def test_V3_labels_and_outputs_count_the_same_classes() -> None:  # noqa: N802
     task = classifier()
-    _, labels = draw(task._train_seeds(range(400)), 16, 0.3)
+    _, labels = draw_shapes(task._train_seeds(range(400)), 16, 0.3)
     assert sorted(set(labels.tolist())) == list(range(len(SHAPES)))  # from 0, without a gap
     assert task.model().eval()(torch.zeros(1, 1, 16, 16)).shape == (1, len(SHAPES))
 
@@ -108,7 +108,7 @@ def test_V3_a_perfect_model_scores_one() -> None:  # noqa: N802
                 torch.tensor([wanted[k] for k in keys]), len(SHAPES)
             ).float()
 
-    images, labels = task._draw([mix(0, 2, i) for i in range(256)])
+    images, labels = task._draw_images([mix_bits(0, 2, i) for i in range(256)])
     known = list(zip(task.normalize(images), labels.tolist(), strict=True))
     assert task.scores(Oracle(), CPU) == {"val_accuracy": 1.0, "val_macro_recall": 1.0}
 
@@ -119,13 +119,13 @@ def test_V5_loss_and_scores_see_the_same_labels() -> None:  # noqa: N802
     counted = sum(count for _, count in task.validation(Spy(), CPU))
     assert counted == 256
     for seeds in (task._train_seeds(range(300)), range(300)):
-        _, labels = task._draw(list(seeds))
+        _, labels = task._draw_images(list(seeds))
         assert int(labels.min()) >= 0 and int(labels.max()) < len(SHAPES)
 
 
 def test_V6_rare_classes_weigh_as_much_and_are_reported() -> None:  # noqa: N802
     task = classifier(imbalance=0.6)
-    _, labels = task._draw(task._train_seeds(range(256)))
+    _, labels = task._draw_images(task._train_seeds(range(256)))
     counts = torch.bincount(labels, minlength=len(SHAPES)).float()
     assert counts[0] > 5 * counts[3]
     shares = counts * task.class_weights
@@ -144,8 +144,8 @@ def test_V6_rare_classes_weigh_as_much_and_are_reported() -> None:  # noqa: N802
 
 
 def test_V7_a_tiny_batch_takes_group_norm() -> None:  # noqa: N802
-    assert (classifier(batch=32).norm, classifier(batch=4).norm) == ("batch", "group")
-    assert classifier(batch=4, norm="batch").norm == "batch"
+    assert (classifier(batch=32).norm_kind, classifier(batch=4).norm_kind) == ("batch", "group")
+    assert classifier(batch=4, norm="batch").norm_kind == "batch"
     net = ShapeNet(8, 0.0, "group").train()
     images = torch.randn(6, 1, 16, 16)
     torch.testing.assert_close(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train.checkpoint import environment, guarantee
-from rgt_train.checkpoint.receipt import Restored
+from rgt_train.checkpoint.receipt import RestoredState
 from rgt_train.data import rng
 
 SAME = {"torch": "2.13", "device": "cpu", "threads": 1, "ranks": 1, "deterministic": False}
@@ -56,7 +56,7 @@ def test_changed_settings_are_an_exception() -> None:
 
 def restored(
     state: dict[str, Any], settings: dict[str, Any] | None = None, **more: str
-) -> Restored:
+) -> RestoredState:
     document = {
         "environment": SAME,
         "rng": [state],
@@ -64,20 +64,20 @@ def restored(
         "compared": "whole",
         **more,
     }
-    return Restored([], document, SAME, settings or {"lr": 1}, {}, 0)
+    return RestoredState([], document, SAME, settings or {"lr": 1}, {}, 0)
 
 
 def test_random_state_that_has_no_place_here_is_told_in_the_receipt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    state = rng.capture()
+    state = rng.capture_states()
     assert restored(state).not_restored == []
     assert restored(state, {"lr": 2}).guarantee().endswith("but for what the changed settings do")
     state["cuda"] = ["x", "y", "z"]
     (told,) = restored(state).not_restored
     assert told.startswith("CUDA random state of 3 devices (")
     assert "CUDA random state of 3 devices" in restored(state).guarantee()
-    rng.restore(state)  # the rest is put back
+    rng.restore_states(state)  # the rest is put back
     del state["cuda"]
     monkeypatch.setattr(rng, "find_spec", lambda name: None)
     assert restored(state).not_restored == ["numpy's random state (numpy is not installed)"]
@@ -87,19 +87,19 @@ def test_numpy_gets_its_random_state_back_also_where_it_is_not_imported_yet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numpy = pytest.importorskip("numpy")
-    state = rng.capture()
+    state = rng.capture_states()
     drawn = numpy.random.rand()
     with monkeypatch.context() as bare:
         bare.delitem(sys.modules, "numpy")
-        assert "numpy" not in rng.capture()
+        assert "numpy" not in rng.capture_states()
         bare.setattr(rng, "import_module", lambda name: numpy)
-        rng.restore(state)
+        rng.restore_states(state)
     assert numpy.random.rand() == drawn
 
 
 @pytest.mark.parametrize("compared", ["sampled", "in a way of a later version"])
 def test_a_checkpoint_that_was_only_sampled_promises_no_bits(compared: str) -> None:
-    told = restored(rng.capture(), compared=compared).guarantee()
+    told = restored(rng.capture_states(), compared=compared).guarantee()
     assert "sampled, not compared in full" in told
     assert "bit for bit" not in told
-    assert "the same bits" in restored(rng.capture()).guarantee()
+    assert "the same bits" in restored(rng.capture_states()).guarantee()

@@ -46,13 +46,13 @@ def test_ranks_that_do_not_fit(
 ) -> None:
     launched(monkeypatch, world)
     with pytest.raises(UsageError, match=told):
-        choose.join(kind)
+        choose.join_ranks(kind)
 
 
 def test_one_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for world in (None, 1):
         launched(monkeypatch, world)
-        assert choose.join("none").world == 1
+        assert choose.join_ranks("none").world == 1
 
 
 def test_a_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +102,16 @@ def test_names_of_sharded_parts_are_kept_apart(model: str, optimizer: str, told:
 def test_an_optimizer_is_made_after_the_model_was_sharded() -> None:
     model, before = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     state = parts({"net": model}, {"opt": torch.optim.SGD(model.parameters(), lr=0.1)})
-    assert sharded_state.owners(state)["opt"][0] == "net"
+    assert sharded_state.models_of_optimizers(state)["opt"][0] == "net"
     state = parts({"net": model}, {"opt": torch.optim.SGD(before.parameters(), lr=0.1)})
     with pytest.raises(
         UsageError, match=r"opt has parameters that are of no model.*after fully_shard"
     ):
-        sharded_state.owners(state)
+        sharded_state.models_of_optimizers(state)
     with pytest.raises(
         UsageError, match=r"opt is a dict: a sharded model needs an optimizer of torch\.optim"
     ):
-        sharded_state.owners(parts({"net": model}, {"opt": {}}))
+        sharded_state.models_of_optimizers(parts({"net": model}, {"opt": {}}))
 
 
 def test_a_mirror_that_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +119,11 @@ def test_a_mirror_that_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         UsageError, match=r"mirror runs/a: give an absolute path, or a URL such as s3://"
     ):
-        mirror_places.Folder("runs/a")
+        mirror_places.FolderPlace("runs/a")
     with pytest.raises(UsageError, match=r"mirror .*/file is not a directory"):
-        mirror_places.Folder(str(tmp_path / "file"))
+        mirror_places.FolderPlace(str(tmp_path / "file"))
     with pytest.raises(FileNotFoundError):  # a volume that is not mounted is not made up
-        mirror_places.Folder(str(tmp_path / "not/mounted"))
+        mirror_places.FolderPlace(str(tmp_path / "not/mounted"))
 
     def without(missing: str) -> Callable[[str], Any]:
         def found(name: str) -> Any:
@@ -137,7 +137,7 @@ def test_a_mirror_that_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         UsageError, match=r"mirror s3://bucket/run needs fsspec: pip install fsspec, and s3fs"
     ):
-        mirror_places.Objects("s3://bucket/run")
+        mirror_places.ObjectStorePlace("s3://bucket/run")
 
 
 def test_a_trainer_without_our_callback() -> None:

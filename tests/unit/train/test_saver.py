@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 from rgt_train import StopRequest
-from rgt_train.cadence import Cadence, Failures
+from rgt_train.cadence import FailureRate, SaveCadence
 from rgt_train.checkpoint import (
     BEST,
     STEP,
     Checkpoint,
-    Limits,
-    Outcome,
-    Request,
+    CheckpointSaver,
+    CheckpointStore,
+    LossLimits,
     RunState,
-    Saver,
-    Store,
-    Torn,
+    SaveOutcome,
+    SaveRequest,
+    TornSnapshot,
 )
 from rgt_train.data.position import Progress
 from rgt_train.ranks import launch
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 
 
 class Scripted:
@@ -32,7 +32,7 @@ class Scripted:
 
     def __init__(self, *ends: BaseException | None) -> None:
         self.ends = list(ends)
-        self.begun: list[Request] = []
+        self.begun: list[SaveRequest] = []
         self.again_asked = 0
         self.busy = False
 
@@ -42,28 +42,28 @@ class Scripted:
     def prepare(self, state: RunState) -> None:
         """Nothing to prepare."""
 
-    def begin(self, request: Request, state: RunState) -> None:
+    def begin_save(self, request: SaveRequest, state: RunState) -> None:
         self.begun.append(request)
         self.busy = True
 
-    def again(self, *, give_up: bool) -> None:
+    def write_again(self, *, give_up: bool) -> None:
         self.again_asked += 1
         self.busy = True
 
     def before_change(self) -> None:
         """Nothing is copied."""
 
-    def poll(self) -> Outcome | None:
+    def poll_outcome(self) -> SaveOutcome | None:
         if not self.busy:
             return None
         self.busy = False
         request, error = self.begun[-1], self.ends.pop(0)
         made = None if error else Checkpoint(f"/out/{request.step}", request.step, 1, {})
-        return Outcome(request, made, error)
+        return SaveOutcome(request, made, error)
 
-    wait = poll
+    wait = poll_outcome
 
-    def load(self, directory: str, state: RunState) -> Any:
+    def restore_checkpoint(self, directory: str, state: RunState) -> Any:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -77,19 +77,25 @@ def stop() -> Iterator[StopRequest]:
     request.close()
 
 
-def saver_of(tmp_path: Path, stop: StopRequest, persister: Scripted) -> Saver:
+def saver_of(tmp_path: Path, stop: StopRequest, persister: Scripted) -> CheckpointSaver:
     state = RunState({}, {}, Progress(), {}, {})
-    store, report, cadence = Store(tmp_path, 1), Report(tmp_path), Cadence(10, Failures(3600.0))
-    return Saver(persister, state, store, dict, report, cadence, stop, Limits(), None, 0)
+    store, report, cadence = (
+        CheckpointStore(tmp_path, 1),
+        RunReport(tmp_path),
+        SaveCadence(10, FailureRate(3600.0)),
+    )
+    return CheckpointSaver(
+        persister, state, store, dict, report, cadence, stop, LossLimits(), None, 0
+    )
 
 
-def steps(saver: Saver, first: int, last: int) -> None:
+def steps(saver: CheckpointSaver, first: int, last: int) -> None:
     for step in range(first, last + 1):
-        saver.boundary(step, saver.wishes(step))
+        saver.perform_agreed(step, saver.wishes(step))
 
 
 def test_a_torn_copy_is_made_again_at_the_next_step(tmp_path: Path, stop: StopRequest) -> None:
-    persister = Scripted(Torn(["w"]), None, None)
+    persister = Scripted(TornSnapshot(["w"]), None, None)
     saver = saver_of(tmp_path, stop, persister)
     steps(saver, 1, 12)
     assert [request.step for request in persister.begun] == [10, 11], (
@@ -103,7 +109,7 @@ def test_a_torn_copy_is_made_again_at_the_next_step(tmp_path: Path, stop: StopRe
 def test_one_that_is_waited_for_is_made_again_until_it_is_good(
     tmp_path: Path, stop: StopRequest
 ) -> None:
-    persister = Scripted(Torn(["w"]), Torn(["w"]), None)
+    persister = Scripted(TornSnapshot(["w"]), TornSnapshot(["w"]), None)
     saver = saver_of(tmp_path, stop, persister)
     assert saver.save(7)
     assert [request.step for request in persister.begun] == [7, 7, 7]
@@ -114,7 +120,7 @@ def test_one_that_is_waited_for_is_made_again_until_it_is_good(
 def test_a_torn_best_is_written_from_a_copy_of_its_own_step(
     tmp_path: Path, stop: StopRequest
 ) -> None:
-    persister = Scripted(Torn(["w"]), None)
+    persister = Scripted(TornSnapshot(["w"]), None)
     saver = saver_of(tmp_path, stop, persister)
     assert saver.offer_best(5, 1.0, "val_loss")
     assert [request.kind for request in persister.begun] == [BEST]
@@ -149,17 +155,17 @@ def test_older_checkpoints_go_for_the_result_and_the_newest_stays(
         def replace(path: str, body: object) -> OSError | None:
             return OSError(errno.ENOSPC, "full") if len(list(root.iterdir())) > least else None
 
-        monkeypatch.setattr(saver._telling, "replace", replace)
+        monkeypatch.setattr(saver._telling, "replace_json", replace)
 
     full(2)
-    assert saver.write(15, str(tmp_path / "result.json"), {})
+    assert saver.write_json(15, str(tmp_path / "result.json"), {})
     assert "no room for result.json: gave up step-00000005-a1" in capsys.readouterr().out
     full(0)
-    assert not saver.write(15, str(tmp_path / "result.json"), {})
+    assert not saver.write_json(15, str(tmp_path / "result.json"), {})
     assert [path.name for path in root.iterdir()] == ["step-00000015-a1"]
     monkeypatch.setattr(
-        saver._telling, "replace", lambda path, body: OSError(errno.EROFS, "read-only")
+        saver._telling, "replace_json", lambda path, body: OSError(errno.EROFS, "read-only")
     )
     (root / "step-00000005-a1").mkdir()
-    assert not saver.write(15, str(tmp_path / "result.json"), {})
+    assert not saver.write_json(15, str(tmp_path / "result.json"), {})
     assert len(list(root.iterdir())) == 2, "no room would mend that"

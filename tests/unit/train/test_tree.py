@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_train.checkpoint import Arena, Collected, Layout, encoding, safetensors, spec_of
+from rgt_train.checkpoint import ArenaLayout, Collected, SharedArena, encoding, safetensors, spec_of
 from torch.testing._internal.two_tensor import TwoTensor
 
 keys = st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False))
@@ -64,7 +64,9 @@ def same(left: Any, right: Any) -> bool:
 
 @given(values)
 def test_plain_values_come_back(value: Any) -> None:
-    back = encoding.decode(json.loads(json.dumps(encoding.encode(value, refuse))), refuse)
+    back = encoding.decode_value(
+        json.loads(json.dumps(encoding.encode_value(value, refuse))), refuse
+    )
     assert same(back, value)
 
 
@@ -82,8 +84,8 @@ def test_rarer_values() -> None:
         "complex": [numpy.complex64(1 + 2j), numpy.complex128(complex(math.nan, -0.0))],
         "parameter": torch.nn.Parameter(torch.ones(2)), "list": [torch.zeros(1), (torch.ones(1),)],
     }  # fmt: skip
-    back = encoding.decode(
-        json.loads(json.dumps(encoding.encode(value, put, "x"))), kept.__getitem__
+    back = encoding.decode_value(
+        json.loads(json.dumps(encoding.encode_value(value, put, "x"))), kept.__getitem__
     )
     assert set(kept) == {"x/array", "x/parameter", "x/list/0", "x/list/1/0"}
     assert (back["dtype"], back["device"], back["size"]) == (
@@ -114,12 +116,12 @@ def test_rarer_values() -> None:
 )
 def test_objects_are_refused_by_name(value: Any, told: str) -> None:
     with pytest.raises(encoding.CannotStore, match=told):
-        encoding.encode(value, refuse)
+        encoding.encode_value(value, refuse)
 
 
 def test_nothing_but_the_listed_kinds_is_ever_made() -> None:
     with pytest.raises(ValueError, match="unknown kind of value 'object'"):
-        encoding.decode({"$": "object", "of": "os.system"}, refuse)
+        encoding.decode_value({"$": "object", "of": "os.system"}, refuse)
     allowed = {
         "tuple", "size", "set", "frozenset", "dict", "ordered", "counter", "bytes", "complex", "dtype", "device",
         "numpy", "scalar",
@@ -150,14 +152,14 @@ def test_memory_is_laid_out_as_it_was(name: str) -> None:
         kept[path] = value.contiguous().clone(memory_format=torch.contiguous_format)
         return path
 
-    encoded = json.loads(json.dumps(encoding.encode({"t": tensor}, put)))
+    encoded = json.loads(json.dumps(encoding.encode_value({"t": tensor}, put)))
     assert ("stride" in encoded["t"]) == told
-    back = encoding.decode(encoded, kept.__getitem__)["t"]
+    back = encoding.decode_value(encoded, kept.__getitem__)["t"]
     assert torch.equal(back, tensor)
     assert not told or back.stride() == tensor.stride()
     encoded["t"]["stride"] = [7] * (tensor.dim() + 1)
     with pytest.raises(ValueError, match="do not fit"):
-        encoding.decode(encoded, kept.__getitem__)
+        encoding.decode_value(encoded, kept.__getitem__)
 
 
 def two_tensor() -> torch.Tensor:
@@ -175,7 +177,7 @@ def two_tensor() -> torch.Tensor:
 )
 def test_a_tensor_that_would_not_come_back_is_refused_by_its_name(tensor: Make, told: str) -> None:
     with pytest.raises(encoding.CannotStore, match=told):
-        Collected().put("f", "w", tensor(), False)
+        Collected().add_tensor("f", "w", tensor(), False)
 
 
 def test_two_tensors_of_one_name_are_refused() -> None:
@@ -184,7 +186,9 @@ def test_two_tensors_of_one_name_are_refused() -> None:
     with pytest.raises(
         encoding.CannotStore, match="two tensors would both be kept as ema/a/b in f"
     ):
-        encoding.encode(state, lambda path, tensor: found.put("f", path, tensor, False), "ema")
+        encoding.encode_value(
+            state, lambda path, tensor: found.add_tensor("f", path, tensor, False), "ema"
+        )
 
 
 TENSORS: dict[str, Make] = {
@@ -209,17 +213,17 @@ def test_every_kind_of_tensor_lies_in_the_files(tmp_path: Path) -> None:
         spec_of("a" if number % 3 else "b", name, t)
         for number, (name, t) in enumerate(tensors.items())
     ]
-    arena = Arena(Layout(specs))
-    arena.touch()
-    arena.ready()
+    arena = SharedArena(ArenaLayout(specs))
+    arena.touch_pages()
+    arena.wait_touched()
     for spec in specs:
-        arena.view(arena.layout.slots[spec.file, spec.key]).copy_(tensors[spec.key])
+        arena.tensor_at(arena.layout.slots[spec.file, spec.key]).copy_(tensors[spec.key])
     found: dict[str, torch.Tensor] = {}
     for region in arena.layout.regions:
         assert region.offset % 4096 == 0
         path = tmp_path / region.file
-        path.write_bytes(arena.memory()[region.offset : region.offset + region.size])
-        found.update(safetensors.read(memoryview(bytearray(path.read_bytes()))))
+        path.write_bytes(arena.whole_memory()[region.offset : region.offset + region.size])
+        found.update(safetensors.read_tensors(memoryview(bytearray(path.read_bytes()))))
     for name, tensor in tensors.items():
         assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape), name
         raw = [
@@ -232,6 +236,6 @@ def test_every_kind_of_tensor_lies_in_the_files(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_is_no_file() -> None:
     with pytest.raises(ValueError, match="too short"):
-        safetensors.read(memoryview(b"1234"))
+        safetensors.read_tensors(memoryview(b"1234"))
     with pytest.raises(ValueError, match="cut off"):
-        safetensors.read(memoryview((99).to_bytes(8, "little") + b"{}"))
+        safetensors.read_tensors(memoryview((99).to_bytes(8, "little") + b"{}"))

@@ -15,22 +15,22 @@ import torch
 from rgt_train.checkpoint import (
     STEP,
     AsyncSaver,
-    Damaged,
-    Folder,
-    Policy,
-    Request,
+    CheckpointDamaged,
+    CheckpointStore,
+    FolderPlace,
+    KeepPolicy,
     RunState,
-    Store,
+    SaveRequest,
     Unreadable,
     diskio,
-    download,
+    download_newest,
     load_latest,
     manifest,
-    mend_best,
-    verified,
+    reconcile_best,
+    verified_checkpoint,
 )
 from rgt_train.data.position import Progress
-from rgt_train.tracking.report import Report
+from rgt_train.tracking.report import RunReport
 
 from tests.unit.train.test_commit import save
 
@@ -83,11 +83,11 @@ FOR_GOOD = 1000
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with two checkpoints and a best one of a tiny model."""
     out = tmp_path_factory.mktemp("whole")
-    store = Store(out, 1)
+    store = CheckpointStore(out, 1)
     persister = AsyncSaver(store, background=False)
     for kind, step in ((STEP, 5), ("best", 5), (STEP, 10)):
         about = {"best": {"step": step, "metric": "m", "value": 1.0}} if kind == "best" else {}
-        persister.begin(Request(kind, step, about), state_of())
+        persister.begin_save(SaveRequest(kind, step, about), state_of())
         outcome = persister.wait()
         assert outcome is not None and outcome.error is None, outcome
     persister.close()
@@ -107,7 +107,7 @@ def state_of() -> RunState:
 
 def launch(out: Path) -> int | None:
     """Load as a launch does; return the step."""
-    store, report = Store(out, 2), Report(out)
+    store, report = CheckpointStore(out, 2), RunReport(out)
     persister = AsyncSaver(store, background=False)
     try:
         loaded, _ = load_latest(store, persister, state_of(), report)
@@ -166,14 +166,14 @@ def test_a_best_that_cannot_be_read_is_not_damaged(out: Path, disk: Disk) -> Non
     progress = Progress()
     progress.best, progress.best_step = 1.0, 5
     disk.refuse("preadv", "best/model.safetensors", errno.EIO, FOR_GOOD)
-    report = Report(out)
+    report = RunReport(out)
     with pytest.raises(Unreadable, match=r"best/model\.safetensors cannot be read: EIO"):
-        mend_best(Store(out, 2), progress, report)
+        reconcile_best(CheckpointStore(out, 2), progress, report)
     report.close()
-    place = Folder(str(out.parent / "mirror"))
+    place = FolderPlace(str(out.parent / "mirror"))
     shutil.copytree(out / "best", out.parent / "mirror" / "best-00000005-a1")
     with pytest.raises(Unreadable):
-        download(place, Store(out, 2), 10)
+        download_newest(place, CheckpointStore(out, 2), 10)
     disk.mend()
     assert progress.best == 1.0
     assert content(out) == before
@@ -187,16 +187,16 @@ def test_an_old_best_that_waits_to_be_put_back_is_not_a_stray(out: Path, disk: D
         launch(out)
     disk.mend()
     assert content(out) == before
-    assert Store(out, 2).make_room(valuable=False) is None, "it may be the only one"
+    assert CheckpointStore(out, 2).make_room(valuable=False) is None, "it may be the only one"
     shutil.copytree(out / "checkpoints" / ".old-best-1", out / "best")
-    assert Store(out, 2).make_room(valuable=False) == ".old-best-1"
+    assert CheckpointStore(out, 2).make_room(valuable=False) == ".old-best-1"
 
 
 def test_damage_is_moved_aside_and_deleted_only_after_the_next_save(out: Path) -> None:
     for step in (5, 10):
         os.truncate(out / "checkpoints" / f"step-{step:08d}-a1" / "model.safetensors", 100)
     assert launch(out) == 5, "best is left"
-    store = Store(out, 2)
+    store = CheckpointStore(out, 2)
     aside = [".damaged-step-00000005-a1-2", ".damaged-step-00000010-a1-2"]
     assert sorted(name for name in os.listdir(store.root) if name.startswith(".")) == aside
     assert save(store, 11).error is None
@@ -212,17 +212,17 @@ def test_what_this_launch_goes_on_from_never_goes(
         patch.setattr(
             os, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.EROFS, "Read-only"))
         )
-        store = Store(out, 2, Policy(last=1))
-        found, _ = store.newest_good(verified)
+        store = CheckpointStore(out, 2, KeepPolicy(last=1))
+        found, _ = store.newest_good(verified_checkpoint)
     assert found is not None and found.step == 5
     store.anchor = os.path.basename(found.path)
     assert store.make_room(valuable=True) is None
     assert save(store, 7).error is None
-    assert store.steps() == [7, 10]
+    assert store.list_steps() == [7, 10]
 
 
 def test_a_save_is_none_the_worse_for_a_list_that_cannot_be_read(out: Path, disk: Disk) -> None:
-    store = Store(out, 2, Policy(last=1))
+    store = CheckpointStore(out, 2, KeepPolicy(last=1))
     disk.refuse("listdir", "checkpoints", errno.EIO, FOR_GOOD)
     assert save(store, 12).error is None
     assert store.make_room(valuable=True) is None
@@ -241,8 +241,8 @@ def test_what_is_no_file_is_damage(out: Path, kind: str) -> None:
         path.symlink_to(path.name)
     elif kind == "short":
         path.write_bytes(b"\0" * (size - 1))
-    with pytest.raises(Damaged, match=r"model\.safetensors: "):
-        manifest.verify(path.parent)
+    with pytest.raises(CheckpointDamaged, match=r"model\.safetensors: "):
+        manifest.verify_checkpoint(path.parent)
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_damage(
@@ -259,6 +259,6 @@ def test_a_file_that_shrinks_while_it_is_read_is_damage(
 
     monkeypatch.setattr(os, "stat", before)
     with pytest.raises(
-        Damaged, match=f"model.safetensors: ends at byte {size - 10}, {size} were written"
+        CheckpointDamaged, match=f"model.safetensors: ends at byte {size - 10}, {size} were written"
     ):
-        manifest.verify(path.parent)
+        manifest.verify_checkpoint(path.parent)

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from rgt_tui.transfer import array_files, torch_files
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch
-from rgt_tui.transfer.safe_names import acts
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection, OpenFileSection
+from rgt_tui.transfer.safe_names import has_side_effects
 from tests.system.tree import ROOT
 from tests.unit.transfer.hostile_files import TODAY, harmful
 from tests.unit.transfer.test_flipped_bytes import damages
@@ -29,14 +29,14 @@ GGUF = sorted(FIXTURES.glob("*.gguf"))
 RECORD = np.dtype([("a", "<i4"), ("b", "<f8", (2,)), ("c", [("d", "u1")]), ("e", "<U3")])
 
 
-def look(examine: Callable[[Stretch], Any], path: Path, data: bytes) -> Any:
+def look(examine: Callable[[FileSection], Any], path: Path, data: bytes) -> Any:
     path.write_bytes(data)
-    with OpenStretch(path) as whole:
+    with OpenFileSection(path) as whole:
         return examine(whole)
 
 
-def why(examine: Callable[[Stretch], Any], path: Path, data: bytes) -> str:
-    with pytest.raises(Refused) as caught:
+def why(examine: Callable[[FileSection], Any], path: Path, data: bytes) -> str:
+    with pytest.raises(FileRefused) as caught:
         look(examine, path, data)
     return str(caught.value)
 
@@ -88,7 +88,7 @@ def test_a_flipped_bit_in_the_header_of_an_array_is_found_or_leaves_its_length(
     for what, data in damages(npy(np.arange(6.0)), "npy"):
         try:
             look(array_files.examine_npy, path, data)
-        except Refused:
+        except FileRefused:
             continue
         assert what.startswith("bit"), what
 
@@ -150,7 +150,7 @@ def test_every_damage_to_an_archive_of_arrays_is_found_or_changes_no_array(
     for what, data in damages(source, save.__name__):
         try:
             look(array_files.examine_npz, path, data)
-        except Refused:
+        except FileRefused:
             refused += 1
             continue
         assert what.startswith("bit"), f"{what} was taken for whole"
@@ -226,7 +226,7 @@ def test_a_flipped_bit_of_gguf_ends_in_nothing_but_a_refusal(tmp_path: Path, sou
     for _, data in damages(source.read_bytes(), source.name):
         try:
             look(array_files.examine_gguf, tmp_path / "a.gguf", data)
-        except Refused:
+        except FileRefused:
             continue
 
 
@@ -352,7 +352,7 @@ def test_plain_records_of_modules_that_also_act_are_nobody_s_deed() -> None:
         ("io", "BytesIO"), ("os", "stat_result"), ("urllib.parse", "ParseResult"), ("sys", "version_info"),
         ("socket", "AddressFamily"), ("pandas.io.common", "get_handle"), ("builtins", "getattr"), ("own", "open"),
     )  # fmt: skip
-    assert [name for name in harmless if acts(*name)] == []
+    assert [name for name in harmless if has_side_effects(*name)] == []
 
 
 @pytest.mark.parametrize("value", [{"a": list(range(99))}, Own()], ids=["plain", "own"])

@@ -10,18 +10,26 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer.copying import Listing, ListingError, ListingReader, beneath, folds_case
+from rgt_tui.transfer.copying import (
+    BoxListing,
+    ListingError,
+    ListingReader,
+    destination_path,
+    folds_case,
+)
 from rgt_tui.transfer.copying.box_listing import size_in_trainers_list
 
 STAMP = [5, 1, 2, 3]
 
 
-def read(*rows: dict[str, Any], root: str = "/w", folds: bool = False, most: int = 100) -> Listing:
+def read(
+    *rows: dict[str, Any], root: str = "/w", folds: bool = False, most: int = 100
+) -> BoxListing:
     reader = ListingReader(most_files=most)
     files = sum("stamp" in row for row in rows)
     for row in ({"root": root}, *rows, {"end": True, "files": files}):
-        reader.feed(json.dumps(row).encode())
-    return reader.listing(folds=folds)
+        reader.accept_line(json.dumps(row).encode())
+    return reader.build_listing(folds=folds)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +114,7 @@ def test_a_name_that_is_no_utf8_is_carried_by_its_bytes() -> None:
         {"path": "caf?", "path_b64": base64.b64encode(raw).decode(), "device": 1, "stamp": STAMP}
     )
     assert os.fsencode(listing.files[0].path) == b"/w/" + raw
-    assert beneath(Path("/d"), listing.files[0].path) == os.fsdecode(b"/d/w/caf\xe9")
+    assert destination_path(Path("/d"), listing.files[0].path) == os.fsdecode(b"/d/w/caf\xe9")
 
 
 @pytest.mark.parametrize("coded", ["***", "YQ=", "é"])
@@ -129,10 +137,10 @@ def test_a_list_of_more_files_than_anyone_holds_is_bounded() -> None:
 
 def test_a_list_that_never_ends_is_bounded() -> None:
     reader = ListingReader(most_bytes=1000)
-    reader.feed(b'{"root":"/w"}')
+    reader.accept_line(b'{"root":"/w"}')
     with pytest.raises(ListingError, match="is too long"):
         for _ in range(1000):
-            reader.feed(b'{"path":"x","error":"again"}')
+            reader.accept_line(b'{"path":"x","error":"again"}')
 
 
 def test_a_flood_of_refusals_and_links_is_counted_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,19 +166,19 @@ def test_a_flood_of_refusals_and_links_is_counted_not_kept(monkeypatch: pytest.M
 )
 def test_a_row_that_is_none_ends_the_pull(line: bytes) -> None:
     reader = ListingReader()
-    reader.feed(b'{"root":"/w"}')
+    reader.accept_line(b'{"root":"/w"}')
     with pytest.raises(ListingError):
-        reader.feed(line)
+        reader.accept_line(line)
 
 
 def test_a_list_that_was_cut_off_is_not_taken_for_whole() -> None:
     reader = ListingReader()
-    reader.feed(b'{"root":"/w"}')
-    reader.feed(b'{"path":"a","device":1,"stamp":[5,1,2,3]}')
+    reader.accept_line(b'{"root":"/w"}')
+    reader.accept_line(b'{"path":"a","device":1,"stamp":[5,1,2,3]}')
     with pytest.raises(ListingError, match="cut off"):
-        reader.listing(folds=False)
+        reader.build_listing(folds=False)
     with pytest.raises(ListingError, match="2 files, but 1 came"):
-        reader.feed(b'{"end":true,"files":2}')
+        reader.accept_line(b'{"end":true,"files":2}')
 
 
 def test_a_file_named_twice_is_one_file() -> None:
@@ -183,7 +191,7 @@ def test_a_file_named_twice_is_one_file() -> None:
 
 def test_a_path_that_is_too_long_here_is_refused() -> None:
     with pytest.raises(ListingError, match="4096"):
-        beneath(Path("/d"), "/" + "/".join(["n" * 200] * 21))
+        destination_path(Path("/d"), "/" + "/".join(["n" * 200] * 21))
 
 
 def test_the_trainers_list_tells_a_size() -> None:
@@ -196,4 +204,4 @@ def test_the_trainers_list_tells_a_size() -> None:
 
 def test_a_file_before_any_root_ends_the_pull() -> None:
     with pytest.raises(ListingError, match="without a name"):
-        ListingReader().feed(b'{"path":"a","device":1,"stamp":[5,1,2,3]}')
+        ListingReader().accept_line(b'{"path":"a","device":1,"stamp":[5,1,2,3]}')

@@ -21,8 +21,8 @@ from rgt_tui.transfer import (
     safetensors_files,
     torch_files,
 )
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
-from rgt_tui.transfer.zip_records import records
+from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
+from rgt_tui.transfer.zip_records import read_records
 from tests.system.tree import ROOT, unpack
 from tests.unit.transfer.hostile_files import FILES, TODAY
 
@@ -47,15 +47,16 @@ def damages(data: bytes, seed: str) -> Iterator[tuple[str, bytes]]:
 
 
 def content_of_zip(path: Path) -> dict[str, bytes]:
-    with OpenStretch(path) as whole:
+    with OpenFileSection(path) as whole:
         return {
-            name: record.data.read(0, record.data.length) for name, record in records(whole).items()
+            name: record.data.read(0, record.data.length)
+            for name, record in read_records(whole).items()
         }
 
 
-def in_file(look: Callable[[Stretch], object]) -> Callable[[Path], object]:
+def in_file(look: Callable[[FileSection], object]) -> Callable[[Path], object]:
     def inner(path: Path) -> object:
-        with OpenStretch(path) as whole:
+        with OpenFileSection(path) as whole:
             return look(whole)
 
     return inner
@@ -72,8 +73,8 @@ def test_every_damage_to_a_torch_file_is_found(tmp_path: Path, name: str) -> Non
     copy = tmp_path / "copy.pt"
     for what, data in damages((FILES / name).read_bytes(), name):
         copy.write_bytes(data)
-        with pytest.raises(Refused):
-            in_file(torch_files.examine)(copy)
+        with pytest.raises(FileRefused):
+            in_file(torch_files.examine_torch_file)(copy)
             pytest.fail(f"{what} was taken for whole")
 
 
@@ -82,18 +83,18 @@ def test_each_single_bit_of_a_torch_file_is_found(tmp_path: Path) -> None:
     data = (FILES / "hf/checkpoint-5/scheduler.pt").read_bytes()
     copy.write_bytes(data)
     missed = []
-    with copy.open("r+b", buffering=0) as file, OpenStretch(copy) as whole:
+    with copy.open("r+b", buffering=0) as file, OpenFileSection(copy) as whole:
         for place, byte in enumerate(data):
             for bit in range(8):
                 os.pwrite(file.fileno(), bytes([byte ^ 1 << bit]), place)
                 try:
-                    torch_files.examine(whole)
-                except Refused as refused:
+                    torch_files.examine_torch_file(whole)
+                except FileRefused as refused:
                     assert str(refused)
                     continue
                 missed.append((place, bit))
             os.pwrite(file.fileno(), bytes([byte]), place)
-        assert torch_files.examine(whole).checked
+        assert torch_files.examine_torch_file(whole).checked
     assert missed == []
 
 
@@ -104,8 +105,8 @@ def test_every_cut_of_the_older_form_is_found_and_its_content_is_never_called_pr
     for what, data in damages((FILES / "before-1.6.pt").read_bytes(), "legacy"):
         copy.write_bytes(data)
         try:
-            found = in_file(torch_files.examine)(copy)
-        except Refused:
+            found = in_file(torch_files.examine_torch_file)(copy)
+        except FileRefused:
             continue
         assert isinstance(found, torch_files.TorchFile)
         assert not found.checked, what
@@ -119,8 +120,8 @@ def test_every_cut_of_safetensors_is_found_and_its_header_is_held_against_its_le
     for what, data in damages((FILES / "weights.safetensors").read_bytes(), "safetensors"):
         copy.write_bytes(data)
         try:
-            in_file(safetensors_files.examine)(copy)
-        except Refused:
+            in_file(safetensors_files.examine_safetensors)(copy)
+        except FileRefused:
             continue
         assert what.startswith("bit"), what
 
@@ -138,7 +139,7 @@ def test_every_damage_to_events_is_found_but_a_cut_between_two_records(tmp_path:
         copy.write_bytes(damaged)
         try:
             in_file(logged_files.examine_events)(copy)
-        except Refused:
+        except FileRefused:
             continue
         assert what.startswith("cut") and len(damaged) in ends, what
 
@@ -153,8 +154,8 @@ def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(
     for what, damaged in damages(data, name):
         (folder / name).write_bytes(damaged)
         try:
-            dcp_files.examine(folder)
-        except (Trouble, Refused):
+            dcp_files.examine_checkpoint(folder)
+        except (MemberFileError, FileRefused):
             continue
         assert what.startswith("bit"), what
         if name != ".metadata":
@@ -168,9 +169,9 @@ def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(
                 ), what
 
 
-def _parts(folder: Path) -> tuple[dcp_files.Part, ...]:
-    with OpenStretch(folder / ".metadata") as metadata:
-        return dcp_files.parts(metadata)
+def _parts(folder: Path) -> tuple[dcp_files.CheckpointPart, ...]:
+    with OpenFileSection(folder / ".metadata") as metadata:
+        return dcp_files.read_parts(metadata)
 
 
 def _zip_content(tmp_path: Path, data: bytes) -> dict[str, bytes]:
@@ -192,11 +193,11 @@ def test_every_damage_to_a_checkpoint_of_the_trainer_is_found(tmp_path: Path, na
     data = (folder / name).read_bytes()
     for what, damaged in damages(data, name):
         (folder / name).write_bytes(damaged)
-        with pytest.raises(Trouble):
+        with pytest.raises(MemberFileError):
             directory_contents.examine_trainer_checkpoint(folder)
             pytest.fail(what)
     (folder / name).unlink()
-    with pytest.raises(Trouble, match="missing"):
+    with pytest.raises(MemberFileError, match="missing"):
         directory_contents.examine_trainer_checkpoint(folder)
 
 
@@ -214,15 +215,15 @@ def test_no_damage_to_an_index_or_a_log_escapes_as_anything_else(tmp_path: Path)
 
 
 def with_trouble(look: Callable[[Path], object], path: Path) -> None:
-    with contextlib.suppress(Refused, Trouble):
+    with contextlib.suppress(FileRefused, MemberFileError):
         look(path)
 
 
 def test_the_whole_files_are_found_whole() -> None:
     """Otherwise everything above would be refused for nothing."""
-    in_file(torch_files.examine)(TODAY)
-    dcp_files.examine(FILES / "sharded")
+    in_file(torch_files.examine_torch_file)(TODAY)
+    dcp_files.examine_checkpoint(FILES / "sharded")
     safetensors_files.examine_index(FILES / "hf/checkpoint-5/model.safetensors.index.json")
-    in_file(safetensors_files.examine)(FILES / "weights.safetensors")
+    in_file(safetensors_files.examine_safetensors)(FILES / "weights.safetensors")
     in_file(logged_files.examine_lines)(FILES / "logs/metrics.jsonl")
     in_file(logged_files.examine_events)(next((FILES / "logs").glob("events*")))

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer import Ledger, Stamp
+from rgt_tui.transfer import FileStamp, Ledger
 from rgt_tui.transfer.copying import (
-    Fetcher,
+    BoxListing,
     LandingFailed,
-    Listing,
+    PullFetcher,
     RemoteFile,
     fetching,
     local_copy,
-    plan,
+    plan_pull,
 )
-from rgt_tui.transfer.copying.local_copy import Gatherer, GroupSync, file_system, group_sync
-from rgt_tui.transfer.copying.piece_stream import Tail
+from rgt_tui.transfer.copying.local_copy import BatchThread, GroupSync, file_system, group_sync
+from rgt_tui.transfer.copying.piece_stream import AnswerTail
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/root rw
@@ -43,8 +43,8 @@ class Watched(GroupSync):
         self.error: OSError | None = None
         self.alone = False
 
-    def covers(self, fd: int) -> bool:
-        return not self.alone and super().covers(fd)
+    def is_on_device(self, fd: int) -> bool:
+        return not self.alone and super().is_on_device(fd)
 
     def sync(self) -> None:
         names = {
@@ -66,13 +66,15 @@ class Case:
         self.group = Watched(self.folder, self.ledger.path)
         monkeypatch.setattr(fetching, "group_sync", lambda folder: self.group)
 
-    def land(self, *names: str) -> Fetcher:
-        files = tuple(RemoteFile(f"/w/{name}", Stamp(len(DATA), 1, 2, 3), 1) for name in names)
-        todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
-        fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
+    def land(self, *names: str) -> PullFetcher:
+        files = tuple(RemoteFile(f"/w/{name}", FileStamp(len(DATA), 1, 2, 3), 1) for name in names)
+        todo = plan_pull(BoxListing(roots=("/w",), files=files), self.ledger, self.folder)
+        fetcher = PullFetcher(todo, self.ledger, self.folder, "", lambda: None)
         while (task := fetcher.next_task()) is not None:
-            tail = Tail(task.number, Stamp(len(DATA), 1, 2, 3), hashlib.sha256(DATA).hexdigest())
-            fetcher.end(tail, task, [DATA])
+            tail = AnswerTail(
+                task.number, FileStamp(len(DATA), 1, 2, 3), hashlib.sha256(DATA).hexdigest()
+            )
+            fetcher.end_answer(tail, task, [DATA])
         fetcher.close()
         return fetcher
 
@@ -89,7 +91,7 @@ def test_a_file_takes_its_name_and_its_row_after_it_was_synced(case: Case) -> No
     assert case.group.seen == [(set(), False)]
     assert [row.path for row in fetcher.landed] == ["/w/a"]
     assert (case.folder / "w/a").read_bytes() == DATA
-    assert case.ledger.file("/w/a") is not None
+    assert case.ledger.find_file("/w/a") is not None
 
 
 def test_what_cannot_be_brought_to_the_disk_is_not_there(case: Case) -> None:
@@ -98,21 +100,21 @@ def test_what_cannot_be_brought_to_the_disk_is_not_there(case: Case) -> None:
     assert isinstance(fetcher.failure, LandingFailed)
     assert "cannot write /w/" in str(fetcher.failure)
     assert fetcher.landed == []
-    assert case.ledger.file("/w/a") is None
+    assert case.ledger.find_file("/w/a") is None
     assert not (case.folder / "w/a").exists()
 
 
 def test_a_name_that_cannot_be_taken_is_named_and_the_others_land(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = local_copy.settle
+    real = local_copy.settle_part
 
     def settle(part: str, local: str, *rest: Any) -> object:
         if local.endswith("/a"):
             raise PermissionError(errno.EACCES, "Permission denied", local)
         return real(part, local, *rest)
 
-    monkeypatch.setattr(fetching, "settle", settle)
+    monkeypatch.setattr(fetching, "settle_part", settle)
     fetcher = case.land("a", "b")
     assert fetcher.failure is None
     assert [row.path for row in fetcher.landed] == ["/w/b"]
@@ -125,7 +127,7 @@ def test_whose_turn_it_is_waits_for_no_disk(case: Case, monkeypatch: pytest.Monk
     seen: list[tuple[str, bool]] = []
     turns: list[Any] = []
 
-    class Seen(Fetcher):
+    class Seen(PullFetcher):
         def __init__(self, *words: Any) -> None:
             super().__init__(*words)
             turns.append(self.turn)
@@ -140,12 +142,12 @@ def test_whose_turn_it_is_waits_for_no_disk(case: Case, monkeypatch: pytest.Monk
         monkeypatch.setattr(owner, name, watched)
 
     watch(case.group, "sync")
-    watch(fetching, "settle")
+    watch(fetching, "settle_part")
     watch(case.ledger, "add")
     monkeypatch.setattr(fetching, "ROWS", 1)
     monkeypatch.setitem(globals(), "Fetcher", Seen)
     case.land("a")
-    assert seen[:3] == [("sync", False), ("settle", True), ("add", False)]
+    assert seen[:3] == [("sync", False), ("settle_part", True), ("add", False)]
 
 
 def test_a_file_on_another_file_system_is_synced_by_itself(
@@ -163,7 +165,7 @@ def test_a_file_on_another_file_system_is_synced_by_itself(
     case.land("a")
     assert case.group.seen == []
     assert synced[0] == len(DATA)
-    assert case.ledger.file("/w/a") is not None
+    assert case.ledger.find_file("/w/a") is not None
 
 
 def test_what_gathers_meanwhile_is_done_together() -> None:
@@ -175,11 +177,11 @@ def test_what_gathers_meanwhile_is_done_together() -> None:
         assert go.wait(60)
         done.append(some)
 
-    gatherer = Gatherer(work)
-    gatherer.put(1)
+    gatherer = BatchThread(work)
+    gatherer.add_item(1)
     assert begun.wait(60)
     for number in (2, 3, 4):
-        gatherer.put(number)
+        gatherer.add_item(number)
     go.set()
     gatherer.close()
     assert done == [[1], [2, 3, 4]]

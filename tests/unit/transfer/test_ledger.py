@@ -8,20 +8,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rgt_box.commands.result_walk import Group
+from rgt_box.commands.result_walk import FileGroup
 
 from rgt_tui.model import CopyProof, ResultGroup
 from rgt_tui.transfer import (
     FileRow,
+    FileStamp,
     FolderRow,
     GoneRow,
     Ledger,
     LedgerError,
-    Stamp,
     fingerprint,
     ledger_path,
 )
-from rgt_tui.transfer.ledger import proofs, sha256_of
+from rgt_tui.transfer.ledger import prove_copies, sha256_of
 
 
 class World:
@@ -40,8 +40,8 @@ class World:
             path=path,
             local=str(local),
             sha256=hashlib.sha256(data).hexdigest(),
-            there=Stamp(len(data), 1, 2, 3),
-            here=Stamp.of(local.stat()),
+            there=FileStamp(len(data), 1, 2, 3),
+            here=FileStamp.from_stat(local.stat()),
             instance=instance,
         )
 
@@ -55,12 +55,12 @@ class World:
             instance="pod-1",
         )
         ledger = Ledger(self.path)
-        ledger.add([*rows, msgspec.structs.replace(folder, **changes)])
+        ledger.append_rows([*rows, msgspec.structs.replace(folder, **changes)])
         ledger.close()
 
     def proofs(self, *paths: str, instance: str = "pod-1") -> tuple[CopyProof, ...]:
         groups = [ResultGroup(path=path) for path in paths or ("/w/run",)]
-        return proofs("lab", instance, groups, env=self.env)
+        return prove_copies("lab", instance, groups, env=self.env)
 
 
 @pytest.fixture
@@ -81,7 +81,9 @@ def test_a_list_without_the_files_that_are_older_than_the_machine_is_proved_by_a
     world: World,
 ) -> None:
     rows = [
-        msgspec.structs.replace(world.row(f"/w/run/{number}"), there=Stamp(10, 1, number, number))
+        msgspec.structs.replace(
+            world.row(f"/w/run/{number}"), there=FileStamp(10, 1, number, number)
+        )
         for number in range(4)
     ]
     world.pulled(*rows)
@@ -90,7 +92,7 @@ def test_a_list_without_the_files_that_are_older_than_the_machine_is_proved_by_a
         group = ResultGroup(
             path="/w/run", files=files or len(counted), fingerprint=fingerprint(counted)
         )
-        found = proofs("lab", "pod-1", [group], env=world.env)
+        found = prove_copies("lab", "pod-1", [group], env=world.env)
         return [proof.fingerprint == group.fingerprint and not proof.errors for proof in found]
 
     assert proved(*rows) == [True]
@@ -98,7 +100,7 @@ def test_a_list_without_the_files_that_are_older_than_the_machine_is_proved_by_a
     assert proved(rows[0], rows[3]) == [False], (
         "the older of them is none that a date would leave in"
     )
-    changed = msgspec.structs.replace(rows[3], there=Stamp(10, 1, 9, 3))
+    changed = msgspec.structs.replace(rows[3], there=FileStamp(10, 1, 9, 3))
     assert proved(rows[2], changed) == [False]
     Path(rows[3].local).unlink()
     assert proved(*rows[2:]) == [False], "a copy that counts is gone"
@@ -133,9 +135,9 @@ def test_a_touched_copy_is_hashed_once_and_then_known(world: World) -> None:
     world.pulled(row)
     os.utime(row.local, ns=(5, 5))
     assert world.proofs()[0].errors == ()
-    known = Ledger(world.path).file("/w/run/a.pt")
+    known = Ledger(world.path).find_file("/w/run/a.pt")
     assert known is not None
-    assert known.here == Stamp.of(os.stat(row.local))
+    assert known.here == FileStamp.from_stat(os.stat(row.local))
 
 
 def test_a_copy_of_another_machine_of_that_name_proves_nothing(world: World) -> None:
@@ -189,19 +191,19 @@ def test_a_file_that_left_the_box_is_no_longer_asked_for(world: World) -> None:
     row = world.row("/w/run/old.pt")
     world.pulled(row, world.row("/w/run/a.pt"))
     ledger = Ledger(world.path)
-    ledger.add([GoneRow(path=row.path)])
+    ledger.append_rows([GoneRow(path=row.path)])
     ledger.close()
     world.pulled(world.row("/w/run/a.pt"))
     os.unlink(row.local)
     assert world.proofs()[0].errors == ()
-    assert Ledger(world.path).copy(row.local) == row
+    assert Ledger(world.path).find_copy(row.local) == row
 
 
 def test_names_that_are_no_utf8_come_back_as_they_are(world: World) -> None:
     name = os.fsdecode(b"/w/run/caf\xe9.pt")
     row = world.row(name)
     world.pulled(row)
-    assert Ledger(world.path).file(name) == row
+    assert Ledger(world.path).find_file(name) == row
     assert world.proofs()[0].errors == ()
 
 
@@ -220,31 +222,31 @@ def test_a_full_disk_under_the_ledger_is_named(world: World) -> None:
     world.path.parent.mkdir(parents=True)
     world.path.symlink_to("/dev/full")
     with pytest.raises(LedgerError, match=r"lab\.jsonl"):
-        Ledger(world.path).add([GoneRow(path="/x")])
+        Ledger(world.path).append_rows([GoneRow(path="/x")])
 
 
 def test_a_row_is_known_as_soon_as_it_is_written(world: World) -> None:
     ledger = Ledger(world.path)
     row = world.row("/w/run/a.pt")
-    ledger.add([row])
-    assert ledger.file("/w/run/a.pt") == ledger.copy(row.local) == row
+    ledger.append_rows([row])
+    assert ledger.find_file("/w/run/a.pt") == ledger.find_copy(row.local) == row
     ledger.close()
 
 
 def test_the_fingerprint_is_the_one_that_the_agent_reckons(world: World) -> None:
-    group, rows = Group(), []
+    group, rows = FileGroup(), []
     for number in range(200):
         path = os.fsdecode(b"/w/caf\xe9/%d" % number)
         local = world.copies / str(number)
         local.write_bytes(b"x" * number)
-        group.add(os.fsencode(path), local.stat())
+        group.add_file(os.fsencode(path), local.stat())
         rows.append(
             FileRow(
                 path=path,
                 local=str(local),
                 sha256="",
-                there=Stamp.of(local.stat()),
-                here=Stamp(0, 0, 0, 0),
+                there=FileStamp.from_stat(local.stat()),
+                here=FileStamp(0, 0, 0, 0),
             )
         )
         assert fingerprint(rows) == group.fingerprint()
@@ -254,14 +256,14 @@ def test_all_of_a_directory_is_proven_by_its_files_alone(world: World) -> None:
     """What counts is what stands here now: no row of the directory is needed where the fingerprint fits."""
     rows = [world.row("/w/run/a.pt"), world.row("/w/run/b.pt")]
     ledger = Ledger(world.path)
-    ledger.add(rows)
+    ledger.append_rows(rows)
     ledger.close()
     group = ResultGroup(path="/w/run", fingerprint=fingerprint(rows))
-    (proof,) = proofs("lab", "pod-1", [group], env=world.env)
+    (proof,) = prove_copies("lab", "pod-1", [group], env=world.env)
     assert (proof.fingerprint, proof.files, proof.errors) == (group.fingerprint, 2, ())
-    assert proofs("lab", "pod-2", [group], env=world.env) == ()
+    assert prove_copies("lab", "pod-2", [group], env=world.env) == ()
     os.unlink(rows[0].local)
-    assert [path for path, _ in proofs("lab", "pod-1", [group], env=world.env)[0].errors] == [
+    assert [path for path, _ in prove_copies("lab", "pod-1", [group], env=world.env)[0].errors] == [
         "/w/run/a.pt"
     ]
 

@@ -21,7 +21,7 @@ from rgt_tui.transfer import (
     verified_record,
 )
 from rgt_tui.transfer.directory_contents import plan_examination
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
+from rgt_tui.transfer.file_stretch import FileRefused, MemberFileError, OpenFileSection
 from tests.unit.transfer.hostile_files import FILES, harmful, safetensors
 
 
@@ -29,8 +29,8 @@ def refused(tmp_path: Path, header: object, data: bytes = b"\0" * 8) -> str:
     path = tmp_path / "file.safetensors"
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(safetensors(raw, data))
-    with OpenStretch(path) as whole, pytest.raises(Refused) as caught:
-        safetensors_files.examine(whole)
+    with OpenFileSection(path) as whole, pytest.raises(FileRefused) as caught:
+        safetensors_files.examine_safetensors(whole)
     return str(caught.value)
 
 
@@ -73,8 +73,8 @@ def test_a_wrong_header_of_safetensors_is_refused(
 def test_a_header_that_is_longer_than_the_file_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "file.safetensors"
     path.write_bytes(length.to_bytes(8, "little") + b"{}")
-    with OpenStretch(path) as whole, pytest.raises(Refused):
-        safetensors_files.examine(whole)
+    with OpenFileSection(path) as whole, pytest.raises(FileRefused):
+        safetensors_files.examine_safetensors(whole)
 
 
 # torch.distributed.checkpoint.
@@ -88,8 +88,8 @@ def sharded(tmp_path: Path) -> Path:
 
 
 def trouble(folder: Path) -> tuple[str, str]:
-    with pytest.raises(Trouble) as caught:
-        dcp_files.examine(folder)
+    with pytest.raises(MemberFileError) as caught:
+        dcp_files.examine_checkpoint(folder)
     return caught.value.name, str(caught.value)
 
 
@@ -160,7 +160,7 @@ def test_a_manifest_that_was_made_by_hand_leads_nowhere(
     (tmp_path / "a").write_bytes(b"data")
     os.mkfifo(tmp_path / "fifo")
     manifest(tmp_path, {name: facts})
-    with pytest.raises((Trouble, OSError)):
+    with pytest.raises((MemberFileError, OSError)):
         directory_contents.examine_trainer_checkpoint(tmp_path)
 
 
@@ -183,7 +183,7 @@ def test_an_index_that_names_no_files_beside_it_is_refused(
 ) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps(document))
-    with pytest.raises(Trouble):
+    with pytest.raises(MemberFileError):
         safetensors_files.examine_index(index)
 
 
@@ -192,7 +192,7 @@ def test_a_shard_that_is_a_link_is_named_and_not_followed(tmp_path: Path) -> Non
     (tmp_path / "a.safetensors").symlink_to("blob")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "a.safetensors"}}))
-    with pytest.raises(Trouble, match="it is a link, and links are not followed") as caught:
+    with pytest.raises(MemberFileError, match="it is a link, and links are not followed") as caught:
         safetensors_files.examine_index(index)
     assert caught.value.name == "a.safetensors"
 
@@ -203,21 +203,21 @@ def test_a_shard_with_other_tensors_is_found(tmp_path: Path) -> None:
     shutil.copy(
         folder / "model-00001-of-00002.safetensors", folder / "model-00002-of-00002.safetensors"
     )
-    with pytest.raises(Trouble, match="not those"):
+    with pytest.raises(MemberFileError, match="not those"):
         safetensors_files.examine_index(folder / "model.safetensors.index.json")
 
 
 @pytest.mark.parametrize("length", [0, 1, 16 * 1024 - 1, 16 * 1024, 100_000])
 def test_the_checksum_of_events_is_the_agents_for_long_records_too(length: int) -> None:
     data = (bytes(range(251)) * (length // 251 + 1))[:length]
-    assert logged_files.crc32c(data) == event_records.crc32c(data)
+    assert logged_files.compute_crc32c(data) == event_records.crc32c(data)
 
 
 @pytest.mark.parametrize("line", [b'{"a": 1', b"1", b"\xff", b"[" * 100_000])
 def test_a_line_that_is_no_object_is_refused(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"a": 1}\n\n' + line)
-    with OpenStretch(path) as whole, pytest.raises(Refused, match="line 3"):
+    with OpenFileSection(path) as whole, pytest.raises(FileRefused, match="line 3"):
         logged_files.examine_lines(whole)
 
 

@@ -6,20 +6,20 @@ import random
 
 import pytest
 
-from rgt_tui.transfer import Stamp
+from rgt_tui.transfer import FileStamp
 from rgt_tui.transfer.copying import StreamError
 from rgt_tui.transfer.copying.piece_stream import (
     MOST_GREETING,
-    Busy,
-    Failed,
-    Head,
+    AnswerHead,
+    AnswerTail,
+    FileUnreadable,
+    HashingNotice,
     Piece,
     PieceDecoder,
-    Tail,
 )
 
 S = b"[5,1,2,3]"
-STAMP = Stamp(5, 1, 2, 3)
+STAMP = FileStamp(5, 1, 2, 3)
 HEAD = b'{"id":1,"n":5,"stamp":' + S + b"}\n"
 TAIL = b'{"id":1,"stamp":' + S + b',"sha256":"ab"}\n'
 
@@ -55,10 +55,10 @@ def test_answers_come_whole_however_they_are_cut(cut: int) -> None:
     data += b'{"id":3,"error":"gone\\u001b[2J"}\n'
     stream = decoder((1, 5), (2, None), (3, 10))
     pieces = [
-        piece for at in range(0, len(data), cut) for piece in stream.feed(data[at : at + cut])
+        piece for at in range(0, len(data), cut) for piece in stream.feed_data(data[at : at + cut])
     ]
     assert joined(pieces) == [
-        Head(1, 5, STAMP), b"ab\n{d", Tail(1, STAMP, "ab"), Busy(2, 9), Tail(2, STAMP, "cd"), Failed(3, "gone"),
+        AnswerHead(1, 5, STAMP), b"ab\n{d", AnswerTail(1, STAMP, "ab"), HashingNotice(2, 9), AnswerTail(2, STAMP, "cd"), FileUnreadable(3, "gone"),
     ]  # fmt: skip
     assert not stream.expected
 
@@ -80,19 +80,19 @@ def test_answers_come_whole_however_they_are_cut(cut: int) -> None:
 )
 def test_an_answer_to_another_question_ends_the_stream(data: bytes, why: str) -> None:
     with pytest.raises(StreamError, match=why):
-        list(decoder((1, 5)).feed(data))
+        list(decoder((1, 5)).feed_data(data))
 
 
 def test_a_hash_brings_no_bytes() -> None:
     with pytest.raises(StreamError, match="announced"):
-        list(decoder((1, None)).feed(HEAD))
+        list(decoder((1, None)).feed_data(HEAD))
 
 
 def test_a_login_shell_that_never_stops_is_not_listened_to() -> None:
     stream = decoder((1, 5))
     with pytest.raises(StreamError, match="login shell"):
         for _ in range(MOST_GREETING // 1000 + 1):
-            list(stream.feed(b"x" * 999 + b"\n"))
+            list(stream.feed_data(b"x" * 999 + b"\n"))
 
 
 def test_nonsense_never_gives_more_than_was_asked_for() -> None:
@@ -114,7 +114,7 @@ def test_nonsense_never_gives_more_than_was_asked_for() -> None:
             for _ in range(8):
                 got += sum(
                     len(piece)
-                    for piece in stream.feed(draw.choice(words))
+                    for piece in stream.feed_data(draw.choice(words))
                     if isinstance(piece, bytes)
                 )
         except StreamError:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rgt_tui.transfer import dcp_files, directory_contents, torch_files
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
-from rgt_tui.transfer.pickle_values import Made, Name, Pairs
+from rgt_tui.transfer.file_stretch import FileRefused, MemberFileError, OpenFileSection
+from rgt_tui.transfer.pickle_values import MadeObject, PairList, PickleName
 from tests.unit.transfer.hostile_files import harmful, safetensors, torch_zip
 
 
@@ -44,8 +44,8 @@ def tensor(offset: int, size: bytes, stride: bytes, storage: bytes = STORAGE) ->
 def look(folder: Path, pickle: bytes) -> torch_files.TorchFile:
     path = folder / "file.pt"
     path.write_bytes(torch_zip({"data.pkl": pickle, "version": b"3\n", "data/0": bytes(16)}))
-    with OpenStretch(path) as whole:
-        return torch_files.examine(whole)
+    with OpenFileSection(path) as whole:
+        return torch_files.examine_torch_file(whole)
 
 
 @pytest.mark.parametrize(
@@ -79,48 +79,48 @@ def test_a_tensor_within_its_storage_is_whole(
 def test_a_tensor_beyond_its_storage_or_of_no_shape_is_refused(
     tmp_path: Path, pickle: bytes
 ) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(FileRefused):
         look(tmp_path, pickle)
 
 
 # torch.distributed.checkpoint.
 
 
-def made(kind: str, **state: Any) -> Made:
-    record = Made(Name("torch.distributed.checkpoint.metadata", kind), ())
-    record.state = Pairs()
+def made(kind: str, **state: Any) -> MadeObject:
+    record = MadeObject(PickleName("torch.distributed.checkpoint.metadata", kind), ())
+    record.state = PairList()
     record.state.items = list(state.items())
     return record
 
 
-def pairs(*items: tuple[Any, Any]) -> Pairs:
-    found = Pairs()
+def pairs(*items: tuple[Any, Any]) -> PairList:
+    found = PairList()
     found.items = list(items)
     return found
 
 
-def size(*sizes: Any) -> Made:
-    return Made(Name("torch", "Size"), (sizes,))
+def size(*sizes: Any) -> MadeObject:
+    return MadeObject(PickleName("torch", "Size"), (sizes,))
 
 
-def chunk(offsets: Any, sizes: Any) -> Made:
+def chunk(offsets: Any, sizes: Any) -> MadeObject:
     return made("ChunkStorageMetadata", offsets=offsets, sizes=sizes)
 
 
-def entry(whole: Any, *chunks: Any) -> Made:
+def entry(whole: Any, *chunks: Any) -> MadeObject:
     return made("TensorStorageMetadata", size=whole, chunks=list(chunks))
 
 
-def place(file: Any = "__0_0.distcp", offset: Any = 0, length: Any = 8) -> Made:
+def place(file: Any = "__0_0.distcp", offset: Any = 0, length: Any = 8) -> MadeObject:
     return made("_StorageInfo", relative_path=file, offset=offset, length=length)
 
 
 def parts(
-    monkeypatch: pytest.MonkeyPatch, entries: Pairs, places: Pairs
-) -> tuple[dcp_files.Part, ...]:
+    monkeypatch: pytest.MonkeyPatch, entries: PairList, places: PairList
+) -> tuple[dcp_files.CheckpointPart, ...]:
     whole = made("Metadata", state_dict_metadata=entries, storage_data=places)
-    monkeypatch.setattr(torch_files, "pickled", lambda *_: SimpleNamespace(value=whole))
-    return dcp_files.parts(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(torch_files, "read_single_pickle", lambda *_: SimpleNamespace(value=whole))
+    return dcp_files.read_parts(None)  # type: ignore[arg-type]
 
 
 HALVES = (chunk(size(0), size(2)), chunk(size(2), size(2)))
@@ -156,9 +156,9 @@ def test_the_parts_of_a_whole_tensor_are_found(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_parts_that_are_missing_or_lie_beyond_are_refused(
-    monkeypatch: pytest.MonkeyPatch, entries: Pairs, places: Pairs
+    monkeypatch: pytest.MonkeyPatch, entries: PairList, places: PairList
 ) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(FileRefused):
         parts(monkeypatch, entries, places)
 
 
@@ -185,7 +185,7 @@ def test_a_manifest_that_vouches_for_what_is_no_checkpoint_is_not_believed(tmp_p
         ("state.json", b"{", "not JSON"),
     ):
         checkpoint(tmp_path, {name: data})
-        with pytest.raises(Trouble, match=words) as caught:
+        with pytest.raises(MemberFileError, match=words) as caught:
             directory_contents.examine_trainer_checkpoint(tmp_path)
         assert caught.value.name == name
     assert not (tmp_path / "ran").exists()
@@ -199,5 +199,5 @@ def test_the_sha256_of_a_best_checkpoint_is_compared_too(tmp_path: Path) -> None
         "state.json",
     )
     checkpoint(tmp_path, {"state.json": data}, sha256="0" * 64)
-    with pytest.raises(Trouble, match="SHA-256"):
+    with pytest.raises(MemberFileError, match="SHA-256"):
         directory_contents.examine_trainer_checkpoint(tmp_path)

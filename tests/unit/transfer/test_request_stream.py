@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer import Ledger, Stamp
+from rgt_tui.transfer import FileStamp, Ledger
 from rgt_tui.transfer.copying import (
-    Fetcher,
-    Listing,
+    BoxListing,
+    PullFetcher,
     RemoteFile,
-    Stream,
+    RequestStream,
     fetching,
     local_copy,
-    plan,
+    plan_pull,
 )
 from rgt_tui.transfer.copying.request_stream import AHEAD_TASKS
 
@@ -48,14 +48,14 @@ class Case:
         self.folder.mkdir()
         self.ledger = Ledger(folder / "ledger.jsonl")
         files = tuple(
-            RemoteFile(f"/w/{n}", Stamp(len(content(n)), 1, 2, 3), 1) for n in range(COUNT)
+            RemoteFile(f"/w/{n}", FileStamp(len(content(n)), 1, 2, 3), 1) for n in range(COUNT)
         )
-        todo = plan(Listing(roots=("/w",), files=files), self.ledger, self.folder)
-        self.fetcher = Fetcher(todo, self.ledger, self.folder, "", lambda: None)
-        self.stream = Stream(self.fetcher, 0, lambda: None)
+        todo = plan_pull(BoxListing(roots=("/w",), files=files), self.ledger, self.folder)
+        self.fetcher = PullFetcher(todo, self.ledger, self.folder, "", lambda: None)
+        self.stream = RequestStream(self.fetcher, 0, lambda: None)
 
     def close(self) -> None:
-        self.stream.lost()
+        self.stream.give_back_tasks()
         self.fetcher.close()
         self.ledger.close()
 
@@ -76,17 +76,19 @@ def case(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_requests_go_out_many_at_once(case: Case) -> None:
-    waiting = case.stream.requests().splitlines()
+    waiting = case.stream.next_requests().splitlines()
     assert len(waiting) == AHEAD_TASKS
     for number, line in enumerate(waiting):
-        case.stream.feed(answer(line))
+        case.stream.feed_data(answer(line))
         if number < AHEAD_TASKS // 2:
-            assert case.stream.requests() == b"", "more is asked for while enough is on its way"
+            assert case.stream.next_requests() == b"", (
+                "more is asked for while enough is on its way"
+            )
             continue
-        more = case.stream.requests().splitlines()
+        more = case.stream.next_requests().splitlines()
         assert len(more) == (COUNT - AHEAD_TASKS if number == AHEAD_TASKS // 2 else 0)
         waiting += more
-    assert case.stream.idle
+    assert case.stream.is_idle
     case.close()
     assert case.landed() == ALL
 
@@ -104,7 +106,7 @@ def test_memory_that_is_read_into_again_is_no_longer_needed(case: Case, size: in
 
     for _ in range(2):
         give(bytearray(size))
-    while lines := case.stream.requests():
+    while lines := case.stream.next_requests():
         data = b"".join(map(answer, lines.splitlines()))
         for at in range(0, len(data), size):
             with given:
@@ -112,8 +114,8 @@ def test_memory_that_is_read_into_again_is_no_longer_needed(case: Case, size: in
                 buffer = free.pop()
             piece = data[at : at + size]
             buffer[: len(piece)] = piece
-            case.stream.feed(buffer, len(piece))
-            case.fetcher.hashed(partial(give, buffer))
+            case.stream.feed_data(buffer, len(piece))
+            case.fetcher.after_hashing(partial(give, buffer))
     case.close()
     assert (case.fetcher.failure, case.fetcher.problems) == (None, [])
     assert case.landed() == ALL
@@ -131,11 +133,11 @@ def test_memory_is_held_while_a_small_file_is_written_from_it(
         return real(path, chunks, *rest)
 
     monkeypatch.setattr(fetching, "write_part", write_part)
-    lines = case.stream.requests().splitlines()
-    case.stream.feed(answer(lines[0]) + answer(lines[1]))
+    lines = case.stream.next_requests().splitlines()
+    case.stream.feed_data(answer(lines[0]) + answer(lines[1]))
     data = answer(lines[2])
-    case.stream.feed(bytearray(data))
-    case.fetcher.hashed(freed.set)
+    case.stream.feed_data(bytearray(data))
+    case.fetcher.after_hashing(freed.set)
     assert freed.wait(60)
     assert early == [False] * case.fetcher.together, (
         "with each by itself, several threads write, and so from copies"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.transfer import torch_files
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused
+from rgt_tui.transfer.file_stretch import FileRefused, OpenFileSection
 from tests.unit.transfer.hostile_files import (
     FILES,
     TODAY,
@@ -25,14 +25,14 @@ from tests.unit.transfer.hostile_files import (
 
 
 def look(path: Path) -> torch_files.TorchFile:
-    with OpenStretch(path) as whole:
-        return torch_files.examine(whole)
+    with OpenFileSection(path) as whole:
+        return torch_files.examine_torch_file(whole)
 
 
 def refused(tmp_path: Path, data: bytes) -> str:
     path = tmp_path / "file.pt"
     path.write_bytes(data)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FileRefused) as caught:
         look(path)
     return str(caught.value)
 
@@ -166,7 +166,7 @@ def test_every_way_to_name_or_call_something_is_refused(tmp_path: Path, data: by
 def test_a_million_levels_cost_no_more_than_their_bytes(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "deep.pt"
     path.write_bytes(with_pickle(data))
-    with contextlib.suppress(Refused):  # either is well, as long as it comes back
+    with contextlib.suppress(FileRefused):  # either is well, as long as it comes back
         look(path)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.transfer import FileRow, Ledger, Stamp
-from rgt_tui.transfer.copying import Listing, RemoteFile, plan
-from rgt_tui.transfer.copying.local_copy import failed, room
+from rgt_tui.transfer import FileRow, FileStamp, Ledger
+from rgt_tui.transfer.copying import BoxListing, RemoteFile, plan_pull
+from rgt_tui.transfer.copying.local_copy import free_space_text, write_failure
 
-THERE = Stamp(5, 1, 2, 3)
+THERE = FileStamp(5, 1, 2, 3)
 BOX = "/w/a.pt"
 
 
@@ -32,20 +32,20 @@ Planned = Callable[..., tuple[int, int, list[FileRow]]]
 @pytest.fixture
 def planned(tmp_path: Path, copy: Path) -> Planned:
     """Pull once on paper, change something, and say what stands, what is fetched, and what is written down."""
-    here = Stamp.of(copy.stat())
+    here = FileStamp.from_stat(copy.stat())
 
     def look(
-        there: Stamp = THERE, instance: str = "i", sha256: str = ""
+        there: FileStamp = THERE, instance: str = "i", sha256: str = ""
     ) -> tuple[int, int, list[FileRow]]:
         ledger = Ledger(tmp_path / "ledger.jsonl")
         known = sha256 or hashlib.sha256(b"12345").hexdigest()
-        ledger.add(
+        ledger.append_rows(
             [FileRow(path=BOX, local=str(copy), sha256=known, there=THERE, here=here, instance="i")]
         )
         noted: list[FileRow] = []
         files = (RemoteFile(BOX, there, 1),)
-        listing = Listing(roots=("/w",), files=files)
-        made = plan(listing, ledger, tmp_path / "copies", instance, noted.append)
+        listing = BoxListing(roots=("/w",), files=files)
+        made = plan_pull(listing, ledger, tmp_path / "copies", instance, noted.append)
         ledger.close()
         return len(made.same), len(made.steps), noted
 
@@ -61,7 +61,7 @@ def test_a_copy_that_was_touched_is_read_and_its_new_times_are_noted(
 ) -> None:
     os.utime(copy, ns=(7, 7))
     same, fetched, (row,) = planned()
-    assert (same, fetched, row.here) == (1, 0, Stamp.of(copy.stat()))
+    assert (same, fetched, row.here) == (1, 0, FileStamp.from_stat(copy.stat()))
 
 
 @pytest.mark.parametrize("content", [b"12346", b"1234", b"123456"])
@@ -78,21 +78,23 @@ def test_a_copy_that_is_gone_or_a_link_is_fetched(copy: Path, planned: Planned) 
 
 
 def test_what_the_box_changed_or_another_machine_has_is_fetched(planned: Planned) -> None:
-    assert planned(there=Stamp(5, 1, 2, 4)) == (0, 1, [])
+    assert planned(there=FileStamp(5, 1, 2, 4)) == (0, 1, [])
     assert planned(instance="j") == (0, 1, [])
 
 
 def test_a_full_disk_says_what_is_needed_and_what_is_free(tmp_path: Path) -> None:
     for number in (errno.ENOSPC, errno.EDQUOT):
-        said = str(failed(BOX, 12_000, tmp_path, OSError(number, "x")))
+        said = str(write_failure(BOX, 12_000, tmp_path, OSError(number, "x")))
         assert f"the disk under {tmp_path} is full: {BOX} needs 12,000 bytes, " in said
         assert "bytes are free" in said and "None" not in said
-    assert room(tmp_path / "none") == "an unknown number of bytes"
+    assert free_space_text(tmp_path / "none") == "an unknown number of bytes"
 
 
 def test_what_else_fails_names_the_file_here_where_it_is_known(tmp_path: Path) -> None:
-    with_name = failed(BOX, 1, tmp_path, OSError(errno.EACCES, "Permission denied", "/here/a"))
+    with_name = write_failure(
+        BOX, 1, tmp_path, OSError(errno.EACCES, "Permission denied", "/here/a")
+    )
     assert str(with_name) == f"cannot write {BOX} below {tmp_path} (/here/a): Permission denied"
-    assert str(failed(BOX, 1, tmp_path, OSError(errno.EACCES, "Permission denied"))) == (
+    assert str(write_failure(BOX, 1, tmp_path, OSError(errno.EACCES, "Permission denied"))) == (
         f"cannot write {BOX} below {tmp_path}: Permission denied"
     )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from rgt_tui.transfer import zip_records
-from rgt_tui.transfer.file_stretch import OpenStretch, Refused
+from rgt_tui.transfer.file_stretch import FileRefused, OpenFileSection
 
 DATA, NAME = b"weights", b"a/0"
 
@@ -59,9 +59,10 @@ class Forged(NamedTuple):
 
 def found(tmp_path: Path, data: bytes) -> dict[str, bytes]:
     (tmp_path / "file.pt").write_bytes(data)
-    with OpenStretch(tmp_path / "file.pt") as whole:
+    with OpenFileSection(tmp_path / "file.pt") as whole:
         return {
-            name: b"".join(record.pieces()) for name, record in zip_records.records(whole).items()
+            name: b"".join(record.iterate_pieces())
+            for name, record in zip_records.read_records(whole).items()
         }
 
 
@@ -98,5 +99,5 @@ def test_a_file_of_no_records_is_too_short_for_a_64_bit_end(tmp_path: Path) -> N
     ],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(tmp_path: Path, forged: Forged, told: str) -> None:
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(FileRefused, match=told):
         found(tmp_path, forged.bytes())

@@ -10,35 +10,35 @@ import msgspec
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
-    Cell,
     Checkpoint,
     Checkpoints,
-    Counters,
-    Cpu,
-    Disk,
-    Gpu,
+    CpuReading,
+    DetachedSessions,
+    DiskReading,
+    GpuReading,
     Hello,
     InodeHog,
     Lifecycle,
-    Link,
+    LinkState,
     LogView,
-    Memory,
+    MemoryReading,
     Meter,
     MeterKind,
-    Proc,
     ProviderRef,
+    QueueCell,
     QueueState,
     RunState,
     Sample,
     Series,
-    Session,
+    StreamCounters,
+    TrainingProcess,
 )
 
 NOW = 1_790_000_000.0
 LOG = "/root/job/logs/lstm-b.log"
 OUT = "/workspace/runs/lstm-b"
 VIZ = InodeHog(path="/workspace/.cache/viz", inodes=3900, bytes=15_600_000)
-ROOT = Disk(
+ROOT = DiskReading(
     mount="/",
     bytes_total=50_000_000_000,
     bytes_used=16_000_000_000,
@@ -46,7 +46,7 @@ ROOT = Disk(
     inodes_total=3_000_000,
     inodes_used=240_000,
 )
-DATA = Disk(
+DATA = DiskReading(
     mount="/workspace",
     bytes_total=20_000_000_000,
     bytes_used=600_000_000,
@@ -57,8 +57,8 @@ DATA = Disk(
 FULL = msgspec.structs.replace(DATA, inodes_used=4096, hogs=(VIZ,))
 
 
-def cell(name: str = "lstm-b", **over: Any) -> Cell:
-    base = Cell(
+def cell(name: str = "lstm-b", **over: Any) -> QueueCell:
+    base = QueueCell(
         name=name,
         cfg=f"cfg/{name}.toml",
         task="lm",
@@ -73,7 +73,7 @@ def cell(name: str = "lstm-b", **over: Any) -> Cell:
     return msgspec.structs.replace(base, **over)
 
 
-def queue(*cells: Cell, **over: Any) -> QueueState:
+def queue(*cells: QueueCell, **over: Any) -> QueueState:
     base = QueueState(
         path="/root/job/queue.txt",
         at=NOW - 1,
@@ -95,7 +95,7 @@ def run(
         last_at=NOW - 1,
         progressed_at=NOW - 1,
         series={
-            "loss": Series().extended(
+            "loss": Series().with_points(
                 [(step - len(values) + 1 + i, v) for i, v in enumerate(values)]
             )
         },
@@ -117,13 +117,13 @@ def checkpoints(*steps: int, name: str = "lstm-b", size: int = 40_000_000) -> Ch
     return Checkpoints(run=name, at=NOW - 5, items=items)
 
 
-def sample(*disks: Disk, **over: Any) -> Sample:
+def sample(*disks: DiskReading, **over: Any) -> Sample:
     base = Sample(
         boot="boot-1",
         seq=9,
         at=NOW,
         gpus=(
-            Gpu(
+            GpuReading(
                 index=0,
                 name="RTX 4090",
                 util=93.0,
@@ -132,13 +132,15 @@ def sample(*disks: Disk, **over: Any) -> Sample:
                 sim=True,
             ),
         ),
-        mem=Memory(
+        mem=MemoryReading(
             cgroup=2, used=12_000_000_000, cache=4_000_000_000, limit=32_000_000_000, oom_kills=0
         ),
-        cpu=Cpu(quota=8.0),
+        cpu=CpuReading(quota=8.0),
         disks=disks or (ROOT, DATA),
-        procs=(Proc(pid=2231, started=NOW - 600, cmd="python -m rgt_train --config lstm-b"),),
-        session=Session(tmux=("rgt",)),
+        procs=(
+            TrainingProcess(pid=2231, started=NOW - 600, cmd="python -m rgt_train --config lstm-b"),
+        ),
+        session=DetachedSessions(tmux=("rgt",)),
     )
     return msgspec.structs.replace(base, **over)
 
@@ -157,7 +159,7 @@ def box(**over: Any) -> BoxState:
             profile="vastai",
             provider=ProviderRef("vastai", "9918231"),
         ),
-        link=Link.LIVE,
+        link=LinkState.LIVE,
         reason="connected",
         since=NOW - 900,
         hello=Hello(
@@ -185,6 +187,6 @@ def box(**over: Any) -> BoxState:
             source="Vast.ai",
             native_status="running",
         ),
-        counters=Counters(samples=900, connects=1),
+        counters=StreamCounters(samples=900, connects=1),
     )
     return msgspec.structs.replace(base, **over)

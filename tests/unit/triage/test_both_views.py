@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.fleet import between, extended
+from rgt_tui.fleet import events_between, extend_log
 from rgt_tui.handbook import shipped_pages, triage_file
-from rgt_tui.health import STORAGE_IDS, WINDOW, AlertState, diagnose, instant, listed, step_alerts
+from rgt_tui.health import (
+    STORAGE_IDS,
+    WINDOW,
+    AlertState,
+    alerts_to_show,
+    diagnose_box,
+    judge_without_history,
+    step_alerts,
+)
 from rgt_tui.health.lognotes import _MARKS
 from rgt_tui.model import (
     BoxState,
@@ -20,7 +28,7 @@ from rgt_tui.model import (
     LogView,
     QueueState,
     RunState,
-    clean,
+    clean_text,
 )
 from rgt_tui.ui.screens import findings_of
 from tests.unit.handbook.test_line_search import CASES, ENDED
@@ -57,9 +65,9 @@ def as_live(lines: list[str], rng: random.Random) -> tuple[Finding, ...]:
             else None
         )
         frame = LogLines(path=LOG, inode=1, start=0, end=0, lines=tuple(part), partial=cut)
-        view = extended(view, frame, NOW)
-        found = diagnose(with_log("running", view), NOW, found)
-    return diagnose(with_log("failed", view), NOW, found)
+        view = extend_log(view, frame, NOW)
+        found = diagnose_box(with_log("running", view), NOW, found)
+    return diagnose_box(with_log("failed", view), NOW, found)
 
 
 def as_file(lines: list[str], path: Path) -> list[Shown]:
@@ -86,14 +94,16 @@ def test_a_log_shows_the_same_first_live_as_from_a_file(part: int, tmp_path: Pat
     rng = random.Random(part)
     different = []
     for case in CASES[part::40]:
-        lines = [clean(line) for line in case["log"].rstrip("\n").split("\n")]
+        lines = [clean_text(line) for line in case["log"].rstrip("\n").split("\n")]
         live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
         if without_lines_of_full_disks(live) != without_lines_of_full_disks(file):
             different.append((case["case"], live, file))
     assert not different
 
 
-BEGINS = [[clean(line) for line in case["log"].rstrip("\n").split("\n")][:25] for case in CASES]
+BEGINS = [
+    [clean_text(line) for line in case["log"].rstrip("\n").split("\n")][:25] for case in CASES
+]
 BEGINS_ANEW = (_MARKS[0], *_MARKS[2:])
 CALM = [
     lines
@@ -161,12 +171,14 @@ def test_behind_an_exception_that_no_page_knows_stands_what_it_is_probably_about
 
 
 def test_a_guess_is_no_alert_of_its_own_and_the_margin_names_what_stands_first() -> None:
-    view = extended(None, LogLines(path=LOG, inode=1, start=0, end=0, lines=tuple(UNKNOWN)), NOW)
+    view = extend_log(None, LogLines(path=LOG, inode=1, start=0, end=0, lines=tuple(UNKNOWN)), NOW)
     state = with_log("failed", view)
-    state = replace(state, findings=diagnose(state, NOW, ()))
-    assert [alert.word for alert in instant(state, NOW)[1] if alert.kind == "finding"] == ["PY1"]
+    state = replace(state, findings=diagnose_box(state, NOW, ()))
+    assert [
+        alert.word for alert in judge_without_history(state, NOW)[1] if alert.kind == "finding"
+    ] == ["PY1"]
     assert findings_of(state) == {UNKNOWN[-1]: "PY1"}
-    told = [event.text for event in between(with_log("failed", view), state, NOW)]
+    told = [event.text for event in events_between(with_log("failed", view), state, NOW)]
     assert [text.split()[0] for text in told] == ["PY1"]
 
 
@@ -193,7 +205,7 @@ def test_another_run_s_failure_does_not_hide_that_of_a_run() -> None:
     def of(*logs: tuple[str, tuple[str, ...]]) -> list[tuple[str, str | None]]:
         views = tuple(LogView(path=path, lines=lines, at=NOW) for path, lines in logs)
         sick = box(sample=None, queues=(failed,), runs=(), checkpoints=(), logs=views)
-        return [(one.gotcha, one.run) for one in diagnose(sick, NOW, ())]
+        return [(one.gotcha, one.run) for one in diagnose_box(sick, NOW, ())]
 
     ranks = [f"/workspace/runs/a/rank{rank}.log" for rank in (0, 1)]
     assert of((ranks[0], late), (ranks[1], oom)) == [("U10", "a")]
@@ -221,7 +233,7 @@ def of_found(
         logs=views,
         found=tuple(one for one, _ in given),
     )
-    return sorted((one.gotcha, one.run, one.where) for one in diagnose(sick, NOW, ()))
+    return sorted((one.gotcha, one.run, one.where) for one in diagnose_box(sick, NOW, ()))
 
 
 @pytest.mark.parametrize("queues", [(), (queue(cell(state="done", exit_code=0)),)])
@@ -261,8 +273,8 @@ def test_full_disks_of_two_found_trainings_are_kept_apart() -> None:
         logs=views,
         found=tuple(o for o, _ in given),
     )
-    first = diagnose(state, NOW, ())
-    assert {one.run: one.resource for one in diagnose(state, NOW + 1, first)} == {
+    first = diagnose_box(state, NOW, ())
+    assert {one.run: one.resource for one in diagnose_box(state, NOW + 1, first)} == {
         "root/train": "bytes of /root",
         "data/train": "bytes of /data",
     }
@@ -278,9 +290,13 @@ def test_the_row_of_a_box_names_what_its_log_shows_first() -> None:
     words = []
     for until in (1, 2):
         seen = with_log("failed", LogView(path=LOG, lines=lines[:until], at=NOW))
-        state = replace(seen, findings=diagnose(seen, NOW, state.findings))
+        state = replace(seen, findings=diagnose_box(seen, NOW, state.findings))
         book = step_alerts(book, state, NOW).book
         words.append(
-            [alert.word for alert in listed(book, state.findings) if alert.kind == "finding"]
+            [
+                alert.word
+                for alert in alerts_to_show(book, state.findings)
+                if alert.kind == "finding"
+            ]
         )
     assert words == [["memory"], ["SHP1", "memory"]]

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.health import diagnose
-from rgt_tui.model import EPOCH, BoxState, Event, FoundRun, Gpu, Memory, Resume, Series, Severity
+from rgt_tui.health import diagnose_box
+from rgt_tui.model import (
+    EPOCH,
+    BoxEvent,
+    BoxState,
+    FoundRun,
+    GpuReading,
+    MemoryReading,
+    RunResume,
+    Series,
+    Severity,
+)
 from tests.unit.triage.builders import LOG, NOW, box, cell, log, queue, run, sample
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -20,7 +30,7 @@ RESUME = "resume: at step 800 of 2400 from /x; attempt 2, the last one ended by:
 
 
 def ids(state: BoxState) -> list[str]:
-    return [finding.gotcha for finding in diagnose(state, NOW, ())]
+    return [finding.gotcha for finding in diagnose_box(state, NOW, ())]
 
 
 def with_log(*lines: str, **cell_over: Any) -> BoxState:
@@ -28,7 +38,7 @@ def with_log(*lines: str, **cell_over: Any) -> BoxState:
 
 
 def test_a_healthy_box_has_no_finding() -> None:
-    assert diagnose(box(), NOW, ()) == ()
+    assert diagnose_box(box(), NOW, ()) == ()
 
 
 def test_a_running_cell_that_stepped_on_is_past_it() -> None:
@@ -64,7 +74,7 @@ def test_a_log_that_no_cell_owns_is_history_beside_a_queue_and_news_without_one(
 
 def test_a_log_below_the_run_belongs_to_its_cell() -> None:
     state = box(logs=(log(OOM, path="/workspace/runs/lstm-b/rank3.log"),))
-    found = diagnose(state, NOW, ())
+    found = diagnose_box(state, NOW, ())
     assert [(f.gotcha, f.run, f.where) for f in found] == [
         ("U10", "lstm-b", "/workspace/runs/lstm-b/rank3.log")
     ]
@@ -81,7 +91,7 @@ def test_a_preempted_cell_until_it_goes_on() -> None:
         "SIGTERM at step 338: saving, then exit 75",
         "checkpoint 338 → /workspace/x  38 MB",
     )
-    found = diagnose(with_log(*lines, state="interrupted", exit_code=75), NOW, ())
+    found = diagnose_box(with_log(*lines, state="interrupted", exit_code=75), NOW, ())
     assert [(f.gotcha, f.severity, f.evidence) for f in found] == [
         ("SP1", Severity.DEGRADING, lines[1])
     ]
@@ -96,16 +106,16 @@ def test_a_preempted_cell_without_a_log_line() -> None:
 
 @pytest.mark.parametrize(("kills", "id_"), [(0, "U3"), (2, "U9"), (None, "U3")])
 def test_a_kill_is_the_kernels_only_if_it_counted_it(kills: int | None, id_: str) -> None:
-    mem = Memory(cgroup=2, used=5, limit=100, oom_kills=kills)
+    mem = MemoryReading(cgroup=2, used=5, limit=100, oom_kills=kills)
     killed = queue(cell(state="failed", signal="SIGKILL", exit_code=None))
-    found = diagnose(box(queues=(killed,), sample=sample(mem=mem)), NOW, ())
+    found = diagnose_box(box(queues=(killed,), sample=sample(mem=mem)), NOW, ())
     assert [f.gotcha for f in found] == [id_]
     assert found[0].reading is not None
 
 
 @pytest.mark.parametrize(("kills", "id_"), [(0, "U3"), (1, "U9")])
 def test_a_bare_killed_is_told_apart_by_the_counter(kills: int, id_: str) -> None:
-    mem = Memory(cgroup=2, used=5, limit=100, oom_kills=kills)
+    mem = MemoryReading(cgroup=2, used=5, limit=100, oom_kills=kills)
     state = msgspec.structs.replace(
         with_log(STEP, "Killed", state="failed"), sample=sample(mem=mem)
     )
@@ -113,7 +123,7 @@ def test_a_bare_killed_is_told_apart_by_the_counter(kills: int, id_: str) -> Non
 
 
 def test_the_kernels_own_words_are_believed() -> None:
-    mem = Memory(cgroup=2, used=5, limit=100, oom_kills=0)
+    mem = MemoryReading(cgroup=2, used=5, limit=100, oom_kills=0)
     line = "Memory cgroup out of memory: Killed process 12 (python)"
     assert ids(msgspec.structs.replace(with_log(line, state="failed"), sample=sample(mem=mem))) == [
         "U9"
@@ -122,7 +132,7 @@ def test_the_kernels_own_words_are_believed() -> None:
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number(loss: float) -> None:
-    found = diagnose(box(runs=(run(losses=[1.0, loss]),)), NOW, ())
+    found = diagnose_box(box(runs=(run(losses=[1.0, loss]),)), NOW, ())
     assert [(f.gotcha, f.run, f.step, f.where) for f in found] == [("P8", "lstm-b", 812, "scalars")]
 
 
@@ -133,7 +143,7 @@ def test_a_nan_of_a_finished_run_is_history() -> None:
 
 def test_log_and_curve_make_one_finding() -> None:
     state = box(runs=(run(losses=[math.nan]),), logs=(log("step 812  epoch 1  loss nan"),))
-    assert [(f.gotcha, f.where) for f in diagnose(state, NOW, ())] == [("P8", LOG)]
+    assert [(f.gotcha, f.where) for f in diagnose_box(state, NOW, ())] == [("P8", LOG)]
 
 
 def test_a_copy_that_failed() -> None:
@@ -143,28 +153,33 @@ def test_a_copy_that_failed() -> None:
         durable_path="/mnt/fs/b",
         reason="the durable copy failed: EIO",
     )
-    found = diagnose(box(queues=(queue(bad),)), NOW, ())
+    found = diagnose_box(box(queues=(queue(bad),)), NOW, ())
     assert [f.gotcha for f in found] == ["U33"]
     assert "ls -l -- '/mnt/fs/b'" in [fix.command for fix in found[0].fixes]
 
 
 def test_a_lost_card() -> None:
-    gpu = Gpu(index=1, name="A100", error="GPU is lost. Reboot the system to recover this GPU")
-    found = diagnose(box(sample=sample(gpus=(gpu,))), NOW, ())
+    gpu = GpuReading(
+        index=1, name="A100", error="GPU is lost. Reboot the system to recover this GPU"
+    )
+    found = diagnose_box(box(sample=sample(gpus=(gpu,))), NOW, ())
     assert [(f.gotcha, f.resource) for f in found] == [("U22", "GPU 1")]
 
 
 def test_a_gpu_that_is_merely_unreadable_is_no_diagnosis() -> None:
-    assert ids(box(sample=sample(gpus=(Gpu(index=0, name="A100", error="not supported"),)))) == []
+    assert (
+        ids(box(sample=sample(gpus=(GpuReading(index=0, name="A100", error="not supported"),))))
+        == []
+    )
 
 
 def test_since_is_kept_and_new_ones_are_dated_now() -> None:
-    first = diagnose(with_log(OOM, state="failed"), NOW, ())
+    first = diagnose_box(with_log(OOM, state="failed"), NOW, ())
     both = box(
         queues=(queue(cell(state="failed"), cell("gru", state="failed")),),
         logs=(log(OOM), log("Hangup", path="/root/job/logs/gru.log")),
     )
-    again = {f.gotcha: f.since for f in diagnose(both, NOW + 60, first)}
+    again = {f.gotcha: f.since for f in diagnose_box(both, NOW + 60, first)}
     assert again == {"U10": NOW, "LL4": NOW + 60}
 
 
@@ -186,8 +201,8 @@ def test_worst_first() -> None:
 @given(st.lists(st.text(max_size=200), max_size=80), st.sampled_from(["running", "failed"]))
 def test_any_text_is_survived_and_the_answer_is_stable(lines: list[str], state: str) -> None:
     sick = with_log(*lines, state=state)
-    once = diagnose(sick, NOW, ())
-    assert diagnose(sick, NOW + 1, once) == once
+    once = diagnose_box(sick, NOW, ())
+    assert diagnose_box(sick, NOW + 1, once) == once
 
 
 @given(
@@ -200,10 +215,10 @@ def test_a_good_step_at_the_end_of_a_running_log_ends_every_crash(lines: list[st
     assert ids(with_log(*lines, STEP, state="running")) == []
 
 
-REBOOT = Event(
+REBOOT = BoxEvent(
     boot="boot-1", seq=5, at=NOW - 100, kind="rebooted", text="the box was rebooted", level="warn"
 )
-KILL = Event(
+KILL = BoxEvent(
     boot="boot-1", seq=6, at=NOW - 95, kind="oom-kill", text="oom_kill 0 → 1", level="error"
 )
 GONE = FoundRun(
@@ -226,7 +241,7 @@ IDLE = sample(procs=())
     ],
 )
 def test_a_found_training_that_vanished_is_explained_by_what_the_box_saw(
-    events: tuple[Event, ...], found: FoundRun, expected: list[str]
+    events: tuple[BoxEvent, ...], found: FoundRun, expected: list[str]
 ) -> None:
     state = box(queues=(), runs=(), logs=(), sample=IDLE, events=events, found=(found,))
     assert ids(state) == expected
@@ -255,13 +270,15 @@ def test_a_cell_that_a_reboot_cut_off_is_told_and_one_that_was_begun_after_it_is
 def test_a_learning_rate_that_begins_anew_after_a_resume(
     rates: list[float], expected: list[str]
 ) -> None:
-    state = run(losses=[2.0] * 60, step=60, resumes=(Resume(step=50, reason="killed", index=50),))
+    state = run(
+        losses=[2.0] * 60, step=60, resumes=(RunResume(step=50, reason="killed", index=50),)
+    )
     series = {
         **state.series,
-        "lr": Series().extended([(i + 1, rate) for i, rate in enumerate(rates)]),
+        "lr": Series().with_points([(i + 1, rate) for i, rate in enumerate(rates)]),
     }
     if len(rates) < 60:
-        series["loss"] = Series().extended([(i + 1, 2.0) for i in range(len(rates))])
+        series["loss"] = Series().with_points([(i + 1, 2.0) for i in range(len(rates))])
     assert ids(box(runs=(msgspec.structs.replace(state, series=series),))) == expected
 
 
@@ -285,15 +302,17 @@ def test_a_learning_rate_that_begins_anew_after_a_resume(
 def test_epochs_that_are_counted_anew_while_the_step_goes_on(
     before: float, after: float, first_step: int, expected: list[str]
 ) -> None:
-    state = run(losses=[2.0] * 60, step=60, resumes=(Resume(step=50, reason="killed", index=50),))
+    state = run(
+        losses=[2.0] * 60, step=60, resumes=(RunResume(step=50, reason="killed", index=50),)
+    )
     steps = [*range(1, 51), *range(first_step, first_step + 10)]
     series = {
-        "loss": Series().extended([(step, 2.0) for step in steps]),
-        EPOCH: Series().extended(
+        "loss": Series().with_points([(step, 2.0) for step in steps]),
+        EPOCH: Series().with_points(
             [(step, before if i < 50 else after) for i, step in enumerate(steps)]
         ),
     }
-    found = diagnose(box(runs=(msgspec.structs.replace(state, series=series),)), NOW, ())
+    found = diagnose_box(box(runs=(msgspec.structs.replace(state, series=series),)), NOW, ())
     assert [one.gotcha for one in found] == expected
     if found:
         text = f"epoch {before:g} before the resume at step 50, {after:g} after it, at step {first_step}"
@@ -302,7 +321,7 @@ def test_epochs_that_are_counted_anew_while_the_step_goes_on(
 
 def test_epochs_of_a_run_that_never_resumed_may_begin_anew() -> None:
     state = run(losses=[2.0] * 60, step=60)
-    epochs = Series().extended([(i, 3.0 if i < 50 else 0.0) for i in range(60)])
+    epochs = Series().with_points([(i, 3.0 if i < 50 else 0.0) for i in range(60)])
     assert (
         ids(box(runs=(msgspec.structs.replace(state, series={**state.series, EPOCH: epochs}),)))
         == []
@@ -315,9 +334,9 @@ def test_epochs_of_a_run_that_never_resumed_may_begin_anew() -> None:
     ids=["nobody-saw-when", "while-it-ran", "before-it-began"],
 )
 def test_exit_137_is_the_kernel_s_where_the_counter_moved_while_it_ran(
-    events: tuple[Event, ...], expected: list[str]
+    events: tuple[BoxEvent, ...], expected: list[str]
 ) -> None:
     killed = cell(state="failed", exit_code=137, started=NOW - 600, ended=NOW - 90)
-    mem = Memory(cgroup=2, used=1, limit=100, oom_kills=1)
+    mem = MemoryReading(cgroup=2, used=1, limit=100, oom_kills=1)
     state = box(queues=(queue(killed),), logs=(), sample=sample(mem=mem, procs=()), events=events)
     assert ids(state) == expected

@@ -7,8 +7,17 @@ import shlex
 import msgspec
 import pytest
 
-from rgt_tui.health import diagnose
-from rgt_tui.model import BoxState, Disk, Finding, FoundRun, InodeHog, Resume, Severity, Wait
+from rgt_tui.health import diagnose_box
+from rgt_tui.model import (
+    BoxState,
+    DiskReading,
+    Finding,
+    FoundRun,
+    InodeHog,
+    RunResume,
+    Severity,
+    TrainingPause,
+)
 from tests.unit.triage.builders import (
     DATA,
     FULL,
@@ -33,7 +42,7 @@ STEP = "step 813  epoch 1  loss 1.2840  lr 2.9e-04"
 AGAIN = "checkpoint saved again at step 820"
 
 
-def sick(*lines: str, disk: Disk = FULL, **over: object) -> BoxState:
+def sick(*lines: str, disk: DiskReading = FULL, **over: object) -> BoxState:
     base = box(sample=sample(ROOT, disk), logs=(log(*lines),), checkpoints=(checkpoints(780, 800),))
     return msgspec.structs.replace(base, **over)
 
@@ -44,7 +53,7 @@ def only(found: tuple[Finding, ...]) -> Finding:
 
 
 def test_the_finding_says_all_that_is_needed_at_3_a_m() -> None:
-    found = only(diagnose(sick(STEP, ERROR, SAID), NOW, ()))
+    found = only(diagnose_box(sick(STEP, ERROR, SAID), NOW, ()))
     assert (found.gotcha, found.resource, found.run, found.step) == (
         "U7",
         "inodes of /workspace",
@@ -60,7 +69,7 @@ def test_the_finding_says_all_that_is_needed_at_3_a_m() -> None:
 
 
 def test_the_fix_is_concrete_and_looks_first() -> None:
-    found = only(diagnose(sick(ERROR, SAID), NOW, ()))
+    found = only(diagnose_box(sick(ERROR, SAID), NOW, ()))
     commands = [fix.command for fix in found.fixes]
     assert commands == [
         "df -i -- '/workspace'",
@@ -77,7 +86,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     ("over", "says"),
     [
         (
-            {"runs": (run(wait=Wait(what="disk", step=812, unsaved=81)),)},
+            {"runs": (run(wait=TrainingPause(what="disk", step=812, unsaved=81)),)},
             "saves from memory and continues",
         ),
         (
@@ -94,7 +103,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     "disk", [FULL, msgspec.structs.replace(DATA, bytes_used=20_000, bytes_free=0)]
 )
 def test_what_happens_once_there_is_room_is_said_as_it_is(
-    over: dict[str, object], says: str, disk: Disk
+    over: dict[str, object], says: str, disk: DiskReading
 ) -> None:
     lines = [
         line.replace("no inodes", "no bytes") if disk is not FULL else line
@@ -102,49 +111,51 @@ def test_what_happens_once_there_is_room_is_said_as_it_is(
     ]
     if "checkpoints" in over:
         lines = [line.replace("; last good checkpoint is step 800", "") for line in lines]
-    found = only(diagnose(sick(*lines, disk=disk, **over), NOW, ()))
+    found = only(diagnose_box(sick(*lines, disk=disk, **over), NOW, ()))
     assert says in found.fixes[-1].text
 
 
 def test_the_readings_alone_are_a_finding() -> None:
-    found = only(diagnose(sick(STEP), NOW, ()))
+    found = only(diagnose_box(sick(STEP), NOW, ()))
     assert (found.gotcha, found.where, found.run) == ("U7", "sample", None)
     assert found.evidence == "/workspace: 4,096 of 4,096 inodes used (bytes 3%)"
 
 
 @pytest.mark.parametrize(("used", "ids"), [(3891, []), (3892, ["U7"])])
 def test_inodes_count_from_95_percent(used: int, ids: list[str]) -> None:
-    found = diagnose(sick(STEP, disk=msgspec.structs.replace(FULL, inodes_used=used)), NOW, ())
+    found = diagnose_box(sick(STEP, disk=msgspec.structs.replace(FULL, inodes_used=used)), NOW, ())
     assert [finding.gotcha for finding in found] == ids
 
 
 @pytest.mark.parametrize(("used", "ids"), [(18_999, []), (19_000, ["U6"])])
 def test_bytes_count_from_95_percent_as_well(used: int, ids: list[str]) -> None:
     disk = msgspec.structs.replace(DATA, bytes_used=used, bytes_free=20_000 - used)
-    found = diagnose(sick(STEP, disk=disk), NOW, ())
+    found = diagnose_box(sick(STEP, disk=disk), NOW, ())
     assert [finding.gotcha for finding in found] == ids
     assert [finding.title for finding in found] == ["The disk is nearly full"] * len(ids)
 
 
 @pytest.mark.parametrize(("used", "held"), [(18_400, True), (18_399, False)])
 def test_a_finding_of_a_reading_clears_where_its_alert_clears(used: int, held: bool) -> None:
-    first = diagnose(
+    first = diagnose_box(
         sick(STEP, disk=msgspec.structs.replace(DATA, bytes_used=19_100, bytes_free=900)), NOW, ()
     )
     later = sick(
         STEP, disk=msgspec.structs.replace(DATA, bytes_used=used, bytes_free=20_000 - used)
     )
-    assert bool(diagnose(later, NOW + 5, first)) is held
+    assert bool(diagnose_box(later, NOW + 5, first)) is held
 
 
 def test_a_full_read_only_mount_is_no_trouble() -> None:
-    assert diagnose(sick(STEP, disk=msgspec.structs.replace(FULL, read_only=True)), NOW, ()) == ()
+    assert (
+        diagnose_box(sick(STEP, disk=msgspec.structs.replace(FULL, read_only=True)), NOW, ()) == ()
+    )
 
 
 def test_bytes_that_are_used_up_are_called_bytes() -> None:
     disk = msgspec.structs.replace(DATA, bytes_used=20_000_000_000, bytes_free=0)
     found = only(
-        diagnose(
+        diagnose_box(
             sick("OSError: [Errno 28] No space left on device: '/workspace/a'", disk=disk), NOW, ()
         )
     )
@@ -155,13 +166,13 @@ def test_bytes_that_are_used_up_are_called_bytes() -> None:
 def test_a_failed_save_without_bytes_is_u6() -> None:
     disk = msgspec.structs.replace(DATA, bytes_used=20_000_000_000, bytes_free=0)
     line = "checkpoint save failed at step 812: no bytes left on /workspace (needs 40 MB, 0 B free)"
-    assert only(diagnose(sick(line, disk=disk), NOW, ())).gotcha == "U6"
+    assert only(diagnose_box(sick(line, disk=disk), NOW, ())).gotcha == "U6"
 
 
 def test_too_little_for_one_more_checkpoint_is_short_as_well() -> None:
     disk = msgspec.structs.replace(DATA, bytes_used=19_000_000_000, bytes_free=39_000_000)
     found = only(
-        diagnose(sick("PytorchStreamWriter failed writing file data/1", disk=disk), NOW, ())
+        diagnose_box(sick("PytorchStreamWriter failed writing file data/1", disk=disk), NOW, ())
     )
     assert (found.resource, found.cleared) == ("bytes of /workspace", False)
 
@@ -171,18 +182,18 @@ def test_the_path_in_the_line_names_the_mount() -> None:
     both = sick(
         "OSError: [Errno 28] No space left on device: '/tmp/x'", sample=sample(full_root, DATA)
     )
-    assert only(diagnose(both, NOW, ())).resource == "bytes of /"
+    assert only(diagnose_box(both, NOW, ())).resource == "bytes of /"
 
 
 def test_without_a_path_the_full_mount_is_taken() -> None:
     full_root = msgspec.structs.replace(ROOT, bytes_used=50_000_000_000, bytes_free=0)
     both = sick("OSError: [Errno 28] No space left on device", sample=sample(full_root, DATA))
-    assert only(diagnose(both, NOW, ())).resource == "bytes of /"
+    assert only(diagnose_box(both, NOW, ())).resource == "bytes of /"
 
 
 def test_a_quota_is_not_judged_by_the_mount() -> None:
     found = only(
-        diagnose(
+        diagnose_box(
             sick("OSError: [Errno 122] Disk quota exceeded: '/workspace/a'", disk=DATA), NOW, ()
         )
     )
@@ -190,8 +201,8 @@ def test_a_quota_is_not_judged_by_the_mount() -> None:
 
 
 def test_room_again_but_not_saved_yet() -> None:
-    first = diagnose(sick(ERROR, SAID), NOW, ())
-    found = only(diagnose(sick(ERROR, SAID, disk=DATA), NOW + 5, first))
+    first = diagnose_box(sick(ERROR, SAID), NOW, ())
+    found = only(diagnose_box(sick(ERROR, SAID, disk=DATA), NOW + 5, first))
     assert found.cleared
     assert found.resource == "inodes of /workspace"
     assert found.since == NOW
@@ -200,7 +211,7 @@ def test_room_again_but_not_saved_yet() -> None:
 
 def test_steps_alone_do_not_end_it_while_checkpoints_can_be_seen() -> None:
     later = sick(ERROR, SAID, STEP, disk=DATA, runs=(run(step=850),))
-    assert only(diagnose(later, NOW, ())).cleared
+    assert only(diagnose_box(later, NOW, ())).cleared
 
 
 @pytest.mark.parametrize(
@@ -222,16 +233,16 @@ def test_steps_alone_do_not_end_it_while_checkpoints_can_be_seen() -> None:
     ],
 )
 def test_a_save_ends_it(over: dict[str, object]) -> None:
-    first = diagnose(sick(ERROR, SAID), NOW, ())
-    assert diagnose(sick(ERROR, SAID, disk=DATA, **over), NOW + 9, first) == ()
+    first = diagnose_box(sick(ERROR, SAID), NOW, ())
+    assert diagnose_box(sick(ERROR, SAID, disk=DATA, **over), NOW + 9, first) == ()
 
 
 def test_a_save_overcomes_it_although_the_mount_stays_full() -> None:
     """It said "no file can be made", with rm -rf as the way out, for minutes of good saves."""
-    first = diagnose(sick(ERROR, SAID), NOW - 600, ())
+    first = diagnose_box(sick(ERROR, SAID), NOW - 600, ())
     assert only(first).severity is Severity.FATAL
     saved = (checkpoints(800, 880),)
-    now = only(diagnose(sick(ERROR, SAID, AGAIN, checkpoints=saved), NOW, first))
+    now = only(diagnose_box(sick(ERROR, SAID, AGAIN, checkpoints=saved), NOW, first))
     assert (now.resource, now.run, now.severity) == (
         "inodes of /workspace",
         None,
@@ -240,73 +251,77 @@ def test_a_save_overcomes_it_although_the_mount_stays_full() -> None:
     assert now.title == "Nearly all inodes are used: soon no file can be created"
     assert "step 880 was still saved" in now.evidence
     worse = (ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "890"))
-    again = only(diagnose(sick(*worse, checkpoints=saved), NOW + 9, (now,)))
+    again = only(diagnose_box(sick(*worse, checkpoints=saved), NOW + 9, (now,)))
     assert (again.severity, again.run) == (Severity.FATAL, "lstm-b")
 
 
 def test_steps_alone_prove_no_save_while_the_mount_is_full() -> None:
-    first = diagnose(sick(ERROR, SAID), NOW, ())
+    first = diagnose_box(sick(ERROR, SAID), NOW, ())
     later = only(
-        diagnose(sick(ERROR, SAID, STEP, checkpoints=(), runs=(run(step=900),)), NOW + 9, first)
+        diagnose_box(sick(ERROR, SAID, STEP, checkpoints=(), runs=(run(step=900),)), NOW + 9, first)
     )
     assert (later.severity, later.cleared) == (Severity.FATAL, False)
 
 
 def test_a_second_failure_after_a_save_counts() -> None:
     found = only(
-        diagnose(sick(ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "830"), disk=DATA), NOW, ())
+        diagnose_box(
+            sick(ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "830"), disk=DATA), NOW, ()
+        )
     )
     assert (found.step, found.cleared) == (830, True)
 
 
 def test_a_crashed_cell_that_starts_again_has_to_save_again() -> None:
-    first = diagnose(sick(ERROR, SAID, queues=(queue(cell(state="failed", exit_code=1)),)), NOW, ())
+    first = diagnose_box(
+        sick(ERROR, SAID, queues=(queue(cell(state="failed", exit_code=1)),)), NOW, ()
+    )
     resumed = (
         ERROR,
         SAID,
         "resume: at step 800 of 2400 from /x; attempt 2, the last one ended by: unknown",
     )
-    again = run(step=805, resumes=(Resume(800, "crash", 0),))
-    waiting = only(diagnose(sick(*resumed, STEP, disk=DATA, runs=(again,)), NOW + 1, first))
+    again = run(step=805, resumes=(RunResume(800, "crash", 0),))
+    waiting = only(diagnose_box(sick(*resumed, STEP, disk=DATA, runs=(again,)), NOW + 1, first))
     assert waiting.cleared
     saved = sick(*resumed, STEP, disk=DATA, runs=(again,), checkpoints=(checkpoints(800, 806),))
-    assert diagnose(saved, NOW + 2, (waiting,)) == ()
+    assert diagnose_box(saved, NOW + 2, (waiting,)) == ()
 
 
 def test_the_cause_is_gone_only_some_way_below_the_limit() -> None:
-    first = diagnose(sick(ERROR, SAID), NOW, ())
+    first = diagnose_box(sick(ERROR, SAID), NOW, ())
     for used, cleared in ((3800, False), (3600, True)):
         disk = msgspec.structs.replace(FULL, inodes_used=used)
-        assert only(diagnose(sick(ERROR, SAID, disk=disk), NOW, first)).cleared is cleared
+        assert only(diagnose_box(sick(ERROR, SAID, disk=disk), NOW, first)).cleared is cleared
 
 
 def test_the_finding_outlives_its_line_in_the_log() -> None:
     many = tuple(f"step {n}  loss 1.28" for n in range(820, 900))
-    first = diagnose(sick(ERROR, SAID), NOW, ())
-    still = only(diagnose(sick(ERROR, SAID, *many), NOW + 60, first))
+    first = diagnose_box(sick(ERROR, SAID), NOW, ())
+    still = only(diagnose_box(sick(ERROR, SAID, *many), NOW + 60, first))
     assert (still.evidence, still.run, still.cleared, still.since) == (ERROR, "lstm-b", False, NOW)
-    freed = only(diagnose(sick(ERROR, SAID, *many, disk=DATA), NOW + 61, (still,)))
+    freed = only(diagnose_box(sick(ERROR, SAID, *many, disk=DATA), NOW + 61, (still,)))
     assert (freed.cleared, freed.reading) == (True, "180 of 4,096 inodes used (bytes 3%)")
     saved = sick(ERROR, SAID, *many, disk=DATA, checkpoints=(checkpoints(800, 900),))
-    assert diagnose(saved, NOW + 62, (freed,)) == ()
+    assert diagnose_box(saved, NOW + 62, (freed,)) == ()
 
 
 def test_a_run_that_holds_is_found_by_that_line_too() -> None:
     line = "holding at step 1012: 212 steps are not saved (limit 200); waiting up to 3600 s until / takes 40 MB"
-    found = only(diagnose(sick(line), NOW, ()))
+    found = only(diagnose_box(sick(line), NOW, ()))
     assert (found.gotcha, found.step) == ("U7", 1012)
 
 
 def test_since_is_kept_when_the_line_follows_the_reading() -> None:
-    first = diagnose(sick(STEP), NOW, ())
-    assert only(diagnose(sick(STEP, ERROR, SAID), NOW + 30, first)).since == NOW
+    first = diagnose_box(sick(STEP), NOW, ())
+    assert only(diagnose_box(sick(STEP, ERROR, SAID), NOW + 30, first)).since == NOW
 
 
 def test_reading_findings_go_with_a_margin() -> None:
-    first = diagnose(sick(STEP), NOW, ())
+    first = diagnose_box(sick(STEP), NOW, ())
     a_bit = msgspec.structs.replace(FULL, inodes_used=3800)
-    assert only(diagnose(sick(STEP, disk=a_bit), NOW, first)).resource == "inodes of /workspace"
-    assert diagnose(sick(STEP, disk=DATA), NOW, first) == ()
+    assert only(diagnose_box(sick(STEP, disk=a_bit), NOW, first)).resource == "inodes of /workspace"
+    assert diagnose_box(sick(STEP, disk=DATA), NOW, first) == ()
 
 
 @pytest.mark.parametrize(
@@ -325,12 +340,12 @@ def test_reading_findings_go_with_a_margin() -> None:
 )
 def test_nothing_is_offered_for_removal_that_may_be_needed(path: str) -> None:
     disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path=path, inodes=3900, bytes=1),))
-    found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
+    found = only(diagnose_box(sick(ERROR, SAID, disk=disk), NOW, ()))
     assert not [fix.command for fix in found.fixes if fix.command and fix.command.startswith("rm")]
 
 
 def removals(state: BoxState) -> list[str]:
-    found = diagnose(state, NOW, ())
+    found = diagnose_box(state, NOW, ())
     commands = [fix.command for finding in found for fix in finding.fixes if fix.command]
     return [command for command in commands if command.startswith("rm")]
 
@@ -410,7 +425,7 @@ def test_a_home_of_the_box_in_the_fleet_file_is_understood(
 def test_a_path_is_one_word_of_the_command(name: str) -> None:
     path = f"/workspace/.cache/{name}"
     disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path=path, inodes=3900, bytes=1),))
-    cure = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ())).fixes[-1]
+    cure = only(diagnose_box(sick(ERROR, SAID, disk=disk), NOW, ())).fixes[-1]
     assert cure.command is not None
     assert shlex.split(cure.command) == ["rm", "-rf", "--", path]
 
@@ -443,7 +458,7 @@ def test_no_command_names_what_cannot_be_shown_to_the_byte(kind: str, name: str)
         FULL, mount=mount, hogs=(InodeHog(path=hog, inodes=3900, bytes=1),)
     )
     for short in (disk, msgspec.structs.replace(disk, inodes_used=1, bytes_used=disk.bytes_total)):
-        for found in diagnose(sick(disk=short), NOW, ()):
+        for found in diagnose_box(sick(disk=short), NOW, ()):
             commands = [fix.command for fix in found.fixes if fix.command]
             assert all(command.isprintable() for command in commands), commands
             assert not any(name in command for command in commands), commands
@@ -454,7 +469,7 @@ def test_a_directory_whose_name_cannot_be_shown_is_looked_at_by_the_one_above_it
     disk = msgspec.structs.replace(
         FULL, hogs=(InodeHog(path="/workspace/.cache/vi\u200bz", inodes=3900, bytes=1),)
     )
-    found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
+    found = only(diagnose_box(sick(ERROR, SAID, disk=disk), NOW, ()))
     assert [fix.command for fix in found.fixes] == [
         "df -i -- '/workspace'",
         "ls -lAb -- '/workspace/.cache'",
@@ -466,7 +481,7 @@ def test_a_directory_whose_name_cannot_be_shown_is_looked_at_by_the_one_above_it
 def test_a_directory_that_holds_another_mount_is_not_offered() -> None:
     held = msgspec.structs.replace(DATA, mount="/workspace/.cache/viz/keep")
     state = msgspec.structs.replace(sick(ERROR, SAID), sample=sample(ROOT, FULL, held))
-    found = next(f for f in diagnose(state, NOW, ()) if f.gotcha == "U7")
+    found = next(f for f in diagnose_box(state, NOW, ()) if f.gotcha == "U7")
     assert not any((fix.command or "").startswith("rm") for fix in found.fixes)
 
 
@@ -478,7 +493,9 @@ def test_a_durable_path_that_cannot_be_shown_has_no_command() -> None:
         ("-x", None),
     ):
         kept = cell(durable="failed", durable_path=path)
-        found = next(f for f in diagnose(box(queues=(queue(kept),)), NOW, ()) if f.gotcha == "U33")
+        found = next(
+            f for f in diagnose_box(box(queues=(queue(kept),)), NOW, ()) if f.gotcha == "U33"
+        )
         assert [fix.command for fix in found.fixes if fix.text.startswith("Check the durable")] == [
             shown
         ]
@@ -486,7 +503,7 @@ def test_a_durable_path_that_cannot_be_shown_has_no_command() -> None:
 
 def test_a_durable_directory_is_never_offered() -> None:
     kept = cell(durable_path="/workspace/.cache/viz/keep")
-    found = only(diagnose(sick(ERROR, SAID, queues=(queue(kept),)), NOW, ()))
+    found = only(diagnose_box(sick(ERROR, SAID, queues=(queue(kept),)), NOW, ()))
     assert not any((fix.command or "").startswith("rm") for fix in found.fixes)
 
 
@@ -496,8 +513,9 @@ def test_a_run_that_holds_for_another_reason_is_not_short_of_space() -> None:
         *(f"step {n}  loss 1.28" for n in range(813, 830)),
         "holding at step 829: 29 steps are not saved (limit 20); waiting up to 3600 s until / takes 40 MB",
     )
-    found = only(diagnose(sick(*lines, disk=DATA), NOW, ()))
+    found = only(diagnose_box(sick(*lines, disk=DATA), NOW, ()))
     assert (found.gotcha, found.evidence) == ("CKPT1", lines[0])
     assert (
-        diagnose(sick(*lines, "checkpoint saved again at step 829", disk=DATA), NOW, (found,)) == ()
+        diagnose_box(sick(*lines, "checkpoint saved again at step 829", disk=DATA), NOW, (found,))
+        == ()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.handbook import shipped_pages
-from rgt_tui.health import HANDBOOK, diagnose, run_pages
+from rgt_tui.health import HANDBOOK, diagnose_box, run_pages
 from rgt_tui.model import Severity
 from tests.unit.handbook.test_line_search import CASES
 from tests.unit.triage.builders import NOW, box, cell, log, queue, run
@@ -86,7 +86,7 @@ def found(text: str, state: str = "failed") -> list[str]:
         checkpoints=(),
         logs=(log(*text.split("\n")),),
     )
-    return [finding.gotcha for finding in diagnose(sick, NOW, ())]
+    return [finding.gotcha for finding in diagnose_box(sick, NOW, ())]
 
 
 @pytest.mark.parametrize(("id_", "text"), ILL)
@@ -96,7 +96,7 @@ def test_a_line_leads_to_its_entry_and_to_no_other(id_: str, text: str) -> None:
         queues=(queue(cell(state="failed", exit_code=1)),),
         logs=(log(*text.split("\n")),),
     )
-    assert [finding.gotcha for finding in diagnose(sick, NOW, ())] == [id_]
+    assert [finding.gotcha for finding in diagnose_box(sick, NOW, ())] == [id_]
 
 
 @pytest.mark.parametrize("text", HEALTHY)
@@ -129,7 +129,7 @@ def test_the_missing_module_is_named() -> None:
         queues=(queue(cell(state="failed")),),
         logs=(log("ModuleNotFoundError: No module named 'einops'"),),
     )
-    assert diagnose(sick, NOW, ())[0].resource == "module 'einops'"
+    assert diagnose_box(sick, NOW, ())[0].resource == "module 'einops'"
 
 
 @pytest.mark.parametrize("step", [2400, 1300])
@@ -141,7 +141,7 @@ def test_of_an_abort_at_the_end_it_is_said_which_runs_had_come_to_their_last_ste
         runs=(run(step=step),),
         logs=(log("saved final.pt", "terminate called without an active exception"),),
     )
-    (finding,) = diagnose(sick, NOW, ())
+    (finding,) = diagnose_box(sick, NOW, ())
     assert (finding.gotcha, finding.reading) == (
         "END1", "lstm-b has reached its last step, 2,400" if step == 2400 else None
     )  # fmt: skip

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.health import lognotes as module
-from rgt_tui.health import scan
-from rgt_tui.health.lognotes import _MARKS, _reports, window
+from rgt_tui.health import scan_log
+from rgt_tui.health.lognotes import _MARKS, _build_reports, searched_window
 
 LINES = st.sampled_from(
     [
@@ -32,8 +32,8 @@ def test_a_growing_log_says_what_the_whole_says(parts: list[list[str]]) -> None:
     lines: tuple[str, ...] = ()
     for part in parts:
         lines += tuple(part)
-        seen = window(lines)
-        assert scan(seen, "log") == scan(seen)
+        seen = searched_window(lines)
+        assert scan_log(seen, "log") == scan_log(seen)
 
 
 CALM = st.sampled_from([
@@ -49,38 +49,38 @@ def test_a_log_without_trouble_says_what_the_whole_says(
     lines: tuple[str, ...] = ()
     for part in parts:
         lines = (*lines[: len(lines) - open_end], *part)[-30:]
-        assert scan(lines, "log") == scan(lines)
+        assert scan_log(lines, "log") == scan_log(lines)
 
 
 def test_a_new_line_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     module._SEARCHED.clear()
     lines = tuple(f"step {n} loss 2.{n}" for n in range(60))
-    scan(lines, "log")
+    scan_log(lines, "log")
     searched: list[str] = []
-    marked = module._marked
+    marked = module._find_marks
 
     def counted(row: str, marks: Iterable[int]) -> tuple[int, ...]:
         searched.append(row)
         return marked(row, marks)
 
-    monkeypatch.setattr(module, "_marked", counted)
-    scan(lines, "log")
-    scan((*lines[1:], "step 60 loss 2.6"), "log")
+    monkeypatch.setattr(module, "_find_marks", counted)
+    scan_log(lines, "log")
+    scan_log((*lines[1:], "step 60 loss 2.6"), "log")
     assert searched == ["step 60 loss 2.6"]
-    scan(lines, "another log")
+    scan_log(lines, "another log")
     assert len(searched) == 61
 
 
 @given(st.lists(LINES | st.text("\r\nstep 143 los=.\u017f", max_size=30), max_size=8))
 def test_lines_say_together_what_each_says_alone(lines: list[str]) -> None:
-    assert _reports(lines) == tuple(_reports([line])[0] for line in lines)
+    assert _build_reports(lines) == tuple(_build_reports([line])[0] for line in lines)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     module._SEARCHED.clear()
     monkeypatch.setattr(module, "MOST_OWNERS", 5)
     for number in range(20):
-        scan(("step 1 loss 2.0",), number)
+        scan_log(("step 1 loss 2.0",), number)
     assert list(module._SEARCHED) == [15, 16, 17, 18, 19]
 
 
@@ -90,9 +90,9 @@ def test_the_numbers_of_a_failed_save_are_those_of_the_newest_line_that_has_them
         "loss: 0.5\rholding at step 1,300: waiting",
         "not holding at step 9; giving up at step ,",
     )
-    found = scan(lines)
+    found = scan_log(lines)
     assert (found.failed_step, found.last_good, found.step) == (1300, 1000, 1)
-    assert (scan(lines[2:]).failed_step, scan(lines[2:]).last_good) == (None, None)
+    assert (scan_log(lines[2:]).failed_step, scan_log(lines[2:]).last_good) == (None, None)
 
 
 def test_ranks_that_write_between_one_another_s_lines() -> None:
@@ -103,7 +103,7 @@ def test_ranks_that_write_between_one_another_s_lines() -> None:
     ]
     lines = [f"[rank{rank}]: {line}" for line in own for rank in (0, 1)]
     refused = "[rank1]: ConnectionRefusedError: [Errno 111] no"
-    found = scan((*lines, "[rank0]: KeyError: 'a'", refused, "step 3"))
+    found = scan_log((*lines, "[rank0]: KeyError: 'a'", refused, "step 3"))
     assert {(hit.id, hit.line, hit.row, hit.line_no) for hit in found.hits} == {
         ("PY1", "[rank0]: KeyError: 'a'", 6, 6),
         ("PY1", refused, 7, 7),
@@ -112,7 +112,7 @@ def test_ranks_that_write_between_one_another_s_lines() -> None:
 
 
 def test_a_line_that_rewrites_itself_has_several_rows_and_one_number() -> None:
-    found = scan(
+    found = scan_log(
         (
             "10/20 [00:01<00:01]\r11/20 [00:01<00:01]",
             "a\rb\rModuleNotFoundError: No module named 'einops'",
@@ -135,7 +135,7 @@ def test_a_line_that_rewrites_itself_has_several_rows_and_one_number() -> None:
 def test_no_mark_is_missed_for_the_words_that_are_looked_for_first(line: str) -> None:
     expected = tuple(place for place, pattern in enumerate(_MARKS) if pattern.search(line))
     for beside in ("", "epoch 1", "loss [", "\u017f"):
-        ((marks, _),), _ = _reports([line, beside])
+        ((marks, _),), _ = _build_reports([line, beside])
         assert marks == expected, beside
 
 
@@ -160,7 +160,7 @@ def test_lines_that_say_the_same_a_thousand_times_cost_no_square_and_are_kept_on
     bar = "\r".join(["CUDA out of memory. Tried to allocate 2.00 GiB"] * 400)
     wide = "no space left on device: " * 800
     seen = (*[bar] * 30, *[wide] * 30)
-    found = scan(seen).hits
+    found = scan_log(seen).hits
     assert {hit.id for hit in found} >= {"U10", "U7"}
     assert len(found) <= 30 * module.MOST_STATES * 3
     assert all(len(hit.line) <= module.MAX_LINE for hit in found)
@@ -169,4 +169,4 @@ def test_lines_that_say_the_same_a_thousand_times_cost_no_square_and_are_kept_on
 
 def test_a_line_that_is_found_is_the_one_that_is_kept() -> None:
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-    assert all(hit.line is line for hit in scan((line,)).hits)
+    assert all(hit.line is line for hit in scan_log((line,)).hits)

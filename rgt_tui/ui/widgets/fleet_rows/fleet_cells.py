@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from rgt_tui.health import BUSY_PCT, of_box
-from rgt_tui.model import Amount, AutostopReading, BoxState, Disk, Gpu, Health
+from rgt_tui.health import BUSY_PCT, list_readings
+from rgt_tui.model import AutostopReading, BoxHealth, BoxState, DiskReading, GpuReading, MoneyAmount
 from rgt_tui.profiles import byte_pct, inode_pct, memory_pct, prices
-from rgt_tui.profiles import percent as ratio
+from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.ui.box_status import (
     cells_of,
     clock_left,
@@ -21,26 +21,26 @@ from rgt_tui.ui.box_status import (
     is_limited,
     level_tone,
     old_mark,
-    standing,
+    status_label,
 )
 from rgt_tui.ui.notation import (
     NONE,
+    amount_or_dash,
     compact_time,
-    glyphs,
-    known,
-    number,
-    percent,
-    plain,
-    thousands,
+    current_glyphs,
+    format_thousands,
+    make_displayable,
+    number_or_dash,
+    percent_or_dash,
 )
-from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, fit_name, line
+from rgt_tui.ui.widgets.bars import curve_spark, draw_sparkline, thin_bar
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, fit_name, fit_text, make_line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment, ClockReading
 
 
-class Row(NamedTuple):
+class FleetRow(NamedTuple):
     """Everything the table needs to know about one box."""
 
     box: BoxState
@@ -57,7 +57,7 @@ class Row(NamedTuple):
         return self.box.spec.name
 
 
-def level(value: float | None, warn: float, error: float) -> Tone:
+def choose_tone(value: float | None, warn: float, error: float) -> Tone:
     """Return the tone of a percentage that has two limits."""
     if value is None:
         return Tone.DIM
@@ -68,12 +68,12 @@ def level(value: float | None, warn: float, error: float) -> Tone:
     return Tone.TEXT
 
 
-def worst(values: list[float | None]) -> float | None:
+def max_known(values: list[float | None]) -> float | None:
     """Return the highest known value."""
     return max((v for v in values if v is not None), default=None)
 
 
-def mean(values: list[float | None]) -> float | None:
+def mean_known(values: list[float | None]) -> float | None:
     """Return the mean of the known values."""
     known = [v for v in values if v is not None]
     if known:
@@ -81,24 +81,29 @@ def mean(values: list[float | None]) -> float | None:
     return None
 
 
-def name_cell(row: Row, width: int) -> Line:
+def name_cell(row: FleetRow, width: int) -> Line:
     """State glyph and name."""
-    glyph, _, tone = standing(row.box, row.verdict)
-    strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE, Health.UNKNOWN}
+    glyph, _, tone = status_label(row.box, row.verdict)
+    strong = row.verdict.health in {
+        BoxHealth.TROUBLE,
+        BoxHealth.WARN,
+        BoxHealth.UNREACHABLE,
+        BoxHealth.UNKNOWN,
+    }
     name = fit_name(row.name, width - 2)
     return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
 
 
-def state_cell(row: Row, width: int) -> Line:
+def state_cell(row: FleetRow, width: int) -> Line:
     """The state word, and the number of further alerts."""
-    _, word, tone = standing(row.box, row.verdict)
+    _, word, tone = status_label(row.box, row.verdict)
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
     # the word is more important
     if more > 0 and len(word) + len(f" +{more}") <= width:
         besides = f" +{more}"
     else:
         besides = ""
-    return (Span(fit(word + besides, width), tone),)
+    return (Span(fit_text(word + besides, width), tone),)
 
 
 class OddCards(NamedTuple):
@@ -109,7 +114,7 @@ class OddCards(NamedTuple):
     """They do not answer; otherwise they idle while others work."""
 
 
-def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
+def find_odd_cards(gpus: Sequence[GpuReading]) -> OddCards | None:
     """Return the dead GPUs, else those idle while others work; None if all are alike.
 
     A mean hides them: with seven GPUs at 97% and a dead one it is 85%.
@@ -124,19 +129,19 @@ def odd_cards(gpus: Sequence[Gpu]) -> OddCards | None:
     return None
 
 
-def gpu_cell(row: Row, width: int) -> Line:
+def gpu_cell(row: FleetRow, width: int) -> Line:
     """The last minute of utilisation, its mean over the box's GPUs, plus a count of outlier GPUs.
 
     The SIM badge is at the end, between this number and the memory bar, because it applies to both.
     """
     gpus = row.box.sample.gpus if row.box.sample else ()
     badge = " SIM" if any(gpu.sim for gpu in gpus) else ""
-    odd = odd_cards(gpus)
+    odd = find_odd_cards(gpus)
     said, tone = "", Tone.TEXT
     if odd is not None:
-        said = f"{odd.many}/{len(gpus)}{glyphs().trouble if odd.dead else glyphs().idle}"
+        said = f"{odd.many}/{len(gpus)}{current_glyphs().trouble if odd.dead else current_glyphs().idle}"
         tone = Tone.TROUBLE if odd.dead else Tone.WARN
-    value = percent(mean([gpu.util for gpu in gpus]))
+    value = percent_or_dash(mean_known([gpu.util for gpu in gpus]))
     room = width - len(badge) - len(said)
     if said and room < len(value) + 1:
         value = ""  # drop the mean: it would mislead here
@@ -144,43 +149,47 @@ def gpu_cell(row: Row, width: int) -> Line:
         said = " " + said
     line_width = max(0, room - max(5, len(value) + 2)) if value else max(0, room - 1)
     parts = (
-        spark(row.box.rings.gpu_util[-60:], line_width, low=0, high=100) if line_width > 0 else ""
+        draw_sparkline(row.box.rings.gpu_util[-60:], line_width, low=0, high=100)
+        if line_width > 0
+        else ""
     )
-    shown = fit(value, width - line_width - len(badge) - len(said), right=True)
-    return line(dim(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else "")
+    shown = fit_text(value, width - line_width - len(badge) - len(said), right=True)
+    return make_line(
+        dim_span(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else ""
+    )
 
 
-def heat(row: Row) -> float | None:
+def hottest_gpu(row: FleetRow) -> float | None:
     """Return the temperature of the hottest GPU, °C."""
     if row.box.sample:
-        return worst([gpu.temp_c for gpu in row.box.sample.gpus])
+        return max_known([gpu.temp_c for gpu in row.box.sample.gpus])
     return None
 
 
-def alive(row: Row) -> list[Gpu]:
+def list_live_gpus(row: FleetRow) -> list[GpuReading]:
     """Return the GPUs that answer. Dead ones are in no sum; the GPU column counts them."""
     if row.box.sample:
         return [gpu for gpu in row.box.sample.gpus if gpu.error is None]
     return []
 
 
-def watts(row: Row) -> float | None:
+def total_watts(row: FleetRow) -> float | None:
     """Return the total power of the GPUs that report it, in watts; None if none does."""
-    drawn = [gpu.power_w for gpu in alive(row) if gpu.power_w is not None]
+    drawn = [gpu.power_w for gpu in list_live_gpus(row) if gpu.power_w is not None]
     if drawn:
         return sum(drawn)
     return None
 
 
-def vram_pct(row: Row) -> float | None:
+def vram_pct(row: FleetRow) -> float | None:
     """Return the memory use of all answering GPUs in percent; None if one does not report it."""
-    gpus = alive(row)
+    gpus = list_live_gpus(row)
     if any(gpu.vram_used is None or not gpu.vram_total for gpu in gpus):
         return None
     return ratio(sum(gpu.vram_used or 0 for gpu in gpus), sum(gpu.vram_total or 0 for gpu in gpus))
 
 
-def seconds_to_end(row: Row) -> float | None:
+def seconds_to_end(row: FleetRow) -> float | None:
     """Return the time to the last step of the current run, at the pace of its current attempt.
 
     None if it is unknown; a stalled run has no pace.
@@ -198,7 +207,7 @@ def seconds_to_end(row: Row) -> float | None:
     return (run.total_steps - run.step) * pace
 
 
-def thousand_steps(row: Row) -> Amount | None:
+def thousand_steps(row: FleetRow) -> MoneyAmount | None:
     """Return the cost of 1,000 steps of the current run; None = unknown."""
     run = current_run(row.box)
     if run is None or not row.now or row.verdict.stale:
@@ -211,38 +220,38 @@ def thousand_steps(row: Row) -> Amount | None:
     return cost.per_1000_steps
 
 
-def worst_util(row: Row) -> float | None:
+def worst_util(row: FleetRow) -> float | None:
     """Return the utilisation of the worst GPU, which a mean hides; a dead GPU counts as 0."""
     gpus = row.box.sample.gpus if row.box.sample else ()
     known = [0.0 if gpu.error is not None else gpu.util for gpu in gpus]
     return min((util for util in known if util is not None), default=None)
 
 
-def fullest(row: Row, share: Callable[[Disk], float | None]) -> float | None:
+def fullest_share(row: FleetRow, share: Callable[[DiskReading], float | None]) -> float | None:
     """Return how full the fullest writable mount is."""
     disks = row.box.sample.disks if row.box.sample else ()
-    return worst([share(disk) for disk in disks if not disk.read_only])
+    return max_known([share(disk) for disk in disks if not disk.read_only])
 
 
-def bytes_full(row: Row) -> float | None:
+def bytes_full(row: FleetRow) -> float | None:
     """Return the bytes used on the fullest mount, in percent."""
-    return fullest(row, byte_pct)
+    return fullest_share(row, byte_pct)
 
 
-def inodes_full(row: Row) -> float | None:
+def inodes_full(row: FleetRow) -> float | None:
     """Return the inodes used on the fullest mount, in percent."""
-    return fullest(row, inode_pct)
+    return fullest_share(row, inode_pct)
 
 
-def memory_full(row: Row) -> float | None:
+def memory_full(row: FleetRow) -> float | None:
     """Return the container's memory against its limit, in percent."""
     if row.box.sample:
         return memory_pct(row.box.sample.mem)
     return None
 
 
-Read = Callable[[Row], float | None]
-Cell = Callable[[Row, int], Line]
+Read = Callable[[FleetRow], float | None]
+Cell = Callable[[FleetRow, int], Line]
 
 
 def number_cell(
@@ -252,74 +261,77 @@ def number_cell(
 ) -> Cell:
     """Return a cell that shows one number at its right end, dim where it is not known."""
 
-    def cell(row: Row, width: int) -> Line:
+    def draw_cell(row: FleetRow, width: int) -> Line:
         value = read(row)
         return (
-            Span(fit(write(value), width, right=True), Tone.DIM if value is None else tone(value)),
+            Span(
+                fit_text(write(value), width, right=True),
+                Tone.DIM if value is None else tone(value),
+            ),
         )
 
-    return cell
+    return draw_cell
 
 
 def full_cell(read: Read, warn: float, error: float) -> Cell:
     """Return a cell that shows a percentage with two limits."""
-    return number_cell(read, percent, lambda value: level(value, warn, error))
+    return number_cell(read, percent_or_dash, lambda value: choose_tone(value, warn, error))
 
 
-def money_cell(read: Callable[[Row], Amount | None]) -> Cell:
+def money_cell(read: Callable[[FleetRow], MoneyAmount | None]) -> Cell:
     """Return a cell that shows an amount."""
 
-    def cell(row: Row, width: int) -> Line:
+    def draw_cell(row: FleetRow, width: int) -> Line:
         value = read(row)
         return (
             Span(
-                fit(narrow(value, width), width, right=True),
+                fit_text(fit_amount(value, width), width, right=True),
                 Tone.DIM if value is None else Tone.TEXT,
             ),
         )
 
-    return cell
+    return draw_cell
 
 
-def hourly(row: Row) -> Amount | None:
+def hourly_cost(row: FleetRow) -> MoneyAmount | None:
     """Return the current cost of an hour."""
-    return prices.rate(row.box.meter)
+    return prices.find_hourly_cost(row.box.meter)
 
 
-def spent(row: Row) -> Amount | None:
+def cost_so_far(row: FleetRow) -> MoneyAmount | None:
     """Return what the box has cost."""
-    return prices.spent(row.box.meter)
+    return prices.find_cost_so_far(row.box.meter)
 
 
-def power_cell(row: Row, width: int) -> Line:
+def power_cell(row: FleetRow, width: int) -> Line:
     """Total power of the GPUs in watts; marked as a minimum if one does not report it."""
-    value = watts(row)
-    silent = any(gpu.power_w is None for gpu in alive(row))
+    value = total_watts(row)
+    silent = any(gpu.power_w is None for gpu in list_live_gpus(row))
     if value is None:
         text = NONE
     elif silent:
-        text = f"{glyphs().at_least}{value:.0f}"
+        text = f"{current_glyphs().at_least}{value:.0f}"
     else:
         text = f"{value:.0f}W"
-    return (Span(fit(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+    return (Span(fit_text(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
 
 
 def heat_text(value: float | None) -> str:
     """Return a temperature."""
     if value is None:
         return NONE
-    return f"{value:.0f}{glyphs().degree}"
+    return f"{value:.0f}{current_glyphs().degree}"
 
 
 eta_cell = number_cell(seconds_to_end, compact_time)
 
 
-def vram_cell(row: Row, width: int) -> Line:
+def vram_cell(row: FleetRow, width: int) -> Line:
     """Video memory of all GPUs together."""
     return thin_bar(vram_pct(row), width)
 
 
-def cell_cell(row: Row, width: int) -> Line:
+def cell_cell(row: FleetRow, width: int) -> Line:
     """Number of the current queue cell, and the total."""
     current = current_cell(row.box)
     total = len(cells_of(row.box))
@@ -327,68 +339,73 @@ def cell_cell(row: Row, width: int) -> Line:
         text = f"{current[0] if current else 0}/{total}"
     else:
         text = NONE
-    return (Span(fit(text, width, right=True), Tone.TEXT if total else Tone.DIM),)
+    return (Span(fit_text(text, width, right=True), Tone.TEXT if total else Tone.DIM),)
 
 
-def step_cell(row: Row, width: int) -> Line:
+def step_cell(row: FleetRow, width: int) -> Line:
     """Epoch and step of the current run; only the step if both do not fit, so no digit is cut."""
     run = current_run(row.box)
     if run is None or run.step is None:
-        return (dim(fit(NONE, width, right=True)),)
+        return (dim_span(fit_text(NONE, width, right=True)),)
     epoch = NONE if run.epoch is None else f"{run.epoch:.0f}"
-    step = thousands(run.step)
+    step = format_thousands(run.step)
     if len(step) > width:
         step = f"{run.step:.1e}"
-    both = f"{epoch} {glyphs().dot}{step:>{max(1, width - len(epoch) - 2)}}"
-    return (Span(fit(both if len(both) <= width else step, width, right=True)),)
+    both = f"{epoch} {current_glyphs().dot}{step:>{max(1, width - len(epoch) - 2)}}"
+    return (Span(fit_text(both if len(both) <= width else step, width, right=True)),)
 
 
-def age_cell(row: Row, width: int) -> Line:
+def age_cell(row: FleetRow, width: int) -> Line:
     """Time since the run's last progress; for a stale row, the age of its values."""
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
-        tone = Tone.WARN if verdict.health in (Health.UNREACHABLE, Health.UNKNOWN) else Tone.DIM
+        tone = (
+            Tone.WARN if verdict.health in (BoxHealth.UNREACHABLE, BoxHealth.UNKNOWN) else Tone.DIM
+        )
         sign, age = old_mark(verdict.health), compact_time(verdict.sample_age)
         if cell_len(sign) + 1 + len(age) > width:
             age = re.sub(
                 r"(?<=[a-z]).*", "", age
             )  # 16m instead of 16m34: cut the seconds, but keep the marker
-        return (Span(fit(f"{sign} {age}", width, right=True), tone),)
+        return (Span(fit_text(f"{sign} {age}", width, right=True), tone),)
     stuck = any(
         alert.id.startswith(("stall", "finding")) and alert.level == "error"
         for alert in verdict.alerts
     )
     tone = Tone.TROUBLE if stuck else Tone.TEXT
     text = compact_time(verdict.progress_age)
-    return (Span(fit(text, width, right=True), Tone.DIM if verdict.progress_age is None else tone),)
+    return (
+        Span(fit_text(text, width, right=True), Tone.DIM if verdict.progress_age is None else tone),
+    )
 
 
-def loss_cell(row: Row, width: int) -> Line:
+def loss_cell(row: FleetRow, width: int) -> Line:
     """The newest loss, and the whole curve after it if there is room."""
     run = current_run(row.box)
     if run is None or run.loss is None:
-        return (dim(fit(NONE, min(width, 6), right=True)),)
+        return (dim_span(fit_text(NONE, min(width, 6), right=True)),)
     least = min(width, 6)
-    tried = [number(run.loss, digits) for digits in (3, 2, 1, 0)]
-    text = fit(
+    tried = [number_or_dash(run.loss, digits) for digits in (3, 2, 1, 0)]
+    text = fit_text(
         next((one for one in tried if len(one) <= least), tried[-1].replace("+", "")),
         least,
         right=True,
     )
     tone = Tone.TEXT if math.isfinite(run.loss) else Tone.TROUBLE
     room = width - 7
-    return line(
-        Span(text, tone), dim(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else ""
+    return make_line(
+        Span(text, tone),
+        dim_span(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else "",
     )
 
 
-def narrow(amount: Amount | None, width: int) -> str:
+def fit_amount(amount: MoneyAmount | None, width: int) -> str:
     """Return an amount for a column: without spaces, and without cents if they do not fit."""
-    text = plain(known(amount).replace(" ", ""))
+    text = make_displayable(amount_or_dash(amount).replace(" ", ""))
     if amount is not None and len(text) > width:
         whole = math.floor(amount.value) if amount.at_least else round(amount.value)
-        short = known(Amount(float(whole), amount.currency, amount.at_least))
-        text = plain(short.replace(" ", "").replace(".00", ""))
+        short = amount_or_dash(MoneyAmount(float(whole), amount.currency, amount.at_least))
+        text = make_displayable(short.replace(" ", "").replace(".00", ""))
     return text
 
 
@@ -406,14 +423,14 @@ class NextEnd(NamedTuple):
     """Set if the box stops itself before the clock runs out."""
 
 
-def next_end(row: Row) -> NextEnd:
+def next_end(row: FleetRow) -> NextEnd:
     """Return the first deadline, including the box's own stop."""
     reading = next(
         (one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None
     )
     own = [
         one
-        for one in of_box(row.box)
+        for one in list_readings(row.box)
         if one.stops_in_s is not None and one.state in ("armed", "warned")
     ]
     soonest = min(own, key=lambda one: one.stops_in_s or 0.0, default=None)
@@ -427,24 +444,26 @@ def next_end(row: Row) -> NextEnd:
     return NextEnd(left, reading)
 
 
-def clock_cell(row: Row, width: int) -> Line:
+def clock_cell(row: FleetRow, width: int) -> Line:
     """Time left on the first deadline, own stop included, or the costs that remain after a stop."""
     left, reading, own = next_end(row)
     if own is not None:
-        text = f"{glyphs().power}{compact_time(left)}"
+        text = f"{current_glyphs().power}{compact_time(left)}"
         return (
-            Span(fit(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT),
+            Span(
+                fit_text(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT
+            ),
         )
     if reading is None:
-        return (dim(fit(NONE, width, right=True)),)
+        return (dim_span(fit_text(NONE, width, right=True)),)
     text = reading.what if left is None else clock_left(reading, left)
     if left is not None and width - len(text) > CLOCK_WORDS:
-        text = f"{text} {fit(reading.what, width - len(text) - 1)}"
-        return (Span(fit(text, width), level_tone(reading.level)),)
-    return (Span(fit(text, width, right=True), level_tone(reading.level)),)
+        text = f"{text} {fit_text(reading.what, width - len(text) - 1)}"
+        return (Span(fit_text(text, width), level_tone(reading.level)),)
+    return (Span(fit_text(text, width, right=True), level_tone(reading.level)),)
 
 
-def clock_cells(row: Row) -> int:
+def clock_cells(row: FleetRow) -> int:
     """Return how many cells the clock of a box needs, its name included."""
     left, reading, own = next_end(row)
     if own is not None or reading is None:
@@ -455,12 +474,12 @@ def clock_cells(row: Row) -> int:
     return max(CLOCK_WORDS, what) + 1 + len(clock_left(reading, left))
 
 
-def why_cell(row: Row, width: int) -> Line:
+def why_cell(row: FleetRow, width: int) -> Line:
     """The worst alert; without one, what the box is doing."""
     verdict = row.verdict
     worst = next((a for a in verdict.alerts if not a.muted and a.kind != verdict.health), None)
     if worst is not None:
-        return (Span(fit(worst.text, width), level_tone(worst.level)),)
+        return (Span(fit_text(worst.text, width), level_tone(worst.level)),)
     if is_limited(row.box, verdict):
-        return (dim(fit(f"limited: {row.box.limited[0]}", width)),)
-    return (dim(fit(verdict.why, width)),)
+        return (dim_span(fit_text(f"limited: {row.box.limited[0]}", width)),)
+    return (dim_span(fit_text(verdict.why, width)),)

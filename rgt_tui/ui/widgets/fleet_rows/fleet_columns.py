@@ -10,16 +10,26 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
-from rgt_tui.model import Amount
-from rgt_tui.profiles import percent as ratio
+from rgt_tui.model import MoneyAmount
+from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.ui.box_status import cells_of, current_cell, current_run
-from rgt_tui.ui.notation import glyphs
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.fleet_rows import fleet_cells as cells
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Cell, Read, Row
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, merged
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Cell, FleetRow, Read
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    clip_line,
+    dim_span,
+    fit_text,
+    make_line,
+    merge_spans,
+)
 
 
-class Unit(enum.StrEnum):
+class FilterUnit(enum.StrEnum):
     """How a number is written in a filter."""
 
     PERCENT = "percent"
@@ -28,12 +38,12 @@ class Unit(enum.StrEnum):
     PLAIN = "number"
 
 
-class Value(NamedTuple):
+class FilterValue(NamedTuple):
     """A number of a box that rows can be filtered and sorted by."""
 
     read: Read
     """Returns None if unknown, which is neither small nor large."""
-    unit: Unit
+    unit: FilterUnit
     words: str
     """Description of the value."""
     step: float = 0.0
@@ -41,28 +51,32 @@ class Value(NamedTuple):
     make them jump."""
     rising: bool = False
     """Sort the smallest first, unless the person reverses it."""
-    currency: Callable[[Row], str] | None = None
+    currency: Callable[[FleetRow], str] | None = None
     """Currency of an amount: amounts in different currencies are not compared."""
 
 
-def percentage(read: Read, words: str, step: float = 0.0, *, rising: bool = False) -> Value:
+def percent_value(
+    read: Read, words: str, step: float = 0.0, *, rising: bool = False
+) -> FilterValue:
     """Return the value of a percentage column."""
-    return Value(read, Unit.PERCENT, words, step, rising)
+    return FilterValue(read, FilterUnit.PERCENT, words, step, rising)
 
 
-def money(read: Callable[[Row], Amount | None], words: str) -> Value:
+def amount_value(read: Callable[[FleetRow], MoneyAmount | None], words: str) -> FilterValue:
     """Return the value of an amount column."""
 
-    def value(row: Row) -> float | None:
+    def read_amount(row: FleetRow) -> float | None:
         amount = read(row)
         if amount is None:
             return None
         return amount.value
 
-    return Value(value, Unit.MONEY, words, currency=lambda row: row.box.meter.currency)
+    return FilterValue(
+        read_amount, FilterUnit.MONEY, words, currency=lambda row: row.box.meter.currency
+    )
 
 
-def _cell(row: Row) -> float | None:
+def _cell_progress(row: FleetRow) -> float | None:
     total = len(cells_of(row.box))
     current = current_cell(row.box)
     if total:
@@ -70,39 +84,39 @@ def _cell(row: Row) -> float | None:
     return None
 
 
-def _step(row: Row) -> float | None:
+def _current_step(row: FleetRow) -> float | None:
     run = current_run(row.box)
     if run is None or run.step is None:
         return None
     return float(run.step)
 
 
-def _loss(row: Row) -> float | None:
+def _current_loss(row: FleetRow) -> float | None:
     run = current_run(row.box)
     if run is None:
         return None
     return run.loss
 
 
-def _age(row: Row) -> float | None:
+def _data_age(row: FleetRow) -> float | None:
     verdict = row.verdict
     if verdict.stale:
         return verdict.sample_age
     return verdict.progress_age
 
 
-def _cards(row: Row) -> float | None:
+def _count_gpus(row: FleetRow) -> float | None:
     if row.box.sample:
         return float(len(row.box.sample.gpus))
     return None
 
 
 WISHED = 1_000_000
-"""`since` of a column that is shown only if room is left, see `Column.wishes`."""
+"""`since` of a column that is shown only if room is left, see `FleetColumn.wishes`."""
 WIDEST_NAME = 40
 
 
-class Column(msgspec.Struct, frozen=True):
+class FleetColumn(msgspec.Struct, frozen=True):
     """One column. The table, its order, the filter, the help and the page in ``docs`` use this."""
 
     key: str
@@ -113,7 +127,7 @@ class Column(msgspec.Struct, frozen=True):
     cell: Cell
     means: str
     """Description for the help and the documentation."""
-    value: Value | None = None
+    value: FilterValue | None = None
     right: bool = True
     word: str = ""
     """Name of the value in the filter, if it is not the key."""
@@ -125,61 +139,61 @@ class Column(msgspec.Struct, frozen=True):
     """Keep its colour in a row whose values are old."""
 
 
-COLUMNS: list[Column] = [
-    Column("name", "  box", 14, 0, cells.name_cell, "the box, as named in the fleet file", right=False,
+COLUMNS: list[FleetColumn] = [
+    FleetColumn("name", "  box", 14, 0, cells.name_cell, "the box, as named in the fleet file", right=False,
            wishes=((1, WIDEST_NAME),), keeps_tone=True),
-    Column("state", "state", 11, 0, cells.state_cell, "its state in one word; +2 = two more alerts", right=False,
+    FleetColumn("state", "state", 11, 0, cells.state_cell, "its state in one word; +2 = two more alerts", right=False,
            wishes=((6, 2), (16, 1)), keeps_tone=True),
-    Column("gpu", "gpu", 8, 80, cells.gpu_cell,
+    FleetColumn("gpu", "gpu", 8, 80, cells.gpu_cell,
            "the last minute of utilisation, and the newest mean; 1/8 = one of eight GPUs is dead "
            "or idle; sorted by the worst GPU",
-           percentage(cells.worst_util, "utilisation of the worst GPU", 10.0, rising=True), wishes=((15, 4),)),
-    Column("vram", "vram", 6, 120, cells.vram_cell, "GPU memory in use, of all GPUs together",
-           percentage(cells.vram_pct, "video memory", 5.0), right=False),
-    Column("temp", "temp", 4, WISHED, cells.number_cell(cells.heat, cells.heat_text), "the hottest GPU",
-           Value(cells.heat, Unit.PLAIN, "temperature", 5.0), wishes=((8, 0),)),
-    Column("power", "power", 5, WISHED, cells.power_cell, "power of all GPUs together",
-           Value(cells.watts, Unit.PLAIN, "power", 20.0), wishes=((9, 0),)),
-    Column("disk", "disk", 4, 120, cells.full_cell(cells.bytes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
-           "the fullest file system, in bytes", percentage(cells.bytes_full, "disk")),
-    Column("inode", "inode", 5, 0, cells.full_cell(cells.inodes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
+           percent_value(cells.worst_util, "utilisation of the worst GPU", 10.0, rising=True), wishes=((15, 4),)),
+    FleetColumn("vram", "vram", 6, 120, cells.vram_cell, "GPU memory in use, of all GPUs together",
+           percent_value(cells.vram_pct, "video memory", 5.0), right=False),
+    FleetColumn("temp", "temp", 4, WISHED, cells.number_cell(cells.hottest_gpu, cells.heat_text), "the hottest GPU",
+           FilterValue(cells.hottest_gpu, FilterUnit.PLAIN, "temperature", 5.0), wishes=((8, 0),)),
+    FleetColumn("power", "power", 5, WISHED, cells.power_cell, "power of all GPUs together",
+           FilterValue(cells.total_watts, FilterUnit.PLAIN, "power", 20.0), wishes=((9, 0),)),
+    FleetColumn("disk", "disk", 4, 120, cells.full_cell(cells.bytes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
+           "the fullest file system, in bytes", percent_value(cells.bytes_full, "disk")),
+    FleetColumn("inode", "inode", 5, 0, cells.full_cell(cells.inodes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
            "the fullest file system, in inodes: at 100% no new file can be created, even with free bytes",
-           percentage(cells.inodes_full, "inodes")),
-    Column("cgroup", "cgroup", 6, 0, cells.full_cell(cells.memory_full, MEMORY_WARN_PCT, MEMORY_ERROR_PCT),
+           percent_value(cells.inodes_full, "inodes")),
+    FleetColumn("cgroup", "cgroup", 6, 0, cells.full_cell(cells.memory_full, MEMORY_WARN_PCT, MEMORY_ERROR_PCT),
            "memory of the container against its limit, not that of the host",
-           percentage(cells.memory_full, "memory", 2.0)),
-    Column("cell", "cell", 4, 0, cells.cell_cell, "the current line of the queue, and the number of lines",
-           percentage(_cell, "share of its cells")),
-    Column("step", "ep·step", 8, 120, cells.step_cell, "epoch and step of the current run",
-           Value(_step, Unit.PLAIN, "step"), wishes=((4, 2),)),
-    Column("eta", "eta", 6, WISHED, cells.eta_cell, "time to the last step of the current run, at its own pace",
-           Value(cells.seconds_to_end, Unit.TIME, "time to the last step", 60.0, rising=True), narrow=2,
+           percent_value(cells.memory_full, "memory", 2.0)),
+    FleetColumn("cell", "cell", 4, 0, cells.cell_cell, "the current line of the queue, and the number of lines",
+           percent_value(_cell_progress, "share of its cells")),
+    FleetColumn("step", "ep·step", 8, 120, cells.step_cell, "epoch and step of the current run",
+           FilterValue(_current_step, FilterUnit.PLAIN, "step"), wishes=((4, 2),)),
+    FleetColumn("eta", "eta", 6, WISHED, cells.eta_cell, "time to the last step of the current run, at its own pace",
+           FilterValue(cells.seconds_to_end, FilterUnit.TIME, "time to the last step", 60.0, rising=True), narrow=2,
            wishes=((3, 0),)),
-    Column("age", "age", 6, 0, cells.age_cell,
+    FleetColumn("age", "age", 6, 0, cells.age_cell,
            "since the run last made progress; for old values, how old they are",
-           Value(_age, Unit.TIME, "time without progress", 10.0), wishes=((10, 1),), keeps_tone=True),
-    Column("loss", "loss", 6, 120, cells.loss_cell, "the newest loss, and the whole curve",
-           Value(_loss, Unit.PLAIN, "loss"), narrow=3, wishes=((2, 7),)),
-    Column("rate", "/h", 6, 120, cells.money_cell(cells.hourly), "price per hour now",
-           money(cells.hourly, "price per hour"), word="cost", narrow=1, wishes=((11, 1),)),
-    Column("per1k", "/1k", 6, WISHED, cells.money_cell(cells.thousand_steps),
-           "cost of 1,000 steps of the current run", money(cells.thousand_steps, "cost of 1,000 steps"),
+           FilterValue(_data_age, FilterUnit.TIME, "time without progress", 10.0), wishes=((10, 1),), keeps_tone=True),
+    FleetColumn("loss", "loss", 6, 120, cells.loss_cell, "the newest loss, and the whole curve",
+           FilterValue(_current_loss, FilterUnit.PLAIN, "loss"), narrow=3, wishes=((2, 7),)),
+    FleetColumn("rate", "/h", 6, 120, cells.money_cell(cells.hourly_cost), "price per hour now",
+           amount_value(cells.hourly_cost, "price per hour"), word="cost", narrow=1, wishes=((11, 1),)),
+    FleetColumn("per1k", "/1k", 6, WISHED, cells.money_cell(cells.thousand_steps),
+           "cost of 1,000 steps of the current run", amount_value(cells.thousand_steps, "cost of 1,000 steps"),
            wishes=((7, 0),)),
-    Column("spent", "spent", 6, 120, cells.money_cell(cells.spent), "cost of the box so far",
-           money(cells.spent, "spent"), wishes=((12, 1),)),
-    Column("clock", "clock", 6, 120, cells.clock_cell,
+    FleetColumn("spent", "spent", 6, 120, cells.money_cell(cells.cost_so_far), "cost of the box so far",
+           amount_value(cells.cost_so_far, "spent"), wishes=((12, 1),)),
+    FleetColumn("clock", "clock", 6, 120, cells.clock_cell,
            "time until the platform or the box stops or deletes something",
-           Value(lambda row: cells.next_end(row).seconds, Unit.TIME, "time to the next clock", rising=True),
+           FilterValue(lambda row: cells.next_end(row).seconds, FilterUnit.TIME, "time to the next clock", rising=True),
            wishes=((13, 14),), keeps_tone=True),
-    Column("why", "alerts", 0, 80, cells.why_cell, "the worst alert; else what the box is doing", right=False,
+    FleetColumn("why", "alerts", 0, 80, cells.why_cell, "the worst alert; else what the box is doing", right=False,
            wishes=((5, 24), (14, 60)), keeps_tone=True),
 ]  # fmt: skip
 """The last column gets the cells left over by the others, if they suffice for a useful text."""
-CARDS = Value(_cards, Unit.PLAIN, "GPUs")
+CARDS = FilterValue(_count_gpus, FilterUnit.PLAIN, "GPUs")
 """``cards`` in a filter; no column shows it."""
 
 
-def values() -> dict[str, Value]:
+def filter_values() -> dict[str, FilterValue]:
     """Return the values that rows can be filtered by, keyed by their name in the filter."""
     shown = {
         column.word or column.key: column.value for column in COLUMNS if column.value is not None
@@ -187,7 +201,7 @@ def values() -> dict[str, Value]:
     return {**shown, "cards": CARDS}
 
 
-def value_of(key: str) -> Value | None:
+def value_of(key: str) -> FilterValue | None:
     """Return the value that a column is sorted by."""
     return next((column.value for column in COLUMNS if column.key == key), None)
 
@@ -198,9 +212,9 @@ NARROW_NAME = 18
 
 
 @lru_cache(maxsize=64)
-def layout(
+def choose_columns(
     width: int, longest: int = 0, clock: int = WISHED, by: str = ""
-) -> tuple[tuple[Column, int], ...]:
+) -> tuple[tuple[FleetColumn, int], ...]:
     """Return the columns of a table, each with its width.
 
     Args:
@@ -222,14 +236,14 @@ def layout(
         chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
     elif width < 120:
 
-        def left() -> int:
+        def remaining_width() -> int:
             return width - 2 - sum(chosen.values()) - len(chosen)
 
-        chosen["name"] += max(0, min(min(wanted, NARROW_NAME) - chosen["name"], left()))
+        chosen["name"] += max(0, min(min(wanted, NARROW_NAME) - chosen["name"], remaining_width()))
         for column in sorted(COLUMNS, key=lambda one: one.narrow):
-            if column.narrow and column.key not in chosen and left() > column.width:
+            if column.narrow and column.key not in chosen and remaining_width() > column.width:
                 chosen[column.key] = column.width
-        chosen["name"] += max(0, min(wanted - chosen["name"], left()))
+        chosen["name"] += max(0, min(wanted - chosen["name"], remaining_width()))
     else:
         chosen["gpu"] += max(0, min(4, width - 2 - sum(chosen.values()) - len(chosen)))
     spare = width - 2 - sum(chosen.values()) - len(chosen)
@@ -255,7 +269,7 @@ def layout(
     return tuple((column, chosen[column.key]) for column in COLUMNS if column.key in chosen)
 
 
-class InSight(NamedTuple):
+class VisibleRange(NamedTuple):
     """The range of visible rows, if not all are visible."""
 
     first: int
@@ -263,19 +277,19 @@ class InSight(NamedTuple):
     last: int
     total: int
 
-    def words(self, width: int) -> str:
+    def range_title(self, width: int) -> str:
         """Return the range as a title of the name column, in the longest form that fits."""
         span = f"{self.first}-{self.last}/{self.total}"
         ways = (f"  box {span}", f"  {span}", f"  {self.first}/{self.total}")
         return next((one for one in ways if len(one) <= width), ways[-1])
 
 
-def heading(
-    columns: Sequence[tuple[Column, int]],
+def draw_heading(
+    columns: Sequence[tuple[FleetColumn, int]],
     sort: str,
     *,
     rising: bool = False,
-    shown: InSight | None = None,
+    shown: VisibleRange | None = None,
 ) -> Line:
     """Return the line of titles.
 
@@ -293,21 +307,21 @@ def heading(
         pad = " " if column.key == "why" else ""
         text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
         if column.key == "name" and shown is not None:
-            text = shown.words(width - (sort == "name"))
+            text = shown.range_title(width - (sort == "name"))
         if column.key == sort:
-            arrow = glyphs().rising if rising else glyphs().opened
+            arrow = current_glyphs().rising if rising else current_glyphs().opened
             if len(text) < width:
                 text += arrow
             else:
                 gap = arrow  # before a title that fills its column, so that neither is cut
         if column.key == "loss":
             text = text.rjust(6)
-        title = fit(pad + text, width, right=column.right and column.key != "loss")
+        title = fit_text(pad + text, width, right=column.right and column.key != "loss")
         out.append(Span(gap + title, Tone.ACCENT if column.key == sort else Tone.DIM))
     return tuple(out)
 
 
-def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+def row_line(row: FleetRow, columns: Sequence[tuple[FleetColumn, int]]) -> Line:
     """Draw one box; everything but its state is dimmed if its values are old."""
     out: list[Span] = [Span(" ")]
     for index, (column, width) in enumerate(columns):
@@ -318,8 +332,8 @@ def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
             width -= 1
         made = column.cell(row, width)
         if row.verdict.stale and not column.keeps_tone:
-            made = tuple(dim(span.text) for span in made)
-        out.extend(clip(made, width))
+            made = tuple(dim_span(span.text) for span in made)
+        out.extend(clip_line(made, width))
     if out:
-        return merged(out)
-    return line(EMPTY)
+        return merge_spans(out)
+    return make_line(EMPTY)

@@ -10,20 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rgt_tui.profiles import SYMBOLS
-from rgt_tui.ui.box_status import standing
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row
-from rgt_tui.ui.widgets.fleet_rows.fleet_columns import Unit, Value, values
+from rgt_tui.ui.box_status import status_label
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
+from rgt_tui.ui.widgets.fleet_rows.fleet_columns import FilterUnit, FilterValue, filter_values
 
 
 class FilterError(Exception):
     """A term has no meaning; the message names it and lists what would work."""
 
 
-Test = Callable[[Row], bool | None]
+Test = Callable[[FleetRow], bool | None]
 """Returns None if the value is unknown."""
 
 
-class Filter(NamedTuple):
+class FleetFilter(NamedTuple):
     """A parsed filter."""
 
     tests: tuple[Test, ...] = ()
@@ -35,16 +35,16 @@ class Filter(NamedTuple):
     """The text to save: the filter without its save and drop terms."""
 
 
-class Filtered(NamedTuple):
+class FilteredRows(NamedTuple):
     """The rows that match."""
 
-    rows: list[Row]
+    rows: list[FleetRow]
     total: int
     unknown: int
     """Rows left out only because a value is unknown."""
 
     @property
-    def words(self) -> str:
+    def count_text(self) -> str:
         """How many are shown; empty if all are."""
         if len(self.rows) == self.total:
             return ""
@@ -52,18 +52,18 @@ class Filtered(NamedTuple):
         return f"{len(self.rows)} of {self.total} shown{unknown}"
 
 
-def _account(row: Row) -> str:
+def _account_name(row: FleetRow) -> str:
     provider = row.box.spec.provider
     if provider is None:
         return ""
     return f"{provider.kind} {provider.account}"
 
 
-TEXTS: dict[str, Callable[[Row], str]] = {
+TEXTS: dict[str, Callable[[FleetRow], str]] = {
     "name": lambda row: row.name,
-    "state": lambda row: f"{row.verdict.health.value} {standing(row.box, row.verdict)[1]}",
+    "state": lambda row: f"{row.verdict.health.value} {status_label(row.box, row.verdict)[1]}",
     "platform": lambda row: f"{row.platform} {row.box.spec.profile}",
-    "account": _account,
+    "account": _account_name,
     "alert": lambda row: " ".join(f"{alert.word} {alert.text}" for alert in row.verdict.alerts),
     "card": lambda row: " ".join(gpu.name for gpu in row.box.sample.gpus) if row.box.sample else "",
 }
@@ -82,10 +82,15 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "=": lambda a, b: a == b,
     ":": lambda a, b: a == b,
 }
-_EXAMPLES = {Unit.PERCENT: "50", Unit.TIME: "5m", Unit.MONEY: "1.50", Unit.PLAIN: "10"}
+_EXAMPLES = {
+    FilterUnit.PERCENT: "50",
+    FilterUnit.TIME: "5m",
+    FilterUnit.MONEY: "1.50",
+    FilterUnit.PLAIN: "10",
+}
 
 
-def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
+def parse_filter(text: str, saved: Mapping[str, str] | None = None) -> FleetFilter:
     """Parse a filter. All terms must match; a term after ``!`` must not.
 
     Args:
@@ -110,19 +115,25 @@ def parse(text: str, saved: Mapping[str, str] | None = None) -> Filter:
                 raise FilterError(
                     f"{word}: a name is letters, digits, . _ and -, such as {term[:5]}busy"
                 )
-            save, drop = (name, drop) if term.startswith("save:") else (save, _kept_as(name, saved))
+            save, drop = (
+                (name, drop) if term.startswith("save:") else (save, _saved_spelling(name, saved))
+            )
             continue
         source.append(word)
-        test = _saved(word.removeprefix("!")[1:], saved) if term.startswith("@") else _test(term)
-        tests.append(test if wanted else _inverse(test))
+        test = (
+            _saved_filter_test(word.removeprefix("!")[1:], saved)
+            if term.startswith("@")
+            else _parse_term(term)
+        )
+        tests.append(test if wanted else _invert_test(test))
     if save is not None and not tests:
         raise FilterError(f"save:{save} needs a filter to save, such as state:running save:{save}")
-    return Filter(tuple(tests), save, drop, " ".join(source))
+    return FleetFilter(tuple(tests), save, drop, " ".join(source))
 
 
-def matching(rows: Sequence[Row], asked: Filter) -> Filtered:
+def filter_rows(rows: Sequence[FleetRow], asked: FleetFilter) -> FilteredRows:
     """Return the matching rows in their order."""
-    shown: list[Row] = []
+    shown: list[FleetRow] = []
     unknown = 0
     for row in rows:
         found = [test(row) for test in asked.tests]
@@ -130,20 +141,20 @@ def matching(rows: Sequence[Row], asked: Filter) -> Filtered:
             shown.append(row)
         elif False not in found:
             unknown += 1
-    return Filtered(shown, len(rows), unknown)
+    return FilteredRows(shown, len(rows), unknown)
 
 
-def _inverse(test: Test) -> Test:
-    def inverted(row: Row) -> bool | None:
+def _invert_test(test: Test) -> Test:
+    def inverted_test(row: FleetRow) -> bool | None:
         found = test(row)
         if found is None:
             return None
         return not found
 
-    return inverted
+    return inverted_test
 
 
-def _kept_as(name: str, saved: Mapping[str, str] | None) -> str:
+def _saved_spelling(name: str, saved: Mapping[str, str] | None) -> str:
     """Return a name as it was saved; the typed case may differ."""
     found = next((one for one in saved or {} if one.casefold() == name.casefold()), None)
     if found is None:
@@ -154,13 +165,13 @@ def _kept_as(name: str, saved: Mapping[str, str] | None) -> str:
     return found
 
 
-def _saved(name: str, saved: Mapping[str, str] | None) -> Test:
+def _saved_filter_test(name: str, saved: Mapping[str, str] | None) -> Test:
     kept = dict(saved or {})
     # removed before parsing, because two filters could name each other
-    text = kept.pop(_kept_as(name, saved))
-    tests = parse(text, kept).tests
+    text = kept.pop(_saved_spelling(name, saved))
+    tests = parse_filter(text, kept).tests
 
-    def all_of(row: Row) -> bool | None:
+    def all_of(row: FleetRow) -> bool | None:
         found = [test(row) for test in tests]
         if False in found:
             return False
@@ -171,21 +182,21 @@ def _saved(name: str, saved: Mapping[str, str] | None) -> Test:
     return all_of
 
 
-def _test(term: str) -> Test:
+def _parse_term(term: str) -> Test:
     parts = _TERM.fullmatch(term)
     if parts is None:
-        return lambda row: any(term in _text(row, field) for field in FREE)
+        return lambda row: any(term in _field_text(row, field) for field in FREE)
     field, op, value = parts["field"], parts["op"], parts["value"]
     if field in TEXTS:
         return _text_test(field, op, value)
-    numbers = values()
+    numbers = filter_values()
     if field in numbers:
         return _number_test(field, op, value, numbers[field])
     fields = ", ".join(sorted((*TEXTS, *numbers)))
     raise FilterError(f"{term}: there is no {field}; there are {fields}")
 
 
-def _text(row: Row, field: str) -> str:
+def _field_text(row: FleetRow, field: str) -> str:
     return TEXTS[field](row).casefold()
 
 
@@ -196,8 +207,8 @@ def _text_test(field: str, op: str, value: str) -> Test:
     if not wanted:
         raise FilterError(f"{field}{op}: a word is missing, such as {field}:{_WORDS[field]}")
     if wanted == ["?"]:
-        return lambda row: not _text(row, field).strip()
-    return lambda row: any(part in _text(row, field) for part in wanted)
+        return lambda row: not _field_text(row, field).strip()
+    return lambda row: any(part in _field_text(row, field) for part in wanted)
 
 
 _WORDS = {
@@ -205,7 +216,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _number_test(field: str, op: str, value: str, of: Value) -> Test:
+def _number_test(field: str, op: str, value: str, of: FilterValue) -> Test:
     if value == "?" and op in (":", "="):
         return lambda row: of.read(row) is None
     wrong = FilterError(
@@ -213,12 +224,12 @@ def _number_test(field: str, op: str, value: str, of: Value) -> Test:
         f"{field}:? for unknown"
     )
     currency = next((code for code, symbol in SYMBOLS.items() if symbol == value[:1]), None)
-    if currency is not None and of.unit is Unit.MONEY:
+    if currency is not None and of.unit is FilterUnit.MONEY:
         value = value[1:]
     found = _NUMBER.fullmatch(value)
-    if of.unit is Unit.TIME:
+    if of.unit is FilterUnit.TIME:
         units = _SECONDS
-    elif of.unit is Unit.PERCENT:
+    elif of.unit is FilterUnit.PERCENT:
         units = {"": 1.0, "%": 1.0}
     else:
         units = {"": 1.0}
@@ -226,7 +237,7 @@ def _number_test(field: str, op: str, value: str, of: Value) -> Test:
         raise wrong
     limit, compare = float(found["number"]) * units[found["unit"]], _COMPARE[op]
 
-    def test(row: Row) -> bool | None:
+    def compare_value(row: FleetRow) -> bool | None:
         known = of.read(row)
         if known is None:
             return None
@@ -234,12 +245,12 @@ def _number_test(field: str, op: str, value: str, of: Value) -> Test:
             return False
         return compare(known, limit)
 
-    return test
+    return compare_value
 
 
 _KINDS = {
-    Unit.PERCENT: "a percentage",
-    Unit.TIME: "a time",
-    Unit.MONEY: "an amount",
-    Unit.PLAIN: "a number",
+    FilterUnit.PERCENT: "a percentage",
+    FilterUnit.TIME: "a time",
+    FilterUnit.MONEY: "an amount",
+    FilterUnit.PLAIN: "a number",
 }

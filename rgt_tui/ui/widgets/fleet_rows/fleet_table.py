@@ -11,24 +11,24 @@ import msgspec
 from rich.cells import cell_len
 from textual import events
 
-from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model import Health
-from rgt_tui.profiles import how_many, prices, written
-from rgt_tui.ui.box_status import counts, is_limited, mark
-from rgt_tui.ui.enduring import endured, words
-from rgt_tui.ui.notation import glyphs, plain
-from rgt_tui.ui.widgets.fleet_rows.fleet_cells import Row, clock_cells
+from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.model import BoxHealth
+from rgt_tui.profiles import format_sums, how_many, prices
+from rgt_tui.ui.box_status import count_by_health, health_mark, is_limited
+from rgt_tui.ui.enduring import describe_error, report_fault_to_app
+from rgt_tui.ui.notation import current_glyphs, make_displayable
+from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow, clock_cells
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import (
-    Column,
-    InSight,
-    heading,
-    layout,
+    FleetColumn,
+    VisibleRange,
+    choose_columns,
+    draw_heading,
     row_line,
     value_of,
 )
 from rgt_tui.ui.widgets.lines import SortAsked
 from rgt_tui.ui.widgets.selectable_list import SelectableList
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line
 
 TROUBLE = "state"
 FILE = "file"
@@ -43,13 +43,13 @@ class FleetTable(SelectableList[str]):
 
     def __init__(self) -> None:
         super().__init__(id="table")
-        self._boxes: Sequence[Row] = ()
-        self._order = Order()
+        self._boxes: Sequence[FleetRow] = ()
+        self._order = SortOrder()
         self._lines: list[int | Line] = []
         """Lines below the titles: indexes of rows, and headings of groups."""
-        self._drawn_rows: dict[int, tuple[Row, Line]] = {}
+        self._drawn_rows: dict[int, tuple[FleetRow, Line]] = {}
         """Drawn rows by identity, so that moving the cursor or sorting draws none again."""
-        self._drawn_for: Sequence[tuple[Column, int]] = ()
+        self._drawn_for: Sequence[tuple[FleetColumn, int]] = ()
         self._longest = 0
         self._clock = 0
         """Cells of the longest clock."""
@@ -57,9 +57,9 @@ class FleetTable(SelectableList[str]):
 
     def show_boxes(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[FleetRow],
         *,
-        order: Order,
+        order: SortOrder,
         heads: Mapping[int, Line] | None = None,
         empty: Sequence[Line] = (),
     ) -> None:
@@ -74,7 +74,7 @@ class FleetTable(SelectableList[str]):
             heads: Headings, keyed by the index of the row below them.
             empty: Lines to show if there are no rows.
         """
-        self._boxes, self._order, self._empty = rows, order, [line(" ", *row) for row in empty]
+        self._boxes, self._order, self._empty = rows, order, [make_line(" ", *row) for row in empty]
         self._lines = []
         here = set(map(id, rows))
         self._drawn_rows = {key: drawn for key, drawn in self._drawn_rows.items() if key in here}
@@ -98,31 +98,31 @@ class FleetTable(SelectableList[str]):
         return len(self._empty)
 
     @property
-    def columns(self) -> Sequence[tuple[Column, int]]:
+    def shown_columns(self) -> Sequence[tuple[FleetColumn, int]]:
         """The shown columns, each with its width."""
-        return layout(self.size.width, self._longest, self._clock, self._order.key)
+        return choose_columns(self.size.width, self._longest, self._clock, self._order.key)
 
     @property
-    def names(self) -> Sequence[str]:
+    def row_names(self) -> Sequence[str]:
         """Names in the order of the rows."""
         return self._keys
 
     @property
-    def _place(self) -> int:
+    def _line_index(self) -> int:
         """Line index of the selected row."""
         if self._keys:
-            return self._lines.index(self.index)
+            return self._lines.index(self.selected_index)
         return 0
 
-    def trouble_out_of_sight(self, rows: Sequence[Row]) -> int:
+    def trouble_out_of_sight(self, rows: Sequence[FleetRow]) -> int:
         """Return how many of `rows` are in trouble and scrolled out of sight."""
         shown = range(self._top, self._top + self.page_rows)
         return sum(
-            row.verdict.health is Health.TROUBLE and place not in shown
+            row.verdict.health is BoxHealth.TROUBLE and place not in shown
             for place, row in enumerate(rows)
         )
 
-    def release(self) -> None:
+    def follow_first(self) -> None:
         """Select the first row, and follow it until the person chooses a box."""
         self._held = False
         self.redraw()
@@ -132,22 +132,22 @@ class FleetTable(SelectableList[str]):
         """Number of visible rows."""
         return max(1, self.size.height - 1)
 
-    def hold(self) -> None:
+    def hold_selection(self) -> None:
         """Keep the selection on its box and visible: a key is about to act on it."""
         self._held = self._picked is not None
         self._keep_in_sight(follow=True)
         self.redraw()
 
-    def pick(self, index: int) -> None:
+    def select_index(self, index: int) -> None:
         """Select the row at `index`."""
         self._picked = self._keys[index]
-        self.hold()
-        super().pick(index)
+        self.hold_selection()
+        super().select_index(index)
 
     def _keep_in_sight(self, *, follow: bool) -> None:
         last = max(0, len(self._lines) - self.page_rows)
         if follow:
-            place = self._place
+            place = self._line_index
             first = place - 1 if place and not isinstance(self._lines[place - 1], int) else place
             self._top = min(max(self._top, place - self.page_rows + 1), first)
         self._top = min(self._top, last)
@@ -155,46 +155,46 @@ class FleetTable(SelectableList[str]):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the titles and the visible rows and headings."""
         self._keep_in_sight(follow=False)
-        columns = layout(width, self._longest, self._clock, self._order.key)
+        columns = choose_columns(width, self._longest, self._clock, self._order.key)
         self._owners = ()
         if not self._keys:
             return list(self._empty)
         shown = self._lines[self._top : self._top + height - 1]
         places = [one for one in shown if isinstance(one, int)]
         some = len(shown) < len(self._lines) and bool(places)
-        seen = InSight(places[0] + 1, places[-1] + 1, len(self._keys)) if some else None
-        out = [heading(columns, self._order.key, rising=self._order.rising, shown=seen)]
+        seen = VisibleRange(places[0] + 1, places[-1] + 1, len(self._keys)) if some else None
+        out = [draw_heading(columns, self._order.key, rising=self._order.is_ascending, shown=seen)]
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}
         out += [self._drawn_row(self._boxes[one]) if isinstance(one, int) else one for one in shown]
         self._owners = [None, *(self._keys[one] if isinstance(one, int) else None for one in shown)]
         return out
 
-    def ahead(self, rows: Sequence[Row]) -> Iterator[None]:
+    def draw_ahead(self, rows: Sequence[FleetRow]) -> Iterator[None]:
         """Draw the rows that will be visible in advance, in steps, at the current width."""
         for row in rows[self._top : self._top + self.page_rows]:
             self._drawn_row(row)
             yield
 
-    def _drawn_row(self, row: Row) -> Line:
+    def _drawn_row(self, row: FleetRow) -> Line:
         known = self._drawn_rows.get(id(row))
         if known is None:
             known = self._drawn_rows[id(row)] = (row, self._row_line(row, self._drawn_for))
         return known[1]
 
-    def _row_line(self, row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+    def _row_line(self, row: FleetRow, columns: Sequence[tuple[FleetColumn, int]]) -> Line:
         """Draw a row; if that fails, the row shows the error and the others are unaffected."""
         try:
             return row_line(row, columns)
         except Exception as error:
-            if not endured(self, error):
+            if not report_fault_to_app(self, error):
                 raise
             name = Span(f"{row.name}  ", Tone.STRONG)
-            return line(
+            return make_line(
                 " ",
-                Span(f"{glyphs().trouble} ", Tone.TROUBLE),
+                Span(f"{current_glyphs().trouble} ", Tone.TROUBLE),
                 name,
-                f"this row cannot be drawn: {words(error)}",
+                f"this row cannot be drawn: {describe_error(error)}",
             )
 
     def on_click(self, event: events.Click) -> None:
@@ -203,7 +203,7 @@ class FleetTable(SelectableList[str]):
             super().on_click(event)
             return
         x = 1
-        for column, width in self.columns:
+        for column, width in self.shown_columns:
             # The gap before a title belongs to it: the sort arrow may be drawn there.
             if event.x < x + width:
                 self.post_message(SortAsked(column.key))
@@ -221,7 +221,7 @@ class FleetTable(SelectableList[str]):
 # Sorting is pure and stable: rows that do not differ keep their places.
 
 
-class Order(NamedTuple):
+class SortOrder(NamedTuple):
     """The sort order of the rows."""
 
     key: str = TROUBLE
@@ -229,21 +229,21 @@ class Order(NamedTuple):
     flipped: bool = False
 
     @property
-    def rising(self) -> bool:
+    def is_ascending(self) -> bool:
         """Whether the smallest is first."""
         value = value_of(self.key)
         return (value.rising if value is not None else self.key == "name") != self.flipped
 
     @property
-    def words(self) -> str:
+    def order_text(self) -> str:
         """Description of the order."""
         value = value_of(self.key)
         if value is not None:
-            return f"by {value.words}, {'least' if self.rising else 'most'} first"
+            return f"by {value.words}, {'least' if self.is_ascending else 'most'} first"
         if self.key == FILE:
             return "as in the fleet file" + (", reversed" if self.flipped else "")
         if self.key == "name":
-            return "by name" + ("" if self.rising else ", from the end")
+            return "by name" + ("" if self.is_ascending else ", from the end")
         if self.flipped:
             return "trouble last"
         return "trouble first"
@@ -254,13 +254,13 @@ def can_sort(key: str) -> bool:
     return key in (TROUBLE, FILE, "name") or value_of(key) is not None
 
 
-def _trouble(row: Row) -> tuple[object, ...]:
+def _trouble_key(row: FleetRow) -> tuple[object, ...]:
     # Leaves out the age of progress: rows must not swap every second while all is well.
     health, *alerts = row.verdict.rank[:3]
     return (health, not is_limited(row.box, row.verdict), *alerts, row.name)
 
 
-def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
+def sort_rows(rows: Sequence[FleetRow], order: SortOrder) -> list[FleetRow]:
     """Return the sorted rows.
 
     Rows without a value come last in either direction; ties go by name.
@@ -271,7 +271,7 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
             return list(reversed(rows))
         return list(rows)
     if key == TROUBLE:
-        return sorted(rows, key=_trouble, reverse=flipped)
+        return sorted(rows, key=_trouble_key, reverse=flipped)
     by_name = sorted(rows, key=lambda row: row.name)
     if key == "name":
         if flipped:
@@ -279,8 +279,8 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
         return by_name
     value = value_of(key)
     assert value is not None, "an order that cannot be sorted by"
-    known: list[tuple[str, float, Row]] = []
-    unknown: list[Row] = []
+    known: list[tuple[str, float, FleetRow]] = []
+    unknown: list[FleetRow] = []
     for row in by_name:
         found = value.read(row)
         if found is None or math.isnan(found):
@@ -290,29 +290,29 @@ def ordered(rows: Sequence[Row], order: Order) -> list[Row]:
                 math.floor(found / value.step) if value.step and math.isfinite(found) else found
             )
             known.append((value.currency(row) if value.currency else "", coarse, row))
-    sign = 1.0 if order.rising else -1.0
+    sign = 1.0 if order.is_ascending else -1.0
     known.sort(key=lambda one: (one[0], sign * one[1]))
     return [row for _, _, row in known] + unknown
 
 
-def _account(row: Row) -> str:
+def _account_heading(row: FleetRow) -> str:
     provider = row.box.spec.provider
     if provider is None:
         return "no account"
     return f"{provider.kind}  {provider.account}"
 
 
-GROUPS: dict[str, tuple[str, Callable[[Row], str]]] = {
+GROUPS: dict[str, tuple[str, Callable[[FleetRow], str]]] = {
     "": ("not grouped", lambda row: ""),
     "platform": ("grouped by platform", lambda row: row.platform or row.box.spec.profile),
     "state": ("grouped by state", lambda row: row.verdict.health.value),
-    "account": ("grouped by account", _account),
+    "account": ("grouped by account", _account_heading),
 }
 """Keyed by their name in the settings: the description, and the function that returns a row's
 group."""
 
 
-def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
+def group_rows(rows: Sequence[FleetRow], by: str) -> tuple[list[FleetRow], dict[int, Line]]:
     """Return the rows sorted into groups, and the groups' headings by the index of their first row.
 
     Groups are in the order of their first rows: with trouble first, the worst box's group is on
@@ -320,10 +320,10 @@ def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
     """
     if not by:
         return list(rows), {}
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[FleetRow]] = {}
     for row in rows:
         found.setdefault(GROUPS[by][1](row), []).append(row)
-    out: list[Row] = []
+    out: list[FleetRow] = []
     heads: dict[int, Line] = {}
     for name, members in found.items():
         heads[len(out)] = group_line(name, members)
@@ -331,17 +331,17 @@ def grouped(rows: Sequence[Row], by: str) -> tuple[list[Row], dict[int, Line]]:
     return out, heads
 
 
-def group_line(name: str, rows: Sequence[Row]) -> Line:
+def group_line(name: str, rows: Sequence[FleetRow]) -> Line:
     """Return the heading of a group: its name, its boxes by state, and their cost per hour."""
-    out: list[Span] = [dim(f" {glyphs().opened} "), Span(name, Tone.STRONG)]
-    out.append(dim(f"  {how_many(len(rows), 'box', 'boxes')}"))
-    for health, count in counts(row.verdict.health for row in rows):
-        glyph, tone = mark(health)
+    out: list[Span] = [dim_span(f" {current_glyphs().opened} "), Span(name, Tone.STRONG)]
+    out.append(dim_span(f"  {how_many(len(rows), 'box', 'boxes')}"))
+    for health, count in count_by_health(row.verdict.health for row in rows):
+        glyph, tone = health_mark(health)
         out.append(Span(f"  {glyph} {count}", tone))
     rate = prices.fleet_rate(row.box.meter for row in rows)
     if rate:
-        out += [Span(plain(f"   {written(rate)}")), dim(" /h")]
-    return line(*out)
+        out += [Span(make_displayable(f"   {format_sums(rate)}")), dim_span(" /h")]
+    return make_line(*out)
 
 
 # The saved part, in ``$XDG_STATE_HOME/rgt/fleet-view.json``. The active filter is not saved, so
@@ -361,14 +361,14 @@ class Arrangement(msgspec.Struct, frozen=True):
     group: str = ""
 
     @property
-    def order(self) -> Order:
+    def sort_order(self) -> SortOrder:
         """The sort order; the default if the file's order is unknown."""
         if can_sort(self.sort):
-            return Order(self.sort, self.flipped)
-        return Order()
+            return SortOrder(self.sort, self.flipped)
+        return SortOrder()
 
     @property
-    def grouping(self) -> str:
+    def valid_grouping(self) -> str:
         """The grouping; none if the file's grouping is unknown."""
         if self.group in GROUPS:
             return self.group
@@ -384,7 +384,7 @@ class FleetView(msgspec.Struct, frozen=True):
     filters: dict[str, str] = {}
     """Saved filters by name."""
 
-    def of(self, fleet: str) -> Arrangement:
+    def arrangement_of(self, fleet: str) -> Arrangement:
         """Return the arrangement of a fleet; the default if none is saved."""
         return self.fleets.get(fleet, Arrangement())
 
@@ -420,16 +420,16 @@ def read_view(path: Path) -> FleetView:
     return view
 
 
-def keep_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView:
+def save_view(path: Path, change: Callable[[FleetView], FleetView]) -> FleetView:
     """Change the saved view and return it. Changes by another rgt are kept. Blocks briefly.
 
     Raises:
         Unreadable: The file is damaged or from another version.
         OSError: It cannot be written.
     """
-    with alone(path):
+    with locked_file(path):
         view = change(read_view(path))
-        publish(path, msgspec.json.format(msgspec.json.encode(view)))
+        replace_file(path, msgspec.json.format(msgspec.json.encode(view)))
         return view
 
 
@@ -441,7 +441,10 @@ def with_arrangement(
     If there are too many, drop the oldest.
     """
     others = {known: kept for known, kept in view.fleets.items() if known != fleet}
-    fleets = {**dict(list(others.items())[-(MOST_FLEETS - 1) :]), fleet: change(view.of(fleet))}
+    fleets = {
+        **dict(list(others.items())[-(MOST_FLEETS - 1) :]),
+        fleet: change(view.arrangement_of(fleet)),
+    }
     return msgspec.structs.replace(view, fleets=fleets)
 
 

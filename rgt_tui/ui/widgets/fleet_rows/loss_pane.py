@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from textual import work
 from textual.message import Message
 
-from rgt_tui.model import BoxState, Resume, RunState
+from rgt_tui.model import BoxState, RunResume, RunState
 from rgt_tui.profiles import no_agent
 from rgt_tui.ui.box_status import current_run
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import number
-from rgt_tui.ui.plot.view import Settings, Shown
+from rgt_tui.ui.notation import number_or_dash
+from rgt_tui.ui.plot.view import PlotSettings, ShownRun
 from rgt_tui.ui.widgets.curve import CurvePlot
-from rgt_tui.ui.widgets.panes import framed
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.panes import draw_frame
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim_span, make_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from textual import events
 
     from rgt_tui.ui.plot.board import Board
-    from rgt_tui.ui.plot.frame import Frame
+    from rgt_tui.ui.plot.frame import PlotFrame
 
 METRIC = "loss"
-BARE = Settings(metric=METRIC, evaluations=False, best=False)
+BARE = PlotSettings(metric=METRIC, evaluations=False, best=False)
 BOARD = "rgt_tui.ui.plot.board"
 """Imports numpy, which takes 0.1 s, so it is loaded in a thread when the first curve arrives."""
 
@@ -58,28 +58,28 @@ def telling_run(box: BoxState) -> RunState | None:
     return max(told, key=lambda run: run.progressed_at or 0.0, default=None)
 
 
-class Seen(NamedTuple):
+class DrawnPart(NamedTuple):
     """How much of a run's curve was drawn."""
 
     run: str
-    resumes: tuple[Resume, ...]
+    resumes: tuple[RunResume, ...]
     dropped: int
     points: int
     """Number of points; dropped ones are not counted."""
 
 
-def seen_of(run: RunState) -> Seen:
+def measure_drawn(run: RunState) -> DrawnPart:
     """Return the extent of a run's whole curve."""
     series = run.series[METRIC]
-    return Seen(run.name, run.resumes, series.dropped, len(series))
+    return DrawnPart(run.name, run.resumes, series.dropped, len(series))
 
 
-def shows(frame: Frame, seen: Seen, run: RunState) -> bool:
+def frame_still_fits(frame: PlotFrame, seen: DrawnPart, run: RunState) -> bool:
     """Return whether a plot drawn from `seen` is still right: new points add no column of dots."""
-    now = seen_of(run)
+    now = measure_drawn(run)
     if now[:3] != seen[:3] or now.points < seen.points:
         return False
-    end, dot = frame.window[1], (frame.high - frame.low) / max(1, frame.canvas.dots[1])
+    end, dot = frame.window[1], (frame.high - frame.low) / max(1, frame.canvas.dot_size[1])
     points = (run.series[METRIC][index] for index in range(seen.points, now.points))
     return all(
         end <= step < end + frame.per_dot and frame.low - dot <= value <= frame.high + dot
@@ -102,14 +102,14 @@ class LossPane(CurvePlot):
         self._kept: Board | None = None
         self._body: tuple[tuple[int, int], list[Line]] | None = None
         """The drawn plot, and its size."""
-        self._seen: Seen | None = None
+        self._seen: DrawnPart | None = None
         """How much of the curve the plot shows."""
         self._run: RunState | None = None
         self._box = ""
         self._dim = False
         self._failed = self._none = ""
 
-    def tell(self, box: BoxState | None, *, stale: bool) -> None:
+    def show_box(self, box: BoxState | None, *, stale: bool) -> None:
         """Show the most relevant run of a box; nothing if no box is selected."""
         run = None if box is None else telling_run(box)
         self._none = (
@@ -123,29 +123,33 @@ class LossPane(CurvePlot):
         self._box, self._run, self._dim = name, run, stale
         if run is not None and run.series.get(METRIC) and newer:
             if board_class() is None:
-                self._load()
+                self._load_board()
             elif self._still_shows(run):
-                self._seen = seen_of(run)
+                self._seen = measure_drawn(run)
             else:
-                self._feed(run)
+                self._feed_board(run)
         if changed or newer:
             self.redraw()
 
     def _still_shows(self, run: RunState) -> bool:
         drawn = None if self._body is None else self._frame
-        return drawn is not None and self._seen is not None and shows(drawn, self._seen, run)
+        return (
+            drawn is not None
+            and self._seen is not None
+            and frame_still_fits(drawn, self._seen, run)
+        )
 
-    def _feed(self, run: RunState) -> None:
-        shown = Shown(self._box, run)
+    def _feed_board(self, run: RunState) -> None:
+        shown = ShownRun(self._box, run)
         if self._kept is None or self._kept.runs[0].key != shown.key:
             made = board_class()
             assert made is not None
             self._kept = made()
         self._kept.update((shown,), BARE, None)
-        self._seen, self._body = seen_of(run), None
+        self._seen, self._body = measure_drawn(run), None
 
     @work(exclusive=True, group="plot", exit_on_error=False, description="load what draws curves")
-    async def _load(self) -> None:
+    async def _load_board(self) -> None:
         """Import the board in a thread, so that the screen stays responsive."""
         try:
             await asyncio.to_thread(importlib.import_module, BOARD)
@@ -153,7 +157,7 @@ class LossPane(CurvePlot):
             self._failed = f"cannot be drawn: {error}"
         else:
             if self._run is not None and self._run.series.get(METRIC):
-                self._feed(self._run)
+                self._feed_board(self._run)
         self.redraw()
 
     def make_lines(self, width: int, height: int) -> list[Line]:
@@ -174,12 +178,14 @@ class LossPane(CurvePlot):
             self._body = None if self._frame is None else (size, body)
         else:
             body = self._body[1]
-        title, hint = line("loss"), EMPTY
+        title, hint = make_line("loss"), EMPTY
         if run is not None:
-            newest = line(dim("  "), Span(number(run.loss), Tone.DIM if self._dim else Tone.TEXT))
-            title = line("loss  ", Span(run.name, Tone.STRONG), newest if has else EMPTY)
-            hint = line(dim(key_for("box.curves")))
-        return framed(body, width, height, title=title, hint=hint)
+            newest = make_line(
+                dim_span("  "), Span(number_or_dash(run.loss), Tone.DIM if self._dim else Tone.TEXT)
+            )
+            title = make_line("loss  ", Span(run.name, Tone.STRONG), newest if has else EMPTY)
+            hint = make_line(dim_span(key_for("box.curves")))
+        return draw_frame(body, width, height, title=title, hint=hint)
 
     def on_click(self, event: events.Click) -> None:
         """Open the curves."""

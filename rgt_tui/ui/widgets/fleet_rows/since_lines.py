@@ -15,14 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.model import Amount, FleetEvent, FleetState, Spend
-from rgt_tui.profiles import written
+from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.model import FleetEvent, FleetSpend, FleetState, MoneyAmount
+from rgt_tui.profiles import format_sums
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import glyphs, plain
-from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, fit_name, line, wrapped
+from rgt_tui.ui.notation import current_glyphs, make_displayable
+from rgt_tui.ui.widgets.panes import PaneSection
+from rgt_tui.ui.widgets.spans import (
+    EMPTY,
+    Line,
+    Span,
+    Tone,
+    dim_span,
+    fit_name,
+    fit_text,
+    make_line,
+    wrap_text,
+)
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -44,19 +54,19 @@ MOST_FLEETS = 100
 VERSION = 1
 
 
-def minute(at: float) -> str:
+def format_minute(at: float) -> str:
     """Return the local time of day, ``02:31``."""
     return time.strftime("%H:%M", time.localtime(at))
 
 
-def when(at: float, now: float) -> str:
+def format_when(at: float, now: float) -> str:
     """Return the time of day, with the weekday unless it is today: ``Sun 02:31``."""
     if day_of(at) == day_of(now):
-        return minute(at)
+        return format_minute(at)
     return time.strftime("%a %H:%M", time.localtime(at))
 
 
-def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEvent, int]]:
+def group_events(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEvent, int]]:
     """Return the events since a time, newest first.
 
     Repeated ones of a box once, with their count.
@@ -71,7 +81,7 @@ def happened(events: Sequence[FleetEvent], since: float) -> list[tuple[FleetEven
     return list(found.values())
 
 
-def at_hand_from(events: Sequence[FleetEvent], began: float) -> float:
+def complete_from(events: Sequence[FleetEvent], began: float) -> float:
     """Return the time from which the events of a fleet watched since `began` are complete."""
     if len(events) >= MOST_EVENTS:
         return max(began, events[0].at)
@@ -80,14 +90,14 @@ def at_hand_from(events: Sequence[FleetEvent], began: float) -> float:
 
 def since_section(
     events: Sequence[FleetEvent],
-    look: Look | None,
+    look: UserActivity | None,
     began: float,
     width: int,
     now: float,
     *,
     journal: bool,
     height: int = 0,
-) -> Section:
+) -> PaneSection:
     """Return the section of the pane.
 
     Args:
@@ -100,81 +110,94 @@ def since_section(
         height: Available lines; if all events fit, nothing is cut.
     """
     if look is not None and look.at <= now:
-        since, title = look.at, f"since your last visit, {when(look.at, now)}"
+        since, title = look.at, f"since your last visit, {format_when(look.at, now)}"
     elif began <= now:
-        since, title = began, f"since {when(began, now)}"
+        since, title = began, f"since {format_when(began, now)}"
     else:
         since, title = -math.inf, "what happened"
-    found = happened(events, since)
+    found = group_events(events, since)
     name = min(WIDEST_NAME, max((len(event.box) for event, _ in found), default=0))
 
-    def told(most: int) -> list[Line]:
+    def draw_events(most: int) -> list[Line]:
         return [
             row
             for event, count in found
-            for row in _rows(event, count, minute(event.at), name, width, most)
+            for row in _event_rows(event, count, format_minute(event.at), name, width, most)
         ]
 
-    body = told(WHOLE)
+    body = draw_events(WHOLE)
     if len(found) > FEW and len(body) > height:
-        body = told(MOST_ROWS)
+        body = draw_events(MOST_ROWS)
     if not body:
-        body.append(line(dim("nothing has happened")))
+        body.append(make_line(dim_span("nothing has happened")))
     if since < began <= now:
         where = f": {key_for('past.journal')} shows them" if journal else ""
-        body += wrapped(
-            f"events before {when(began, now)} are not kept here{where}", max(8, width), Tone.DIM
+        body += wrap_text(
+            f"events before {format_when(began, now)} are not kept here{where}",
+            max(8, width),
+            Tone.DIM,
         )
-    return Section(line(title), body, line(dim(key_for("past.journal"))) if journal else EMPTY)
+    return PaneSection(
+        make_line(title), body, make_line(dim_span(key_for("past.journal"))) if journal else EMPTY
+    )
 
 
 def story_section(
     events: Sequence[FleetEvent], box: str, width: int, height: int, now: float
-) -> Section:
+) -> PaneSection:
     """Return the events of one box, newest first, as many as fit; older ones with their day."""
-    found = happened(events, -math.inf)
-    times = max((len(when(event.at, now)) for event, _ in found), default=0)
+    found = group_events(events, -math.inf)
+    times = max((len(format_when(event.at, now)) for event, _ in found), default=0)
     body: list[Line] = []
     for event, count in found:
         if len(body) >= height:
             break
-        body += _rows(
-            event, count, fit(when(event.at, now), times, right=True), 0, width, MOST_ROWS
+        body += _event_rows(
+            event,
+            count,
+            fit_text(format_when(event.at, now), times, right=True),
+            0,
+            width,
+            MOST_ROWS,
         )
-    title = line(Span(box), dim("  what happened"))
-    return Section(
-        title, body or [line(dim("nothing has happened"))], line(dim(key_for("past.journal")))
+    title = make_line(Span(box), dim_span("  what happened"))
+    return PaneSection(
+        title,
+        body or [make_line(dim_span("nothing has happened"))],
+        make_line(dim_span(key_for("past.journal"))),
     )
 
 
-def idle_foot(state: FleetState, look: Look | None, now: float) -> Line:
+def idle_foot(state: FleetState, look: UserActivity | None, now: float) -> Line:
     """Return what idle boxes have cost since then; empty if it is not counted."""
     told = None if look is None or look.at > now else idle_since(look, state.spend, now)
     if told is None or not told[0]:
         return EMPTY
     amounts, midnight = told
     said = "idle since midnight" if midnight else "idle since then"
-    return line(dim(f"{said} "), Span(plain(written(amounts, none="?")), Tone.WARN))
+    return make_line(
+        dim_span(f"{said} "), Span(make_displayable(format_sums(amounts, none="?")), Tone.WARN)
+    )
 
 
-def _rows(
+def _event_rows(
     event: FleetEvent, count: int, stamp: str, name: int, width: int, most: int
 ) -> list[Line]:
     """Draw an event in at most `most` lines; with `name` = 0 the box is not named."""
-    g = glyphs()
+    g = current_glyphs()
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
     again = f" {g.times}{count}" if count > 1 else ""
     named = (Span(fit_name(event.box, name), Tone.STRONG), " ") if name else ()
-    head = line(dim(f"{stamp} "), Span(mark, tone), " ", *named)
+    head = make_line(dim_span(f"{stamp} "), Span(mark, tone), " ", *named)
     below = len(stamp) + 1
     indent = below + 2 + (name + 1 if name else 0)
     beside = width - indent
     if beside < 16:  # too narrow: put the text below the name
-        rows = wrapped(event.text + again, max(8, width - below), tone, most=most)
-        return [head, *(line(" " * below, *row) for row in rows)]
-    first, *rest = wrapped(event.text + again, beside, tone, most=most)
-    return [line(*head, *first), *(line(" " * indent, *row) for row in rest)]
+        rows = wrap_text(event.text + again, max(8, width - below), tone, most=most)
+        return [head, *(make_line(" " * below, *row) for row in rows)]
+    first, *rest = wrap_text(event.text + again, beside, tone, most=most)
+    return [make_line(*head, *first), *(make_line(" " * indent, *row) for row in rest)]
 
 
 # The person's last activity, saved across restarts, so that a screen can show what happened since.
@@ -186,7 +209,7 @@ def _rows(
 # ``$XDG_STATE_HOME/rgt/looked.json`` stores the visits by the title of the fleet.
 
 
-class Look(msgspec.Struct, frozen=True):
+class UserActivity(msgspec.Struct, frozen=True):
     """One activity of the person."""
 
     at: float
@@ -197,66 +220,66 @@ class Look(msgspec.Struct, frozen=True):
     """Amounts spent on idle boxes that day until then: (currency, amount); None = not counted."""
 
 
-class Visits(msgspec.Struct, frozen=True):
+class UserVisits(msgspec.Struct, frozen=True):
     """The last activity of this visit and of the previous one."""
 
-    last: Look | None = None
-    before: Look | None = None
+    last: UserActivity | None = None
+    before: UserActivity | None = None
 
-    def looked(self, look: Look) -> Visits:
+    def add_activity(self, look: UserActivity) -> UserVisits:
         """Return the visits after another activity."""
-        if self.last is None or self.away(look.at):
-            return Visits(look, self.last)
-        return Visits(look, self.before)
+        if self.last is None or self.is_visit_over(look.at):
+            return UserVisits(look, self.last)
+        return UserVisits(look, self.before)
 
-    def away(self, now: float) -> bool:
+    def is_visit_over(self, now: float) -> bool:
         """Return whether the visit of the last activity is over."""
         return self.last is not None and now - self.last.at >= AWAY_S
 
-    def since(self, now: float) -> Look | None:
+    def new_since(self, now: float) -> UserActivity | None:
         """Return the activity since which events are new to the person; None = no earlier visit."""
-        if self.away(now):
+        if self.is_visit_over(now):
             return self.last
         return self.before
 
 
-class Known(msgspec.Struct, frozen=True):
+class VisitsFile(msgspec.Struct, frozen=True):
     """The contents of the file."""
 
     version: int = VERSION
-    fleets: dict[str, Visits] = {}
+    fleets: dict[str, UserVisits] = {}
 
 
-def looked_path(env: Mapping[str, str]) -> Path:
+def visits_path(env: Mapping[str, str]) -> Path:
     """Return the path of the file with the visits."""
     return state_directory(env) / "looked.json"
 
 
-def read_looks(path: Path) -> Known:
+def read_visits(path: Path) -> VisitsFile:
     """Return the saved visits; a missing, damaged or newer file counts as none."""
     try:
         with path.open("rb") as file:
-            known = msgspec.json.decode(file.read(MOST_BYTES), type=Known)
+            known = msgspec.json.decode(file.read(MOST_BYTES), type=VisitsFile)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Known()
+        return VisitsFile()
     if known.version == VERSION:
         return known
-    return Known()
+    return VisitsFile()
 
 
-def keep_looks(path: Path, fleet: str, visits: Visits) -> None:
+def write_visits(path: Path, fleet: str, visits: UserVisits) -> None:
     """Write the visits of one fleet, keeping those of the others. Blocks briefly.
 
     Raises:
         OSError: It cannot be written.
     """
-    with alone(path):
-        fleets = {**read_looks(path).fleets, fleet: visits}
+    with locked_file(path):
+        fleets = {**read_visits(path).fleets, fleet: visits}
         newest = sorted(fleets, key=lambda name: last.at if (last := fleets[name].last) else 0.0)
-        publish(
+        replace_file(
             path,
             msgspec.json.encode(
-                Known(fleets={name: fleets[name] for name in newest[-MOST_FLEETS:]})
+                VisitsFile(fleets={name: fleets[name] for name in newest[-MOST_FLEETS:]})
             ),
         )
 
@@ -266,7 +289,9 @@ def day_of(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at))
 
 
-def idle_since(look: Look, spend: Spend | None, now: float) -> tuple[Sequence[Amount], bool] | None:
+def idle_since(
+    look: UserActivity, spend: FleetSpend | None, now: float
+) -> tuple[Sequence[MoneyAmount], bool] | None:
     """Return what idle boxes have cost since an activity, and whether only from midnight on.
 
     None if the cost is not counted, or was not counted at that activity.
@@ -281,10 +306,12 @@ def idle_since(look: Look, spend: Spend | None, now: float) -> tuple[Sequence[Am
         then = dict(look.idle)
     least = "today" in spend.at_least or not today
     sums = ((amount - then.get(currency, 0.0), currency) for currency, amount in spend.idle_today)
-    return [Amount(amount, currency, least) for amount, currency in sums if amount > 0.0], not today
+    return [
+        MoneyAmount(amount, currency, least) for amount, currency in sums if amount > 0.0
+    ], not today
 
 
-class LastLook:
+class LastActivity:
     """The activity of the person who uses this app.
 
     Args:
@@ -296,24 +323,24 @@ class LastLook:
         self._app = app
         self._path = path
         self._fleet: FleetSource | None = None
-        self._visits = Visits()
+        self._visits = UserVisits()
         self._kept_at = 0.0
 
-    async def begin(self, fleet: FleetSource) -> None:
+    async def load_visits(self, fleet: FleetSource) -> None:
         """Read the earlier visits, and count the start of rgt as activity.
 
         Recordings are not counted.
         """
         if fleet.plays_back:
             return
-        known = await asyncio.to_thread(read_looks, self._path)
-        self._visits = known.fleets.get(self._app.title, Visits())
+        known = await asyncio.to_thread(read_visits, self._path)
+        self._visits = known.fleets.get(self._app.title, UserVisits())
         self._fleet = fleet
-        self.look()
+        self.record_activity()
 
-    def since(self, now: float) -> Look | None:
+    def since(self, now: float) -> UserActivity | None:
         """Return the activity since which events are new; None = unknown."""
-        return self._visits.since(now)
+        return self._visits.new_since(now)
 
     @property
     def away_since(self) -> float | None:
@@ -323,22 +350,25 @@ class LastLook:
             return None
         return found.at
 
-    def look(self) -> None:
+    def record_activity(self) -> None:
         """Record that the person is active now."""
         if self._fleet is None:
             return
         now, spend = self._fleet.now(), self._fleet.state.spend
-        back = self._visits.away(now)
+        back = self._visits.is_visit_over(now)
         idle = None if spend is None else spend.idle_today
-        self._visits = self._visits.looked(Look(now, day_of(now), idle))
+        self._visits = self._visits.add_activity(UserActivity(now, day_of(now), idle))
         if back or not 0 <= now - self._kept_at < SAVE_S:
             self._kept_at = now
             self._app.run_worker(
-                self.keep(), group="looked", exit_on_error=False, description="save the visit"
+                self.save_visits(),
+                group="looked",
+                exit_on_error=False,
+                description="save the visit",
             )
 
-    async def keep(self) -> None:
+    async def save_visits(self) -> None:
         """Save the visits. A failure only means that the next rgt does not know of this visit."""
         if self._visits.last is not None:
             with contextlib.suppress(OSError):
-                await asyncio.to_thread(keep_looks, self._path, self._app.title, self._visits)
+                await asyncio.to_thread(write_visits, self._path, self._app.title, self._visits)

@@ -12,21 +12,21 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input
 
-from rgt_tui.model import Level, Verb, clean
-from rgt_tui.ui.commands import Command, bindings, keys_for
-from rgt_tui.ui.enduring import Enduring
+from rgt_tui.model import BillingVerb, RiskLevel, clean_text
+from rgt_tui.ui.commands import Command, build_bindings, keys_for
+from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span
 
 DANGER = cast(Tone, "danger")
 """Tone of the focused button of an irreversible action; a component class of that button only."""
 CAUTION = cast(Tone, "caution")
 """Tone of the focused button that stops billing."""
-BUTTON_TONES: dict[Level, tuple[Tone, Tone]] = {
-    Level.LOCAL: (Tone.TEXT, Tone.MATCH),
-    Level.RECOVERABLE: (Tone.ACCENT, Tone.MATCH),
-    Level.METER: (Tone.WARN, CAUTION),
-    Level.IRREVERSIBLE: (Tone.TROUBLE, DANGER),
+BUTTON_TONES: dict[RiskLevel, tuple[Tone, Tone]] = {
+    RiskLevel.LOCAL: (Tone.TEXT, Tone.MATCH),
+    RiskLevel.RECOVERABLE: (Tone.ACCENT, Tone.MATCH),
+    RiskLevel.METER: (Tone.WARN, CAUTION),
+    RiskLevel.IRREVERSIBLE: (Tone.TROUBLE, DANGER),
 }
 """Tones of a button without and with the focus, by its stake."""
 
@@ -45,35 +45,35 @@ class VerbChoice(LineWidget):
     """Park or destroy, as two words of which one is chosen."""
 
     can_focus = True
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings(CHOOSE))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(CHOOSE))
 
     class Chosen(Message):
         """Another verb was chosen."""
 
-        def __init__(self, verb: Verb) -> None:
+        def __init__(self, verb: BillingVerb) -> None:
             super().__init__()
             self.verb = verb
 
-    def __init__(self, names: dict[Verb, str], chosen: Verb) -> None:
+    def __init__(self, names: dict[BillingVerb, str], chosen: BillingVerb) -> None:
         super().__init__(id="verbs")
         self._names = names
         self.chosen = chosen
         self.locked = False
 
-    def _spans(self) -> list[tuple[Verb | None, Span]]:
-        out: list[tuple[Verb | None, Span]] = [(None, dim(f"{'how':<15}"))]
+    def _choice_spans(self) -> list[tuple[BillingVerb | None, Span]]:
+        out: list[tuple[BillingVerb | None, Span]] = [(None, dim_span(f"{'how':<15}"))]
         for verb, name in self._names.items():
             if verb is self.chosen:
                 tone = Tone.MATCH if self.has_focus else Tone.STRONG
                 out.append((verb, Span(f"[ {name} ]", tone)))
             else:
-                out.append((verb, dim(f"  {name}  ")))
+                out.append((verb, dim_span(f"  {name}  ")))
             out.append((None, Span("  ")))
         return out
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the words."""
-        return [tuple(span for _, span in self._spans())]
+        return [tuple(span for _, span in self._choice_spans())]
 
     def action_other_verb(self) -> None:
         """Choose the other verb."""
@@ -84,7 +84,7 @@ class VerbChoice(LineWidget):
     def on_click(self, event: events.Click) -> None:
         """Choose the verb under the pointer."""
         x = 0
-        for verb, span in self._spans():
+        for verb, span in self._choice_spans():
             if (
                 x <= event.x < x + cell_len(span.text)
                 and verb is not None
@@ -94,7 +94,7 @@ class VerbChoice(LineWidget):
             x += cell_len(span.text)
 
 
-class GuardedField(Enduring, Input):
+class GuardedField(FaultTolerant, Input):
     """Accepts input once the dialog listens; earlier input was meant for the screen below."""
 
     def __init__(
@@ -151,7 +151,7 @@ class NameField(GuardedField):
     def on_paste(self, event: events.Paste) -> None:
         """Drop a paste that contains invisible characters, too."""
         first = (event.text.splitlines() or [""])[0]
-        if clean(first) != first:
+        if clean_text(first) != first:
             event.prevent_default()
             event.stop()
 
@@ -166,7 +166,7 @@ class DialogButton(LineWidget):
         False
     )
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(PRESS))
     DEFAULT_CSS = f"""
     DialogButton > .tone--{DANGER} {{ color: $error; text-style: bold reverse; }}
     DialogButton > .tone--{CAUTION} {{ color: $warning; text-style: bold reverse; }}
@@ -181,11 +181,11 @@ class DialogButton(LineWidget):
 
     def __init__(self, text: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.level = Level.LOCAL
+        self.level = RiskLevel.LOCAL
         self.text = text
         self.disabled = disabled
 
-    def show(self, text: str, *, disabled: bool, level: Level = Level.LOCAL) -> None:
+    def show_button(self, text: str, *, disabled: bool, level: RiskLevel = RiskLevel.LOCAL) -> None:
         """Set its text, its stake, and whether it is enabled."""
         if (text, disabled, level) != (self.text, self.disabled, self.level):
             self.text, self.disabled, self.level = text, disabled, level
@@ -199,7 +199,7 @@ class DialogButton(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the button."""
         if self.disabled:
-            return [(dim(f"( {self.text} )"),)]
+            return [(dim_span(f"( {self.text} )"),)]
         return [(Span(f"[ {self.text} ]", BUTTON_TONES[self.level][self.has_focus]),)]
 
     def action_press(self) -> None:

@@ -1,6 +1,6 @@
 """The state of the teardown dialog: what is forfeited, shown and enabled, and its transitions.
 
-Every transition returns a new value. Nothing here sends anything; `confirm` only returns whether
+Every transition returns a new value. Nothing here sends anything; `press_confirm` only returns whether
 the request may be sent.
 """
 
@@ -13,13 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from rgt_tui.model import EvidenceItem, Forfeit, Level, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    EvidenceItem,
+    Forfeit,
+    RiskLevel,
+    StopPhase,
+    StopProgress,
+)
 
 _NUMBERS = re.compile(r"\d[\d,.:]*")
 _SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|KiB|[MGT]i?B)\b")
 
 
-class Change(NamedTuple):
+class ReviewChange(NamedTuple):
     """A difference from the previously shown review."""
 
     text: str
@@ -27,7 +35,9 @@ class Change(NamedTuple):
     """Whether the typed text is cleared, because it was typed for something else."""
 
 
-def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Change, ...]:
+def find_changes(
+    before: ActionReview, after: ActionReview, *, chosen: bool = False
+) -> tuple[ReviewChange, ...]:
     """Return the changes that the person must see before continuing, a line each.
 
     Args:
@@ -36,96 +46,104 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
         chosen: Whether the person forfeited something in between; the consequences are not
             reported.
     """
-    found: list[Change] = []
+    found: list[ReviewChange] = []
     if before.instance != after.instance:
-        found.append(Change(f"instance {before.instance} → {after.instance}"))
+        found.append(ReviewChange(f"instance {before.instance} → {after.instance}"))
     if before.status != after.status:
-        found.append(Change(f"provider says {after.status}, was {before.status}"))
+        found.append(ReviewChange(f"provider says {after.status}, was {before.status}"))
     if before.will_send != after.will_send:
-        found.append(Change(f"will now send {after.will_send}"))
+        found.append(ReviewChange(f"will now send {after.will_send}"))
     if before.native_label != after.native_label:
-        found.append(Change(f"called {after.native_label}, was {before.native_label}"))
+        found.append(ReviewChange(f"called {after.native_label}, was {before.native_label}"))
     if (before.per_hour, before.currency, before.at_least) != (
         after.per_hour,
         after.currency,
         after.at_least,
     ):
-        found.append(Change("the price per hour changed"))
+        found.append(ReviewChange("the price per hour changed"))
     for name, old, new in (
         ("lost", before.lost, after.lost),
         ("kept", before.kept, after.kept),
         ("keeps billing", before.keeps_billing, after.keeps_billing),
         ("without you", before.dangers, after.dangers),
     ):
-        known, there = {_unsized(text) for text in old}, {_unsized(text) for text in new}
-        found.extend(Change(f"{name}, new: {text}") for text in new if _unsized(text) not in known)
+        known, there = {_drop_sizes(text) for text in old}, {_drop_sizes(text) for text in new}
         found.extend(
-            Change(f"{name}, no longer: {text}") for text in old if _unsized(text) not in there
+            ReviewChange(f"{name}, new: {text}") for text in new if _drop_sizes(text) not in known
+        )
+        found.extend(
+            ReviewChange(f"{name}, no longer: {text}")
+            for text in old
+            if _drop_sizes(text) not in there
         )
     if chosen:
         return tuple(found)
     if (before.irreversible, before.level) != (after.irreversible, after.level):
         found.append(
-            Change(
-                "now irreversible" if level_of(after) is Level.IRREVERSIBLE else "now reversible"
+            ReviewChange(
+                "now irreversible"
+                if level_of(after) is RiskLevel.IRREVERSIBLE
+                else "now reversible"
             )
         )
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
-        found.append(Change("the text to type has changed"))
+        found.append(ReviewChange("the text to type has changed"))
     found.extend(_refusal_changes(before, after))
     found.extend(_item_changes(before.items, after.items))
     return tuple(found)
 
 
-def level_of(review: Review) -> Level:
+def level_of(review: ActionReview) -> RiskLevel:
     """Return how much is at stake; the worse level if the review is inconsistent."""
     if review.irreversible:
-        return Level.IRREVERSIBLE
+        return RiskLevel.IRREVERSIBLE
     return review.level
 
 
-def _refusal_changes(before: Review, after: Review) -> list[Change]:
+def _refusal_changes(before: ActionReview, after: ActionReview) -> list[ReviewChange]:
     """Return new and removed refusals, except those that repeat a row of the evidence."""
     rows = {item.text for item in (*before.items, *after.items)}
     known, there = (
-        {_shape(text) for text in before.refusals},
-        {_shape(text) for text in after.refusals},
+        {_drop_numbers(text) for text in before.refusals},
+        {_drop_numbers(text) for text in after.refusals},
     )
-    new = [text for text in after.refusals if _shape(text) not in known and text not in rows]
-    gone = [text for text in before.refusals if _shape(text) not in there and text not in rows]
+    new = [text for text in after.refusals if _drop_numbers(text) not in known and text not in rows]
+    gone = [
+        text for text in before.refusals if _drop_numbers(text) not in there and text not in rows
+    ]
     return [
-        *(Change(f"refused now: {text}", shuts=False) for text in new),
-        *(Change(f"no longer refused: {text}", shuts=False) for text in gone),
+        *(ReviewChange(f"refused now: {text}", shuts=False) for text in new),
+        *(ReviewChange(f"no longer refused: {text}", shuts=False) for text in gone),
     ]
 
 
 def _item_changes(
     before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]
-) -> list[Change]:
+) -> list[ReviewChange]:
     old = {item.key: item for item in before}
     kinds = {item.kind for item in after}
     found = []
     for item in after:
         known = old.pop(item.key, None)
         if known is None and not item.ok:
-            found.append(Change(f"{item.key} blocks it now", shuts=False))
+            found.append(ReviewChange(f"{item.key} blocks it now", shuts=False))
         elif known is not None and known.ok != item.ok:
             text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
-            found.append(Change(text, shuts=False))
+            found.append(ReviewChange(text, shuts=False))
     for key, item in old.items():
         if not item.ok:
-            found.append(Change(f"{key} no longer blocks it", shuts=False))
+            found.append(ReviewChange(f"{key} no longer blocks it", shuts=False))
         elif item.kind not in kinds:
-            found.append(Change(f"{key} is no longer checked"))
+            found.append(ReviewChange(f"{key} is no longer checked"))
     return found
 
 
-def _unsized(text: str) -> str:
+def _drop_sizes(text: str) -> str:
     """Return a text without its sizes, which change all the time."""
     return _SIZES.sub("#", text)
 
 
-def _shape(text: str) -> str:
+def _drop_numbers(text: str) -> str:
     """Return a text without its numbers, which may be ages or steps."""
     return _NUMBERS.sub("#", text)
 
@@ -135,7 +153,7 @@ CLOCK_S = 2.0
 compared."""
 
 
-def _named(item: EvidenceItem) -> Forfeit:
+def _make_forfeit(item: EvidenceItem) -> Forfeit:
     return Forfeit(
         key=item.key,
         fact=item.fact or item.text,
@@ -146,8 +164,8 @@ def _named(item: EvidenceItem) -> Forfeit:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The forfeited and the ignored items, and the phrase typed to lift ``protected``."""
+class ItemChoice:
+    """The forfeited and the ignored items, and the phrase typed to lift ``is_protected``."""
 
     forfeits: tuple[Forfeit, ...] = ()
     """As they were when the person forfeited them."""
@@ -165,29 +183,29 @@ class Choice:
         """Keys for `rgt_tui.fleet.FleetSource.review`."""
         return frozenset(one.key for one in self.ignored)
 
-    def give_up(self, item: EvidenceItem) -> tuple[Choice, str]:
+    def give_up(self, item: EvidenceItem) -> tuple[ItemChoice, str]:
         """Forfeit an item, or undo that; also return a message, empty if the row shows it."""
         if item.key in self.forfeit_keys:
-            return replace(self, forfeits=_without(self.forfeits, item.key)), ""
+            return replace(self, forfeits=_without_key(self.forfeits, item.key)), ""
         if item.ok:
             return self, f"{item.kind} is proved: there is nothing to give up"
         if not item.forfeitable:
             return self, f"{item.kind} cannot be given up"
-        ignored = _without(self.ignored, item.key)
-        return replace(self, forfeits=(*self.forfeits, _named(item)), ignored=ignored), ""
+        ignored = _without_key(self.ignored, item.key)
+        return replace(self, forfeits=(*self.forfeits, _make_forfeit(item)), ignored=ignored), ""
 
-    def ignore(self, item: EvidenceItem) -> tuple[Choice, str]:
+    def toggle_ignored(self, item: EvidenceItem) -> tuple[ItemChoice, str]:
         """Mark an item's files as no result, or undo that; also return a message."""
         if item.key in self.ignored_keys:
-            return replace(self, ignored=_without(self.ignored, item.key)), ""
+            return replace(self, ignored=_without_key(self.ignored, item.key)), ""
         if not item.ignorable:
             return self, f"{item.kind}: only unclaimed files can be ignored"
         if item.ok:
             return self, f"{item.kind} is proved already: these files are no result"
-        forfeits = _without(self.forfeits, item.key)
-        return replace(self, ignored=(*self.ignored, _named(item)), forfeits=forfeits), ""
+        forfeits = _without_key(self.forfeits, item.key)
+        return replace(self, ignored=(*self.ignored, _make_forfeit(item)), forfeits=forfeits), ""
 
-    def still_meant(self, review: Review) -> tuple[Choice, tuple[str, ...]]:
+    def still_meant(self, review: ActionReview) -> tuple[ItemChoice, tuple[str, ...]]:
         """Drop choices whose item has changed since; also return a line for each of them."""
         items = {item.key: item for item in review.items}
         dropped: list[str] = []
@@ -213,11 +231,11 @@ class Choice:
         return replace(self, forfeits=tuple(forfeits), ignored=tuple(ignored)), tuple(dropped)
 
 
-NOTHING = Choice()
+NOTHING = ItemChoice()
 """Nothing is forfeited."""
 
 
-def _without(several: tuple[Forfeit, ...], key: str) -> tuple[Forfeit, ...]:
+def _without_key(several: tuple[Forfeit, ...], key: str) -> tuple[Forfeit, ...]:
     return tuple(one for one in several if one.key != key)
 
 
@@ -235,7 +253,7 @@ STALE_SECONDS = 15.0
 MOST_CHANGES = 6
 
 
-class Stage(enum.StrEnum):
+class DialogStage(enum.StrEnum):
     """The stages of the dialog."""
 
     REVIEW = "review"
@@ -251,22 +269,22 @@ class Stage(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Confirm:
+class ConfirmState:
     """The whole state of the dialog."""
 
     box: str
-    verb: Verb
+    verb: BillingVerb
     guard_from: float
     """Client clock of the opening, or of the last change of the consequences."""
-    offered: tuple[Verb, ...] = (Verb.DESTROY,)
-    review: Review | None = None
+    offered: tuple[BillingVerb, ...] = (BillingVerb.DESTROY,)
+    review: ActionReview | None = None
     review_error: str | None = None
     by_hand: bool = False
     """Only a person can stop this billing: nothing can be typed or pressed."""
     changed: tuple[str, ...] = ()
     """Differences from what the person saw before, newest last."""
     typed: str = ""
-    stage: Stage = Stage.REVIEW
+    stage: DialogStage = DialogStage.REVIEW
     closed: tuple[str, ...] = ()
     """Why the gate refused after OK. Nothing was sent."""
     progress: tuple[StopProgress, ...] = ()
@@ -274,44 +292,44 @@ class Confirm:
     """The error after OK."""
     elsewhere: bool = False
     """Whether a closed dialog already follows a request for this box."""
-    choice: Choice = NOTHING
+    choice: ItemChoice = NOTHING
     """What the person forfeits or ignores."""
-    reviewed_for: Choice = NOTHING
+    reviewed_for: ItemChoice = NOTHING
     """The choice for which `review` was requested."""
     told: str = ""
     """Message for the last key that had no effect."""
     pulling: bool = False
     """Whether results are being pulled from the box."""
 
-    def armed(self, now: float) -> bool:
+    def accepts_input(self, now: float) -> bool:
         """Return whether input counts yet. A clock that was set back does not lock the dialog."""
         return not 0 <= now - self.guard_from < GUARD_SECONDS
 
     @property
-    def wanted(self) -> str:
+    def wanted_text(self) -> str:
         """The exact text to type next; empty = none."""
         review = self.review
         if review is None:
             return self.box
-        asks = level_of(review) in {Level.METER, Level.IRREVERSIBLE}
+        asks = level_of(review) in {RiskLevel.METER, RiskLevel.IRREVERSIBLE}
         return review.unprotect or review.phrase or (self.box if asks else "")
 
     @property
-    def protected(self) -> bool:
+    def is_protected(self) -> bool:
         """Whether the box's protection must be lifted first."""
         return self.review is not None and bool(self.review.unprotect)
 
     def name_fits(self) -> bool:
         """Return whether the text was typed exactly, without any trimming or case folding."""
-        return not self.protected and self.typed == self.wanted
+        return not self.is_protected and self.typed == self.wanted_text
 
-    def blockers(self, now: float) -> tuple[str, ...]:
+    def list_blockers(self, now: float) -> tuple[str, ...]:
         """Return every reason why the button is disabled; the name comes last."""
-        if self.stage is Stage.SENDING:
+        if self.stage is DialogStage.SENDING:
             return ("a request is being sent",)
-        if self.stage is Stage.YOURS:
+        if self.stage is DialogStage.YOURS:
             return ("you have to click on the console",)
-        if self.stage is not Stage.REVIEW:
+        if self.stage is not DialogStage.REVIEW:
             return ("the request has been sent",)
         found = ["another request for this box is still in progress"] if self.elsewhere else []
         if self.pulling:
@@ -330,21 +348,23 @@ class Confirm:
             elif not self.choice.forfeit_keys >= {one.key for one in self.review.forfeits}:
                 found.append("the review gives up items that you did not")
             found.extend(self.review.refusals)
-        if self.protected:
+        if self.is_protected:
             found.append("the fleet file protects this box")
         elif not self.name_fits():
             found.append(
                 "the name has not been typed"
-                if self.wanted == self.box
+                if self.wanted_text == self.box
                 else "the phrase has not been typed"
             )
         return tuple(found)
 
     def may_confirm(self, now: float) -> bool:
         """Return whether the button is enabled."""
-        return not self.blockers(now)
+        return not self.list_blockers(now)
 
-    def reviewed(self, review: Review, now: float, choice: Choice | None = None) -> Confirm:
+    def apply_review(
+        self, review: ActionReview, now: float, choice: ItemChoice | None = None
+    ) -> ConfirmState:
         """Apply a new review.
 
         A review for another verb or choice than the current one is dropped.
@@ -355,22 +375,26 @@ class Confirm:
             choice: The choice when it was requested; None = the current choice.
         """
         asked = self.choice if choice is None else choice
-        if review.verb is not self.verb or review.box != self.box or self.stage is not Stage.REVIEW:
+        if (
+            review.verb is not self.verb
+            or review.box != self.box
+            or self.stage is not DialogStage.REVIEW
+        ):
             return self
         if asked != self.choice:
             return self
-        new: tuple[Change, ...] = ()
+        new: tuple[ReviewChange, ...] = ()
         if self.review is not None:
-            new = changes(self.review, review, chosen=self.reviewed_for != asked)
+            new = find_changes(self.review, review, chosen=self.reviewed_for != asked)
         meant, dropped = asked.still_meant(review)
-        new += tuple(Change(text) for text in dropped)
+        new += tuple(ReviewChange(text) for text in dropped)
         changed = (*self.changed, *(one.text for one in new if one.text not in self.changed))[
             -MOST_CHANGES:
         ]
         return replace(
             self,
             review=review,
-            stage=Stage.YOURS if review.waits else self.stage,
+            stage=DialogStage.YOURS if review.waits else self.stage,
             verb=review.waiting or self.verb,
             reviewed_for=asked,
             choice=meant,
@@ -380,55 +404,58 @@ class Confirm:
             guard_from=now if new else self.guard_from,
         )
 
-    def give_up(self, key: str, now: float) -> Confirm:
+    def give_up(self, key: str, now: float) -> ConfirmState:
         """Forfeit an item of the evidence, or undo that."""
-        return self._choose_item(key, now, Choice.give_up)
+        return self._choose_item(key, now, ItemChoice.give_up)
 
-    def ignore(self, key: str, now: float) -> Confirm:
+    def toggle_ignored(self, key: str, now: float) -> ConfirmState:
         """Mark the files of an item as no result, or undo that."""
-        return self._choose_item(key, now, Choice.ignore)
+        return self._choose_item(key, now, ItemChoice.toggle_ignored)
 
     def _choose_item(
-        self, key: str, now: float, way: Callable[[Choice, EvidenceItem], tuple[Choice, str]]
-    ) -> Confirm:
+        self,
+        key: str,
+        now: float,
+        way: Callable[[ItemChoice, EvidenceItem], tuple[ItemChoice, str]],
+    ) -> ConfirmState:
         """Change the choice: the typed text is cleared, and a new review is needed."""
-        item = self.item(key)
-        if self.stage is not Stage.REVIEW or item is None:
+        item = self.find_item(key)
+        if self.stage is not DialogStage.REVIEW or item is None:
             return self
         choice, told = way(self.choice, item)
         if choice == self.choice:
             return replace(self, told=told)
         return replace(self, choice=choice, told=told, typed="", closed=(), guard_from=now)
 
-    def item(self, key: str) -> EvidenceItem | None:
+    def find_item(self, key: str) -> EvidenceItem | None:
         """Return the item of the review with a key, or None."""
         items = self.review.items if self.review is not None else ()
         return next((item for item in items if item.key == key), None)
 
-    def lift(self, now: float) -> Confirm:
+    def lift_protection(self, now: float) -> ConfirmState:
         """Lift the protection of the box, if exactly its phrase was typed."""
         review = self.review
-        if review is None or not self.protected or self.typed != review.unprotect:
+        if review is None or not self.is_protected or self.typed != review.unprotect:
             return self
         return replace(
             self, choice=replace(self.choice, unprotect=self.typed), typed="", guard_from=now
         )
 
-    def review_failed(self, verb: Verb, text: str) -> Confirm:
+    def review_failed(self, verb: BillingVerb, text: str) -> ConfirmState:
         """Record that a review failed. The last one stays readable, but is not valid."""
-        if verb is not self.verb or self.stage is not Stage.REVIEW:
+        if verb is not self.verb or self.stage is not DialogStage.REVIEW:
             return self
         return replace(self, review_error=text)
 
-    def enter(self, typed: str) -> Confirm:
+    def enter_text(self, typed: str) -> ConfirmState:
         """Apply the text of the field."""
-        if self.stage is Stage.REVIEW:
+        if self.stage is DialogStage.REVIEW:
             return replace(self, typed=typed, told="")
         return self
 
-    def choose(self, verb: Verb, now: float) -> Confirm:
+    def choose_verb(self, verb: BillingVerb, now: float) -> ConfirmState:
         """Switch to another verb: its review must be made, and the name typed again."""
-        if self.stage is not Stage.REVIEW or verb is self.verb or verb not in self.offered:
+        if self.stage is not DialogStage.REVIEW or verb is self.verb or verb not in self.offered:
             return self
         return replace(
             self,
@@ -444,29 +471,29 @@ class Confirm:
             told="",
         )
 
-    def confirm(self, now: float) -> tuple[Confirm, bool]:
+    def press_confirm(self, now: float) -> tuple[ConfirmState, bool]:
         """Press the button; return the new state, and whether the request may be sent."""
-        if not self.armed(now) or not self.may_confirm(now):
+        if not self.accepts_input(now) or not self.may_confirm(now):
             return self, False
-        return replace(self, stage=Stage.SENDING, closed=(), progress=(), trouble=None), True
+        return replace(self, stage=DialogStage.SENDING, closed=(), progress=(), trouble=None), True
 
-    def gate_closed(self, reasons: tuple[str, ...], now: float) -> Confirm:
+    def gate_closed(self, reasons: tuple[str, ...], now: float) -> ConfirmState:
         """Record that the gate refused after OK: nothing was sent; the name must be typed again."""
         if self.progress:
             return self.call_failed(
                 "the gate closed after the request was made: " + "; ".join(reasons)
             )
-        return replace(self, stage=Stage.REVIEW, closed=reasons, typed="", guard_from=now)
+        return replace(self, stage=DialogStage.REVIEW, closed=reasons, typed="", guard_from=now)
 
-    def progressed(self, step: StopProgress) -> Confirm:
+    def apply_step(self, step: StopProgress) -> ConfirmState:
         """Apply one step of the request."""
         stage = {
-            StopPhase.METER_OFF: Stage.OFF,
-            StopPhase.YOURS: Stage.YOURS,
-            StopPhase.UNCONFIRMED: Stage.UNKNOWN,
-            StopPhase.FAILED: Stage.UNKNOWN,
+            StopPhase.METER_OFF: DialogStage.OFF,
+            StopPhase.YOURS: DialogStage.YOURS,
+            StopPhase.UNCONFIRMED: DialogStage.UNKNOWN,
+            StopPhase.FAILED: DialogStage.UNKNOWN,
         }.get(step.phase, self.stage)
-        bad = stage is Stage.UNKNOWN
+        bad = stage is DialogStage.UNKNOWN
         return replace(
             self,
             stage=stage,
@@ -474,30 +501,30 @@ class Confirm:
             trouble=step.text if bad else self.trouble,
         )
 
-    def not_done(self, reasons: tuple[str, ...]) -> Confirm:
+    def not_done(self, reasons: tuple[str, ...]) -> ConfirmState:
         """Reject the person's confirmation, with the reasons.
 
         The dialog keeps waiting for the stop.
         """
         return replace(self, told="; ".join(reasons))
 
-    def call_failed(self, text: str) -> Confirm:
+    def call_failed(self, text: str) -> ConfirmState:
         """Record that the call failed: whether it arrived is unknown."""
-        return replace(self, stage=Stage.UNKNOWN, trouble=text)
+        return replace(self, stage=DialogStage.UNKNOWN, trouble=text)
 
-    def ended(self) -> Confirm:
+    def end_request(self) -> ConfirmState:
         """End the request. Without the provider's final report the state is unknown."""
-        if self.stage is Stage.SENDING:
+        if self.stage is DialogStage.SENDING:
             return self.call_failed("the provider has not confirmed that the meter is off")
         return self
 
     @property
     def in_flight(self) -> bool:
         """Whether a request continues if the dialog is closed now."""
-        return self.stage is Stage.SENDING
+        return self.stage is DialogStage.SENDING
 
 
-def mismatch(typed: str, name: str) -> str:
+def describe_mismatch(typed: str, name: str) -> str:
     """Return how a typed text differs from `name`; empty if it does not, or may still become it."""
     if typed == name or (typed and name.startswith(typed)):
         return ""

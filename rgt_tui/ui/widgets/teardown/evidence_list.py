@@ -9,24 +9,24 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from rgt_tui.model import EvidenceItem, Review
-from rgt_tui.ui.commands import Command, bindings, key_for
-from rgt_tui.ui.notation import compact_time, glyphs, size
+from rgt_tui.model import ActionReview, EvidenceItem
+from rgt_tui.ui.commands import Command, build_bindings, key_for
+from rgt_tui.ui.notation import compact_time, current_glyphs, size_or_dash
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import (
     Line,
     Span,
     Tone,
-    clip,
-    dim,
-    fit,
-    line,
+    clip_line,
+    dim_span,
+    fit_text,
+    make_line,
     text_of,
     width_of,
-    wrapped,
+    wrap_text,
 )
-from rgt_tui.ui.widgets.teardown.confirm_state import Choice
+from rgt_tui.ui.widgets.teardown.confirm_state import ItemChoice
 
 KINDS = 15
 """Width of the cursor, the mark and the kind of a row; further lines are indented to the text."""
@@ -71,7 +71,7 @@ WALK: tuple[Command, ...] = (
 """Keys of the whole dialog. The list binds them too: otherwise its container would scroll."""
 
 
-def in_order(review: Review) -> tuple[EvidenceItem, ...]:
+def in_order(review: ActionReview) -> tuple[EvidenceItem, ...]:
     """Return the items grouped by kind; kinds and items that fail come first."""
     items = [item for item in review.items if item.kind != NAME]
     kinds = list(dict.fromkeys(item.kind for item in items))
@@ -81,7 +81,7 @@ def in_order(review: Review) -> tuple[EvidenceItem, ...]:
 
 
 @dataclass(frozen=True)
-class Row:
+class EvidenceRow:
     """One item as displayed now."""
 
     item: EvidenceItem
@@ -97,7 +97,7 @@ class Row:
     """Whether a pull of it is running."""
 
     @property
-    def text(self) -> str:
+    def full_text(self) -> str:
         """Its text, with the directory that it is about."""
         text, path = self.item.text, self.item.path
         whole = text if not path or path in text else f"{path}: {text}"
@@ -108,9 +108,9 @@ class Row:
         return whole
 
     @property
-    def mark(self) -> Span:
+    def item_mark(self) -> Span:
         """Glyph of the item's state."""
-        g = glyphs()
+        g = current_glyphs()
         if self.pulling:
             return Span(g.more, Tone.ACCENT)
         if self.item.forfeited:
@@ -124,22 +124,22 @@ class Row:
         return Span(g.trouble, Tone.TROUBLE)
 
     @property
-    def tone(self) -> Tone:
+    def text_tone(self) -> Tone:
         """Tone of its text."""
-        if self.item.blocks:
+        if self.item.is_blocking:
             return Tone.STRONG
         return Tone.TEXT
 
 
-def pullable(review: Review | None) -> tuple[str, ...]:
+def list_pullable(review: ActionReview | None) -> tuple[str, ...]:
     """Return the directories of all rows that block the action."""
     items = in_order(review) if review is not None else ()
-    return tuple(item.path for item in items if item.path and item.blocks)
+    return tuple(item.path for item in items if item.path and item.is_blocking)
 
 
 def rows_of(
-    review: Review, choice: Choice, now: float, pulled: frozenset[str] = frozenset()
-) -> tuple[Row, ...]:
+    review: ActionReview, choice: ItemChoice, now: float, pulled: frozenset[str] = frozenset()
+) -> tuple[EvidenceRow, ...]:
     """Return the rows of a review.
 
     Args:
@@ -148,18 +148,22 @@ def rows_of(
         now: Client clock.
         pulled: Directories that are being pulled.
     """
-    made: list[Row] = []
+    made: list[EvidenceRow] = []
     before = ""
     for item in in_order(review):
         newest = None if item.newest is None else max(0.0, now - item.newest)
         kind = "" if item.kind == before else item.kind
         ignored = item.key in choice.ignored_keys
-        made.append(Row(item, kind, review.age(item, now), newest, ignored, item.path in pulled))
+        made.append(
+            EvidenceRow(
+                item, kind, review.item_age_s(item, now), newest, ignored, item.path in pulled
+            )
+        )
         before = item.kind
     return tuple(made)
 
 
-def offers(row: Row, width: int) -> list[Line]:
+def key_hints(row: EvidenceRow, width: int) -> list[Line]:
     """Return the key hints for a row, in as many lines as needed."""
     item = row.item
     said: list[tuple[str, str]] = []
@@ -178,20 +182,20 @@ def offers(row: Row, width: int) -> list[Line]:
     if not said:
         if item.ok:
             return []
-        return [line(dim("this cannot be given up"))]
+        return [make_line(dim_span("this cannot be given up"))]
     lines: list[Line] = []
     for key, words in said:
-        one = (Span(key, Tone.ACCENT), dim(f" {words}"))
+        one = (Span(key, Tone.ACCENT), dim_span(f" {words}"))
         if lines and width_of(lines[-1]) + 3 + width_of(one) <= width:
-            lines[-1] = line(lines[-1], "   ", one)
+            lines[-1] = make_line(lines[-1], "   ", one)
         else:
             lines.append(one)
     return lines
 
 
-def _at_stake(row: Row) -> str:
+def _at_stake(row: EvidenceRow) -> str:
     """Return what giving up a row would lose."""
-    parts = [size(row.item.bytes)] if row.item.bytes is not None else []
+    parts = [size_or_dash(row.item.bytes)] if row.item.bytes is not None else []
     parts += [f"newest {compact_time(row.newest)} ago"] if row.newest is not None else []
     if parts:
         return f": {', '.join(parts)}"
@@ -199,7 +203,7 @@ def _at_stake(row: Row) -> str:
 
 
 @dataclass(frozen=True)
-class Columns:
+class EvidenceColumns:
     """The columns right of the texts, and the total width."""
 
     width: int
@@ -207,62 +211,72 @@ class Columns:
     newest: bool
 
     @classmethod
-    def of(cls, rows: tuple[Row, ...], width: int) -> Columns:
+    def for_rows(cls, rows: tuple[EvidenceRow, ...], width: int) -> EvidenceColumns:
         """Return the columns that the rows need and that fit."""
         sized = any(row.item.bytes is not None or row.newest is not None for row in rows)
         return cls(width, sized, sized and width >= NARROW)
 
     @property
-    def room(self) -> int:
+    def text_room(self) -> int:
         """Cells for the text."""
         return max(4, self.width - KINDS - AGE - SIZE * (self.sized + self.newest))
 
-    def right(self, held: str, newest: str, age: str, tone: Tone) -> Line:
+    def right_cells(self, held: str, newest: str, age: str, tone: Tone) -> Line:
         """Return the columns right of the text."""
         spans = [Span(f"{held:>{SIZE}}", tone)] if self.sized else []
-        spans += [dim(f"{newest:>{SIZE}}")] if self.newest else []
-        return (*spans, dim(f"{age:>{AGE}}"))
+        spans += [dim_span(f"{newest:>{SIZE}}")] if self.newest else []
+        return (*spans, dim_span(f"{age:>{AGE}}"))
 
 
-def row_line(row: Row, text: str, columns: Columns) -> Line:
+def row_line(row: EvidenceRow, text: str, columns: EvidenceColumns) -> Line:
     """Return a row in one line; its first cell is reserved for the cursor."""
-    held = "" if row.item.bytes is None else size(row.item.bytes)
+    held = "" if row.item.bytes is None else size_or_dash(row.item.bytes)
     newest, age = ("" if one is None else compact_time(one) for one in (row.newest, row.age))
-    right = columns.right(held, newest, age, row.tone)
-    kind = Span(fit(row.kind, KINDS - 4) + " ", row.tone)
-    made = line(" ", row.mark, " ", kind, Span(fit(text, columns.room), row.tone), right)
-    return clip(made, columns.width)
+    right = columns.right_cells(held, newest, age, row.text_tone)
+    kind = Span(fit_text(row.kind, KINDS - 4) + " ", row.text_tone)
+    made = make_line(
+        " ", row.item_mark, " ", kind, Span(fit_text(text, columns.text_room), row.text_tone), right
+    )
+    return clip_line(made, columns.width)
 
 
-def heading(columns: Columns) -> Line:
+def draw_heading(columns: EvidenceColumns) -> Line:
     """Return the titles of the columns."""
-    named = Span(f" {'evidence':<{KINDS - 1}}" + " " * columns.room, Tone.DIM)
-    return clip(line(named, columns.right("size", "newest", "age", Tone.DIM)), columns.width)
+    named = Span(f" {'evidence':<{KINDS - 1}}" + " " * columns.text_room, Tone.DIM)
+    return clip_line(
+        make_line(named, columns.right_cells("size", "newest", "age", Tone.DIM)), columns.width
+    )
 
 
-def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> list[tuple[str | None, Line]]:
+def list_lines(
+    rows: tuple[EvidenceRow, ...], picked: str | None, width: int
+) -> list[tuple[str | None, Line]]:
     """Return all lines with the keys of their rows.
 
-    The row `picked` in full, with its key hints.
+    The row `picked_key` in full, with its key hints.
     """
     if not rows:
         return []
-    columns = Columns.of(rows, width)
-    out: list[tuple[str | None, Line]] = [(None, heading(columns))]
+    columns = EvidenceColumns.for_rows(rows, width)
+    out: list[tuple[str | None, Line]] = [(None, draw_heading(columns))]
     for row in rows:
         key = row.item.key
-        drawn = _whole(row, columns) if key == picked else [row_line(row, row.text, columns)]
+        drawn = (
+            _full_row_lines(row, columns)
+            if key == picked
+            else [row_line(row, row.full_text, columns)]
+        )
         out += [(key, each) for each in drawn]
     return out
 
 
-def _whole(row: Row, columns: Columns) -> list[Line]:
+def _full_row_lines(row: EvidenceRow, columns: EvidenceColumns) -> list[Line]:
     """Return the lines of the selected row: its full text and the key hints."""
-    begin, *rest = wrapped(row.text, columns.room)
-    under = [*rest, *offers(row, columns.width - KINDS)]
+    begin, *rest = wrap_text(row.full_text, columns.text_room)
+    under = [*rest, *key_hints(row, columns.width - KINDS)]
     return [
         row_line(row, text_of(begin), columns),
-        *(clip(line(" " * KINDS, made), columns.width) for made in under),
+        *(clip_line(make_line(" " * KINDS, made), columns.width) for made in under),
     ]
 
 
@@ -270,7 +284,7 @@ class EvidenceList(FittedLines, SelectableList[str]):
     """Shows the rows; ↑ ↓ move through them, and action keys are posted to the screen."""
 
     can_focus = True
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings((*WALK, *EVIDENCE)))
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*WALK, *EVIDENCE)))
     DEFAULT_CSS = "EvidenceList { height: auto; }"
     WHEEL = 0
     """0, because the wheel scrolls the whole review."""
@@ -283,18 +297,18 @@ class EvidenceList(FittedLines, SelectableList[str]):
             self.what = what
             self.key = key
 
-    def __init__(self, make_rows: Callable[[], tuple[Row, ...]]) -> None:
-        super().__init__(self._lines, id="evidence")
+    def __init__(self, make_rows: Callable[[], tuple[EvidenceRow, ...]]) -> None:
+        super().__init__(self._evidence_lines, id="evidence")
         self._make_rows = make_rows
         self._place = 0
         """Index of the selected row, used when the row disappears."""
 
     @property
-    def picked(self) -> str:
+    def picked_key(self) -> str:
         """Key of the item that the keys act on; empty = none."""
         self._keys = [row.item.key for row in self._make_rows()]
         if self._picked in self._keys:
-            self._place = self.index
+            self._place = self.selected_index
         elif self._keys:
             self._place = min(self._place, len(self._keys) - 1)
             self._picked = self._keys[self._place]
@@ -302,8 +316,8 @@ class EvidenceList(FittedLines, SelectableList[str]):
             self._picked = None
         return self._picked or ""
 
-    def _lines(self, width: int) -> list[Line]:
-        made = listed(self._make_rows(), self.picked if self.has_focus else None, width)
+    def _evidence_lines(self, width: int) -> list[Line]:
+        made = list_lines(self._make_rows(), self.picked_key if self.has_focus else None, width)
         self._owners = [key for key, _ in made]
         return [each for _, each in made]
 
@@ -323,19 +337,19 @@ class EvidenceList(FittedLines, SelectableList[str]):
         super().watch_has_focus(has_focus)
         self.update()
         if has_focus:
-            self.post_message(RowChosen(self.picked, opened=False))
+            self.post_message(RowChosen(self.picked_key, opened=False))
 
-    def pick(self, index: int) -> None:
+    def select_index(self, index: int) -> None:
         """Select the row at `index`, which then takes more lines."""
-        super().pick(index)
+        super().select_index(index)
         self.update()
 
     def action_walk(self, count: int) -> None:
         """Select another row."""
-        if self.picked:
-            self.move(count)
+        if self.picked_key:
+            self.move_by(count)
 
     def action_act(self, what: str) -> None:
         """Request an action on the selected item."""
-        if self.picked:
-            self.post_message(self.Acted(what, self.picked))
+        if self.picked_key:
+            self.post_message(self.Acted(what, self.picked_key))

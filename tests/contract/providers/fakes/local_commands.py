@@ -164,7 +164,7 @@ class LocalCommands:
     async def start(self) -> None:
         """There is nothing to start."""
 
-    async def settle(self) -> None:
+    async def wait_settled(self) -> None:
         """Everything has its effect at once."""
 
     async def stop(self) -> None:

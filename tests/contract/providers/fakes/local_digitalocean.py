@@ -15,13 +15,19 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-from rgt_tui.demo.platforms import Change, LocalServer, Request, Response, iso
+from rgt_tui.demo.platforms import (
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    MachineChange,
+    format_iso,
+)
 
 NVIDIA = "nvidia_h100"
 LIMIT_WORDS = "creating this/these droplet(s) will exceed your droplet limit"
 SIZE_WORDS = "Size is not available in this region."
 POWER = {"power_off": ("off", "stop"), "shutdown": ("off", "stop"), "power_on": ("active", "start")}
-"""Type of an action → the status that it leads to, and what it is in the words of `Change`."""
+"""Type of an action → the status that it leads to, and what it is in the words of `MachineChange`."""
 _NAME = re.compile(r"[a-zA-Z0-9]?[a-z0-9A-Z.\-]*[a-z0-9A-Z]")
 _DROPLET = re.compile(r"/v2/droplets/([0-9]+)(/actions|/destroy_with_associated_resources)?")
 
@@ -106,7 +112,7 @@ class LocalDroplet:
             "disk": self.size.disk,
             "locked": self.locked,
             "status": self.status,
-            "created_at": iso(self.created),
+            "created_at": format_iso(self.created),
             "features": list(self.features),
             "backup_ids": [],
             "snapshot_ids": [int(str(one["id"])) for one in self.hanging.get("snapshots", ())],
@@ -191,11 +197,13 @@ class LocalDigitalOcean(LocalServer):
         """The most of a page; smaller than the API's in a test of pages."""
         self._next = 510_000_001
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as DigitalOcean does."""
         names = {429: "too_many_requests", 500: "server_error", 422: "unprocessable_entity"}
         name = names.get(status) or HTTPStatus(status).phrase.lower().replace(" ", "_")
-        return Response(status, {"id": name, "message": text}, headers or {})
+        return LocalResponse(status, {"id": name, "message": text}, headers or {})
 
     def add_droplet(self, name: str, size: LocalSize, **fields: Any) -> LocalDroplet:
         """Add a droplet; `fields` are those of `LocalDroplet`."""
@@ -205,7 +213,7 @@ class LocalDigitalOcean(LocalServer):
         self.droplets[droplet.id] = droplet
         return droplet
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         what = f"{request.method} {request.path}"
         if what == "GET /v2/droplets":
@@ -225,14 +233,14 @@ class LocalDigitalOcean(LocalServer):
                 "account_balance": "0.00",
                 "month_to_date_usage": "81.20",
             }
-            return Response(200, {**sums, "generated_at": iso(self.clock())})
+            return LocalResponse(200, {**sums, "generated_at": format_iso(self.clock())})
         if what == "POST /v2/droplets":
             return self._create(request)
         if request.path.startswith("/v2/account/keys"):
             return self._keys(request)
         return self._droplet(request)
 
-    def _listed(self, request: Request) -> list[dict[str, object]]:
+    def _listed(self, request: LocalRequest) -> list[dict[str, object]]:
         """Return droplets; those with a GPU are left out unless they are asked for."""
         gpus, name = request.query.get("type") == "gpus", request.query.get("name")
         return [
@@ -242,7 +250,9 @@ class LocalDigitalOcean(LocalServer):
             and (name is None or one.name.lower() == name.lower())
         ]
 
-    def _page(self, request: Request, key: str, items: list[dict[str, object]]) -> Response:
+    def _page(
+        self, request: LocalRequest, key: str, items: list[dict[str, object]]
+    ) -> LocalResponse:
         size = min(int(request.query.get("per_page", "20")), self.per_page)
         page = int(request.query.get("page", "1"))
         links: dict[str, object] = {}
@@ -251,13 +261,13 @@ class LocalDigitalOcean(LocalServer):
                 "pages": {"next": f"{self.base_url}{request.path}?page={page + 1}&per_page={size}"}
             }
         part = items[(page - 1) * size : page * size]
-        return Response(200, {key: part, "links": links, "meta": {"total": len(items)}})
+        return LocalResponse(200, {key: part, "links": links, "meta": {"total": len(items)}})
 
-    def _droplet(self, request: Request) -> Response:
+    def _droplet(self, request: LocalRequest) -> LocalResponse:
         match = _DROPLET.fullmatch(request.path)
         droplet = self.droplets.get(int(match[1])) if match else None
         if match is None or droplet is None:
-            return self.refusal(404, "The resource you were accessing could not be found.")
+            return self.build_refusal(404, "The resource you were accessing could not be found.")
         if request.method == "GET" and match[2] == "/destroy_with_associated_resources":
             empty: dict[str, list[dict[str, object]]] = {
                 "reserved_ips": [],
@@ -265,65 +275,71 @@ class LocalDigitalOcean(LocalServer):
                 "volumes": [],
                 "volume_snapshots": [],
             }
-            return Response(200, {**empty, **droplet.hanging})
+            return LocalResponse(200, {**empty, **droplet.hanging})
         if request.method == "GET" and not match[2]:
-            return Response(200, {"droplet": droplet.json()})
+            return LocalResponse(200, {"droplet": droplet.json()})
         if request.method == "DELETE" and not match[2]:
-            self.later(lambda: self._gone(droplet))
-            return Response(204)
+            self.apply_later(lambda: self._gone(droplet))
+            return LocalResponse(204)
         if request.method == "POST" and match[2] == "/actions":
-            return self._act(droplet, request.json())
-        return self.refusal(405, "method not allowed")
+            return self._act(droplet, request.parse_json())
+        return self.build_refusal(405, "method not allowed")
 
     async def _gone(self, droplet: LocalDroplet) -> None:
-        if await self.told(Change(str(droplet.id), droplet.name, "terminate")):
+        if await self.notify_owner(MachineChange(str(droplet.id), droplet.name, "terminate")):
             self.droplets.pop(droplet.id, None)
 
-    def _act(self, droplet: LocalDroplet, body: Any) -> Response:
+    def _act(self, droplet: LocalDroplet, body: Any) -> LocalResponse:
         """Power a droplet on or off; off it bills as before."""
         kind = str(body.get("type")) if isinstance(body, dict) else ""
         if kind not in POWER:
-            return self.refusal(422, "type is not included in the list")
+            return self.build_refusal(422, "type is not included in the list")
 
         async def done() -> None:
             status, action = POWER[kind]
-            if await self.told(Change(str(droplet.id), droplet.name, action)):
+            if await self.notify_owner(MachineChange(str(droplet.id), droplet.name, action)):
                 droplet.status = status
 
-        self.later(done)
+        self.apply_later(done)
         action = {"id": 1, "status": "in-progress", "type": kind, "resource_id": droplet.id}
-        begun = {"started_at": iso(self.clock()), "completed_at": None, "resource_type": "droplet"}
+        begun = {
+            "started_at": format_iso(self.clock()),
+            "completed_at": None,
+            "resource_type": "droplet",
+        }
         where = {"region": region_of(droplet.region), "region_slug": droplet.region}
-        return Response(201, {"action": {**action, **begun, **where}})
+        return LocalResponse(201, {"action": {**action, **begun, **where}})
 
-    def _create(self, request: Request) -> Response:
-        body = request.json()
+    def _create(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict) or not _NAME.fullmatch(str(body.get("name", ""))):
-            return self.refusal(422, "Only valid hostname characters are allowed.")
+            return self.build_refusal(422, "Only valid hostname characters are allowed.")
         size = next((one for one in self.sizes if one.slug == body.get("size")), None)
         wanted = body.get("region")
         place = next((one for one in size.regions if wanted in (None, one)), None) if size else None
         if size is None or not size.available or place is None:
-            return self.refusal(422, SIZE_WORDS)
+            return self.build_refusal(422, SIZE_WORDS)
         if len(self.droplets) >= self.limit:
-            return self.refusal(422, LIMIT_WORDS)
+            return self.build_refusal(422, LIMIT_WORDS)
         if any(key not in self.keys for key in body.get("ssh_keys", ())):
-            return self.refusal(422, "ssh_keys are invalid key identifiers for Droplet creation.")
+            return self.build_refusal(
+                422, "ssh_keys are invalid key identifiers for Droplet creation."
+            )
         if not body.get("image"):
-            return self.refusal(422, "You must specify an image.")
+            return self.build_refusal(422, "You must specify an image.")
         droplet = self.add_droplet(body["name"], size, region=place, status="new")
 
         async def begun() -> None:
-            if await self.told(Change(str(droplet.id), droplet.name, "create")):
+            if await self.notify_owner(MachineChange(str(droplet.id), droplet.name, "create")):
                 droplet.status = "active"
 
-        self.later(begun)
+        self.apply_later(begun)
         action = {"id": 7515, "rel": "create", "href": f"{self.base_url}/v2/actions/7515"}
-        return Response(202, {"droplet": droplet.json(), "links": {"actions": [action]}})
+        return LocalResponse(202, {"droplet": droplet.json(), "links": {"actions": [action]}})
 
-    def _keys(self, request: Request) -> Response:
+    def _keys(self, request: LocalRequest) -> LocalResponse:
         """Show or take a public key; a fingerprint is the MD5 of its blob."""
-        body = request.json()
+        body = request.parse_json()
         shown = [
             {"id": index, "fingerprint": mark, "public_key": key, "name": f"key-{index}"}
             for index, (mark, key) in enumerate(self.keys.items(), start=1)
@@ -334,20 +350,20 @@ class LocalDigitalOcean(LocalServer):
             try:
                 blob = base64.b64decode(str(body["public_key"]).split()[1], validate=True)
             except (KeyError, TypeError, IndexError, binascii.Error):
-                return self.refusal(
+                return self.build_refusal(
                     422, "Key invalid, key should be of the format `type key [comment]`"
                 )
             digest = hashlib.md5(blob, usedforsecurity=False).hexdigest()
             mark = ":".join(digest[at : at + 2] for at in range(0, 32, 2))
             if mark in self.keys:
-                return self.refusal(422, "SSH Key is already in use on your account")
+                return self.build_refusal(422, "SSH Key is already in use on your account")
             self.keys[mark] = body["public_key"]
             made = {"id": len(self.keys), "name": str(body.get("name"))}
-            return Response(
+            return LocalResponse(
                 201, {"ssh_key": {**made, "fingerprint": mark, "public_key": body["public_key"]}}
             )
         wanted = unquote(request.path.removeprefix("/v2/account/keys/"))
         found = next((one for one in shown if wanted in (one["fingerprint"], str(one["id"]))), None)
         if found is None:
-            return self.refusal(404, "The resource you were accessing could not be found.")
-        return Response(200, {"ssh_key": found})
+            return self.build_refusal(404, "The resource you were accessing could not be found.")
+        return LocalResponse(200, {"ssh_key": found})

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 
 _FLEETS = re.compile(r"/api/project/([^/]+)/fleets/delete_instances")
 
@@ -81,17 +81,19 @@ class LocalDstack(LocalServer):
         """Add instances."""
         self.instances.update((one.id, one) for one in instances)
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as the server does: a wrong token is 403, and only a refused call has a list."""
         if status == 400:
-            return Response(400, {"detail": [{"msg": text, "code": "error"}]}, headers or {})
-        return Response(
+            return LocalResponse(400, {"detail": [{"msg": text, "code": "error"}]}, headers or {})
+        return LocalResponse(
             403 if status == 401 else status, {"detail": {"msg": text, "code": None}}, headers or {}
         )
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
-        body = request.json() or {}
+        body = request.parse_json() or {}
         if request.path == "/api/instances/list":
             wanted = body.get("project_names")
             active = ("idle", "busy") if body.get("only_active") else None
@@ -104,34 +106,34 @@ class LocalDstack(LocalServer):
             rows.sort(key=lambda row: (row["created"], row["id"]), reverse=True)
             ids = [row["id"] for row in rows]
             begin = ids.index(body["prev_id"]) + 1 if body.get("prev_id") in ids else 0
-            return Response(200, rows[begin : begin + body["limit"]])
+            return LocalResponse(200, rows[begin : begin + body["limit"]])
         if request.path == "/api/runs/list":
             told = [one for one in self.instances.values() if one.below]
             data = [{"hostname": one.host, "instance_id": one.below} for one in told]
-            return Response(
+            return LocalResponse(
                 200, [{"latest_job_submission": {"job_provisioning_data": one}} for one in data]
             )
         if request.path == "/api/volumes/list":
-            return Response(200, self.volumes)
+            return LocalResponse(200, self.volumes)
         match = _FLEETS.fullmatch(request.path)
         if match is None:
-            return self.refusal(404, "Not found")
+            return self.build_refusal(404, "Not found")
         return self._delete(match[1], body)
 
-    def _delete(self, project: str, body: dict[str, Any]) -> Response:
+    def _delete(self, project: str, body: dict[str, Any]) -> LocalResponse:
         wanted = [f"{project}/{body['name']}/{place}" for place in body["instance_nums"]]
         found = [self.instances[one] for one in wanted if one in self.instances]
         if any(one.status == "busy" for one in found):
             places = body["instance_nums"]
-            return self.refusal(
+            return self.build_refusal(
                 400,
                 f"Failed to delete fleet {body['name']} instances {places}. Fleet instances are in use.",
             )
         for one in found:
             one.status = "terminating"
-        self.later(lambda: self._end(found))
+        self.apply_later(lambda: self._end(found))
         # The answer does not depend on whether the instance exists.
-        return Response(200, raw=b"null")
+        return LocalResponse(200, raw=b"null")
 
     async def _end(self, found: list[LocalInstance]) -> None:
         for one in found:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rgt_tui.demo.platforms import Change, LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer, MachineChange
 
 _RELEASE = re.compile(r"/bus/api/v1/virtual_machine/([^/]+)/release")
 
@@ -23,24 +23,28 @@ class LocalFeaturize(LocalServer):
         super().__init__(**options)
         self.instances: set[str] = set()
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as Featurize does: most come with status 200."""
-        return Response(
+        return LocalResponse(
             status, {"status": status * 100 + 1, "message": text, "data": None}, headers or {}
         )
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         match = _RELEASE.fullmatch(request.path)
         if request.method != "POST" or match is None:
-            return self.refusal(404, "no such call")
+            return self.build_refusal(404, "no such call")
         instance = match[1]
         if instance not in self.instances:
-            return Response(200, {"status": 40001, "message": "instance not found", "data": None})
+            return LocalResponse(
+                200, {"status": 40001, "message": "instance not found", "data": None}
+            )
 
         async def released() -> None:
-            if await self.told(Change(instance, instance, "terminate")):
+            if await self.notify_owner(MachineChange(instance, instance, "terminate")):
                 self.instances.discard(instance)
 
-        self.later(released)
-        return Response(200, {"status": 0, "message": "", "data": {}})
+        self.apply_later(released)
+        return LocalResponse(200, {"status": 0, "message": "", "data": {}})

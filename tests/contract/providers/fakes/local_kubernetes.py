@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 
 CORE = {"pods": "Pod", "persistentvolumeclaims": "PersistentVolumeClaim"}
 SHORT = {"pods": ["po"], "persistentvolumeclaims": ["pvc"]}
@@ -129,7 +129,9 @@ class LocalKubernetes(LocalServer):
             "status": {"phase": "Bound", "capacity": {"storage": size}},
         }
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return a Status, as the API does."""
         reasons = {
             401: "Unauthorized",
@@ -147,20 +149,20 @@ class LocalKubernetes(LocalServer):
             "message": text,
         }
         # kubectl reads the reason from nothing else.
-        return Response(status, data, {"Content-Type": "application/json", **(headers or {})})
+        return LocalResponse(status, data, {"Content-Type": "application/json", **(headers or {})})
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer discovery, and what is asked of objects."""
         parts = request.path.strip("/").split("/")
         fixed = DISCOVERY.get("/".join(parts))
         if fixed is not None:
-            return Response(200, fixed)
+            return LocalResponse(200, fixed)
         if parts[:2] == ["api", "v1"]:
             rest = parts[2:]
         elif parts[:3] == ["apis", "batch", "v1"]:
             rest = parts[3:]
         else:
-            return self.refusal(404, "the server could not find the requested resource")
+            return self.build_refusal(404, "the server could not find the requested resource")
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
@@ -168,16 +170,16 @@ class LocalKubernetes(LocalServer):
             return refused
         if rest[:1] == ["namespaces"] and len(rest) == 2:
             # Of an object that is not there, kubectl asks whether its namespace is.
-            return Response(
+            return LocalResponse(
                 200, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": rest[1]}}
             )
         if len(rest) == 1 and request.method == "GET":
             return self._list(rest[0], namespace, request)
         if len(rest) == 2:
             return self._one(rest[0], namespace, rest[1], request)
-        return self.refusal(405, "not here")
+        return self.build_refusal(405, "not here")
 
-    def _refused(self, method: str, namespace: str, rest: list[str]) -> Response | None:
+    def _refused(self, method: str, namespace: str, rest: list[str]) -> LocalResponse | None:
         """Refuse what the rights do not allow, in the words of RBAC.
 
         https://kubernetes.io/docs/reference/access-authn-authz/rbac/ (2026-11)
@@ -191,9 +193,9 @@ class LocalKubernetes(LocalServer):
         name = f' "{rest[1]}"' if len(rest) > 1 else ""
         where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
         who = f'{what}{name} is forbidden: User "alice" cannot {verb} resource "{rest[0]}"'
-        return self.refusal(403, f'{who} in API group "{group}" {where}')
+        return self.build_refusal(403, f'{who} in API group "{group}" {where}')
 
-    def _list(self, plural: str, namespace: str, request: Request) -> Response:
+    def _list(self, plural: str, namespace: str, request: LocalRequest) -> LocalResponse:
         wanted = dict(
             pair.split("=") for pair in request.query.get("labelSelector", "").split(",") if pair
         )
@@ -211,7 +213,7 @@ class LocalKubernetes(LocalServer):
             meta["continue"] = str(begin + size)
         group = "batch/v1" if plural == "jobs" else "v1"
         kind = {"jobs": "JobList", "pods": "PodList"}.get(plural, "PersistentVolumeClaimList")
-        return Response(
+        return LocalResponse(
             200,
             {
                 "kind": kind,
@@ -221,17 +223,17 @@ class LocalKubernetes(LocalServer):
             },
         )
 
-    def _one(self, plural: str, namespace: str, name: str, request: Request) -> Response:
+    def _one(self, plural: str, namespace: str, name: str, request: LocalRequest) -> LocalResponse:
         found = self.objects.get((plural, namespace, name))
         if found is None:
             group = ".batch" if plural == "jobs" else ""
-            return self.refusal(404, f'{plural}{group} "{name}" not found')
+            return self.build_refusal(404, f'{plural}{group} "{name}" not found')
         if request.method == "GET":
-            return Response(200, found)
+            return LocalResponse(200, found)
         if request.method == "PATCH" and plural == "jobs":
-            found["spec"]["suspend"] = bool(request.json()["spec"]["suspend"])
-            self.later(lambda: self._reconcile(namespace, name))
-            return Response(200, found)
+            found["spec"]["suspend"] = bool(request.parse_json()["spec"]["suspend"])
+            self.apply_later(lambda: self._reconcile(namespace, name))
+            return LocalResponse(200, found)
         if request.method == "DELETE":
             if plural == "jobs":
                 self._delete_job(namespace, name, request)
@@ -244,18 +246,18 @@ class LocalKubernetes(LocalServer):
                 del self.objects[plural, namespace, name]
             else:
                 del self.objects[plural, namespace, name]
-            return Response(
+            return LocalResponse(
                 200, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
             )
-        return self.refusal(405, "not allowed")
+        return self.build_refusal(405, "not allowed")
 
-    def _delete_job(self, namespace: str, name: str, request: Request) -> None:
-        body = request.json() or {}
+    def _delete_job(self, namespace: str, name: str, request: LocalRequest) -> None:
+        body = request.parse_json() or {}
         policy = body.get("propagationPolicy") or request.query.get("propagationPolicy")
         self.policies.append(policy)
         del self.objects["jobs", namespace, name]
         if policy in ("Background", "Foreground"):
-            self.later(lambda: self._end_pods(namespace, name))
+            self.apply_later(lambda: self._end_pods(namespace, name))
 
     async def _reconcile(self, namespace: str, name: str) -> None:
         job = self.objects.get(("jobs", namespace, name))

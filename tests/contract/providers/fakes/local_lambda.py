@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import Change, LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer, MachineChange
 
 CODES = {
     400: "global/invalid-parameters",
@@ -103,7 +103,9 @@ class LocalLambda(LocalServer):
         self.machines[machine] = made = LocalMachine(machine, name, **fields)
         return made
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as Lambda does."""
         code = CODES.get(status, "provider/unexpected")
         return self._error(status, code, text, headers)
@@ -111,11 +113,11 @@ class LocalLambda(LocalServer):
     @staticmethod
     def _error(
         status: int, code: str, text: str, headers: dict[str, str] | None = None
-    ) -> Response:
+    ) -> LocalResponse:
         body = {"error": {"code": code, "message": text, "suggestion": "Check the request."}}
-        return Response(status, body, headers or {})
+        return LocalResponse(status, body, headers or {})
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         fixed = {
             ("GET", "/api/v1/instances"): self._list,
@@ -133,13 +135,13 @@ class LocalLambda(LocalServer):
         match = _INSTANCE.fullmatch(request.path)
         found = self.machines.get(match[1]) if match else None
         if request.method != "GET" or found is None:
-            return self.refusal(404, "Specified instance does not exist.")
-        return Response(200, {"data": found.json()})
+            return self.build_refusal(404, "Specified instance does not exist.")
+        return LocalResponse(200, {"data": found.json()})
 
-    def _list(self, request: Request) -> Response:
-        return Response(200, {"data": [one.json() for one in self.machines.values()]})
+    def _list(self, request: LocalRequest) -> LocalResponse:
+        return LocalResponse(200, {"data": [one.json() for one in self.machines.values()]})
 
-    def _types(self, request: Request) -> Response:
+    def _types(self, request: LocalRequest) -> LocalResponse:
         data = {
             kind: {
                 "instance_type": type_of(kind, cents),
@@ -149,9 +151,9 @@ class LocalLambda(LocalServer):
             }
             for kind, (cents, regions) in self.types.items()
         }
-        return Response(200, {"data": data})
+        return LocalResponse(200, {"data": data})
 
-    def _images(self, request: Request) -> Response:
+    def _images(self, request: LocalRequest) -> LocalResponse:
         image = {
             "id": "43336648-096d-4cba-9aa2-f9bb7727639d",
             "created_time": "2026-09-01T00:00:00Z",
@@ -163,26 +165,26 @@ class LocalLambda(LocalServer):
             "architecture": "x86_64",
             "region": {"name": "us-west-1", "description": "California, USA"},
         }
-        return Response(200, {"data": [image]})
+        return LocalResponse(200, {"data": [image]})
 
-    def _named(self, request: Request) -> list[LocalMachine] | Response:
+    def _named(self, request: LocalRequest) -> list[LocalMachine] | LocalResponse:
         """Return the instances that a body names, or the refusal."""
-        body = request.json()
+        body = request.parse_json()
         ids = body.get("instance_ids") if isinstance(body, dict) else None
         if not isinstance(ids, list) or not ids:
-            return self.refusal(400, "instance_ids is required")
+            return self.build_refusal(400, "instance_ids is required")
         found = [self.machines[one] for one in ids if one in self.machines]
         if len(found) < len(ids) or any(one.status == "terminated" for one in found):
-            return self.refusal(404, "Specified instance does not exist.")
+            return self.build_refusal(404, "Specified instance does not exist.")
         return found
 
-    def _restart(self, request: Request) -> Response:
+    def _restart(self, request: LocalRequest) -> LocalResponse:
         found = self._named(request)
-        if isinstance(found, Response):
+        if isinstance(found, LocalResponse):
             return found
-        return Response(200, {"data": {"restarted_instances": [one.json() for one in found]}})
+        return LocalResponse(200, {"data": {"restarted_instances": [one.json() for one in found]}})
 
-    def _filesystems(self, request: Request) -> Response:
+    def _filesystems(self, request: LocalRequest) -> LocalResponse:
         data = [
             {
                 "id": f"fs-{name}",
@@ -196,47 +198,47 @@ class LocalLambda(LocalServer):
             }
             for name, size in self.filesystems.items()
         ]
-        return Response(200, {"data": data})
+        return LocalResponse(200, {"data": data})
 
-    def _keys(self, request: Request) -> Response:
+    def _keys(self, request: LocalRequest) -> LocalResponse:
         rows = [{"id": name, "name": name, "public_key": key} for name, key in self.keys.items()]
-        return Response(200, {"data": rows})
+        return LocalResponse(200, {"data": rows})
 
-    def _add_key(self, request: Request) -> Response:
-        body = request.json()
+    def _add_key(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict) or not body.get("name") or not body.get("public_key"):
-            return self.refusal(400, "name and public_key are required")
+            return self.build_refusal(400, "name and public_key are required")
         self.keys[body["name"]] = body["public_key"]
-        return Response(200, {"data": {"id": body["name"], **body}})
+        return LocalResponse(200, {"data": {"id": body["name"], **body}})
 
-    def _terminate(self, request: Request) -> Response:
+    def _terminate(self, request: LocalRequest) -> LocalResponse:
         found = self._named(request)
-        if isinstance(found, Response):
+        if isinstance(found, LocalResponse):
             return found
         for one in found:
-            self.later(lambda one=one: self._take_effect(one))  # type: ignore[misc]
+            self.apply_later(lambda one=one: self._take_effect(one))  # type: ignore[misc]
             one.status = "terminating"
-        return Response(200, {"data": {"terminated_instances": [one.json() for one in found]}})
+        return LocalResponse(200, {"data": {"terminated_instances": [one.json() for one in found]}})
 
     async def _take_effect(self, machine: LocalMachine) -> None:
         if machine.id not in self.machines:
             return
-        fine = await self.told(Change(machine.id, machine.name, "terminate"))
+        fine = await self.notify_owner(MachineChange(machine.id, machine.name, "terminate"))
         machine.status = "terminated" if fine else "unhealthy"
         if fine and not self.lingers:
             self.machines.pop(machine.id, None)
 
-    def _launch(self, request: Request) -> Response:
-        body = request.json()
+    def _launch(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict) or len(body.get("ssh_key_names") or ()) != 1:
-            return self.refusal(400, "exactly one SSH key is required")
+            return self.build_refusal(400, "exactly one SSH key is required")
         kind, region = body.get("instance_type_name"), body.get("region_name")
         cents, regions = self.types.get(str(kind), (0, ()))
         if region not in regions:
             code = "instance-operations/launch/insufficient-capacity"
             return self._error(400, code, "Not enough capacity to fulfill launch request.")
         if body["ssh_key_names"][0] not in self.keys:
-            return self.refusal(404, "Specified SSH key does not exist.")
+            return self.build_refusal(404, "Specified SSH key does not exist.")
         self.launched.append(body)
         made = self.add_machine(
             secrets.token_hex(16),
@@ -252,5 +254,5 @@ class LocalLambda(LocalServer):
             if made.status == "booting":
                 made.status = "active"
 
-        self.later(boot)
-        return Response(200, {"data": {"instance_ids": [made.id]}})
+        self.apply_later(boot)
+        return LocalResponse(200, {"data": {"instance_ids": [made.id]}})

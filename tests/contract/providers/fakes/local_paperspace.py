@@ -10,7 +10,13 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.demo.platforms import Change, LocalServer, Request, Response, iso
+from rgt_tui.demo.platforms import (
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    MachineChange,
+    format_iso,
+)
 
 CODES = {
     400: "BAD_REQUEST",
@@ -80,8 +86,8 @@ class LocalMachine:
             "restorePointSnapshotId": None,
             "usageRate": self.usage_rate,
             "storageRate": self.storage_rate,
-            "dtCreated": iso(self.created),
-            "dtModified": iso(self.created),
+            "dtCreated": format_iso(self.created),
+            "dtModified": format_iso(self.created),
             "dtDeleted": None,
             "reservation": None,
         }
@@ -124,7 +130,7 @@ class _Events:
             "name": name,
             "state": "new",
             "machineId": machine,
-            "dtCreated": iso(now),
+            "dtCreated": format_iso(now),
             "dtStarted": None,
             "dtFinished": None,
             "error": None,
@@ -152,10 +158,12 @@ class LocalPaperspace(LocalServer):
         """The most of a page."""
         self._events = _Events()
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as Paperspace does."""
         code = CODES.get(status, "INTERNAL_SERVER_ERROR")
-        return Response(status, {"code": code, "message": text}, headers or {})
+        return LocalResponse(status, {"code": code, "message": text}, headers or {})
 
     def add_machine(self, machine: str, name: str, **fields: Any) -> LocalMachine:
         """Add a machine; `fields` are those of `LocalMachine`. One that runs was started when it was made."""
@@ -166,7 +174,7 @@ class LocalPaperspace(LocalServer):
             self._done(self._events.begin("start", machine, made.created), made.created)
         return made
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         path = request.path.removeprefix("/v1")
         fixed: dict[str, list[dict[str, object]]] = {
@@ -186,47 +194,47 @@ class LocalPaperspace(LocalServer):
         if request.method == "GET" and path == "/machine-availability":
             region = request.query.get("region", "")
             wanted = (request.query.get("machineType", ""), NAMES.get(region, region))
-            return Response(200, {"available": wanted in self.capacity})
+            return LocalResponse(200, {"available": wanted in self.capacity})
         if request.method == "POST" and path == "/startup-scripts":
             return self._script(request)
         if request.method == "POST" and path == "/machines":
             return self._create(request)
         return self._machine(request, path)
 
-    def _page(self, request: Request, items: list[dict[str, object]]) -> Response:
+    def _page(self, request: LocalRequest, items: list[dict[str, object]]) -> LocalResponse:
         size = min(int(request.query.get("limit", "10")), self.limit)
         begin = int(request.query.get("after", "0"))
         more = begin + size < len(items)
         part = items[begin : begin + size]
-        return Response(
+        return LocalResponse(
             200, {"items": part, "hasMore": more, "nextPage": str(begin + size) if more else None}
         )
 
-    def _machine(self, request: Request, path: str) -> Response:
+    def _machine(self, request: LocalRequest, path: str) -> LocalResponse:
         match = _MACHINE.fullmatch(path)
         machine = self.machines.get(match[1]) if match else None
         if match is None or machine is None:
-            return self.refusal(404, "Machine not found.")
+            return self.build_refusal(404, "Machine not found.")
         if request.method == "GET" and not match[2]:
-            return Response(200, machine.json())
+            return LocalResponse(200, machine.json())
         if request.method == "DELETE" and not match[2]:
             return self._begin(machine, "deactivate", machine.state)
         if request.method != "PATCH" or not match[2]:
-            return self.refusal(404, "Not found")
+            return self.build_refusal(404, "Not found")
         if match[2] == "stop" and machine.state in ("off", "stopping"):
-            return self.refusal(409, f"This machine is currently {machine.state}.")
+            return self.build_refusal(409, f"This machine is currently {machine.state}.")
         if match[2] == "start" and machine.state != "off":
-            return self.refusal(409, f"This machine is currently {machine.state}.")
+            return self.build_refusal(409, f"This machine is currently {machine.state}.")
         return self._begin(
             machine, match[2], {"stop": "stopping", "start": "starting"}.get(match[2], "restarting")
         )
 
-    def _begin(self, machine: LocalMachine, name: str, state: str) -> Response:
+    def _begin(self, machine: LocalMachine, name: str, state: str) -> LocalResponse:
         event = self._events.begin(name, machine.id, self.clock())
         machine.state, machine.changing = state, name
         said = dict(event)
-        self.later(lambda: self._take_effect(machine, name, event))
-        return Response(200, {"event": said, "data": machine.json()})
+        self.apply_later(lambda: self._take_effect(machine, name, event))
+        return LocalResponse(200, {"event": said, "data": machine.json()})
 
     async def _take_effect(
         self, machine: LocalMachine, name: str, event: dict[str, object]
@@ -234,7 +242,7 @@ class LocalPaperspace(LocalServer):
         if machine.changing != name:
             return  # A deletion came after it.
         action = "terminate" if name == "deactivate" else name
-        if not await self.told(Change(machine.id, machine.name, action)):
+        if not await self.notify_owner(MachineChange(machine.id, machine.name, action)):
             event.update(state="error", error="the machine did not do it")
             return
         if name == "deactivate":
@@ -245,12 +253,12 @@ class LocalPaperspace(LocalServer):
 
     @staticmethod
     def _done(event: dict[str, object], now: float) -> None:
-        event.update(state="done", dtStarted=iso(now), dtFinished=iso(now))
+        event.update(state="done", dtStarted=format_iso(now), dtFinished=format_iso(now))
 
-    def _script(self, request: Request) -> Response:
-        body = request.json()
+    def _script(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict) or not body.get("name") or not body.get("script"):
-            return self.refusal(400, "name and script are required")
+            return self.build_refusal(400, "name and script are required")
         found = f"sc{secrets.token_hex(4)}"
         self.scripts[found] = body
         made = {
@@ -260,22 +268,22 @@ class LocalPaperspace(LocalServer):
             "isEnabled": True,
             "isRunOnce": body.get("isRunOnce", False),
             "assignedMachineIds": [],
-            "dtCreated": iso(self.clock()),
+            "dtCreated": format_iso(self.clock()),
             "dtDeleted": None,
         }
-        return Response(200, made)
+        return LocalResponse(200, made)
 
-    def _create(self, request: Request) -> Response:
-        body = request.json()
+    def _create(self, request: LocalRequest) -> LocalResponse:
+        body = request.parse_json()
         if not isinstance(body, dict) or any(not body.get(key) for key in NEEDED):
-            return self.refusal(400, f"{', '.join(NEEDED)} are required")
+            return self.build_refusal(400, f"{', '.join(NEEDED)} are required")
         if body["diskSize"] not in SIZES:
-            return self.refusal(400, f"diskSize is not one of {SIZES}")
+            return self.build_refusal(400, f"diskSize is not one of {SIZES}")
         template = next((one for one in self.templates if one.id == body["templateId"]), None)
         if template is None or body["machineType"] not in template.types:
-            return self.refusal(400, "The template is not available on this machine type.")
+            return self.build_refusal(400, "The template is not available on this machine type.")
         if body.get("startupScriptId") is not None and body["startupScriptId"] not in self.scripts:
-            return self.refusal(404, "Startup script not found.")
+            return self.build_refusal(404, "Startup script not found.")
         machine = LocalMachine(
             f"ps{secrets.token_hex(4)}",
             body["name"],
@@ -290,9 +298,9 @@ class LocalPaperspace(LocalServer):
         machine.changing = "create"
         said = dict(event)
         if (machine.type, machine.region) in self.capacity:
-            self.later(lambda: self._take_effect(machine, "create", event))
+            self.apply_later(lambda: self._take_effect(machine, "create", event))
         else:
             # Without capacity it comes to be all the same, off: https://github.com/skypilot-org/skypilot/issues/3197
             machine.state, machine.changing = "off", None
             event.update(state="error", error="no capacity")
-        return Response(200, {"event": said, "data": machine.json()})
+        return LocalResponse(200, {"event": said, "data": machine.json()})

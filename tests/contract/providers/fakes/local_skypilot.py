@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalServer, Request, Response
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 
 AFTER = {"/stop": "STOPPED", "/down": "gone", "/start": "UP"}
 CANNOT_STOP = ("Lambda", "RunPod")
@@ -69,17 +69,17 @@ class LocalSkyPilot(LocalServer):
         """Add clusters."""
         self.clusters.update((one.name, one) for one in clusters)
 
-    def handle(self, request: Request) -> Response:
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
         """Answer one request whose key has been checked."""
         if request.path == "/api/get":
             return self._get(request.query.get("request_id", ""))
-        body = request.json() or {}
+        body = request.parse_json() or {}
         who = body.get("env_vars", {})
         if not {"SKYPILOT_USER_ID", "SKYPILOT_USER"} <= who.keys():
-            return self.refusal(500, "KeyError: 'SKYPILOT_USER_ID'")
+            return self.build_refusal(500, "KeyError: 'SKYPILOT_USER_ID'")
         if request.path == "/status":
             if body.get("include_handle") is not False or body.get("all_users") is not False:
-                return self.refusal(422, "this server shows no pickles")
+                return self.build_refusal(422, "this server shows no pickles")
             wanted = body["cluster_names"]
             if body["refresh"] == "FORCE" and self.cloud_answers:
                 for one in self.clusters.values():
@@ -103,15 +103,17 @@ class LocalSkyPilot(LocalServer):
             )
         if request.path in AFTER:
             if body.get("purge"):
-                return self.refusal(422, "purge forgets what may still bill")
+                return self.build_refusal(422, "purge forgets what may still bill")
             return self._act(request.path, body["cluster_name"])
-        return self.refusal(404, "Not Found")
+        return self.build_refusal(404, "Not Found")
 
-    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    def build_refusal(
+        self, status: int, text: str, headers: dict[str, str] | None = None
+    ) -> LocalResponse:
         """Return an error as the server's framework does."""
-        return Response(status, {"detail": text}, headers or {})
+        return LocalResponse(status, {"detail": text}, headers or {})
 
-    def _act(self, path: str, name: str) -> Response:
+    def _act(self, path: str, name: str) -> LocalResponse:
         verb, found = path.removeprefix("/"), self.clusters.get(name)
         if found is None:
             return self._queued(
@@ -123,10 +125,10 @@ class LocalSkyPilot(LocalServer):
                 f"{found.cloud.lower()}.\n  To terminate the cluster instead, run: \x1b[1msky down {name}"
             )
             return self._queued("sky.stop", None, ("NotSupportedError", words))
-        self.later(lambda: self._take_effect(name, AFTER[path]))
+        self.apply_later(lambda: self._take_effect(name, AFTER[path]))
         return self._queued(f"sky.{verb}", None)
 
-    def _queued(self, name: str, value: Any, error: tuple[str, str] | None = None) -> Response:
+    def _queued(self, name: str, value: Any, error: tuple[str, str] | None = None) -> LocalResponse:
         ident = f"req-{len(self._results)}"
         failed = error and {"object": "…", "type": error[0], "message": error[1]}
         self._results[ident] = {
@@ -140,15 +142,15 @@ class LocalSkyPilot(LocalServer):
             # Also where there is none: JSON in a text.
             "error": json.dumps(failed),
         }
-        return Response(200, None, {"X-Skypilot-Request-ID": ident}, raw=b"null")
+        return LocalResponse(200, None, {"X-Skypilot-Request-ID": ident}, raw=b"null")
 
-    def _get(self, ident: str) -> Response:
+    def _get(self, ident: str) -> LocalResponse:
         found = self._results.get(ident)
         if found is None:
-            return self.refusal(404, f"Request {ident!r} not found")
+            return self.build_refusal(404, f"Request {ident!r} not found")
         if found["status"] == "FAILED":
-            return Response(500, {"detail": found})
-        return Response(200, found)
+            return LocalResponse(500, {"detail": found})
+        return LocalResponse(200, found)
 
     async def _take_effect(self, name: str, after: str) -> None:
         if name not in self.clusters:

@@ -19,7 +19,7 @@ from rgt_train.ranks.heartbeat import CHECKPOINT, PHASES, Heartbeat
 from tests.process.train.parallel.hang_worker import told
 
 SEEN: list[int] = []
-real_enter = Heartbeat.enter
+real_enter = Heartbeat.enter_phase
 
 
 def enter(self: Heartbeat, phase: int) -> int:
@@ -139,7 +139,7 @@ def main(library: str, folder: Path) -> None:
     import os
 
     rank = int(os.environ["RANK"])
-    Heartbeat.enter = enter  # type: ignore[method-assign]
+    Heartbeat.enter_phase = enter  # type: ignore[method-assign]
     try:
         {"hugging_face": hugging_face, "lightning": lightning}[library](folder, rank)
     finally:

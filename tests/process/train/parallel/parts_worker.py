@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from rgt_train import Options, Run, distributed
-from rgt_train.checkpoint import Draft
+from rgt_train.checkpoint import CheckpointDraft
 from rgt_train.ranks import replicated
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -60,14 +60,14 @@ class Fickle:
 
 def fill_the_disk() -> None:
     """Refuse every directory of a checkpoint after step 2."""
-    create = Draft.create
+    create = CheckpointDraft.create
 
     def refuse(store: Any, kind: str, step: int, *sizes: int) -> Any:
         if step > 2:
             raise OSError(errno.ENOSPC, "No space left on device", store.root)
         return create(store, kind, step, *sizes)
 
-    Draft.create = refuse  # type: ignore[method-assign,assignment]
+    CheckpointDraft.create = refuse  # type: ignore[method-assign,assignment]
 
 
 def main() -> None:
@@ -94,9 +94,9 @@ def main() -> None:
         kinds = {type(value).__name__ for value in averages.shadow.values()}
         assert kinds == {"DTensor"}, kinds
         held = {
-            key: replicated.of_tensor(value.to_local()) for key, value in averages.shadow.items()
+            key: replicated.hash_tensor(value.to_local()) for key, value in averages.shadow.items()
         }
-        own = {key: replicated.of_tensor(value) for key, value in model.named_buffers()}
+        own = {key: replicated.hash_tensor(value) for key, value in model.named_buffers()}
         (folder / f"{name}-{ranks.rank}.json").write_text(
             json.dumps({"step": run.step_now, "held": held, "own": own})
         )

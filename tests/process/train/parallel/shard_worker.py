@@ -40,14 +40,16 @@ def whole(tensors: dict[str, torch.Tensor]) -> dict[str, int]:
     full = {
         name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()
     }
-    return {name: replicated.of_tensor(tensor) for name, tensor in full.items()}
+    return {name: replicated.hash_tensor(tensor) for name, tensor in full.items()}
 
 
 def save(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     model, optimizer = build(ranks.world)
     for number in range(3):
         step(model, optimizer, number)
-    tensors, plain = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    tensors, plain = sharded_state.collect_values(
+        {"model": model}, {"optimizer": ("model", optimizer)}
+    )
     save_sharded(dict(tensors), checkpoint_id=str(folder / "ckpt"), process_group=ranks.group)
     if ranks.is_writer:
         (folder / "plain.json").write_text(json.dumps(plain))
@@ -57,15 +59,15 @@ def save(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
 def load(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     model, optimizer = build(ranks.world)
     step(model, optimizer, 99)
-    tensors, _ = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    tensors, _ = sharded_state.collect_values({"model": model}, {"optimizer": ("model", optimizer)})
     load_sharded(
         dict(tensors),
         storage_reader=dcp_reader.SafeReader(folder / "ckpt"),
         process_group=ranks.group,
     )
     plain = json.loads((folder / "plain.json").read_text())
-    sharded_state.put_into({"model": model}, {"optimizer": ("model", optimizer)}, tensors, plain)
-    again, _ = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    sharded_state.load_values({"model": model}, {"optimizer": ("model", optimizer)}, tensors, plain)
+    again, _ = sharded_state.collect_values({"model": model}, {"optimizer": ("model", optimizer)})
     return whole(again)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from rgt_box.sampling import rank_waits
 
-from rgt_tui.health import beat_of
+from rgt_tui.health import heartbeat_of
 from rgt_tui.model import Finding, Heartbeat
 from tests.process.train.parallel import beat_worker
 from tests.process.train.parallel.launching import torchrun
@@ -26,7 +26,7 @@ class Beats(Watched):
         return {
             rank: beat
             for rank, proc in self.look(10.0).items()
-            if (beat := beat_of(proc)) is not None
+            if (beat := heartbeat_of(proc)) is not None
         }
 
     def has_done(self, steps: int) -> bool:

@@ -47,8 +47,8 @@ def test_a_rank_that_works_by_itself_while_the_others_wait_is_no_hang(watched: W
 
     def alone() -> bool:
         pid = watched.look(40.0)[0].pid
-        before = rank_waits.ran(pid)
-        watched.until(lambda: rank_waits.ran(pid) != before, "it works")
+        before = rank_waits.read_run_time(pid)
+        watched.until(lambda: rank_waits.read_run_time(pid) != before, "it works")
         ranks = watched.look(40.0)
         return min(reading(ranks[1]), reading(ranks[2])) >= 40 > reading(ranks[0])
 
@@ -108,7 +108,7 @@ def test_what_a_sample_of_a_rank_costs_is_two_small_reads(
 
     monkeypatch.setattr("rgt_box.procstat.read_bytes", counted)
     raw = [msgspec.to_builtins(proc) for proc in watched.procs]
-    watched._ranks.look(raw, watched._now + 1.0)
+    watched._ranks.add_rank_readings(raw, watched._now + 1.0)
     assert asked == []
-    watched._ranks.look(raw, watched._now + 10.0)
+    watched._ranks.add_rank_readings(raw, watched._now + 10.0)
     assert len(asked) <= 3 * 3

@@ -19,7 +19,7 @@ import pytest
 import torch
 from rgt_box.sampling import flight_dumps
 
-from rgt_tui.health import diagnose
+from rgt_tui.health import diagnose_box
 from rgt_tui.model import Finding, Frame, Sample
 from tests.process.train.parallel import record_worker
 from tests.process.train.parallel.launching import ROOT, torchrun
@@ -79,7 +79,7 @@ def dumped(seen: Watched, count: int, waiting: int = 0) -> None:
 
 
 def waits(dump: Path) -> bool:
-    entries = flight_dumps.loads(dump.read_bytes())["entries"]
+    entries = flight_dumps.load_dump(dump.read_bytes())["entries"]
     return any(entry["state"] != "completed" and not entry["retired"] for entry in entries)
 
 
@@ -146,7 +146,7 @@ def test_the_whole_way_from_the_box_to_the_named_rank_takes_less_than_a_minute(
             frame = decode(line)
             if isinstance(frame, Sample):
                 state = box(sample=frame, sample_at=frame.at, queues=(), logs=(), runs=(), found=())
-                found = [one for one in diagnose(state, frame.at, ()) if one.gotcha == "HANG1"]
+                found = [one for one in diagnose_box(state, frame.at, ()) if one.gotcha == "HANG1"]
                 waited = max(
                     (proc.dist.still_s or 0.0 for proc in frame.procs if proc.dist), default=0.0
                 )

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint import RunState, read
+from rgt_train.checkpoint import RunState, read_tensors
 from rgt_train.data.position import Progress
-from rgt_train.export import export
+from rgt_train.export import export_weights
 from rgt_train.ranks import sharded_state
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
@@ -44,11 +44,11 @@ def test_averages_in_parts_come_back_and_one_rank_s_trouble_stops_nobody(
     )
     assert left[0]["own"] != left[1]["own"]
     assert noted(tmp_path, "final")[0]["held"] != left[0]["held"]
-    said = export(str(tmp_path / "run"), str(tmp_path / "w.safetensors"))
+    said = export_weights(str(tmp_path / "run"), str(tmp_path / "w.safetensors"))
     assert "averaged weights of ranker with 1.running_mean, 1.running_var" in said
-    weights = read(memoryview(bytearray((tmp_path / "w.safetensors").read_bytes())))
-    export(str(tmp_path / "run"), str(tmp_path / "raw.safetensors"), raw=True)
-    raw = read(memoryview(bytearray((tmp_path / "raw.safetensors").read_bytes())))
+    weights = read_tensors(memoryview(bytearray((tmp_path / "w.safetensors").read_bytes())))
+    export_weights(str(tmp_path / "run"), str(tmp_path / "raw.safetensors"), raw=True)
+    raw = read_tensors(memoryview(bytearray((tmp_path / "raw.safetensors").read_bytes())))
     same = {name for name in raw if torch.equal(raw[name], weights[name])}
     assert same == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 
@@ -70,8 +70,8 @@ def state_of(**models: torch.nn.Module) -> RunState:
 
 def test_each_rank_s_statistics_are_kept_whatever_wraps_the_module() -> None:
     model = torch.nn.Sequential(checkpoint_wrapper(torch.nn.BatchNorm1d(3)), torch.nn.Linear(3, 1))
-    tensors, _ = sharded_state.collect({"net": model}, {})
-    found = sharded_state.take(state_of(net=model)).tensors
+    tensors, _ = sharded_state.collect_values({"net": model}, {})
+    found = sharded_state.take_state(state_of(net=model)).tensors
     own = {f"rank1/{name}" for name in tensors if "running" in name or "num_batches" in name}
     assert len(own) == 3
     assert own <= set(found)

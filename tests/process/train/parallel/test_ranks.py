@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from rgt_train import UsageError
 from rgt_train.ranks import choose, launch, replicated
-from rgt_train.ranks.launch import Alone
-from rgt_train.ranks.torch_ranks import RollCall, bind, in_words
+from rgt_train.ranks.launch import SingleRank
+from rgt_train.ranks.torch_ranks import CollectiveCounter, absent_ranks_text, bind_device
 
 from tests.process.box.harness import until
 from tests.process.train.harness import Zygote
@@ -95,7 +95,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("of", [replicated.of_tensor, replicated.weighted])
+@pytest.mark.parametrize("of", [replicated.hash_tensor, replicated.weighted_checksum])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8]
 )
@@ -114,7 +114,7 @@ def test_every_flipped_bit_changes_the_fingerprint(
     assert of(tensor) == before
 
 
-@pytest.mark.parametrize("of", [replicated.of_tensor, replicated.weighted])
+@pytest.mark.parametrize("of", [replicated.hash_tensor, replicated.weighted_checksum])
 def test_swapped_values_and_shapes_beyond_a_chunk(
     monkeypatch: pytest.MonkeyPatch, of: Callable[[torch.Tensor], int]
 ) -> None:
@@ -140,7 +140,7 @@ SRUN = {
 
 
 def test_torchrun_srun_and_nobody() -> None:
-    found = launch.read(TORCHRUN)
+    found = launch.read_launch(TORCHRUN)
     assert (found.rank, found.world, found.local_rank, found.nodes, found.restarts) == (
         3,
         4,
@@ -148,12 +148,14 @@ def test_torchrun_srun_and_nobody() -> None:
         2,
         2,
     )
-    found = launch.read({**SRUN, "MASTER_PORT": "5"})
+    found = launch.read_launch({**SRUN, "MASTER_PORT": "5"})
     assert (found.rank, found.world, found.nodes, found.launcher) == (1, 2, 2, "slurm")
     with pytest.raises(UsageError, match="MASTER_PORT is not set"):
-        launch.read(SRUN)
-    assert launch.read({}) == launch.Launch()
-    assert launch.read({**SRUN, "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}).launcher == "alone"
+        launch.read_launch(SRUN)
+    assert launch.read_launch({}) == launch.LaunchedProcess()
+    assert (
+        launch.read_launch({**SRUN, "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}).launcher == "alone"
+    )
 
 
 @pytest.mark.parametrize("step", [None, "4294967291"])
@@ -161,48 +163,48 @@ def test_the_script_of_a_batch_job_is_alone_whatever_the_job_has(
     step: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = {**SRUN, "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_STEP_ID": step or ""}
-    assert launch.read(env) == launch.Launch()
+    assert launch.read_launch(env) == launch.LaunchedProcess()
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert isinstance(choose.ranks_of(None), Alone)
+    assert isinstance(choose.choose_ranks(None), SingleRank)
 
 
 def test_nobody_joins_others_for_being_a_task_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SRUN.items():
         monkeypatch.setenv(name, value)
-    assert isinstance(choose.ranks_of(None), Alone), (
+    assert isinstance(choose.choose_ranks(None), SingleRank), (
         "tasks may be runs of their own; distributed() joins them"
     )
 
 
 def test_a_process_group_says_who_is_who() -> None:
-    assert launch.of_group(3, 4, TORCHRUN) == launch.read(TORCHRUN)
-    alone = launch.of_group(1, 2, {})
+    assert launch.launch_of_group(3, 4, TORCHRUN) == launch.read_launch(TORCHRUN)
+    alone = launch.launch_of_group(1, 2, {})
     assert (alone.rank, alone.world, alone.launcher) == (1, 2, launch.GROUP)
     machines = {"RANK": "1", "WORLD_SIZE": "2"}
-    assert launch.of_group(11, 16, machines).rank == 11, "variables that count machines"
+    assert launch.launch_of_group(11, 16, machines).rank == 11, "variables that count machines"
     with pytest.raises(
         UsageError, match=r"rank 3 of 4, the process group that was made says rank 0 of 1"
     ):
-        launch.of_group(0, 1, TORCHRUN)
+        launch.launch_of_group(0, 1, TORCHRUN)
 
 
 def test_the_roll_call_names_who_has_not_come() -> None:
     store = dist.HashStore()  # type: ignore[attr-defined]
-    calls = [RollCall(store, "0/run", rank, 4) for rank in range(4)]
+    calls = [CollectiveCounter(store, "0/run", rank, 4) for rank in range(4)]
     for rank in (0, 1, 3):
-        calls[rank].came()
-    assert calls[0].absent(0) == [2]
-    calls[0].came()
-    assert calls[0].absent(0) == [1, 2, 3]
-    assert calls[1].absent(0) == [2], "one that is further has come"
-    assert in_words([1, 2, 3], 9).startswith("ranks 1, 2 and 3 have not come")
+        calls[rank].record_arrival()
+    assert calls[0].find_absent(0) == [2]
+    calls[0].record_arrival()
+    assert calls[0].find_absent(0) == [1, 2, 3]
+    assert calls[1].find_absent(0) == [2], "one that is further has come"
+    assert absent_ranks_text([1, 2, 3], 9).startswith("ranks 1, 2 and 3 have not come")
     for call in calls[1:]:
-        call.came()
-    calls[2].came()
-    assert calls[0].absent(0) == []
-    assert in_words(calls[0].absent(0), 9).startswith("all had come")
-    assert in_words(None, 9).startswith("nobody answers")
+        call.record_arrival()
+    calls[2].record_arrival()
+    assert calls[0].find_absent(0) == []
+    assert absent_ranks_text(calls[0].find_absent(0), 9).startswith("all had come")
+    assert absent_ranks_text(None, 9).startswith("nobody answers")
 
 
 @pytest.mark.parametrize(
@@ -215,12 +217,12 @@ def test_the_roll_call_names_who_has_not_come() -> None:
 )
 def test_variables_that_make_no_sense_are_named(change: dict[str, str], names: str) -> None:
     with pytest.raises(UsageError, match=names):
-        launch.read(TORCHRUN | change)
+        launch.read_launch(TORCHRUN | change)
 
 
 def test_a_rank_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bind(5) == torch.device("cpu"), "no GPU at all: the CPU"
+    assert bind_device(5) == torch.device("cpu"), "no GPU at all: the CPU"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UsageError, match="LOCAL_RANK is 2, but this machine has 2 GPUs"):
-        bind(2)
+        bind_device(2)

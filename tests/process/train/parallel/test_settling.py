@@ -9,7 +9,7 @@ from tests.process.train.parallel.launching import ROOT
 
 SCRIPT = """
 import ctypes, threading
-from rgt_train.ranks.torch_ranks import let_threads_end, strangers
+from rgt_train.ranks.torch_ranks import wait_for_foreign_threads, count_foreign_threads
 
 api = ctypes.PyDLL(None)
 api.PyInterpreterState_Main.restype = api.PyThreadState_New.restype = ctypes.c_void_p
@@ -24,29 +24,29 @@ def leave(state):
     api.PyThreadState_Delete(state)
 
 
-assert strangers() == 0
+assert count_foreign_threads() == 0
 state, go = come(), threading.Event()
 known = threading.Thread(target=go.wait)
 known.start()
-assert strangers() == 1, "a thread of Python's is none"
+assert count_foreign_threads() == 1, "a thread of Python's is none"
 go.set()
 known.join()
-let_threads_end(0.0, 0.05)
-assert strangers() == 1, "given up"
+wait_for_foreign_threads(0.0, 0.05)
+assert count_foreign_threads() == 1, "given up"
 ended = threading.Event()
-waiting = threading.Thread(target=lambda: (let_threads_end(0.0, 600.0), ended.set()))
+waiting = threading.Thread(target=lambda: (wait_for_foreign_threads(0.0, 600.0), ended.set()))
 waiting.start()
 assert not ended.wait(0.2), "it is still there"
 leave(state)
 waiting.join()
-assert ended.is_set() and strangers() == 0
+assert ended.is_set() and count_foreign_threads() == 0
 print("settled")
 """
 CALLBACK = """
 import atexit
 from rgt_train.callbacks import recorder
 
-recorder.let_threads_end = lambda: print("waited")
+recorder.wait_for_foreign_threads = lambda: print("waited")
 for world in (1, 2):
     recorder.StepPhases().begin(0, world)
     atexit.register(print, "began as one of", world)  # what was registered last is done first

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import UsageError
-from rgt_train.checkpoint import Damaged
+from rgt_train.checkpoint import CheckpointDamaged
 from rgt_train.ranks import dcp_reader, sharded_state
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
@@ -41,7 +41,9 @@ def test_plain_values_are_apart_from_tensors() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    tensors, plain = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    tensors, plain = sharded_state.collect_values(
+        {"model": model}, {"optimizer": ("model", optimizer)}
+    )
     assert {key for key in tensors if key.startswith("model/")} == {"model/weight", "model/bias"}
     assert "optimizer/state.weight.momentum_buffer" in tensors
     assert plain["optimizer/param_groups.weight.lr"] == 0.5
@@ -50,17 +52,19 @@ def test_plain_values_are_apart_from_tensors() -> None:
 
 def test_what_does_not_fit_is_listed() -> None:
     model = torch.nn.Linear(2, 2)
-    tensors, plain = sharded_state.collect({"model": model}, {})
+    tensors, plain = sharded_state.collect_values({"model": model}, {})
     other = torch.nn.Sequential(torch.nn.Linear(2, 2))
     with pytest.raises(UsageError, match=r"missing 0\.bias, 0\.weight; unexpected bias, weight"):
-        sharded_state.put_into({"model": other}, {}, tensors, plain)
-    assert sharded_state.listed([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 3 more"
+        sharded_state.load_values({"model": other}, {}, tensors, plain)
+    assert (
+        sharded_state.names_text([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 3 more"
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", pickle.dumps({"a": 1})])
 def test_damaged_metadata_is_said_to_be(data: bytes) -> None:
-    with pytest.raises(Damaged, match=r"\.metadata"):
-        dcp_reader.parse(data)
+    with pytest.raises(CheckpointDamaged, match=r"\.metadata"):
+        dcp_reader.parse_metadata(data)
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:

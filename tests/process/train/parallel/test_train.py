@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.checkpoint import manifest, read
-from rgt_train.export import export
+from rgt_train.checkpoint import manifest, read_tensors
+from rgt_train.export import export_weights
 from rgt_train.tasks.char_lm import CharTransformer
 
 from tests.free_ports import free_port
@@ -112,7 +112,7 @@ def test_sharded_ranks_that_are_killed_change_no_bit(trainers: Zygote, tmp_path:
     assert ended == [0, 0], f"seed {seed}\n{text}"
     assert len(events(out, "resume")) == 2
     same_end(out, plain, seed)
-    best = manifest.verify(out / "best")["files"]
+    best = manifest.verify_checkpoint(out / "best")["files"]
     assert {".metadata", "__0_0.distcp", "__1_0.distcp", "state.json"} <= set(best)
     for name, facts in best.items():
         assert facts["sha256"] == hashlib.sha256((out / "best" / name).read_bytes()).hexdigest(), (
@@ -248,8 +248,8 @@ def test_the_command_trains_on_several_ranks(trainers: Zygote, tmp_path: Path, k
     assert text.count("done: step 8") == 1, "one rank speaks for all"
     assert json.loads((out / "run.json").read_text())["last"]["world_size"] == 2
     assert json.loads((out / "best.json").read_text())["value"] < 5
-    assert export(str(out), str(tmp_path / "w.safetensors")).startswith("exported ")
-    found = read(memoryview((tmp_path / "w.safetensors").read_bytes()))
+    assert export_weights(str(out), str(tmp_path / "w.safetensors")).startswith("exported ")
+    found = read_tensors(memoryview((tmp_path / "w.safetensors").read_bytes()))
     model = CharTransformer(40, 16, 2, 4, 16, 0.1).state_dict()
     assert set(found) == set(model)
     assert all(tensor.isfinite().all() and tensor.any() for tensor in found.values())

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import cli
-from rgt_train.checkpoint import manifest, read
-from rgt_train.export import export
+from rgt_train.checkpoint import manifest, read_tensors
+from rgt_train.export import export_weights
 from rgt_train.ranks import dcp_reader, replicated
 from torch.distributed._shard.sharded_tensor import metadata as old_metadata
 from torch.distributed.checkpoint import metadata as new_metadata
@@ -67,10 +67,10 @@ def test_a_run_of_another_version_goes_on(trainers: Zygote, tmp_path: Path, name
 @pytest.mark.parametrize("name", ["fsdp2-python3.11.2", "fsdp2-python3.11.7"])
 def test_weights_of_another_version_are_exported(tmp_path: Path, name: str) -> None:
     out = unpacked(name, tmp_path)
-    export(str(out), str(tmp_path / "w.safetensors"))
-    found = read(memoryview((tmp_path / "w.safetensors").read_bytes()))
+    export_weights(str(out), str(tmp_path / "w.safetensors"))
+    found = read_tensors(memoryview((tmp_path / "w.safetensors").read_bytes()))
     left = state(out, "left")["state"]
-    assert {f"model/{key}": replicated.of_tensor(tensor) for key, tensor in found.items()} == {
+    assert {f"model/{key}": replicated.hash_tensor(tensor) for key, tensor in found.items()} == {
         key: value for key, value in left.items() if key.startswith("model/")
     }
 
@@ -87,10 +87,14 @@ def test_what_a_newer_version_wrote_ends_the_launch_and_stays(
     part = next(part for part in document["objects"] if part.startswith("scheduler"))
     document["objects"][part]["new"] = value
     (place / "state.json").write_text(json.dumps(document))
-    body = manifest.read(place)
-    body["files"]["state.json"] = manifest.facts(memoryview((place / "state.json").read_bytes()))
+    body = manifest.read_manifest(place)
+    body["files"]["state.json"] = manifest.file_facts(
+        memoryview((place / "state.json").read_bytes())
+    )
     facts = {key: body[key] for key in body if key not in ("files", "step", "format", "digest")}
-    (place / "manifest.json").write_bytes(manifest.encode(body["step"], body["files"], facts))
+    (place / "manifest.json").write_bytes(
+        manifest.build_manifest(body["step"], body["files"], facts)
+    )
     world, kind = kind_of(name)
     ranks = forked(
         trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8"
@@ -101,7 +105,7 @@ def test_what_a_newer_version_wrote_ends_the_launch_and_stays(
         in ranks.text()
     )
     assert "Traceback" not in ranks.text()
-    manifest.verify(place)
+    manifest.verify_checkpoint(place)
 
 
 def test_a_sharded_run_with_nothing_good_ends_on_every_rank_and_deletes_nothing(
@@ -211,7 +215,7 @@ class TestSpellings:
         return pickle.loads((written / ".metadata").read_bytes())
 
     def test_as_this_one(self, written: Path) -> None:
-        found = dcp_reader.parse((written / ".metadata").read_bytes())
+        found = dcp_reader.parse_metadata((written / ".metadata").read_bytes())
         theirs = self.plain(written)
         assert found.state_dict_metadata == theirs.state_dict_metadata
         assert found.storage_data == theirs.storage_data
@@ -228,7 +232,7 @@ class TestSpellings:
         monkeypatch.setattr(enum, "__reduce_ex__", lambda self, _: (getattr, (enum, self.name)))
         data = pickle.dumps(theirs)
         assert b"getattr" in data
-        assert dcp_reader.parse(data).state_dict_metadata == theirs.state_dict_metadata
+        assert dcp_reader.parse_metadata(data).state_dict_metadata == theirs.state_dict_metadata
 
     def test_paths_of_python_3_13(self, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         module = ModuleType("pathlib._local")
@@ -239,7 +243,7 @@ class TestSpellings:
         theirs.storage_meta.checkpoint_id = kind("run/x")
         data = pickle.dumps(theirs)
         assert b"pathlib._local" in data
-        assert dcp_reader.parse(data).storage_data == theirs.storage_data
+        assert dcp_reader.parse_metadata(data).storage_data == theirs.storage_data
 
     def test_properties_of_older_torch(self, written: Path) -> None:
         theirs = self.plain(written)
@@ -249,7 +253,7 @@ class TestSpellings:
         del theirs.version
         data = pickle.dumps(theirs)
         assert b"torch.distributed._shard.sharded_tensor.metadata" in data
-        found: dict[str, Any] = dict(dcp_reader.parse(data).state_dict_metadata)
+        found: dict[str, Any] = dict(dcp_reader.parse_metadata(data).state_dict_metadata)
         assert {entry.properties.dtype for entry in found.values()} == {torch.bfloat16}
 
 

@@ -102,7 +102,7 @@ def whole(state: Any, path: str = "") -> dict[str, int]:
     """Return the fingerprints of all tensors of a state, put together again. Collective."""
     if isinstance(state, torch.Tensor):
         full: torch.Tensor = state.full_tensor() if hasattr(state, "full_tensor") else state
-        return {path.replace("module.", ""): replicated.of_tensor(full)}
+        return {path.replace("module.", ""): replicated.hash_tensor(full)}
     items = (
         state.items()
         if isinstance(state, dict)
@@ -150,7 +150,7 @@ def train(o: argparse.Namespace) -> None:
             **whole(model.state_dict(), "model"),
             **whole(optimizer.state_dict(), "optimizer"),
         }
-        random = hashlib.sha256(json.dumps(rng.capture()).encode()).hexdigest()
+        random = hashlib.sha256(json.dumps(rng.capture_states()).encode()).hexdigest()
         body = {"step": run.step_now, "state": states, "random": random}
         (o.out / f"{name}-{rank}.json").write_text(json.dumps(body))
 

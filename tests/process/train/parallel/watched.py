@@ -14,8 +14,8 @@ import msgspec
 from rgt_box.sampling.processes import ProcSampler
 from rgt_box.sampling.rank_waits import RankWatch
 
-from rgt_tui.health import diagnose
-from rgt_tui.model import Finding, Proc
+from rgt_tui.health import diagnose_box
+from rgt_tui.model import Finding, TrainingProcess
 from tests.unit.triage.builders import NOW, box, run, sample
 
 PATIENCE = 150.0
@@ -30,13 +30,13 @@ class Watched:
         self._ranks = RankWatch()
         self._now = 0.0
 
-    def look(self, later: float) -> dict[int, Proc]:
+    def look(self, later: float) -> dict[int, TrainingProcess]:
         """Look `later` seconds after the last time; returns the ranks."""
         self._now += later
         self._procs._scanned = 0.0
         raw = self._procs.read()
-        self._ranks.look(raw, self._now)
-        self.procs = msgspec.convert(raw, tuple[Proc, ...])
+        self._ranks.add_rank_readings(raw, self._now)
+        self.procs = msgspec.convert(raw, tuple[TrainingProcess, ...])
         return {proc.dist.rank: proc for proc in self.procs if proc.dist is not None}
 
     def findings(self, progress_age: float | None = None) -> list[Finding]:
@@ -73,7 +73,7 @@ class Watched:
         state = box(
             sample=sample(procs=self.procs), sample_at=NOW, queues=(), logs=(), runs=runs, found=()
         )
-        return list(diagnose(state, NOW, ()))
+        return list(diagnose_box(state, NOW, ()))
 
     def step(self, rank: int) -> int:
         try:
@@ -110,9 +110,9 @@ class Watched:
                 os.kill(proc.pid, signal.SIGKILL)
 
 
-def stands(proc: Proc) -> bool:
+def stands(proc: TrainingProcess) -> bool:
     return reading(proc) > 0.0 and proc.state in ("S", "T")
 
 
-def reading(proc: Proc) -> float:
+def reading(proc: TrainingProcess) -> float:
     return (proc.dist.still_s or 0.0) if proc.dist is not None else 0.0

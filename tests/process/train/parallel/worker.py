@@ -24,9 +24,9 @@ TIMEOUT_S = 10.0
 def talk(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     """Every kind of agreement once."""
     return {
-        "agreed": ranks.agree(1 << ranks.rank),
-        "gathered": ranks.gather({"rank": ranks.rank}),
-        "shared": ranks.share(f"from {ranks.rank}"),
+        "agreed": ranks.agree_on_flags(1 << ranks.rank),
+        "gathered": ranks.gather_on_writer({"rank": ranks.rank}),
+        "shared": ranks.share_from_writer(f"from {ranks.rank}"),
         "all": ranks.all_gather(ranks.rank),
         "device": str(ranks.device),
         "local": ranks.launch.local_rank,
@@ -59,7 +59,7 @@ def stop(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     step = 0
     while True:
         step += 1
-        if ranks.agree(STOP if request.requested else 0) & STOP:
+        if ranks.agree_on_flags(STOP if request.requested else 0) & STOP:
             return {"stopped": step, "asked": request.name}
 
 
@@ -68,18 +68,18 @@ def lose(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     (folder / f"pid-{ranks.rank}").write_text(str(os.getpid()))
     try:
         while True:
-            ranks.agree(0)
+            ranks.agree_on_flags(0)
     except RanksError as error:
         return {"error": str(error)}
 
 
 def absent(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     """Rank 1 lives on and does not come; the others name it, and it never gets any further."""
-    ranks.agree(0)
+    ranks.agree_on_flags(0)
     if ranks.rank == 1:
         threading.Event().wait()
     try:
-        ranks.share("what they wait for")
+        ranks.share_from_writer("what they wait for")
     except RanksError as error:
         return {"error": str(error)}
     return {}

@@ -11,10 +11,17 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import exits
-from rgt_train.checkpoint import Damaged
+from rgt_train.checkpoint import CheckpointDamaged
 from rgt_train.exits import RanksError
 from rgt_train.ranks import choose, replicated
-from rgt_train.ranks.launch import Alone, Coordinator, NotTaken, agreed, everywhere, is_everywhere
+from rgt_train.ranks.launch import (
+    Coordinator,
+    SingleRank,
+    StateNotTaken,
+    is_everywhere,
+    mark_everywhere,
+    run_on_all_ranks,
+)
 
 
 class Threads:
@@ -26,7 +33,7 @@ class Threads:
         self.rank, self.world, self._place = rank, world, place
         self.is_writer = rank == 0
 
-    def share(self, value: Any) -> Any:
+    def share_from_writer(self, value: Any) -> Any:
         barrier: threading.Barrier = self._place["barrier"]
         if self.is_writer:
             self._place["value"] = value
@@ -35,7 +42,7 @@ class Threads:
         barrier.wait(60)
         return found
 
-    def agree(self, wishes: int) -> int:
+    def agree_on_flags(self, wishes: int) -> int:
         found: int = functools.reduce(operator.or_, self.all_gather(wishes))
         return found
 
@@ -75,10 +82,10 @@ def together(
 def test_orders_reach_every_rank_and_the_result_too() -> None:
     def lead(crew: Coordinator) -> str:
         for value in ("a", "b"):
-            crew.order("note", value)
-        return crew.do(lambda: "inside")
+            crew.order_all("note", value)
+        return crew.run_on_leader(lambda: "inside")
 
-    found = together(3, lambda crew, _: crew.do(lambda: lead(crew)))
+    found = together(3, lambda crew, _: crew.run_on_leader(lambda: lead(crew)))
     assert [result for result, _ in found] == ["inside"] * 3
     assert [orders for _, orders in found] == [[(rank, "a"), (rank, "b")] for rank in range(3)]
 
@@ -87,7 +94,7 @@ def test_orders_reach_every_rank_and_the_result_too() -> None:
     ("error", "kind", "text"),
     [
         (exits.UsageError("no such thing"), exits.UsageError, "no such thing"),
-        (exits.Stop(74, "mirror"), exits.Stop, "74"),
+        (exits.TrainingStop(74, "mirror"), exits.TrainingStop, "74"),
         (ValueError("x"), RanksError, "rank 0 failed: ValueError: x"),
     ],
 )
@@ -97,7 +104,7 @@ def test_what_the_leader_raises_is_raised_by_all(
     def fail() -> None:
         raise error
 
-    found = together(2, lambda crew, _: crew.do(fail))
+    found = together(2, lambda crew, _: crew.run_on_leader(fail))
     assert found[0][0] is error
     assert type(found[1][0]) is kind
     assert text in str(found[1][0])
@@ -106,10 +113,10 @@ def test_what_the_leader_raises_is_raised_by_all(
 def test_what_all_raise_by_themselves_is_not_told_again() -> None:
     def order(crew: Coordinator) -> None:
         crew.orders["fail"] = fail
-        crew.do(lambda: crew.order("fail"))
+        crew.run_on_leader(lambda: crew.order_all("fail"))
 
     def fail() -> None:
-        raise everywhere(exits.Stop(1, "out of step"))
+        raise mark_everywhere(exits.TrainingStop(1, "out of step"))
 
     assert [str(error) for error, _ in together(2, lambda crew, _: order(crew))] == ["1", "1"]
 
@@ -119,12 +126,12 @@ def test_a_leader_that_waits_is_heard_and_hears_of_a_signal_to_another_rank() ->
         crew.heard = lambda: orders.append("heard")
 
         def wait() -> list[bool]:
-            first = crew.alive()
-            crew.order("note", "now")
-            return [first, crew.alive()]
+            first = crew.signal_alive()
+            crew.order_all("note", "now")
+            return [first, crew.signal_alive()]
 
         crew.asked = lambda: crew._ranks.rank == 2 and (2, "now") in orders
-        return crew.do(wait)
+        return crew.run_on_leader(wait)
 
     for rank, (result, orders) in enumerate(together(3, lead)):
         assert result == [False, True], "a signal to rank 2 reaches the one that waits"
@@ -152,31 +159,36 @@ def test_a_long_save_lets_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> No
     def lead(crew: Coordinator, orders: list[Any]) -> Any:
         crew.heard = lambda: orders.append("heard")
         slow: Any = Slow(4)
-        return crew.do(replicated.Ordered(slow, crew).wait)
+        return crew.run_on_leader(replicated.OrderedPersister(slow, crew).wait)
 
     (result, led), (_, heard) = together(2, lead)
     assert (result, led.count("heard"), heard.count("heard")) == ("saved", 3, 4)
     slow: Any = Slow(4)
-    alone: Any = replicated.Ordered(slow, Coordinator(Alone())).wait()
+    alone: Any = replicated.OrderedPersister(slow, Coordinator(SingleRank())).wait()
     assert alone == "waited", "nobody listens"
 
 
 def test_alone_it_is_a_plain_call() -> None:
-    crew = Coordinator(Alone())
-    assert crew.do(lambda: crew.order("alive")) is False
-    assert not crew.alive()
+    crew = Coordinator(SingleRank())
+    assert crew.run_on_leader(lambda: crew.order_all("alive")) is False
+    assert not crew.signal_alive()
     crew.asked = lambda: True
-    assert crew.alive()
+    assert crew.signal_alive()
 
 
 def test_the_ranks_are_judged_by_name_and_shard() -> None:
     same = (3, {"w": 1, "v@0": 5})
-    assert replicated.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 5})]) == []
-    assert replicated.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 6})]) == [
-        "rank 2 has other bits than rank 0 in v@0"
+    assert (
+        replicated.describe_differences([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 5})])
+        == []
+    )
+    assert replicated.describe_differences(
+        [same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 6})]
+    ) == ["rank 2 has other bits than rank 0 in v@0"]
+    assert replicated.describe_differences([same, (4, {"w": 1})]) == [
+        "rank 1 is at step 4, rank 0 at step 3"
     ]
-    assert replicated.judge([same, (4, {"w": 1})]) == ["rank 1 is at step 4, rank 0 at step 3"]
-    assert replicated.judge([same, (3, {"u": 1})]) == [
+    assert replicated.describe_differences([same, (3, {"u": 1})]) == [
         "rank 1 and rank 0 do not have the same tensors: u and 1 more"
     ]
 
@@ -184,12 +196,12 @@ def test_the_ranks_are_judged_by_name_and_shard() -> None:
 def test_averages_of_weights_are_judged_and_those_of_statistics_are_not() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     average = torch.optim.swa_utils.AveragedModel(model)
-    found = replicated.prints({"model": model}, {}, {"ema": average})
+    found = replicated.fingerprint_state({"model": model}, {}, {"ema": average})
     names = {"0.weight", "0.bias", "1.weight", "1.bias"}
     assert set(found) == {f"{part}/{name}" for part in ("model", "ema") for name in names}
     next(average.parameters()).data[0, 0] += 1
-    drifted = replicated.prints({"model": model}, {}, {"ema": average})
-    assert replicated.judge([(3, found), (3, drifted)]) == [
+    drifted = replicated.fingerprint_state({"model": model}, {}, {"ema": average})
+    assert replicated.describe_differences([(3, found), (3, drifted)]) == [
         "rank 1 has other bits than rank 0 in ema/0.weight"
     ]
 
@@ -217,8 +229,8 @@ def test_a_deepspeed_engine_gives_its_parts_or_says_why_not() -> None:
 
 def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:
     expected: list[tuple[Exception, type[BaseException], type[BaseException], bool]] = [
-        (Damaged("bad byte"), Damaged, Damaged, False),
-        (NotTaken("no place"), NotTaken, NotTaken, False),
+        (CheckpointDamaged("bad byte"), CheckpointDamaged, CheckpointDamaged, False),
+        (StateNotTaken("no place"), StateNotTaken, StateNotTaken, False),
         (exits.UsageError("foreign"), exits.UsageError, exits.UsageError, True),
         (KeyError("model"), RanksError, KeyError, True),
     ]
@@ -229,7 +241,8 @@ def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:
         assert all("rank 1" in str(each) for each in errors if each is not error)
         assert [is_everywhere(each) for each in errors] == [ends] * 3
     assert [
-        result for result, _ in together(2, lambda crew, _: agreed(crew._ranks, lambda: 7))
+        result
+        for result, _ in together(2, lambda crew, _: run_on_all_ranks(crew._ranks, lambda: 7))
     ] == [7, 7]
 
 
@@ -238,4 +251,4 @@ def in_agreement(error: Exception, crew: Coordinator, orders: list[Any]) -> None
         if crew._ranks.rank == 1:
             raise error
 
-    agreed(crew._ranks, fail_on_one)
+    run_on_all_ranks(crew._ranks, fail_on_one)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from rgt_train.checkpoint import STEP, Request, RunState, Store
+from rgt_train.checkpoint import STEP, CheckpointStore, RunState, SaveRequest
 from rgt_train.data.position import Progress
 from rgt_train.ranks import choose
-from rgt_train.ranks.launch import Alone
-from rgt_train.ranks.replicated import Checks
+from rgt_train.ranks.launch import SingleRank
+from rgt_train.ranks.replicated import DesyncChecks
 from rgt_train.ranks.sharded_saver import ShardedPersister
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -21,7 +21,7 @@ from torch.distributed.fsdp import fully_shard
 from tests.process.train.harness import assert_same
 
 
-class One(Alone):
+class One(SingleRank):
     """A world of one, over torch.distributed."""
 
     group = None
@@ -45,7 +45,7 @@ def test_the_command_names_both_dtypes_of_each_block() -> None:
     few = (torch.bfloat16, torch.float32)
     for dtype, expected in ((torch.bfloat16, few), (None, (None, None))):
         model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3))
-        wrapped: Any = choose.wrap(model, "fsdp", Alone(), dtype)
+        wrapped: Any = choose.wrap_model(model, "fsdp", SingleRank(), dtype)
         units = [part for part in (wrapped, *wrapped) if hasattr(part, "_get_fsdp_state")]
         assert len(units) == 3, "the root, and each block that has weights"
         policies = [unit._get_fsdp_state()._mp_policy for unit in units]
@@ -76,18 +76,18 @@ def step(model: Any, state: RunState) -> None:
 def test_frozen_layers(tmp_path: Path) -> None:
     ranks = One()
     persister = ShardedPersister(
-        Store(tmp_path, 1), ranks, Checks(ranks, 0, print), background=False
+        CheckpointStore(tmp_path, 1), ranks, DesyncChecks(ranks, 0, print), background=False
     )
     model, state = make()
     step(model, state)
     model[0].requires_grad_(False)
     model[1].requires_grad_(True)
     step(model, state)
-    persister.begin(Request(STEP, 2), state)
+    persister.begin_save(SaveRequest(STEP, 2), state)
     outcome = persister.wait()
     assert outcome is not None and outcome.checkpoint is not None, outcome
     fresh, other = make()
-    restored = persister.load(outcome.checkpoint.path, other)
+    restored = persister.restore_checkpoint(outcome.checkpoint.path, other)
     assert [p.requires_grad for p in fresh.parameters()] == [False, False, True, True]
     assert "requires_grad (2 parameters trained again: 1.weight, 1.bias)" in restored.parts
     for each in ((model, state), (fresh, other)):

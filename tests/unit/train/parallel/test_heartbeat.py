@@ -18,7 +18,7 @@ from rgt_train.ranks.heartbeat import Heartbeat
 def shown(rank: int = 1, world: int = 3) -> tuple[Heartbeat, str]:
     beat = Heartbeat()
     before = set(os.listdir("/proc/self/fd"))
-    beat.show(rank, world)
+    beat.share_page(rank, world)
     (fd,) = {name for name in set(os.listdir("/proc/self/fd")) - before if is_beat(name)}
     return beat, f"/proc/self/fd/{fd}"
 
@@ -34,7 +34,7 @@ def test_trainer_and_agent_mean_the_same() -> None:
     assert heartbeat.PHASES == rank_waits.PHASES
     beat, path = shown()
     for phase, name in enumerate(heartbeat.PHASES):
-        beat.enter(phase)
+        beat.enter_phase(phase)
         told = rank_waits.read_phase(path, 1, 3)
         assert told is not None
         assert told["phase"] == name
@@ -46,9 +46,9 @@ def test_steps_and_ages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     beat, path = shown()
     at = 8_000_000_000  # the one look of `show`
     for step in range(1, 5):
-        with beat.within(heartbeat.CHECKPOINT):
+        with beat.within_phase(heartbeat.CHECKPOINT):
             pass
-        beat.stepped(step)
+        beat.record_step(step)
         at += 3_000_000_000
     monkeypatch.setattr(rank_waits, "clock", lambda: at + 2_500_000_000)
     assert rank_waits.read_phase(path, 1, 3) == {
@@ -138,12 +138,12 @@ def test_where_there_is_no_such_memory_the_training_goes_on(
 
     monkeypatch.setattr(os, name, refuse)
     beat = Heartbeat()
-    beat.show(0, 2)
-    beat.enter(heartbeat.DATA)
-    beat.stepped(1)
+    beat.share_page(0, 2)
+    beat.enter_phase(heartbeat.DATA)
+    beat.record_step(1)
     assert not beat.shown
     monkeypatch.delattr(os, name)
-    beat.show(0, 2)
+    beat.share_page(0, 2)
     assert not beat.shown
 
 
@@ -153,27 +153,27 @@ def test_a_step_costs_a_few_microseconds() -> None:
 
     def step() -> None:
         for phase in (heartbeat.DATA, heartbeat.LOOP, heartbeat.FORWARD, heartbeat.BACKWARD):
-            beat.go(phase)
-        beat.enter(beat.meet())
-        beat.enter(heartbeat.OPTIMIZER)
-        beat.enter(heartbeat.LOOP)
-        beat.stepped(7)
-        beat.enter(beat.meet())
+            beat.enter_step_phase(phase)
+        beat.enter_phase(beat.enter_collective())
+        beat.enter_phase(heartbeat.OPTIMIZER)
+        beat.enter_phase(heartbeat.LOOP)
+        beat.record_step(7)
+        beat.enter_phase(beat.enter_collective())
 
     assert min(timeit.repeat(step, number=500, repeat=20, timer=time.process_time)) / 500 < 20e-6
 
 
 def test_a_collective_in_an_evaluation_is_no_part_of_a_step() -> None:
     beat = Heartbeat()
-    beat.enter(heartbeat.LOOP)
-    with beat.within(heartbeat.EVALUATION):
-        before = beat.meet()
-        beat.go(heartbeat.DATA)  # the loader of the evaluation
-        beat.enter(before)
-    spent = beat.taken()
+    beat.enter_phase(heartbeat.LOOP)
+    with beat.within_phase(heartbeat.EVALUATION):
+        before = beat.enter_collective()
+        beat.enter_step_phase(heartbeat.DATA)  # the loader of the evaluation
+        beat.enter_phase(before)
+    spent = beat.take_phase_times()
     assert spent[heartbeat.COLLECTIVE] == spent[heartbeat.DATA] == 0.0
     assert spent[heartbeat.EVALUATION] > 0.0
-    assert beat.taken()[heartbeat.EVALUATION] == 0.0
+    assert beat.take_phase_times()[heartbeat.EVALUATION] == 0.0
 
 
 def test_the_hooks_of_an_optimizer_go_with_the_run() -> None:
