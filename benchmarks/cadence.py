@@ -1,8 +1,8 @@
 """Is the checkpoint interval that the trainer chooses a good one? On simulated machines that are taken away.
 
 Up-times are drawn from heavy-tailed (lognormal) distributions like those of public spot traces. The trainer's own
-`SaveCadence` and ledger decide, knowing nothing of the distribution but what they have seen; the oracle is the best fixed
-interval, found afterwards on the very same up-times.
+`SaveCadence` and ledger decide, knowing only the up-times they have seen; the oracle is the best fixed interval,
+found afterwards on the very same up-times.
 """
 
 from __future__ import annotations

@@ -182,7 +182,8 @@ class Run:
         self._state = RunState.from_parts(
             model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}, extra, streamed,
             progress=self.progress, sampler=order, settings=self.options.settings,
-            world=self._ranks.world, rank=self._ranks.rank, override=self.options.override, data=self._data.loading_facts,
+            world=self._ranks.world, rank=self._ranks.rank, override=self.options.override,
+            data=self._data.loading_facts,
         )  # fmt: skip
         # The gradients of several ranks differ before they are reduced: none can represent all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._state.models)

@@ -219,13 +219,16 @@ FAMILIES: tuple[MetricFamily, ...] = (
                                                   "MiB).", _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_total))),
     MetricFamily("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", _rows_per_gpu(lambda gpu: gpu.temp_c)),
     MetricFamily("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", _rows_per_gpu(lambda gpu: gpu.power_w)),
-    MetricFamily("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).", _rows_per_gpu(lambda gpu: gpu.power_limit_w)),
+    MetricFamily("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).",
+        _rows_per_gpu(lambda gpu: gpu.power_limit_w)),
     MetricFamily("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in "
                                                   "MHz).", _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
     MetricFamily("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _rows_per_gpu(lambda gpu: gpu.xid)),
-    MetricFamily("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.", _rows_per_gpu(lambda gpu: gpu.ecc_corrected)),
+    MetricFamily("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.",
+        _rows_per_gpu(lambda gpu: gpu.ecc_corrected)),
     MetricFamily(
-        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected memory errors.", _rows_per_gpu(lambda gpu: gpu.ecc_uncorrected)
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected memory errors.",
+        _rows_per_gpu(lambda gpu: gpu.ecc_uncorrected)
     ),
     MetricFamily("rgt_box_up", "gauge", "1 while a box is reached and its figures are "
                                         "fresh.", _single_row(lambda s: int(s.is_up))),
@@ -258,7 +261,8 @@ FAMILIES: tuple[MetricFamily, ...] = (
     MetricFamily("rgt_oom_kills", "gauge", "Processes killed for lack of "
                                            "memory.", _sample_row(lambda s: s.mem.oom_kills)),
     MetricFamily("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sample_row(lambda s: s.cpu.usable)),
-    MetricFamily("rgt_cpu_throttled_percent", "gauge", "Throttled periods.", _sample_row(lambda s: s.cpu.throttled_pct)),
+    MetricFamily("rgt_cpu_throttled_percent", "gauge", "Throttled periods.",
+        _sample_row(lambda s: s.cpu.throttled_pct)),
     MetricFamily("rgt_disk_total_bytes", "gauge", "Size of a file system.", _rows_per_disk("bytes_total")),
     MetricFamily("rgt_disk_used_bytes", "gauge", "Used of it.", _rows_per_disk("bytes_used")),
     MetricFamily("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _rows_per_disk("bytes_free")),

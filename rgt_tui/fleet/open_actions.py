@@ -234,7 +234,9 @@ class OpenActions:
         state, text = result
         assert action.first.verb is not None
         if state is ActionState.OFF and meter.kind in (MeterKind.STORAGE_ONLY, MeterKind.NONE):
-            text = f"{text}; {describe_remaining_bill(provider, action.first.verb, action.first.target.instance, meter)}"
+            instance = action.first.target.instance
+            remaining = describe_remaining_bill(provider, action.first.verb, instance, meter)
+            text = f"{text}; {remaining}"
         line = await asyncio.to_thread(self._write_audit, action.first, state, text)
         await asyncio.to_thread(held.settle_earlier, state, text, audit=line)
         await asyncio.to_thread(

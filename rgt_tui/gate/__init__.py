@@ -1,8 +1,8 @@
 """The gate before every billing action: takes evidence, returns a permit or all reasons against it.
 
-`gather_evidence` collects the evidence, `evaluate_evidence` judges it (the only place that builds a permit), `build_review`
-returns what a person must see, `AuditLog` keeps the record, `Journal` knows how far each action
-got. All but the last two are pure functions of their arguments.
+`gather_evidence` collects the evidence, `evaluate_evidence` judges it (the only place that builds a
+permit), `build_review` returns what a person must see, `AuditLog` keeps the record, and `Journal`
+knows how far each action got. All but the last two are pure functions of their arguments.
 """
 
 from rgt_tui.gate.audit import (

@@ -29,7 +29,9 @@ def say_hot(view: Facts, reading: Reading, since: float) -> str:
 def check_hot(view: Facts) -> Verdict:
     """No card is hot."""
     found = [gpu.temp_c for gpu in _gpus(view) if gpu.temp_c is not None]
-    return verdict_of_level(f"{max(found):.0f} °C", level_of_value(HOT, max(found))) if found else waiting("no card tells")
+    if not found:
+        return waiting("no card tells")
+    return verdict_of_level(f"{max(found):.0f} °C", level_of_value(HOT, max(found)))
 
 
 def prove_hot(view: Facts) -> Iterator[Proof]:
@@ -64,7 +66,8 @@ LIVE = """    "HOT1": Live(prove=gpu.prove_hot),
 """
 FOLLOWED = """
 import msgspec
-from rgt_tui.health import AlertState, alert_advice, alert_rows, assess_box, diagnose_box, evaluate_checks, parse_alerts, step_alerts
+from rgt_tui.health import AlertState, alert_advice, alert_rows, assess_box
+from rgt_tui.health import diagnose_box, evaluate_checks, parse_alerts, step_alerts
 from rgt_tui.model.protocol import GpuReading
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import NOW, box, cell, log, queue, sample

@@ -264,7 +264,8 @@ def _audited(home: Path) -> None:
         (AuditEvent.ANSWER, "meter off"),
     )
     for n, (event, text) in enumerate(told):
-        log.record_entry(AuditEntry(at=NOW - 600 + n, event=event, box=BOX, verb=BillingVerb.DESTROY, instance="9918231", text=text,
+        log.record_entry(AuditEntry(at=NOW - 600 + n, event=event, box=BOX,
+        verb=BillingVerb.DESTROY, instance="9918231", text=text,
                               typed=BOX, who="han@desk"))  # fmt: skip
 
 

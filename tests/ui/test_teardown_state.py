@@ -47,7 +47,8 @@ NAME = "vast-demo"
 
 def review(verb: BillingVerb = BillingVerb.DESTROY, /, **different: object) -> ActionReview:
     base = ActionReview(
-        NAME, verb, "Destroy" if verb is BillingVerb.DESTROY else "Stop", "9918231", verb is BillingVerb.DESTROY, 0.42, 1.11, "USD",
+        NAME, verb, "Destroy" if verb is BillingVerb.DESTROY else "Stop", "9918231",
+        verb is BillingVerb.DESTROY, 0.42, 1.11, "USD",
         ("/workspace  38.2 GB",), (), (), (EvidenceItem("quiet", True, "no training process", NOW),), (),
         "DELETE /instances/9918231/", "running", NOW, NOW,
     )  # fmt: skip

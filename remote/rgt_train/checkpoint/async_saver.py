@@ -250,7 +250,8 @@ class AsyncSaver:
         flight = self._flight = _SaveInFlight(request, job, text, threading.Event())
         try:
             flight.copy = SnapshotCopy(
-                now, later, lambda error: self._submit_snapshot(flight, error), lambda error: self._send_verdict(flight, error),
+                now, later, lambda error: self._submit_snapshot(flight, error),
+                lambda error: self._send_verdict(flight, error),
                 arena.wait_touched, witness,
             )  # fmt: skip
         except BaseException:

@@ -271,7 +271,8 @@ class RunState:
         said = Hyperparameters(others, optimizers, schedules)
         said.check_override_names(more.get("override", ()))
         return cls(
-            models, others, steady={*optimizers, *counted_averages(flatten_parts({"ema": parts["ema"]}))}, optimizers=optimizers,
+            models, others, steady={*optimizers,
+            *counted_averages(flatten_parts({"ema": parts["ema"]}))}, optimizers=optimizers,
             small={*schedules, *({"extra"} & set(others))}, hyperparameters=said, **more,
         )  # fmt: skip
 

@@ -215,8 +215,11 @@ def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
         )  # fmt: skip
     if _is_in_slurm_step(env) and _parse_number(env, "SLURM_NTASKS", 1) > 1:
         return LaunchedProcess(
-            _parse_number(env, "SLURM_PROCID", 0), _parse_number(env, "SLURM_NTASKS", 1), _parse_number(env, "SLURM_LOCALID", 0),
-            _parse_number(env, "SLURM_NNODES", 1), env.get("MASTER_ADDR", "127.0.0.1"), _parse_number(env, "MASTER_PORT", 0),
+            _parse_number(env, "SLURM_PROCID", 0), _parse_number(env, "SLURM_NTASKS", 1),
+            _parse_number(env, "SLURM_LOCALID",
+            0),
+            _parse_number(env, "SLURM_NNODES", 1), env.get("MASTER_ADDR", "127.0.0.1"),
+            _parse_number(env, "MASTER_PORT", 0),
             _parse_number(env, "SLURM_RESTART_COUNT", 0), "slurm",
         )  # fmt: skip
     return LaunchedProcess()

@@ -64,7 +64,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
+        raise FleetFileError(f"{path} is not valid TOML and was not changed: {error}") from error
     present = before.get("boxes", {})
     if not isinstance(present, dict):
         line = Positions(text).line_number_of(("boxes",))
@@ -106,7 +106,7 @@ def without_box(path: Path, text: str, name: str) -> str:
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
+        raise FleetFileError(f"{path} is not valid TOML and was not changed: {error}") from error
     if name not in before.get("boxes", {}):
         raise FleetFileError(f"{path} has no box {name!r}")
     line = Positions(text).line_number_of(("boxes", name))
@@ -324,7 +324,7 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOMLand was not changed: {error}") from error
+        raise FleetFileError(f"{path} is not valid TOML and was not changed: {error}") from error
     table = before.get("boxes", {}).get(name)
     if not isinstance(table, dict):
         raise FleetFileError(f"{path} has no box {name!r}")

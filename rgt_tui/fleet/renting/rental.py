@@ -245,7 +245,8 @@ class MachineRental:
         )
 
     def _build_case(
-        self, candidate: Candidate, wish: RentalRequest, box: str, taken: str, fresh: Offer | None, at: float | None, open_: str
+        self, candidate: Candidate, wish: RentalRequest, box: str, taken: str, fresh: Offer | None, at: float | None,
+        open_: str
     ) -> RentCase:  # fmt: skip
         return RentCase(
             box=box,

@@ -394,7 +394,8 @@ def _format_tail(row: Row) -> list[str]:
 
 
 SAID = {
-    "job": _describe_job, "smoke": _describe_smoke, "check": _describe_check, "start": _describe_start, "stands": _describe_unstarted, "begins": _describe_beginning,
+    "job": _describe_job, "smoke": _describe_smoke, "check": _describe_check,
+    "start": _describe_start, "stands": _describe_unstarted, "begins": _describe_beginning,
 }  # fmt: skip
 """Phase → function that returns its lines."""
 

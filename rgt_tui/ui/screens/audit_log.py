@@ -92,7 +92,8 @@ def audit_details(one: AuditLine, width: int) -> list[Line]:
     out = label_lines("line", f"{one.number}", width, pad=PAD)
     if entry is not None:
         for label, text in (
-            ("who", entry.who), ("on", entry.instance), *_list_proof(entry)[:1], ("text", entry.text), *_list_proof(entry)[1:],
+            ("who", entry.who), ("on", entry.instance), *_list_proof(entry)[:1], ("text",
+            entry.text), *_list_proof(entry)[1:],
         ):  # fmt: skip
             out += label_lines(label, text, width, pad=PAD, most=WHOLE) if text else []
     return [*out, *label_lines("sha256", one.hash, width, Tone.DIM, pad=PAD)]

@@ -92,7 +92,7 @@ def test_what_a_later_rgt_adds_is_no_damage(tmp_path: Path) -> None:
 def test_the_file_of_a_newer_rgt_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text('{"version": 2, "mutes": {"of": "another shape"}}')
-    with pytest.raises(OSError, match="a newer rgt has written it"):
+    with pytest.raises(OSError, match="written by a newer rgt"):
         update_alerts(path, lambda stored: replace(stored, told={"phone": {}}), NOW)
     assert path.read_text() == '{"version": 2, "mutes": {"of": "another shape"}}'
     assert not path.with_name("alerts.json.damaged").exists()

@@ -72,7 +72,7 @@ def test_a_broken_job_file_is_a_problem_not_a_crash(tmp_path: Path, text: str) -
         (0, "SIGTERM", "done", None),
         (75, None, "interrupted", "preempted"),
         (75, "SIGTERM", "interrupted", "stopped by SIGTERM"),
-        (-9, None, "failed", "killed by SIGKILL (9); whether the kernel did it"),
+        (-9, None, "failed", "killed by SIGKILL (9); unknown whether the kernel killed it"),
         (
             -15,
             "SIGTERM",

@@ -22,7 +22,8 @@ SECTIONS = {
 }
 INNER = {
     "sample": (
-        protocol.GpuReading, protocol.MemoryReading, protocol.CpuReading, protocol.DiskReading, protocol.InodeHog, protocol.TrainingProcess, protocol.DetachedSessions,
+        protocol.GpuReading, protocol.MemoryReading, protocol.CpuReading, protocol.DiskReading,
+        protocol.InodeHog, protocol.TrainingProcess, protocol.DetachedSessions,
         protocol.RankReading, protocol.GpuProcess, protocol.GpuHolder, protocol.MigSlice, protocol.SlurmJob,
         protocol.WorkerSums,
     ),

@@ -56,7 +56,7 @@ def test_a_new_file_is_made_with_its_directory(tmp_path: Path) -> None:
     [
         ('[boxes.new]\nhost = "x"\n', NEW, [":1:", "boxes.new already exists"]),
         ('boxes = { lab = { host = "x" } }\n', NEW, [":1:", "[boxes.NAME]"]),
-        ("[boxes.lab\n", NEW, ["not valid TOML", "left as it is"]),
+        ("[boxes.lab\n", NEW, ["not valid TOML", "was not changed"]),
         ("# a\nboxes = 3\n", NEW, [":2:", "[boxes.NAME]"]),
         ('[boxes.lab]\nhots = "x"\n', NEW, [":2:", "'hots'"]),
         ("", {"a b": {"host": "x"}}, ["'a b'", "not a valid box name"]),
@@ -238,7 +238,7 @@ def test_an_entry_comes_first_in_a_list_of_a_box_and_nothing_else_changes(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[boxes.a\n", ["rgt.toml is not valid TOML", "left as it is"]),
+        ("[boxes.a\n", ["rgt.toml is not valid TOML", "was not changed"]),
         ("[boxes.b]\nhost = 'x'\n", ["rgt.toml has no box 'a'"]),
         (
             "boxes = { a = { host = 'x' } }\n",

@@ -45,7 +45,7 @@ def test_where_nobody_charges_money_nothing_bills_unless_a_person_says_a_price(
     state = replace(box(100.0), spec=mine)
     meter = build_local_meter(state, 100.0, 0.0)
     assert (meter.kind, meter.per_hour, meter.at, meter.error) == (MeterKind.NONE, 0.0, 100.0, None)
-    assert "nothing bills" in meter.source
+    assert "nothing is billed" in meter.source
     worst = worst_case_of(replace(state, meter=meter), (), 100.0)
     assert (worst.amount, worst.at_least, worst.text) == (0.0, False, "nothing bills it")
     away = build_local_meter(

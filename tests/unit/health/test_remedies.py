@@ -64,7 +64,7 @@ def test_a_line_that_scrolled_out_of_the_log_ticks_nothing_until_the_run_got_pas
     before = list_remedies((), box(FULL), NOW)
     assert FULL.step == 812 and FULL.where != "sample"
     gone = one(list_remedies(before, box(sample_at=NOW + 5), NOW + 5))
-    assert not gone.is_done and "no longer seen" in gone.doubt
+    assert not gone.is_done and "no longer in the log" in gone.doubt
     on = box(runs=(run("lstm-b", 813),), sample_at=NOW + 6)
     assert one(list_remedies((gone,), on, NOW + 6)).over_at == NOW + 6
     ended = box(queues=(queue(cell("lstm-b", "done", exit_code=0)),), runs=(), sample_at=NOW + 7)

@@ -103,7 +103,7 @@ SPUN = (rank(0, **SPINS), rank(1, **SPINS))
             "a disk or a file server (state D) (rpc_wait_bit_killable)",
         ),
         ((rank(0, **SPINS), *LATE), "HANG2", "computes by itself"),
-        ((*SPUN, rank(2, wait="pipe_read", still_s=OLD)), "HANG2", "loader's worker (pipe_read)"),
+        ((*SPUN, rank(2, wait="pipe_read", still_s=OLD)), "HANG2", "loader worker (pipe_read)"),
         ((rank(0, still_s=OLD), *LATE), "D19", "all 3 ranks here wait"),
         ((*SPUN, rank(2, **SPINS)), "D19", "all 3 ranks here wait"),
     ],

@@ -70,7 +70,8 @@ def full() -> Profile:
         replace(clock, what="counts"),
         replace(
             clock, what="counts too",
-            claims=(ClockClaim(says="early", after_s=60.0, cited_as="a"), ClockClaim(says="late", after_s=90.0, cited_as="b")),
+            claims=(ClockClaim(says="early", after_s=60.0, cited_as="a"), ClockClaim(says="late",
+            after_s=90.0, cited_as="b")),
         ),
         replace(
             bare, what="costs", mode=ClockMode.CHARGE, runs="running", claims=(ClockClaim(cited_as="a"),)

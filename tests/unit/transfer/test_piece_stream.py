@@ -58,7 +58,8 @@ def test_answers_come_whole_however_they_are_cut(cut: int) -> None:
         piece for at in range(0, len(data), cut) for piece in stream.feed_data(data[at : at + cut])
     ]
     assert joined(pieces) == [
-        AnswerHead(1, 5, STAMP), b"ab\n{d", AnswerTail(1, STAMP, "ab"), HashingNotice(2, 9), AnswerTail(2, STAMP, "cd"), FileUnreadable(3, "gone"),
+        AnswerHead(1, 5, STAMP), b"ab\n{d", AnswerTail(1, STAMP, "ab"), HashingNotice(2, 9),
+        AnswerTail(2, STAMP, "cd"), FileUnreadable(3, "gone"),
     ]  # fmt: skip
     assert not stream.expected
 
