@@ -233,7 +233,6 @@ FLEET_FILE = "rgt.toml"
 """Default name of a fleet file."""
 _NOTES = "written.json"
 """In the state directory: files and directories that rgt wrote among the user's own."""
-_MOST_NOTES = 5000
 
 
 def note_written(
@@ -262,7 +261,8 @@ def note_written(
             rows = {
                 path: row for path, row in written_notes(env).items() if path not in seen
             } | seen
-            replace_file(notes, json.dumps(dict(list(rows.items())[-_MOST_NOTES:])).encode())
+            most_notes = 5000
+            replace_file(notes, json.dumps(dict(list(rows.items())[-most_notes:])).encode())
 
 
 def _fingerprint_file(path: Path, grows: bool) -> list[object] | None:

@@ -1,6 +1,7 @@
 """Counts how much code there is and how plainly it is written, and fails when a figure exceeds its limit.
 
 The limits are in ``code_limits.toml``. They only go down: ``--lower`` replaces each limit by today's smaller figure.
+Tokens have a limit for each program: what one saves, another may not spend.
 Formatting does not change any figure: tokens are counted, not lines, and docstrings are left out.
 """
 
@@ -17,7 +18,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PRODUCT = ("rgt_tui", "remote")
+PROGRAMS = {
+    "rgt_tui": "client",
+    "remote/rgt_box": "agent",
+    "remote/rgt_train": "trainer",
+    "remote/rgt_wire": "shared",
+}
+"""Folder of each program's code: its name in the figures."""
 LIMITS = ROOT / "scripts" / "code_limits.toml"
 SHORT_NAME = 8
 """Letters of a name that says too little if it is one word."""
@@ -89,9 +96,11 @@ def count_deep_imports(text: str) -> int:
 def count_tree() -> Counter[str]:
     """Return the figures of the product and its tests."""
     figures: Counter[str] = Counter()
-    for top in PRODUCT:
-        for path in sorted((ROOT / top).rglob("*.py")):
-            figures += count_module(path.read_text(encoding="utf-8"))
+    for folder, program in PROGRAMS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            found = count_module(path.read_text(encoding="utf-8"))
+            figures += found
+            figures[f"tokens_{program}"] += found["tokens"]
     for path in sorted((ROOT / "tests").rglob("*.py")):
         figures["deep_test_imports"] += count_deep_imports(path.read_text(encoding="utf-8"))
     return figures

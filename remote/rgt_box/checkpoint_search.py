@@ -37,10 +37,6 @@ MOST_HEADER = 16 << 20
 MOST_PICKLE = 1 << 20
 MOST_TEXT = 1 << 20
 _ENDS_ZIP = b"PK\x05\x06"
-_END_BYTES = 66_000
-"""The directory of a zip file ends within this many bytes of its end, even with the longest
-comment.
-"""
 _OF_WEIGHTS = re.compile(
     r"(?:^|[._/])(?:weight|bias|kernel|gamma|lora_[abAB]|lora_down|lora_up|embedding)s?$|state_dict|_module\.|\.weight\b"
 )
@@ -79,8 +75,6 @@ MOST = 20_000
 """Maximum number of listed entries of a directory tree, which bounds the cost of a walk."""
 MOST_BY_LINK = 5000
 """The same for the target of a link, which may be anything."""
-MOST_FILES = 20_000
-"""Maximum number of files counted per checkpoint."""
 DEPTH = 8
 QUIET_S = 3.0
 """Seconds without a change after which a checkpoint whose format has no end marker counts as
@@ -96,8 +90,6 @@ WALK_EVERY_S, LARGE_COST = 10.0, 200.0
 """A tree that is too large to compare is walked again after this many seconds, or this many times
 the walk's duration.
 """
-FRESH_NS = 100_000_000
-"""A directory that changed within this many nanoseconds is listed again at the next poll."""
 SKIPPED = checkpoint_layouts.SKIPPED | {
     ".hg",
     ".svn",
@@ -188,6 +180,8 @@ class CheckpointSearch:
         links: "List[Tuple[str, str, int]]" = []
         known: "set[Tuple[int, int]]" = set()
         entries, self.cut = 0, False
+        # A directory that changed within this many nanoseconds is listed again at the next poll.
+        fresh_ns = 100_000_000
         while level or links:
             is_link = not level
             if is_link:  # short real paths first: ``last`` is inside ``checkpoints``
@@ -206,7 +200,7 @@ class CheckpointSearch:
             most = MOST_BY_LINK if is_link else self._most
             mark = files.signature(path)
             # A change within the same clock tick as this walk would leave the mtime unchanged.
-            is_fresh = mark is not None and abs(time.time_ns() - mark[2]) < FRESH_NS
+            is_fresh = mark is not None and abs(time.time_ns() - mark[2]) < fresh_ns
             folders[path] = object() if is_fresh else mark
             try:
                 listed = list(os.scandir(path))
@@ -260,7 +254,9 @@ class CheckpointSearch:
     def _measure_checkpoint(self, one: Checkpoint, now: float) -> "Optional[FoundCheckpoint]":
         path = os.path.normpath(os.path.join(self.root, one.path))
         total, newest = 0, 0.0
-        whole = [os.path.join(self.root, name) for name in one.files[:MOST_FILES]]
+        # Maximum number of files counted per checkpoint.
+        most_files = 20_000
+        whole = [os.path.join(self.root, name) for name in one.files[:most_files]]
         for name in whole:
             try:
                 status = os.lstat(name)
@@ -456,7 +452,10 @@ def _hdf5_end(head: bytes) -> int:
 
 
 def _read_zip(fd: int, path: str, size: int) -> FileContent:
-    end = os.pread(fd, _END_BYTES, max(0, size - _END_BYTES))
+    # The directory of a zip file ends within this many bytes of its end, even with the longest
+    # comment.
+    end_bytes = 66_000
+    end = os.pread(fd, end_bytes, max(0, size - end_bytes))
     if _ENDS_ZIP not in end:
         return FileContent(cut=True)
     import zipfile  # here: needed only for such files

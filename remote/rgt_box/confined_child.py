@@ -34,13 +34,10 @@ WALL = 60
 """Wall-clock seconds that it may take: a hanging disk uses no CPU time."""
 PATIENCE = 0.25
 """Seconds to wait for an answer: a malicious file must not delay the logs for longer."""
-IDLE = 60.0
-"""Seconds without a request after which the child exits."""
 LONGEST = 64 << 20
 """Maximum bytes of an answer."""
 KEPT = 64
 """Number of answers kept for callers that return for them."""
-NICE = 10
 
 CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
 
@@ -201,13 +198,16 @@ def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     )
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(NICE)  # lower priority than a training
+    nice = 10
+    os.nice(nice)  # lower priority than a training
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process in any state
         signal.signal(limit, signal.SIG_DFL)
     answer = importlib.import_module(reader).answer
     try:
-        while select.select([0], [], [], IDLE)[0]:
+        # Seconds without a request after which the child exits.
+        idle = 60.0
+        while select.select([0], [], [], idle)[0]:
             line = sys.stdin.buffer.readline()
             if not line:
                 break

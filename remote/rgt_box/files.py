@@ -22,8 +22,6 @@ KEPT_SECONDS = 1.0
 """Seconds after which the path to a directory is resolved again: another one may have taken its
 name.
 """
-_MOST_LINKS = 40
-"""Maximum number of links in one path, the same as the kernel's."""
 _ROOT = re.compile(r"/proc/\d+/root(?=/)")
 _DESCRIPTOR = re.compile(r"/proc/(?:\d+|self)/fd/\d+")
 """Kernel links that lead directly to the directory or file that a process has."""
@@ -89,6 +87,8 @@ def _walk_to(path: str) -> int:
     links = 0
     at = os.open(start, _LOOK & ~os.O_NOFOLLOW)
     try:
+        # Maximum number of links in one path, the same as the kernel's.
+        most_links = 40
         while parts:
             name = parts.pop()
             if name in ("", ".") or (name == ".." and _is_same(at, start)):
@@ -101,7 +101,7 @@ def _walk_to(path: str) -> int:
                     links += 1
                     target = os.readlink("", dir_fd=fd)
                     parts += target.split("/")[::-1]
-                    if links > _MOST_LINKS:
+                    if links > most_links:
                         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                     if target.startswith("/"):
                         at = _close_and_return(

@@ -58,8 +58,6 @@ _SAID = re.compile(r"(?:true|false|none|null|yes|no)$", re.I)
 """Values that are not secrets: ``--token 512`` is a length, and ``--auth false`` a switch. A
 password may be a number.
 """
-SHORTEST_KEY = 8
-"""Characters of the shortest key or token of any service; a password may be shorter."""
 _FILE = re.compile(r"(?:~|\.{1,2})?(?:/[\w.\-]{1,24})+/?$")
 """A path: no part of one is as long as a key."""
 _PAIR = re.compile(r"[^\s:/]+:(?!\d+$)[^\s/]+$")
@@ -106,7 +104,9 @@ def why_secret(name: str, value: str) -> str:
     count.
     """
     word = _secret_name(name)
-    short = len(value) < SHORTEST_KEY and re.search("token|key|auth|sig", word)
+    # Characters of the shortest key or token of any service; a password may be shorter.
+    shortest_key = 8
+    short = len(value) < shortest_key and re.search("token|key|auth|sig", word)
     if word and value and not (short or _is_harmless(word, value) or _FILE.match(value)):
         return "name"
     if has_shape(value):

@@ -10,10 +10,6 @@ import time
 
 from rgt_box import landing, place, procstat
 
-KEPT_S = 86400.0
-"""Seconds after which a directory of another container is removed: whether its process is alive is
-not visible from here.
-"""
 _NAME = re.compile(r"rgt-tmp-(\d+)-(\d+)-(\d+)-\w+")
 """With the PID namespace, the pid, and its start time in ticks."""
 
@@ -58,5 +54,8 @@ def _is_left(path: str) -> bool:
     if namespace == place.namespace():
         return not procstat.is_alive(pid, ticks)
     with contextlib.suppress(OSError):
-        return time.time() - os.stat(path).st_mtime > KEPT_S
+        # Seconds after which a directory of another container is removed: whether its process is
+        # alive is not visible from here.
+        kept_s = 86400.0
+        return time.time() - os.stat(path).st_mtime > kept_s
     return False

@@ -17,9 +17,6 @@ from rgt_box.landing import ensure_private_folder as ensure_private_folder
 from rgt_box.landing import is_ours as is_ours
 from rgt_box.landing import user_name as user_name
 
-ANSWER = 2.0
-"""Seconds for a server to accept our connection."""
-
 
 def process_uids(pid: int) -> tuple[int, ...]:
     """Return a process's real, effective, saved and file system uid; () if it has ended.
@@ -87,7 +84,9 @@ def own_socket(path: str) -> str | None:
         ):
             return None
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(ANSWER)
+            # Seconds for a server to accept our connection.
+            answer = 2.0
+            client.settimeout(answer)
             client.connect(real)
             said = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     except (OSError, ValueError):

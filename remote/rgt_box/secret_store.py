@@ -28,10 +28,6 @@ MOST_SECRET_BYTES = 64 << 10
 ALL_JOBS = "*"
 """Job name of a secret that the cells of every job of this box get."""
 MASK = "***"
-LEAST_MASKED = 6
-"""Characters of the shortest value that is masked in logs: shorter ones occur in any text by
-chance.
-"""
 HELP = """
 usage: secret put --name NAME [--job DIR | --all-cells] [--to DIR] [--durable DIR]... < VALUE
        secret list [--durable DIR]...
@@ -273,6 +269,9 @@ class SecretMasker:
         if seen != self._seen:
             self._seen = seen
             values = set()
+            # Characters of the shortest value that is masked in logs: shorter ones occur in any
+            # text by chance.
+            least_masked = 6
             for row in list_secrets() if seen else []:
                 data = (
                     None
@@ -280,7 +279,7 @@ class SecretMasker:
                     else files.read_file(row["path"], MOST_SECRET_BYTES)
                 )
                 for part in (data or b"").decode("utf-8", "replace").splitlines():
-                    if len(part.strip()) >= LEAST_MASKED:
+                    if len(part.strip()) >= least_masked:
                         values.add(part.strip())
             self._values = sorted(values, key=len, reverse=True)
         return bool(self._values)

@@ -23,7 +23,6 @@ FLOOR_S = 10.0
 """Minimum seconds between saves: the estimate is rough, and others use the disks and logs too."""
 CEILING_S = 900.0
 """Maximum seconds of work to lose, however rare failures seem."""
-_FIRST_STEPS = 10
 
 
 def daly_interval_s(cost_s: float, mtbf_s: float) -> float:
@@ -115,8 +114,9 @@ class SaveCadence:
             return SaveInterval(self._fixed, f"every {_steps_text(self._fixed)}, as asked")
         known = self._steps or self._beside
         step = max(median(known), 1e-6) if known else 0.0
+        first_steps = 10
         if not self._costs or not known:
-            steps = min(_FIRST_STEPS, max(1, int(CEILING_S / step))) if known else _FIRST_STEPS
+            steps = min(first_steps, max(1, int(CEILING_S / step))) if known else first_steps
             return SaveInterval(
                 steps, f"first after {_steps_text(steps)}, to measure what a save costs"
             )

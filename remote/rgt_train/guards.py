@@ -20,16 +20,8 @@ from rgt_train.checkpoint.diskio import StrPath, fsync_dir, remove_path, replace
 from rgt_train.data.position import Progress
 from rgt_train.tracking.report import RunReport, print_line
 
-HISTORY = 64
-"""Number of remembered losses."""
 ENOUGH = 24
 """Losses needed before a spike is judged."""
-_SIGMA = 1.4826
-"""Standard deviations in a median absolute deviation if the losses are normally distributed."""
-_LEAST_SPREAD = 0.01
-"""Minimum spread, as a share of the median: below it, small variations of a quiet period would
-count as spikes.
-"""
 LEFT_OUT_FILE = "left-out.json"
 
 T = TypeVar("T")
@@ -66,9 +58,14 @@ def find_spike(losses: Sequence[float], loss: float, factor: float) -> Optional[
     if len(losses) < ENOUGH or not math.isfinite(loss):
         return None
     middle = _median(losses)
+    # Standard deviations in a median absolute deviation if the losses are normally distributed.
+    sigma = 1.4826
+    # Minimum spread, as a share of the median: below it, small variations of a quiet period would
+    # count as spikes.
+    least_spread = 0.01
     spread = max(
-        _SIGMA * _median([abs(value - middle) for value in losses]),
-        _LEAST_SPREAD * abs(middle),
+        sigma * _median([abs(value - middle) for value in losses]),
+        least_spread * abs(middle),
         1e-12,
     )
     if loss > middle + factor * spread:
@@ -233,7 +230,9 @@ class StepGuard:
         raise RollbackStop(first, step)
 
     def _remember_loss(self, loss: float) -> None:
-        self._progress.recent = [*self._progress.recent, loss][-HISTORY:]
+        # Number of remembered losses.
+        history = 64
+        self._progress.recent = [*self._progress.recent, loss][-history:]
 
     def _position_text(self) -> str:
         p = self._progress
@@ -303,10 +302,6 @@ def _group_text(parameter: Any, optimizer: Any) -> str:
     return ""
 
 
-STEPS = 32
-"""Number of step times from which the limit is computed."""
-
-
 @dataclass(frozen=True)
 class StallRules:
     """When a step counts as stalled.
@@ -373,7 +368,9 @@ class Watchdog:
     ) -> None:
         self._rules, self._tell = rules, tell
         self.path = os.path.join(out, "stalls.log")
-        self._times: Deque[float] = deque(maxlen=STEPS)
+        # Number of step times from which the limit is computed.
+        steps_limit = 32
+        self._times: Deque[float] = deque(maxlen=steps_limit)
         self._last = time.monotonic()
         self._told = False
         self._closing = threading.Event()

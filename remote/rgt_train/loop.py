@@ -29,8 +29,6 @@ from rgt_train.tasks import Task, ema_decay_of, per_sample_of, scores_of, unit_o
 from rgt_train.tracking.report import print_line
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_LEAST_SCALE = 1.0
-"""At this scale, an infinite gradient is no longer caused by the scale."""
 
 
 class Precision:
@@ -78,10 +76,12 @@ class Precision:
 
     def overflowed(self, norm: float) -> bool:
         """Return whether gradients of this `norm` are infinite only by the scale, a normal case."""
+        # At this scale, an infinite gradient is no longer caused by the scale.
+        least_scale = 1.0
         return (
             self.scaler is not None
             and not math.isfinite(norm)
-            and self.scaler.get_scale() > _LEAST_SCALE
+            and self.scaler.get_scale() > least_scale
         )
 
     def take_step(self, optimizer: Any, lr: float) -> None:

@@ -95,10 +95,6 @@ async def _test_sink(settings: SinkSettings) -> str | None:
     return None
 
 
-USUAL_S = 3600.0
-"""Default duration, as for the key m on the screen."""
-
-
 def run_mute(arguments: MuteArguments) -> int:
     """Mute, unmute, or list; return the exit code."""
     path, now = alerts_path(os.environ), time.time()
@@ -121,7 +117,9 @@ def run_mute(arguments: MuteArguments) -> int:
         elif arguments.until_over:
             seconds = None
         else:
-            seconds = arguments.seconds or USUAL_S
+            # Default duration, as for the key m on the screen.
+            usual_s = 3600.0
+            seconds = arguments.seconds or usual_s
         if until is not None:
             seconds = until - now
         key = key_of(specs[0])

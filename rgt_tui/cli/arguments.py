@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
 
-LONGEST_S = 1e7
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 T = TypeVar("T")
@@ -220,7 +219,8 @@ def parse_duration(text: str) -> float:
             float(part) * size
             for part, size in zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True)
         )
-    if not 0 < seconds < LONGEST_S:
+    longest_s = 1e7
+    if not 0 < seconds < longest_s:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d")
     return seconds
 

@@ -179,11 +179,7 @@ FIRST_LOOK_SECONDS = 15.0
 hung disk, never does."""
 LONGEST_SECONDS = 3.0
 """A training box keeps sending: after this long its data counts as news, not as initial data."""
-BEHIND_SECONDS = 30.0
-"""A growing curve whose newest point is older than this is still being read from its file."""
 LOOK_SECONDS = 0.1
-STOP_SECONDS = 8.0
-"""Writing the history takes up to five seconds."""
 FAILED = (LinkState.UNREACHABLE, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN)
 """A first attempt that ends in one of these is final: a one-shot command does not wait for a
 retry."""
@@ -289,7 +285,9 @@ def _is_uncounted(box: BoxState) -> bool:
 
 def _is_behind(run: RunState, box: BoxState, now: float) -> bool:
     """Return whether the newest point of a run was written long ago."""
-    return run.last_at is not None and now + (box.clock_skew or 0.0) - run.last_at > BEHIND_SECONDS
+    # A growing curve whose newest point is older than this is still being read from its file.
+    behind_seconds = 30.0
+    return run.last_at is not None and now + (box.clock_skew or 0.0) - run.last_at > behind_seconds
 
 
 async def wait_until_settled(
@@ -382,7 +380,9 @@ async def running_fleet(fleet: Fleet) -> AsyncIterator[Fleet]:
         yield fleet
     finally:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(fleet.stop(), STOP_SECONDS)
+            # Writing the history takes up to five seconds.
+            stop_seconds = 8.0
+            await asyncio.wait_for(fleet.stop(), stop_seconds)
 
 
 @contextlib.asynccontextmanager

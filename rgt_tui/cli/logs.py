@@ -29,9 +29,6 @@ from rgt_tui.ssh import (
     resolve_hops,
 )
 
-SHOWN = 5
-NAMED = 20
-"""Maximum names in a message."""
 PANE = "tmux:"
 """Prefix of the "path" of a tmux pane."""
 
@@ -158,10 +155,12 @@ def describe_existing_names(box: BoxState, name: str) -> str:
     )
     if not there:
         return "; rgt knows of no runs and no logs there"
-    near = difflib.get_close_matches(clean_text(name), there, NAMED, 0.0)
+    # Maximum names in a message.
+    named = 20
+    near = difflib.get_close_matches(clean_text(name), there, named, 0.0)
     more = (
-        f" and {len(there) - NAMED} more (rgt status {box.spec.name} --json)"
-        if len(there) > NAMED
+        f" and {len(there) - named} more (rgt status {box.spec.name} --json)"
+        if len(there) > named
         else ""
     )
     return f"; there are: {', '.join(near)}{more}"
@@ -177,17 +176,16 @@ def choose_newest_log(found: tuple[FileListed, ...], name: str, say: Callable[[s
         raise CatFailed(
             f"no log was found; give a path (rgt logs {name} '~/exp/train.log'), or set logs = [\"~/exp/*.log\"]"
         )
+    shown_limit = 5
     if len(found) > 1:
-        others = ", ".join(clean_text(file.path) for file in found[1 : 1 + SHOWN])
-        more = f" and {len(found) - 1 - SHOWN} more" if len(found) - 1 > SHOWN else ""
+        others = ", ".join(clean_text(file.path) for file in found[1 : 1 + shown_limit])
+        more = f" and {len(found) - 1 - shown_limit} more" if len(found) - 1 > shown_limit else ""
         say(f"{found[0].path} is the newest of {len(found)} logs; also: {others}{more}")
     return found[0].path
 
 
 LONGEST_LINE = 1 << 20
 """Maximum bytes without a line end that are buffered for a terminal."""
-LONGEST_ROW = 4096
-"""Maximum bytes of an incomplete line that are read to show its beginning."""
 PAUSE_SECONDS = 1.0
 """Seconds after which an incomplete line is drawn."""
 
@@ -292,7 +290,9 @@ class TerminalOutput(LineOutput):
         await asyncio.sleep(PAUSE_SECONDS)
         async with self._turn:
             newest = self._rest.rstrip(b"\r").rpartition(b"\r")[2]
-            text = one_row(clean_line(newest[:LONGEST_ROW]).decode(), self._columns() - 1)
+            # Maximum bytes of an incomplete line that are read to show its beginning.
+            longest_row = 4096
+            text = one_row(clean_line(newest[:longest_row]).decode(), self._columns() - 1)
             if text:
                 out = self._erase_drawn() + text.encode()
                 self._drawn = count_columns(text)

@@ -110,8 +110,6 @@ def exit_code(verdicts: Iterable[StatusVerdict]) -> int:
 
 LEDGER = "(patrol)"
 """Key, next to the sinks, for calls made by exit status; no sink can have this name."""
-SAME_S = 1.0
-"""Tolerance between two readings of the same end time, in seconds."""
 
 
 def run_patrol(arguments: PatrolArguments) -> int:
@@ -147,6 +145,8 @@ async def _patrol_once(
     now = time.time()
     lines: list[StatusLine] = []
     calls: dict[str, SentAlert] = {}
+    # Tolerance between two readings of the same end time, in seconds.
+    same_s = 1.0
     for box in state.boxes:
         seen, key = assess_box(box, now), key_of(box.spec)
         once = {
@@ -158,7 +158,7 @@ async def _patrol_once(
         told = {
             id_
             for id_, what in before.items()
-            if what is not None and once[id_].at <= what.at + SAME_S
+            if what is not None and once[id_].at <= what.at + same_s
         }
         lines.append(status_line(box, seen, now, told))
         calls |= {f"{key} {id_}": what for id_, what in once.items()}
@@ -211,10 +211,6 @@ def patrol_code(verdicts: Iterable[StatusVerdict]) -> int:
     return OK
 
 
-MOST = 4
-"""Maximum items in the text line; further ones are counted."""
-
-
 class AccountLine(msgspec.Struct, frozen=True, kw_only=True):
     """JSON line of an account for scripts. Unlike the line of a box it has no key ``box``."""
 
@@ -258,10 +254,12 @@ def _seconds_since(at: float | None, now: float) -> float | None:
 
 def account_text(bill: AccountBill) -> str:
     """Return the text line of an account; empty if everything is known and in the fleet."""
+    # Maximum items in the text line; further ones are counted.
+    most = 4
     parts = [
-        f"{describe_unlisted_item(thing)}: {thing_price(thing)}" for thing in bill.things[:MOST]
+        f"{describe_unlisted_item(thing)}: {thing_price(thing)}" for thing in bill.things[:most]
     ]
-    more = len(bill.things) - MOST
+    more = len(bill.things) - most
     parts += [f"{more} more (--json has them)"] if more > 0 else []
     rest = ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error)
     lists = [("machines", bill.machines_at, bill.machines_error), rest]

@@ -26,8 +26,6 @@ from rgt_tui.profiles import how_many
 from rgt_tui.recordings import FleetRecorder, LineFile, RecordFailed
 
 LOOK_SECONDS = 0.25
-BETWEEN_SECONDS = 1.0
-"""Minimum time between two lines about one box."""
 
 
 class _StateWatcher:
@@ -108,8 +106,10 @@ class JsonWatcher(_StateWatcher):
 
     def print_due(self, now: float) -> None:
         """Print the lines that are due."""
+        # Minimum time between two lines about one box.
+        between_seconds = 1.0
         for name, box in self._boxes.items():
-            if now - self._printed.get(name, float("-inf")) < BETWEEN_SECONDS:
+            if now - self._printed.get(name, float("-inf")) < between_seconds:
                 continue
             line = status_line(box, assess_box(box, now), now)
             if name in self._changed or self._states.get(name) != line.state:

@@ -32,27 +32,24 @@ from rgt_tui.demo.teardown_story import CommandResult, StoryFailed
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.ssh import build_agent
 
-EPOCHS = 6
-STEPS = 120
-"""At 50 ms each, 36 seconds in all: the box is still training when `rgt autostop --dry-run` has
-listed all its files.
-"""
 IDLE = "8s"
 """The idle limit that the box is armed with; a real one would be 45m."""
 PACE = "0.2"
 """Factor for the box's waits between the steps of its stop."""
 COMMAND_SECONDS = 60.0
-TRAINING_SECONDS = 150.0
-PARK_SECONDS = 90.0
 KILLED = -signal.SIGKILL
 
 
 def idle_box() -> DemoBox:
     """Return the story's box: RunPod's, with little to train and its own key in the environment."""
     (box,) = (box for box in BOXES if box.profile == "runpod")
+    epochs = 6
+    # At 50 ms each, 36 seconds in all: the box is still training when `rgt autostop --dry-run` has
+    # listed all its files.
+    steps = 120
     cells = tuple(
         msgspec.structs.replace(
-            cell, epochs=EPOCHS, config={**cell.config, "steps_per_epoch": STEPS}
+            cell, epochs=epochs, config={**cell.config, "steps_per_epoch": steps}
         )
         for cell in box.cells
     )
@@ -100,8 +97,9 @@ class AutostopStory:
             spec, self._box, await asyncio.to_thread(build_agent), spec.python, prepared=False
         )
         watching = WatchProcess(await self._start_command("watch", name, "--json"))
+        training_seconds = 150.0
         try:
-            await watching.wait_for_line(_is_training, TRAINING_SECONDS)
+            await watching.wait_for_line(_is_training, training_seconds)
             seen = await self._run_command("autostop", name, "--idle", IDLE, "--dry-run", "--json")
             self._record_step(
                 "while it trains: what arming would mean",
@@ -113,7 +111,7 @@ class AutostopStory:
                 seen,
                 str(seen.last_object["key"]["text"]),
             )
-            line = await watching.wait_for_line(_is_done, TRAINING_SECONDS)
+            line = await watching.wait_for_line(_is_done, training_seconds)
             self._record_step("the queue is done, and rgt watches", None, str(line.get("reason")))
             armed = await self._run_command(
                 "autostop", name, "--idle", IDLE, "--confirm", name, "--json"
@@ -152,13 +150,14 @@ class AutostopStory:
         """Wait until the provider stops billing, and check who requested it."""
         plane = self._control_plane
         pod = plane.pods[self._box.instance]
+        park_seconds = 90.0
         try:
-            async with asyncio.timeout(PARK_SECONDS):
+            async with asyncio.timeout(park_seconds):
                 while pod.is_on:  # noqa: ASYNC110 (it is the server that knows)
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise StoryFailed(
-                f"the box did not park itself within {PARK_SECONDS:g} s: {self._list_requests()}"
+                f"the box did not park itself within {park_seconds:g} s: {self._list_requests()}"
             ) from None
         stops = [
             who

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0
-STOP_SECONDS = 2.0
 log = logging.getLogger("rgt.demo")
 
 
@@ -241,7 +240,8 @@ class DemoFleet(FleetSource):
         if self._fleet is not None and watched:
             works.append(self._fleet.stop())
         # While the engine disconnects, since a hanging box would keep its connection open.
-        await run_with_deadline(*works, self.embedded.kill(), seconds=STOP_SECONDS)
+        stop_seconds = 2.0
+        await run_with_deadline(*works, self.embedded.kill(), seconds=stop_seconds)
         await self.embedded.stop()
 
     @property

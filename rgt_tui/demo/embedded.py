@@ -24,10 +24,6 @@ from rgt_tui.demo.workspace import DemoError, Workspace, kill_marked
 from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.ssh import trainer_root
 
-SERVERS_SECONDS = 2.0
-"""Seconds that the demo's end waits for its SSH servers and control planes; a hanging connection is
-then abandoned.
-"""
 END_SECONDS = 6.0
 """Maximum seconds for all steps of the demo's end. The next demo removes what still hangs then."""
 
@@ -42,10 +38,6 @@ NETWORK_GB = 10.0
 """Size of a volume that outlives its machine and is billed further."""
 VAST_STORAGE = 0.15
 """$ per GB and month, which every host of vast.ai sets individually."""
-VAST_CREDIT = 300.0
-"""$; enough that no low-balance countdown starts in a short demo."""
-AUTODL_ASSETS = 900_000
-"""The same in thousandths of a yuan."""
 
 
 async def run_with_deadline(*works: Awaitable[object], seconds: float) -> None:
@@ -154,7 +146,10 @@ class EmbeddedFleet:
             self._end_at = now() + END_SECONDS
         await run_with_deadline(self.kill(), seconds=self._end_at - now())
         servers = (self._planes.stop(), *(sshd.drop_connections() for sshd in self._sshds.values()))
-        await run_with_deadline(*servers, seconds=min(SERVERS_SECONDS, self._end_at - now()))
+        # Seconds that the demo's end waits for its SSH servers and control planes; a hanging
+        # connection is then abandoned.
+        servers_seconds = 2.0
+        await run_with_deadline(*servers, seconds=min(servers_seconds, self._end_at - now()))
         await run_with_deadline(
             *(machine.remove_machine() for machine in self.machines.values()),
             seconds=self._end_at - now(),
@@ -294,7 +289,9 @@ def build_runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
 def build_vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
     """Return a vast.ai server with the box as an instance."""
     server = LocalVast(**given)
-    server.credit = VAST_CREDIT
+    # $; enough that no low-balance countdown starts in a short demo.
+    vast_credit = 300.0
+    server.credit = vast_credit
     volumes = tuple(range(1, 1 + sum(disk.tier == "volume" for disk in box.disks)))
     server.volumes.update(dict.fromkeys(volumes, NETWORK_GB))
     server.add_instance(
@@ -314,7 +311,9 @@ def build_vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
 def build_autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
     """Return an AutoDL server with the box as a Pro instance, in yuan."""
     server = LocalAutodl(**given)
-    server.assets = AUTODL_ASSETS
+    # The same in thousandths of a yuan.
+    autodl_assets = 900_000
+    server.assets = autodl_assets
     # The sandbox's SSH server keeps its port.
     server.moves = False
     server.add_container(

@@ -87,8 +87,6 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
     }
 
 
-STORY_SECONDS = 180.0
-"""Seconds that ``--until story`` waits before it reports missing stories."""
 EXIT_INTERRUPTED = 130
 
 
@@ -132,7 +130,9 @@ async def run_headless(
             await starting
             for box in demo.embedded.boxes:
                 write_progress(f"{box.name}: {demo.embedded.ssh_command(box.name)}")
-            limit = STORY_SECONDS if seconds is None and until_story else seconds
+            # Seconds that ``--until story`` waits before it reports missing stories.
+            story_seconds = 180.0
+            limit = story_seconds if seconds is None and until_story else seconds
             waits = [interrupted.wait(), *([told.wait()] if until_story else [])]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):

@@ -18,7 +18,6 @@ from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace
 HERE = Path(__file__).parent
 CONFIG_ENV = "RGT_DEMO_BOX"
 """Environment variable with the box's configuration for `box_init.py`, as JSON."""
-TRY_SECONDS = 10
 MOUNTS = Path("/proc/self/mountinfo")
 
 
@@ -77,8 +76,9 @@ def check_sandboxes() -> None:
     trial = ["unshare", *unshare_prefix(), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
     trial += ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/mnt"]
     try:
+        try_seconds = 10
         done = subprocess.run(
-            trial, capture_output=True, text=True, timeout=TRY_SECONDS, check=False
+            trial, capture_output=True, text=True, timeout=try_seconds, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DemoError(f"cannot try a namespace: {error}") from error
@@ -182,7 +182,6 @@ def login_environment(marker: str, root: str) -> dict[str, str]:
     }
 
 
-READY_SECONDS = 20
 END_SECONDS = 1
 """Seconds that a process of the demo gets to end; one that hangs is then killed."""
 
@@ -238,11 +237,12 @@ class KeeperProcess:
         self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
+        ready_seconds = 20
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), READY_SECONDS)
+            line = await asyncio.wait_for(process.stdout.readline(), ready_seconds)
         except TimeoutError:
             await self.stop()
-            raise DemoError(f"{self.name} did not start within {READY_SECONDS} s") from None
+            raise DemoError(f"{self.name} did not start within {ready_seconds} s") from None
         except BaseException:
             await self.stop()
             raise

@@ -24,7 +24,6 @@ from rgt_tui.model import BoxSpec, BoxState, FleetState
 from rgt_tui.ssh import AgentBundle, BoxError, build_agent, connect, deploy_agent
 
 COMMAND_SECONDS = 60
-NICE = 15
 
 
 class CommandFailed(Exception):
@@ -61,13 +60,14 @@ async def write_job(connection: asyncssh.SSHClientConnection, box: DemoBox, pyth
 
 def job_files(box: DemoBox, python: str) -> dict[str, str]:
     """Return the files of a box's job directory, by relative path."""
+    nice = 15
     job = {
         "py": python,
         "out": f"{box.data}/runs/{{name}}",
         "durable": f"{box.durable}/final/{{name}}",
         "workdir": box.job,
         "retries": box.retries,
-        "nice": NICE,
+        "nice": nice,
         "env": {
             "PYTHONPATH": CODE,
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -134,11 +134,6 @@ async def run_shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
 log = logging.getLogger("rgt.demo")
 
 STORIES = ("queue", "resume", "inodes")
-PREEMPT_AT_STEP = 130
-GRACE_SECONDS = 4.0
-AWAY_SECONDS = 6.0
-FILL_AT_STEP = 60
-POLL_SECONDS = 0.25
 
 FILL_SCRIPT = """
 mkdir -p {dir}
@@ -276,23 +271,27 @@ class StoryDirector:
         log.info("%s: launched %s", box.name, said.strip())
 
     async def _preempt_box(self, box: DemoBox) -> None:
-        await self._wait_until(box, lambda state: _newest_step(state) >= PREEMPT_AT_STEP)
+        preempt_at_step = 130
+        await self._wait_until(box, lambda state: _newest_step(state) >= preempt_at_step)
+        grace_seconds = 4.0
         log.info(
             "%s: the platform takes the box back: SIGTERM, and %g s later SIGKILL",
             box.name,
-            GRACE_SECONDS,
+            grace_seconds,
         )
         spec = self._embedded.find_box_spec(box.name)
         await run_shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
-        await asyncio.sleep(GRACE_SECONDS)
+        await asyncio.sleep(grace_seconds)
         await self._embedded.cut_power(box.name)
-        await asyncio.sleep(AWAY_SECONDS)
+        away_seconds = 6.0
+        await asyncio.sleep(away_seconds)
         await self._embedded.boot_again(box.name)
         log.info("%s: back; the identical launch command", box.name)
         await self._launch_queue(box, prepared=True)
 
     async def _fill_disk(self, box: DemoBox) -> None:
-        await self._wait_until(box, lambda state: _newest_step(state) >= FILL_AT_STEP)
+        fill_at_step = 60
+        await self._wait_until(box, lambda state: _newest_step(state) >= fill_at_step)
         spec = self._embedded.find_box_spec(box.name)
         log.info("%s: an evaluation writes one file per sample into %s", box.name, FILL_DIR)
         script = FILL_SCRIPT.format(dir=FILL_DIR)
@@ -304,11 +303,12 @@ class StoryDirector:
             await run_shell(spec, f"rm -rf -- {FILL_DIR}")
 
     async def _wait_until(self, box: DemoBox, test: Callable[[BoxState], bool]) -> None:
+        poll_seconds = 0.25
         while True:
             state = self._state().find_box(box.name)
             if state is not None and test(state):
                 return
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(poll_seconds)
 
 
 def _newest_step(state: BoxState) -> int:

@@ -33,7 +33,6 @@ certainty.
 DYING_SECONDS = 10.0
 """Seconds to wait until a killed process has ended and its cgroup is empty."""
 MIN_FREE_BYTES = 32 << 20
-MIN_FREE_INODES = 512
 
 
 def base_dir() -> Path:
@@ -198,8 +197,9 @@ def _check_room(base: Path) -> None:
         raise OSError(
             errno.ENOSPC, f"{free // 1024:,} KiB free, {MIN_FREE_BYTES // 1024:,} KiB needed"
         )
-    if room.f_files and room.f_favail < MIN_FREE_INODES:
-        raise OSError(errno.ENOSPC, f"{room.f_favail:,} inodes free, {MIN_FREE_INODES:,} needed")
+    min_free_inodes = 512
+    if room.f_files and room.f_favail < min_free_inodes:
+        raise OSError(errno.ENOSPC, f"{room.f_favail:,} inodes free, {min_free_inodes:,} needed")
 
 
 def _explain_error(base: Path, error: OSError) -> str:

@@ -164,7 +164,6 @@ gate refuses."""
 
 STRUCTS = 4
 """Bytes in memory per byte on the wire of a queue or a list of checkpoints."""
-PER_POINT = 70
 PER_CURVE = 400
 """Bytes of a curve without points, or of a source."""
 
@@ -177,7 +176,8 @@ def estimate_bytes(frame: Frame) -> int:
     if isinstance(frame, LogLines):
         return sum(map(len, frame.lines)) + 60 * len(frame.lines)
     if isinstance(frame, Scalars):
-        return PER_CURVE + sum(PER_POINT * len(point.values) for point in frame.points)
+        per_point = 70
+        return PER_CURVE + sum(per_point * len(point.values) for point in frame.points)
     if isinstance(frame, _KEPT):
         return STRUCTS * len(_packed(frame))
     return 0

@@ -87,17 +87,9 @@ from rgt_tui.ssh import BoxError
 
 LIST_SECONDS = 30.0
 """How long a review waits for the box to list files at risk; the next review may get the list."""
-UNSEAL_SECONDS = 5.0
-"""Limit for unsealing: a stopped box no longer answers."""
-LISTED_S = 20.0
-"""Maximum age in seconds of a list that a review reuses."""
 LATE_S = 10.0
 """Maximum duration of a provider reading; a slower one is repeated. A reading that was under way
 when a park was confirmed may be older than the park."""
-SLOW_S = 5.0
-"""A reading followed by a step longer than this is repeated, because it may be outdated."""
-READINGS = 3
-"""How many readings to try when answers take too long; a later one may be fresh enough."""
 STATES = {
     StopPhase.REQUESTED: ActionState.ANSWERED,
     StopPhase.CONFIRMED: ActionState.CONFIRMED,
@@ -200,7 +192,9 @@ class Teardown:
         self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
         given = await self._read_situation(box, verb, provider)
         told = await self._recent_results(given, verb, patience)
-        if self._ticks() - given.ticks > SLOW_S:
+        # A reading followed by a step longer than this is repeated, because it may be outdated.
+        slow_s = 5.0
+        if self._ticks() - given.ticks > slow_s:
             given = await self._read_situation(box, verb, provider)
         given = await self._with_park(replace(given, told=told), verb)
         review = self._build_review(given, verb, provider, gather_evidence(given, verb, consent))
@@ -493,7 +487,9 @@ class Teardown:
             session.state.link is LinkState.LIVE
         ):  # it still answers: its queue must not wait for the seal to expire
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(UNSEAL_SECONDS):
+                # Limit for unsealing: a stopped box no longer answers.
+                unseal_seconds = 5.0
+                async with asyncio.timeout(unseal_seconds):
                     await self._remove_seal(session, permit.seal)
 
     async def _keep_receipt(self, act: _ActionInProgress) -> None:
@@ -533,7 +529,9 @@ class Teardown:
     async def _read_situation(self, box: str, verb: BillingVerb, provider: Provider) -> Situation:
         """Read the provider, and return everything known except the box's own lists (`CollectedResults`)."""
         session = self._sessions[box]
-        for _ in range(READINGS):
+        # How many readings to try when answers take too long; a later one may be fresh enough.
+        readings = 3
+        for _ in range(readings):
             asked = self._ticks()
             fresh = await provider.read(provider.instance)
             if session.state.spec.provider is None:
@@ -592,7 +590,9 @@ class Teardown:
         """
         key = (given.state.spec.name, verb)
         last = self._listed_last.get(key)
-        if last is not None and last.at is not None and given.ticks - last.at < LISTED_S:
+        # Maximum age in seconds of a list that a review reuses.
+        listed_s = 20.0
+        if last is not None and last.at is not None and given.ticks - last.at < listed_s:
             return last
         task = self._lists.get(key)
         if task is None:

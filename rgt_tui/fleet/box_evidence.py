@@ -42,7 +42,6 @@ from rgt_tui.transfer import LedgerError, prove_loadable_copies
 
 LOOK_SECONDS = 20.0
 """How long to wait for a sample of a live box."""
-RESOLVE_SECONDS = 3.0
 MADE_BEFORE_S = 300.0
 """Files this much older than the machine's creation, as reported by the provider, still count as
 made on it."""
@@ -52,7 +51,6 @@ SEAL_SECONDS = 120.0
 """Seconds after which a seal expires, unless it is removed before."""
 UNSEAL_SECONDS = 30.0
 MOST_BYTES = 8 << 20
-NONCE_LENGTH = 32
 T = TypeVar("T")
 
 
@@ -133,7 +131,8 @@ async def addresses(meter: Meter) -> frozenset[str]:
         return frozenset()
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(RESOLVE_SECONDS):
+        resolve_seconds = 3.0
+        async with asyncio.timeout(resolve_seconds):
             found = await loop.getaddrinfo(meter.ssh_host, meter.ssh_port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError, TimeoutError):
         return frozenset()
@@ -335,7 +334,8 @@ async def request_seal(
         *results_arguments(spec, wanted or ResultsRequest()),
     )
     seal = await _query_agent(connection, deployed, words, Seal, seconds)
-    if len(seal.nonce) != NONCE_LENGTH or not seal.nonce.isalnum() or not seal.generation:
+    nonce_length = 32
+    if len(seal.nonce) != nonce_length or not seal.nonce.isalnum() or not seal.generation:
         raise CommandFailed("invalid seal from the agent; it expires automatically")
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
         raise CommandFailed("the agent's seal has no time; it expires automatically")

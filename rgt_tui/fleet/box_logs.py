@@ -46,23 +46,14 @@ LARGEST_PIECE = 8 << 20
 AROUND_BYTES = 128 << 10
 """Bytes read before and after a position to show it."""
 SECONDS = 30.0
-COUNT_SECONDS = 20.0
-SEARCH_SECONDS = 900.0
 MOST_HITS = 1000
 HIT_CHARACTERS = 300
-MOST_SENT_KIB = 768
-"""KiB of matching lines sent; further ones are only counted."""
 _NOTHING = hashlib.sha256(b"").hexdigest()
 FOREVER = (CatFailed, AuthFailed, HostKeyRefused, ConfigError)
 """Errors that a retry cannot fix."""
 INCAPABLE = (NoPython, NoCommands, DeployFailed)
 """Errors that a retry cannot fix on a box that never worked. Later their cause may be a full disk,
 or a lack of memory for another process."""
-ABSENT_SECONDS = 3.0
-"""Seconds without data after which the reader is notified that the followed file does not exist
-yet."""
-SILENT_SECONDS = 30.0
-"""Seconds without data on an open connection after which a disk probably hangs."""
 NOTES = {
     "rotated": "{path} was rotated; continuing with the current file",
     "truncated": "{path} was truncated or rewritten; continuing from its first byte",
@@ -282,10 +273,11 @@ class BoxLog:
 
     async def _read_rows(self, *words: str) -> list[_LogRow]:
         connection, deployed = self._agent()
+        count_seconds = 20.0
         done = await run_command(
             connection,
             deployed.build_command("cat", "--path", _escape_glob(self.path), *words),
-            seconds=COUNT_SECONDS,
+            seconds=count_seconds,
             most_bytes=64 << 10,
             name="rgt-box cat",
         )
@@ -317,17 +309,20 @@ class BoxLog:
             BoxError: the box cannot be queried, or refuses the expression.
         """
         words = ["grep", "--count", "--nice", "--progress", "0.5", "--max", str(MOST_HITS)]
+        # KiB of matching lines sent; further ones are only counted.
+        most_sent_kib = 768
         words += [
             "--cut",
             str(HIT_CHARACTERS),
             "--most-kib",
-            str(MOST_SENT_KIB),
+            str(most_sent_kib),
             "--limit-mib",
             str(1 << 30),
         ]
+        search_seconds = 900.0
         words += [
             "--timeout",
-            f"{SEARCH_SECONDS:g}",
+            f"{search_seconds:g}",
             *["--fixed"] * fixed,
             *["--ignore-case"] * fold,
         ]
@@ -362,7 +357,7 @@ class BoxLog:
                 each(BoxSearch(hits=(hit,)))
 
         answer = await query_agent(
-            *self._agent(), words, seconds=SEARCH_SECONDS + SECONDS, each=apply_row
+            *self._agent(), words, seconds=search_seconds + SECONDS, each=apply_row
         )
         if not last.ended:
             raise CommandFailed(f"rgt-box grep: {answer.words or f'exit {answer.status}'}")
@@ -463,6 +458,9 @@ class ExactLog:
         """
         backoff = Backoff()
         heard = time.monotonic()
+        # Seconds without data after which the reader is notified that the followed file does not
+        # exist yet.
+        absent_seconds = 3.0
         while True:
             try:
                 async with connected_agent(
@@ -473,7 +471,7 @@ class ExactLog:
                 ):
                     self._reached = True
                     absent = asyncio.get_running_loop().call_later(
-                        ABSENT_SECONDS, self._report_absence
+                        absent_seconds, self._report_absence
                     )
                     try:
                         async for item in stream_cat(
@@ -516,7 +514,9 @@ class ExactLog:
         """Return how many seconds of silence are allowed; None when following."""
         if self._request.follow:
             return None
-        return max(SILENT_SECONDS, self._request.patience)
+        # Seconds without data on an open connection after which a disk probably hangs.
+        silent_seconds = 30.0
+        return max(silent_seconds, self._request.patience)
 
     def _cat_arguments(self) -> list[str]:
         words = ["--path", self._path]

@@ -294,8 +294,6 @@ class FrameIntake:
         )
 
 
-ASKED_PINGS = 1_000
-"""Ids of pings above this one request a sample; see `BoxSession.wait_for_sample`."""
 DEPLOY_SECONDS = 600.0
 """Time until the agent must be running and streaming, even over a very slow line; each step has a
 shorter limit."""
@@ -303,8 +301,6 @@ shorter limit."""
 MOST_TOGETHER = 64
 """Samples applied together."""
 
-ON_THE_WAY = 1
-"""Samples that a box may have sent before it received a shorter interval."""
 
 log = logging.getLogger("rgt.fleet")
 
@@ -423,7 +419,9 @@ class BoxSession:
         self.apply_received()
         begun = steady_time()
         self._pings += 1
-        number = ASKED_PINGS + self._pings
+        # Ids of pings above this one request a sample; see `BoxSession.wait_for_sample`.
+        asked_pings = 1_000
+        number = asked_pings + self._pings
         event = self._looks[number] = asyncio.Event()
         try:
             self._send_control(ControlLine(op="ping", id=number))
@@ -451,7 +449,9 @@ class BoxSession:
             self._slower_samples = 0
             self._set_state(replace(self.state, interval=self._shown_interval()))
         else:
-            self._slower_samples = ON_THE_WAY
+            # Samples that a box may have sent before it received a shorter interval.
+            on_the_way = 1
+            self._slower_samples = on_the_way
 
     @property
     def agent(self) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:

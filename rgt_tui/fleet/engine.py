@@ -68,14 +68,10 @@ if TYPE_CHECKING:
     from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 20.0
-RECALL_SECONDS = 3.0
-"""Longest wait for the saved states."""
 CLOCK_SECONDS = 2.0
 """Seconds between two reads of the computer's own clocks."""
 STOP_SECONDS = 5.0
 """Tasks that have not ended by then are abandoned."""
-CLOSE_SECONDS = 10.0
-"""Seconds to write out buffered data."""
 
 log = logging.getLogger("rgt.fleet")
 
@@ -186,7 +182,9 @@ class BaseFleet(FleetSource):
 
     async def _close_within_limit(self, close: Callable[[], Awaitable[None]]) -> None:
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            # Seconds to write out buffered data.
+            close_seconds = 10.0
+            async with asyncio.timeout(close_seconds):
                 await close()
         except Exception:
             log.exception("%s did not close", getattr(close, "__qualname__", close))
@@ -687,7 +685,9 @@ class Fleet(BaseFleet):
         """Return the saved states. A disk that hangs or returns invalid data delays nothing."""
         if self._remember is not None:
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(RECALL_SECONDS):
+                # Longest wait for the saved states.
+                recall_seconds = 3.0
+                async with asyncio.timeout(recall_seconds):
                     return await self._remember(specs)
         return {}
 

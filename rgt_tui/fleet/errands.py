@@ -138,10 +138,6 @@ def find_moved_address(spec: BoxSpec, meter: Meter) -> MovedAddress | None:
     return MovedAddress(*told, meter.source)
 
 
-COMMAND_SECONDS = 120.0
-"""Slurm may have to be queried for a hundred scripts."""
-
-
 class RemovedItem(msgspec.Struct, frozen=True):
     """One file or directory of rgt on a box."""
 
@@ -199,8 +195,10 @@ async def remove_agent(
             ),
         ):
             command = deployed.build_command("remove", *words)
+            # Slurm may have to be queried for a hundred scripts.
+            command_seconds = 120.0
             done = await run_command(
-                connection, command, seconds=COMMAND_SECONDS, name="removing rgt"
+                connection, command, seconds=command_seconds, name="removing rgt"
             )
     except TimeoutError as error:
         raise Unreachable(f"not done within {seconds:g} s") from error

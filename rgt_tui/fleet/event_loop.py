@@ -29,14 +29,6 @@ def new_loop(boxes: int = 0) -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-YOUNG = 3_000
-"""New objects before the youngest generation is collected.
-
-Most states have been replaced by then, and a collection takes about 1 ms. With three times as many,
-every third collection, which includes the middle generation, would block the loop for some 15 ms.
-"""
-
-
 def reduce_collection(boxes: int) -> Callable[[], None]:
     """Freeze the objects that exist before the boxes, and collect the rest less often.
 
@@ -50,7 +42,11 @@ def reduce_collection(boxes: int) -> Callable[[], None]:
         return _do_nothing
     before = gc.get_threshold()
     gc.freeze()
-    gc.set_threshold(YOUNG, *before[1:])
+    # New objects before the youngest generation is collected. Most states have been replaced by
+    # then, and a collection takes about 1 ms. With three times as many, every third collection,
+    # which includes the middle generation, would block the loop for some 15 ms.
+    young = 3_000
+    gc.set_threshold(young, *before[1:])
 
     def restore_collection() -> None:
         gc.set_threshold(*before)
@@ -65,7 +61,6 @@ def _do_nothing() -> None:
 
 AGAIN_SECONDS = 5.0
 """Seconds before failed work restarts."""
-LONGEST_WORDS = 300
 MOST_TOLD = 100
 """Most distinct faults reported. Their text may come from a box, so the number must be limited."""
 
@@ -93,7 +88,8 @@ class FaultReporter:
             doing: What failed, such as ``reading the meters``.
             error: The exception raised.
         """
-        words = clean_text(str(error))[:LONGEST_WORDS]
+        longest_words = 300
+        words = clean_text(str(error))[:longest_words]
         text = f"{doing} failed: {type(error).__name__}: {words}; this is a fault of rgt"
         if text in self._told or len(self._told) >= MOST_TOLD:
             return

@@ -169,19 +169,17 @@ async def run_on(box: BoxSession, command: str) -> int | None:
     except BoxError as error:
         raise ProviderError(f"{error}; nothing was sent", sent=False) from None
     try:
-        done = await connection.run(command, stdin=asyncssh.DEVNULL, timeout=COMMAND_SECONDS)
+        # Limit for a command that switches a box off: the connection may be lost meanwhile, or
+        # never answer.
+        command_seconds = 30.0
+        done = await connection.run(command, stdin=asyncssh.DEVNULL, timeout=command_seconds)
     except (asyncssh.Error, OSError, TimeoutError):
         return None
     return done.exit_status
 
 
-COMMAND_SECONDS = 30.0
-"""Limit for a command that switches a box off: the connection may be lost meanwhile, or never
-answer."""
 COUNT_SECONDS = 5.0
 """Seconds between two counts of the boxes with a fleet-file price."""
-SOON_SECONDS = 0.5
-"""The same while one of them connects or has just begun to answer."""
 
 
 class FleetMeters:
@@ -317,10 +315,12 @@ class FleetMeters:
                 both.create_task(run_guarded(doing, work, self._say), name=doing)
 
     async def _run_counting(self) -> None:
+        # The same while one of them connects or has just begun to answer.
+        soon_seconds = 0.5
         while True:
             self.count_prices()
             await asyncio.sleep(
-                min(SOON_SECONDS, COUNT_SECONDS) if self._has_uncounted() else COUNT_SECONDS
+                min(soon_seconds, COUNT_SECONDS) if self._has_uncounted() else COUNT_SECONDS
             )
 
     def _has_uncounted(self) -> bool:
@@ -395,14 +395,6 @@ class FleetMeters:
 
 LEAST_SECONDS = 1800.0
 """Nothing is reported before this much was compared: late bookings would weigh too much."""
-LAG_SECONDS = 600.0
-"""How far the books may lag: RunPod's billing runs every 5 minutes, and a reading may be a minute
-old."""
-STORAGE_LAG_SECONDS = 3600.0
-"""How far storage may lag: a network volume is booked hourly
-(https://docs.runpod.io/pods/pricing)."""
-SHARE = 0.02
-"""Tolerated share of the own count, for rounding and prices that change between two readings."""
 CENT = 0.01
 
 
@@ -467,12 +459,20 @@ def _continues_check(before: BookCheck, meter: Meter) -> bool:
 
 def _booking_slack(meter: Meter) -> float:
     storage = meter.storage_per_hour or 0.0
-    return ((meter.per_hour or 0.0) * LAG_SECONDS + storage * STORAGE_LAG_SECONDS) / 3600.0
+    # How far the books may lag: RunPod's billing runs every 5 minutes, and a reading may be a
+    # minute old.
+    lag_seconds = 600.0
+    # How far storage may lag: a network volume is booked hourly
+    # (https://docs.runpod.io/pods/pricing).
+    storage_lag_seconds = 3600.0
+    return ((meter.per_hour or 0.0) * lag_seconds + storage * storage_lag_seconds) / 3600.0
 
 
 def _difference(check: BookCheck, booked: float) -> float | None:
     differ = booked - check.base - check.own
-    if abs(differ) > check.slack + SHARE * check.own + CENT:
+    # Tolerated share of the own count, for rounding and prices that change between two readings.
+    share = 0.02
+    if abs(differ) > check.slack + share * check.own + CENT:
         return differ
     return None
 

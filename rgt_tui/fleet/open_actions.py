@@ -50,9 +50,6 @@ from rgt_tui.providers import (
     judge_reading,
 )
 
-EVERY_SECONDS = 5.0
-SELDOM_SECONDS = 30.0
-"""Seconds between two checks while no action is open, or only old ones."""
 SETTLE_SECONDS = 180.0
 """A machine unchanged this long after the call was not stopped by it; a stop normally takes a few
 seconds."""
@@ -134,6 +131,9 @@ class OpenActions:
     async def run(self) -> None:
         """Check until cancelled."""
         await self.recall_parks()
+        every_seconds = 5.0
+        # Seconds between two checks while no action is open, or only old ones.
+        seldom_seconds = 30.0
         while True:
             now, ticks, started = self._clock(), steady_time(), read_boot_id()
             ages = [
@@ -142,7 +142,7 @@ class OpenActions:
             ]
             self.asked.set()
             young = any(age < SETTLE_SECONDS for age in ages)
-            await asyncio.sleep(EVERY_SECONDS if young else SELDOM_SECONDS)
+            await asyncio.sleep(every_seconds if young else seldom_seconds)
 
     async def recall_parks(self) -> None:
         """Report which boxes earlier rgt processes have parked.

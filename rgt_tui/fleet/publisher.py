@@ -140,13 +140,8 @@ PUBLISH_SECONDS = 0.1
 SLICE_SECONDS = 0.004
 """Longest time that incoming data blocks the event loop, for instance when a hundred boxes send
 their history."""
-BEHIND_SECONDS = 0.002
-"""Seconds of sleep between two slices."""
 HELD_SECONDS = 0.1
 """Incoming data is delayed at most this long between two slices while keys are pressed."""
-LOOK_SECONDS = 1.0
-"""Seconds between two checks for boxes that must be judged although they sent nothing."""
-EVENTS = 200
 
 
 class PublishedSession(Protocol):
@@ -297,10 +292,12 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish until cancelled."""
+        # Seconds between two checks for boxes that must be judged although they sent nothing.
+        look_seconds = 1.0
         while True:
             if not self._changed:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
+                    async with asyncio.timeout(look_seconds):
                         await self._dirty.wait()
             until = time.monotonic() + PUBLISH_SECONDS
             while self._changed and time.monotonic() < until:
@@ -327,9 +324,11 @@ class Publisher:
     async def _yield_to_keys(self) -> None:
         """Yield the event loop, until pending key presses are painted."""
         latest = time.monotonic() + HELD_SECONDS
-        await asyncio.sleep(BEHIND_SECONDS)
+        # Seconds of sleep between two slices.
+        behind_seconds = 0.002
+        await asyncio.sleep(behind_seconds)
         while self.busy() and time.monotonic() < latest:  # noqa: ASYNC110  (nothing tells when a key is painted)
-            await asyncio.sleep(BEHIND_SECONDS)
+            await asyncio.sleep(behind_seconds)
 
     def _has_due_boxes(self) -> bool:
         return self._alerting.has_pending_boxes(self._clock()) or bool(
@@ -358,9 +357,10 @@ class Publisher:
         changed = yield from self._update_published(events, now)
         self._under_way = None  # no yield from here on
         loud = tuple(event for event in events if not event.muted)
+        events_limit = 200
         self.state = FleetState(
             boxes=tuple(self._published.values()),
-            events=(*self.state.events, *loud)[-EVENTS:],
+            events=(*self.state.events, *loud)[-events_limit:],
             at=now,
             questions=self._questions.open,
             alerts=self._alerting.alerts,

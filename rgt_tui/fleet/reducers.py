@@ -114,11 +114,9 @@ BEST_OF = "val_loss"
 TOTAL = "total_steps"
 """Not a curve: the planned number of steps of the run, sent when it changes; 0 = no longer
 known."""
-MANY_STEPS = 1e15
 MOST_SERIES = 10_000
 """Most curves of one run; points of further curves are only counted, because thousands of names
 cannot be metrics."""
-MOST_SOURCES = 10_000
 
 
 def parse_point_value(value: float | str | None) -> float | None:
@@ -191,13 +189,14 @@ def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunSt
     new: dict[str, list[tuple[int, float]]] = {}
     latest: dict[str, float] = {}
     total = run.total_steps
+    many_steps = 1e15
     for point in frame.points:
         for name, raw in point.values.items():
             value = parse_point_value(raw)
             if name in PLACES:
                 continue
             if name == TOTAL:
-                total = int(value) if value is not None and 0 < value < MANY_STEPS else None
+                total = int(value) if value is not None and 0 < value < many_steps else None
             elif value is not None:
                 new.setdefault(name, []).append((point.step, value))
                 latest[name] = value
@@ -265,7 +264,8 @@ def _update_cursors(known: dict[str, FileCursor], frame: Scalars) -> dict[str, F
     After a reconnect the agent sends a dropped source from the beginning.
     """
     cursors = {**known, frame.source: FileCursor(inode=frame.inode, offset=frame.end)}
-    if len(cursors) > MOST_SOURCES:
+    most_sources = 10_000
+    if len(cursors) > most_sources:
         del cursors[next(iter(cursors))]
     return cursors
 

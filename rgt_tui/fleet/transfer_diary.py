@@ -26,10 +26,6 @@ KEPT = 100
 """Number of transfers remembered; the oldest finished ones are deleted first."""
 MOST_BYTES = 64 << 10
 LOOKS = 10
-LOOK_SECONDS = 0.01
-"""Seconds between two reads of a note that is just being written: a reader may see its new
-beginning before the file has grown."""
-MOST_PATHS = 20
 STOPPED = "stopped"
 """`TransferNote.text` of a transfer that the person stopped."""
 _OURS: set[str] = set()
@@ -140,7 +136,8 @@ async def noted_transfer(
         env: Environment with the location of rgt's state.
     """
     now = time.time()
-    shown = tuple(map(_clean_path, paths[:MOST_PATHS]))
+    most_paths = 20
+    shown = tuple(map(_clean_path, paths[:most_paths]))
     first = TransferNote(
         box=box, kind=kind, paths=shown, paths_left_out=len(paths) - len(shown), to=_clean_path(to),
         began_at=now, told_at=now, pid=os.getpid(),
@@ -257,10 +254,13 @@ def _read_note(path: Path) -> TransferNote | None:
         # Before reading: a transfer that ends in between has then written its end.
         dead = _is_free(file.fileno())
         note = _decode_note(file.fileno())
+        # Seconds between two reads of a note that is just being written: a reader may see its new
+        # beginning before the file has grown.
+        look_seconds = 0.01
         for _ in range(0 if dead else LOOKS):
             if note is not None:
                 break
-            time.sleep(LOOK_SECONDS)
+            time.sleep(look_seconds)
             note = _decode_note(file.fileno())
     if note is None:
         return None

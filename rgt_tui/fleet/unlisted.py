@@ -31,12 +31,6 @@ from rgt_tui.providers import (
     leftover_gaps,
 )
 
-LEFTOVERS_SECONDS = 600.0
-"""Seconds between two queries of an account's items other than machines: they change rarely, and
-every call counts."""
-RETRY_SECONDS = 120.0
-"""The same while the last query of one of them has failed."""
-
 replace = msgspec.structs.replace
 
 
@@ -262,6 +256,11 @@ class AccountWatch:
 
     async def run(self) -> None:
         """Query until cancelled."""
+        # Seconds between two queries of an account's items other than machines: they change rarely,
+        # and every call counts.
+        leftovers_seconds = 600.0
+        # The same while the last query of one of them has failed.
+        retry_seconds = 120.0
         while True:
             self._others.clear()
             if self._boxes:
@@ -272,7 +271,7 @@ class AccountWatch:
             self.asked.set()
             failed = any(rest.error is not None for rest in self._rest.values())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_SECONDS if failed else LEFTOVERS_SECONDS):
+                async with asyncio.timeout(retry_seconds if failed else leftovers_seconds):
                     await self._others.wait()
 
     async def query_leftovers(self) -> None:

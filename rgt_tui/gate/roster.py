@@ -41,8 +41,6 @@ MOST_NAMED = 20
 """Maximum number of directories named in a combined item, and of bad files named of a copy."""
 SAID = ("ignored", "copy")
 """Reasons for safety that are shown anyway: a person decided it, or has just pulled the files."""
-COPY_SLACK_S = 2.0
-"""The runner records the end of a cell right after its process exits, and then makes the copy."""
 
 
 class CollectedResults(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,9 +244,12 @@ def _judge_directory(
                 return _DirectoryFate("copy", f"has a verified copy in {quote_name(proof.where)}")
         cell = _owning_cell(group, state)
         if cell is not None and copy_survives(cell, profile, known, verb) is True:
+            # The runner records the end of a cell right after its process exits, and then makes the
+            # copy.
+            copy_slack_s = 2.0
             if _is_mount_within(group, cell, told):
                 why = why or "a separate mount, which the verified copy of the cell may lack"
-            elif cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
+            elif cell.ended is not None and group.newest <= cell.ended + copy_slack_s:
                 return _DirectoryFate("durable")
             newest = quote_name(group.newest_path)
             why = (

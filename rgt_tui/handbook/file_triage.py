@@ -41,19 +41,13 @@ EXCEPTION = "PY1"
 KERNEL, KILLED = "U9", "U3"
 """Pages for a process killed by the kernel's OOM killer, and for one killed by an unknown sender.
 """
-NEAR_LIMIT = 0.9
-"""Share of the memory limit from which an OOM kill is plausible."""
 
 ABOVE, BELOW = 2, 8
 """Lines around an exception's name that belong to it: the raising statement, and the rest of its
 message.
 """
-LAST_WORDS = 12
-"""Lines at the end of a log in which an exception without a traceback counts."""
 MAX_SAID = 400
 """Characters of an exception's line that hints are matched against."""
-TOGETHER = 200
-"""Lines closer to one another than this belong to the same end of a run."""
 _WENT_ON = re.compile(
     r"(?i)(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d"
     r"|^Warning: Permanently added '"
@@ -76,10 +70,6 @@ LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN, LOSS_BROKEN = "O2", "U31",
 """Pages for a constant loss, training on the CPU, a count that restarts, an exploding loss, and a
 loss that is not a number.
 """
-LEAST_LOSSES = 10
-"""Minimum number of losses for judging a curve."""
-LEAST_DIGITS = 4
-"""Minimum digits of a loss: with fewer, equal values are not suspicious."""
 GROWTH, LARGE = 1000.0, 100.0
 """A loss has exploded from this multiple of its first and lowest value, and from this minimum
 value.
@@ -401,7 +391,9 @@ def find_last_exception(end: str, last: int, went_on: int = -1) -> Iterator[Line
         last: Number of its last line.
         went_on: Number of the newest line that shows that the log continued.
     """
-    lines = end.rstrip().split("\n")[-LAST_WORDS:]
+    # Lines at the end of a log in which an exception without a traceback counts.
+    last_words = 12
+    lines = end.rstrip().split("\n")[-last_words:]
     after = end[len(end.rstrip()) :].count("\n")
     for number, line in enumerate(lines, last - after - len(lines) + 1):
         line = line.rpartition("\r")[2]
@@ -420,7 +412,9 @@ def killed_by(id_: str, line: str, kills: int | None, share: float | None) -> st
         kills: Number of OOM kills; None = unknown.
         share: Share of the memory limit in use, 0 to 1; None = unknown.
     """
-    innocent = kills == 0 and (share is None or share < NEAR_LIMIT)
+    # Share of the memory limit from which an OOM kill is plausible.
+    near_limit = 0.9
+    innocent = kills == 0 and (share is None or share < near_limit)
     if id_ == KERNEL and innocent and not _KERNEL_SAYS.search(line):
         return KILLED
     return id_
@@ -441,7 +435,9 @@ def _find_proving_line(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
     """
     numbers = sorted(found)
     at = len(numbers) - 1 if last else 0
-    while at and numbers[at] - numbers[at - 1] <= TOGETHER:
+    # Lines closer to one another than this belong to the same end of a run.
+    together = 200
+    while at and numbers[at] - numbers[at - 1] <= together:
         at -= 1
     return found[numbers[at]]
 
@@ -508,11 +504,15 @@ def find_numeric_evidence(lines: Sequence[str]) -> Iterator[NumericEvidence]:
 def _check_loss_curve(
     lines: Sequence[str], losses: Sequence[tuple[int, str]]
 ) -> Iterator[NumericEvidence]:
-    if len(losses) < LEAST_LOSSES:
+    # Minimum number of losses for judging a curve.
+    least_losses = 10
+    if len(losses) < least_losses:
         return
     last, text = losses[-1]
+    # Minimum digits of a loss: with fewer, equal values are not suspicious.
+    least_digits = 4
     if (
-        sum(char.isdigit() for char in text) >= LEAST_DIGITS
+        sum(char.isdigit() for char in text) >= least_digits
         and float(text)
         and len({said for _, said in losses}) == 1
     ):

@@ -19,12 +19,6 @@ AROUND = 25
 """Lines before and after a literal that a pattern may need."""
 BLOCK = 1 << 20
 """Bytes searched at a time."""
-MAX_LINE = 2000
-"""Maximum characters of a line for patterns; a longer line is cut around the literal."""
-MOST_TOGETHER = 200
-"""Maximum lines searched at once."""
-MOST_SHAPES = 20_000
-"""How many kinds of searched lines are remembered, because logs repeat themselves."""
 ANSI = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
 )
@@ -49,8 +43,6 @@ program's name is kept, except for scripts, because messages are recognised toge
 _TRACEBACK = "Traceback (most recent call last):"
 _ESCAPED = re.compile(r"Traceback \(most recent call last\):\\n(?:[^\"\\]|\\.){0,16000}")
 """A traceback inside a JSON string, with escaped line ends."""
-MOST_BEFORE = 120
-"""Maximum characters before each line of a traceback."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
 _WORD = re.compile(r"\w+(?:[._-]\w+)*")
@@ -66,14 +58,6 @@ _SAY_NOTHING = frozenset(
 )
 _SHORT = {"oom": "out of memory", "hf": "hugging face", "vram": "gpu memory"}
 """Common abbreviations → their form in the pages."""
-_GENERAL = 1.2
-"""Weight factor for general pages: a few words rarely mean one of their special cases."""
-MOST_WORDS = 16
-"""Maximum words of a term that are used, from its beginning: log lines are long."""
-LONG = 7
-"""Minimum letters of a word that may also be written as two words."""
-_ENOUGH = 0.5
-"""Minimum share of the term's information that a page must match."""
 
 
 class LineHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,7 +297,9 @@ class LogSearcher:
         shape = _NUMBERS.sub(b"0", line)
         if shape in self._shapes:
             return False
-        if len(self._shapes) >= MOST_SHAPES:
+        # How many kinds of searched lines are remembered, because logs repeat themselves.
+        most_shapes = 20_000
+        if len(self._shapes) >= most_shapes:
             self._shapes.clear()
         self._shapes.add(shape)
         return True
@@ -338,8 +324,10 @@ class LogSearcher:
 def _group_lines(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """Yield groups of lines to search at once: with close neighbours, and of limited size."""
     group: list[tuple[int, int]] = []
+    # Maximum lines searched at once.
+    most_together = 200
     for mark in marked:
-        if group and (mark[0] - group[-1][0] > AROUND or mark[0] - group[0][0] > MOST_TOGETHER):
+        if group and (mark[0] - group[-1][0] > AROUND or mark[0] - group[0][0] > most_together):
             yield group
             group = []
         group.append(mark)
@@ -350,10 +338,12 @@ def _group_lines(marked: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, 
 def _decode_rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int]) -> list[LineState]:
     """Return lines as text: one row per state of a rewritten line, long ones cut."""
     rows: list[tuple[int, str]] = []
+    # Maximum characters of a line for patterns; a longer line is cut around the literal.
+    max_line = 2000
     for number, line in enumerate(lines, first):
-        if len(line) > MAX_LINE:
-            start = max(0, columns.get(number, 0) - MAX_LINE // 2)
-            line = line[start : start + (8 * MAX_LINE if _TRACEBACK.encode() in line else MAX_LINE)]
+        if len(line) > max_line:
+            start = max(0, columns.get(number, 0) - max_line // 2)
+            line = line[start : start + (8 * max_line if _TRACEBACK.encode() in line else max_line)]
         rows.extend((number, state) for state in states_of(line.decode("utf-8", "replace")))
     return in_order(rows)
 
@@ -378,10 +368,12 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     ]
     order = by_writer([row.before for row in rows])
     rows = rows if order is None else [rows[place] for place in order]
+    # Maximum characters before each line of a traceback.
+    most_before = 120
     begins = {
         re.sub(r"\d+", r"\\d+", re.escape(row.text[:at]))
         for row in rows
-        if 0 < (at := row.text.find(_TRACEBACK)) <= MOST_BEFORE and row.text[:at].strip()
+        if 0 < (at := row.text.find(_TRACEBACK)) <= most_before and row.text[:at].strip()
     }
     if not begins:
         return rows
@@ -482,14 +474,20 @@ def find_pages(term: str, pages: Iterable[HandbookPage]) -> list[HandbookPage]:
         return exact
     by_line = {hit.id for hit in search_text(term, known)}
     said = [part for word in _WORD.findall(term.lower()) for part in _SHORT.get(word, word).split()]
+    # Maximum words of a term that are used, from its beginning: log lines are long.
+    most_words = 16
     fits = _score_pages(
-        ([word for word in said if word not in _SAY_NOTHING] or said)[:MOST_WORDS], known
+        ([word for word in said if word not in _SAY_NOTHING] or said)[:most_words], known
     )
-    whole = _ENOUGH if not by_line else 1.0
+    # Minimum share of the term's information that a page must match.
+    enough = 0.5
+    whole = enough if not by_line else 1.0
     general = {loser for page in known for loser in page.beats}
+    # Weight factor for general pages: a few words rarely mean one of their special cases.
+    general_limit = 1.2
     scored = [
         (
-            fit * share * share * (_GENERAL if page.id in general else 1.0)
+            fit * share * share * (general_limit if page.id in general else 1.0)
             + 100 * (page.id in by_line),
             page,
         )
@@ -531,7 +529,9 @@ def _list_weighted_texts(page: HandbookPage) -> tuple[tuple[str, int], ...]:
 def _compile_stem(word: str) -> re.Pattern[str]:
     """Return a pattern for words with this stem; its group matches only whole words."""
     stem = _ENDING.sub("", word)
-    between = "[ -]?" if len(stem) >= LONG else ""
+    # Minimum letters of a word that may also be written as two words.
+    long = 7
+    between = "[ -]?" if len(stem) >= long else ""
     spelt = between.join("[sz]" if letter == "z" else re.escape(letter) for letter in stem)
     return re.compile(rf"(?<!\w){spelt}((?:{stem[-1:]}?(?:ions?|ings?|ed|ers?|e?s|e))?\b)?")
 

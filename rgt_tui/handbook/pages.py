@@ -21,7 +21,6 @@ from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.model import FixStep, Severity
 
 MOST_BYTES = 4 << 20
-LONGEST_PATTERN = 2000
 _ID = re.compile(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -214,14 +213,15 @@ def _find_page_faults(page: HandbookPage) -> Iterator[str]:
             yield f"{key}: is empty"
     if not page.fixes:
         yield "fixes: there is none"
+    longest_pattern = 2000
     for key, patterns in (
         ("patterns", page.patterns),
         ("hints", page.hints),
         ("needle_pattern", (page.needle_pattern,) if page.needle_pattern is not None else ()),
     ):
         for pattern in patterns:
-            if len(pattern) > LONGEST_PATTERN:
-                yield f"{key}: one is longer than {LONGEST_PATTERN} characters"
+            if len(pattern) > longest_pattern:
+                yield f"{key}: one is longer than {longest_pattern} characters"
             try:
                 compiled = re.compile(pattern, re.MULTILINE)
             except re.error as error:

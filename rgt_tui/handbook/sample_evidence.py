@@ -29,8 +29,6 @@ from rgt_tui.handbook.pages import HandbookPage
 
 LONGEST = 16 << 20
 """Maximum bytes of a line."""
-FULL = 0.95
-"""Share of bytes or inodes from which a disk counts as full."""
 Sample = Mapping[str, Any]
 
 
@@ -158,6 +156,8 @@ def _compute_share(reading: Mapping[str, Any], used: str, limit: str) -> float:
 
 def _find_full_disk(samples: Sequence[Sample]) -> str:
     """Return which disk was full, and of what."""
+    # Share of bytes or inodes from which a disk counts as full.
+    full = 0.95
     for sample in reversed(samples):
         for disk in sample["disks"]:
             for what, used, total in (
@@ -165,6 +165,6 @@ def _find_full_disk(samples: Sequence[Sample]) -> str:
                 ("bytes", "bytes_used", "bytes_total"),
             ):
                 share = _compute_share(disk, used, total)
-                if share >= FULL:
+                if share >= full:
                     return f"  [{what} of {disk.get('mount')} {share:.0%} used]"
     return ""

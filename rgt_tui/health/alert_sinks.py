@@ -211,9 +211,6 @@ class WebhookSink(_Described):
         )
 
 
-MAX_WORDS = 200
-
-
 class CommandSink(_Described):
     """Runs a program in its own session; after the time limit its whole process group is killed."""
 
@@ -240,8 +237,9 @@ class CommandSink(_Described):
         finally:
             await _kill_process_group(process)
         if process.returncode:
+            max_words = 200
             last = clean_text(words.decode(errors="replace").strip().rpartition("\n")[2])[
-                :MAX_WORDS
+                :max_words
             ]
             raise SinkError(
                 f"{argv[0]} ended with {process.returncode}" + (f": {last}" if last else "")
@@ -277,7 +275,6 @@ BELL = b"\a"
 URGENCY = {"error": "critical", "warn": "normal", "info": "low"}
 NOTIFY_777 = ("foot", "rxvt", "vte")
 """Terminals that support OSC 777 but not OSC 9, by the prefix of TERM."""
-MAX_TEXT = 400
 _APPLE = (
     "-e", "on run argv",
     "-e", "display notification (item 2 of argv) with title (item 1 of argv)",
@@ -371,9 +368,10 @@ def notification_sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
 
 def _shorten_text(text: str) -> str:
     line = clean_text(" · ".join(text.splitlines()))
-    if len(line) <= MAX_TEXT:
+    max_text = 400
+    if len(line) <= max_text:
         return line
-    return line[: MAX_TEXT - 1] + "…"
+    return line[: max_text - 1] + "…"
 
 
 T = TypeVar("T")

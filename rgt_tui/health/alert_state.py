@@ -126,8 +126,6 @@ def _advance_counter(
     return AlertMachine(machine.rung, None, over, value, machine.alert)
 
 
-LONGEST_STEP_S = 60.0
-"""A longer time between two steps is cut to this: the laptop slept, or its clock was set."""
 LEVELS = {"error": 0, "warn": 1}
 _NONE: frozenset[str] = frozenset()
 
@@ -211,7 +209,9 @@ def step_alerts(
         elsewhere: Ids of alerts that are reported for another box.
         like: The result of `facts_of` for the same box and time, if already computed.
     """
-    dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
+    # A longer time between two steps is cut to this: the laptop slept, or its clock was set.
+    longest_step_s = 60.0
+    dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), longest_step_s)
     news = book.news if box.events is book.events else gather_event_news(box.events)
     memory, trend_s = _update_memory(book, box, dt, now)
     if box.life != memory.past:

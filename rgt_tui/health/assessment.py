@@ -28,10 +28,6 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import collect_advice, format_duration, how_many
 
-KEPT_S = 1800.0
-"""Seconds for which a remedy that is over is still shown, ticked."""
-MOST_KEPT = 40
-"""Maximum number of remedies remembered per box."""
 READING_SOURCES = frozenset(("sample", "scalars"))
 """Values of a finding's `where` if its evidence is a reading and not a line of a log."""
 
@@ -374,8 +370,12 @@ def list_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tupl
         for one in before
         if one.key not in here and (one.finding is None or one.finding.resource not in broken)
     ]
-    return (*found, *(one for one in gone if one.over_at is None or now - one.over_at <= KEPT_S))[
-        :MOST_KEPT
+    # Seconds for which a remedy that is over is still shown, ticked.
+    kept_s = 1800.0
+    # Maximum number of remedies remembered per box.
+    most_kept = 40
+    return (*found, *(one for one in gone if one.over_at is None or now - one.over_at <= kept_s))[
+        :most_kept
     ]
 
 

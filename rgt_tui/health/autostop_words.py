@@ -16,12 +16,6 @@ from rgt_tui.model import (
 from rgt_tui.profiles import format_duration, format_money
 
 POWER = "⏻"
-SLACK_S = 60.0
-"""Allowed difference between the clocks of box, client and provider, in seconds."""
-LEAST_SAVED = 0.01
-"""Smallest saving that is mentioned, in any currency."""
-SHOWN_S = 86_400.0
-"""Seconds for which a box's report of its own stop is shown."""
 UNDONE = ("failed", "refused", "withdrawn")
 """Last events of a stop that did not happen."""
 
@@ -78,7 +72,9 @@ def describe_self_stop(box: BoxState, now: float) -> str:
     if known is None or not known.armed:
         return ""
     if known.told_at is not None:
-        if now - known.told_at < SHOWN_S:
+        # Seconds for which a box's report of its own stop is shown.
+        shown_s = 86_400.0
+        if now - known.told_at < shown_s:
             return describe_reported_park(known)
         return ""
     if known.off_at is not None and may_have_parked(known):
@@ -94,8 +90,10 @@ def may_have_parked(known: SelfStopState) -> bool:
     if known.off_at is None:
         return False
     parks = [one for one in known.armed if one.action is EndAction.PARK]
+    # Allowed difference between the clocks of box, client and provider, in seconds.
+    slack_s = 60.0
     return known.stopping_at is not None or any(
-        known.off_at >= one.at + one.limit_s - SLACK_S for one in parks
+        known.off_at >= one.at + one.limit_s - slack_s for one in parks
     )
 
 
@@ -137,7 +135,9 @@ def describe_reported_park(known: SelfStopState) -> str:
     )
     texts = {event.event: event.text for event in mine}
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
-    worth = known.saved is not None and known.saved >= LEAST_SAVED
+    # Smallest saving that is mentioned, in any currency.
+    least_saved = 0.01
+    worth = known.saved is not None and known.saved >= least_saved
     money_saved = (
         f"; {format_money(known.saved, armed.currency, True)} of compute saved" if worth else ""
     )

@@ -43,8 +43,6 @@ from rgt_tui.profiles import find_held_runs, format_duration, format_money, wait
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
 """The modes that have a reading."""
-SAME_S = 900.0
-"""Seconds of uncertainty about the start up to which the time left counts as exact."""
 
 
 class ClockBound(enum.StrEnum):
@@ -307,9 +305,11 @@ def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockRe
     whole = clock.after_s or 0.0
     least = None if span.earliest is None else max(0.0, span.earliest + whole - now)
     most = None if span.latest is None else max(0.0, span.latest + whole - now)
+    # Seconds of uncertainty about the start up to which the time left counts as exact.
+    same_s = 900.0
     if least is None:
         left, bound = most, ClockBound.AT_MOST if most is not None else ClockBound.NONE
-    elif most is not None and most - least <= SAME_S:
+    elif most is not None and most - least <= same_s:
         left, bound = least, ClockBound.EXACT
     else:
         left, bound = least, ClockBound.AT_LEAST

@@ -68,18 +68,12 @@ NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S = 60.0, 600.0
 """The same, and the stall limit, for a run without a queue that records when it started."""
 STANDS = 3.0
 """A GPU that is busy without progress is reported after this many times the usual stall limit."""
-READ_ANEW_S = 60.0
-"""Seconds after connecting during which new points of a curve may not have arrived yet."""
 FIRST_STEP_S = 600.0
 """Seconds without a logged first step after which a cell is reported. Loading weights and data
 takes time.
 """
 HOPELESS_STALL = 10.0
 """A cell that has made no progress for this many stall limits will not recover without help."""
-TOGETHER_S = 600.0
-"""Of several curves of one training, those within this many seconds of the newest are still being
-written.
-"""
 CHECKPOINT_OLD_S = 1800.0
 """Seconds of unsaved work that count as too much on a box that can disappear at any time."""
 LAYER_OLD_S = 120.0
@@ -165,7 +159,9 @@ class BoxFacts(msgspec.Struct, frozen=True):
         box, moved = self.box, run.progressed_at
         if box.looked or moved is None:
             return False
-        return moved < box.since <= self.now < box.since + READ_ANEW_S
+        # Seconds after connecting during which new points of a curve may not have arrived yet.
+        read_anew_s = 60.0
+        return moved < box.since <= self.now < box.since + read_anew_s
 
     @property
     def running_cells(self) -> tuple[Running, ...]:
@@ -457,5 +453,8 @@ def _runs_outside_cells(
 
 def _runs_written_together(runs: list[RunState]) -> tuple[RunState, ...]:
     newest_first = sorted(runs, key=lambda run: run.progressed_at or 0.0, reverse=True)
-    since = (newest_first[0].progressed_at or 0.0) - TOGETHER_S
+    # Of several curves of one training, those within this many seconds of the newest are still
+    # being written.
+    together_s = 600.0
+    since = (newest_first[0].progressed_at or 0.0) - together_s
     return tuple(run for run in newest_first if (run.progressed_at or 0.0) >= since)

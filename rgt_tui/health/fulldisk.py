@@ -249,12 +249,6 @@ def describe_disk_use(disk: DiskReading, what: str) -> str:
     return f"{free} (inodes {pct(inode_pct(disk))})"
 
 
-NEAR = 4
-"""Lines at most this far apart are about the same failure."""
-KEPT_PART = 0.5
-"""Share of a disk's used bytes; if checkpoints use more, little can be removed."""
-
-
 def choose_disk_action(
     box: BoxState, entry: HandbookEntry, what: str, disk: DiskReading | None
 ) -> str:
@@ -264,7 +258,9 @@ def choose_disk_action(
     disks = box.sample.disks if box.sample is not None else ()
     items = [item for kept in box.checkpoints for item in kept.items]
     held = sum(item.bytes for item in items if disk_of(disks, item.path) == disk)
-    if held >= KEPT_PART * disk.bytes_used:
+    # Share of a disk's used bytes; if checkpoints use more, little can be removed.
+    kept_part = 0.5
+    if held >= kept_part * disk.bytes_used:
         return str(AdvisedAction.ENLARGE)
     return entry.action
 
@@ -420,10 +416,12 @@ def _explained(hit: WindowHit, case: LogCase) -> bool:
     """
     if hit.line.startswith(("holding at", "giving up at")):
         return any(other.id == "CKPT1" for other in case.scan.hits)
+    # Lines at most this far apart are about the same failure.
+    near = 4
     return any(
         hit.id in HANDBOOK[other.id].beats
         and other.id not in STORAGE_IDS
-        and 0 <= other.row - hit.row <= NEAR
+        and 0 <= other.row - hit.row <= near
         for other in case.scan.hits
     )
 

@@ -21,8 +21,6 @@ from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.health.rows.conditions_runs import TO_SIGMA, runs_of
 from rgt_tui.model import BoxState, RunState
 
-LIKELY = 0.7
-"""Confidence: a figure may be odd on purpose, e.g. because of another reward or scale."""
 NEWEST, WINDOW, LEAST = 3, 20, 60
 """Number of odd values in a row that are needed, of values that count as current, and of earlier
 values that define the usual range.
@@ -252,11 +250,13 @@ def proofs_by_page(view: BoxFacts) -> dict[str, list[EntryProof]]:
 
 
 def _judge_run(run: RunState, rule: MetricRule) -> EntryProof | None:
+    # Confidence: a figure may be odd on purpose, e.g. because of another reward or scale.
+    likely = 0.7
     for figures in _iterate_figures(run, rule.names):
         whole = rule.gaps or all(map(math.isfinite, figures.values[-LEAST:]))
         if whole and (why := rule.wrong(figures)):
             return EntryProof(
-                f"{run.name}: {why}", "scalars", run=run.name, step=figures.step, confidence=LIKELY
+                f"{run.name}: {why}", "scalars", run=run.name, step=figures.step, confidence=likely
             )
     return None
 

@@ -123,7 +123,6 @@ MOST_OWNERS = 4096
 """How many logs are remembered, the most recently searched ones."""
 _SAME: dict[Report, Report] = {}
 """Interns equal reports: nearly all lines of all logs have one of a handful of reports."""
-MOST_REPORTS = 1000
 
 
 def _search_window(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedWindow:
@@ -179,7 +178,8 @@ def _build_reports(lines: Sequence[str]) -> tuple[Report, ...]:
     marks = [place for place in range(len(_MARKS)) if _may_have(low, place)]
     suspects = _run_lookout().suspect_rows(rows)
     said = ((_find_marks(row, marks), suspects.get(number, ())) for number, row in enumerate(rows))
-    if len(_SAME) > MOST_REPORTS:
+    most_reports = 1000
+    if len(_SAME) > most_reports:
         _SAME.clear()
     reports = (tuple(itertools.islice(said, len(texts))) for texts in found)
     return tuple(_SAME.setdefault(report, report) for report in reports)

@@ -74,18 +74,8 @@ SLEEPS = ELSEWHERE[0][0]
 STOPPED, GONE, AWAY, ALL = "HANG1", "D20", "HANG2", "D19"
 """Pages of the handbook."""
 SURE, LIKELY, MAYBE = 0.95, 0.8, 0.6
-SOON_S = 20.0
-"""Seconds without progress before the ranks are compared."""
 FACTOR, OVER_SLOWEST = 5.0, 1.5
 """How many usual steps, and how many of the slowest so far, one step may take."""
-MEASURED = 3
-"""Steps after which the duration of a step is known."""
-UNMEASURED_S = 300.0
-"""Time limit before that: the first step compiles, loads and fills caches."""
-ASIDE_S = 1800.0
-"""Seconds for which a rank may evaluate, save, start or end while the others wait, without being a
-hang.
-"""
 
 ORDER = {"data": 0, "loop": 1, "forward": 2, "backward": 3, "collective": 4, "optimizer": 5}
 """The phases of a step in order."""
@@ -651,7 +641,10 @@ def compare_ranks(ranks: Sequence[TrainingProcess]) -> RankComparison | None:
     aside = [beat for beat in beats if beat.phase not in ORDER]
     if aside:
         oldest = min(beat.for_s for beat in aside)
-        return RankComparison(oldest, ASIDE_S, (), (), aside=True)
+        # Seconds for which a rank may evaluate, save, start or end while the others wait, without
+        # being a hang.
+        aside_s = 1800.0
+        return RankComparison(oldest, aside_s, (), (), aside=True)
     places = [(beat.step, ORDER[beat.phase]) for beat in beats]
     first = min(places)
     return RankComparison(
@@ -683,8 +676,14 @@ def describe_phase(proc: TrainingProcess) -> str:
 
 
 def _stall_limit_s(beats: Sequence[Heartbeat]) -> float:
-    if min(beat.steps for beat in beats) < MEASURED:
-        return UNMEASURED_S
+    # Steps after which the duration of a step is known.
+    measured = 3
+    # Time limit before that: the first step compiles, loads and fills caches.
+    unmeasured_s = 300.0
+    if min(beat.steps for beat in beats) < measured:
+        return unmeasured_s
     usual = FACTOR * max(beat.usual_s for beat in beats)
     slowest = OVER_SLOWEST * max(beat.slowest_s for beat in beats)
-    return max(SOON_S, usual, min(slowest, UNMEASURED_S))
+    # Seconds without progress before the ranks are compared.
+    soon_s = 20.0
+    return max(soon_s, usual, min(slowest, unmeasured_s))

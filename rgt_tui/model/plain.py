@@ -40,10 +40,6 @@ blank of braille). They are part of normal text, for instance of emoji, and are 
 with one looks the same as a name without."""
 _ESCAPED = re.compile(rb"\\[bfnrtu]")
 """JSON escapes of control characters; msgspec refuses unescaped ones."""
-TAB_WIDTH = 4
-LONGEST_CACHED = 256
-"""Maximum characters of a cached text. Names recur; log lines and counters hardly do: caching 4,096
-texts of any length made an idle dashboard grow for hours."""
 
 
 def clean_text(text: str) -> str:
@@ -53,7 +49,10 @@ def clean_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    if len(text) <= LONGEST_CACHED:
+    # Maximum characters of a cached text. Names recur; log lines and counters hardly do: caching
+    # 4,096 texts of any length made an idle dashboard grow for hours.
+    longest_cached = 256
+    if len(text) <= longest_cached:
         return _clean_cached(text)
     return _printable(text)
 
@@ -64,7 +63,8 @@ def _clean_cached(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    plain = INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
+    tab_width = 4
+    plain = INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(tab_width)
     # Reuse the object, which may be stored in several places.
     if plain == text:
         return text

@@ -14,8 +14,6 @@ time of its own."""
 EPOCH = "@epoch"
 """Another such series: the epoch of each point."""
 PLACES = (TIME, EPOCH)
-MOST_LEVELS = 64
-"""Maximum number of name levels of a run below its training."""
 
 
 class Series(Sequence[tuple[int, float]]):
@@ -159,7 +157,9 @@ def training_of(run: str, trainings: Container[str]) -> str | None:
     ``NAME/SUB`` are several runs of the training ``NAME``. None = it belongs to none.
     """
     name = run
-    for _ in range(MOST_LEVELS):
+    # Maximum number of name levels of a run below its training.
+    most_levels = 64
+    for _ in range(most_levels):
         if name in trainings:
             return name
         name, below, _sub = name.rpartition("/")

@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 MOST_BYTES = 4 << 20
-OLD_DAYS = 120
-"""Days after which a table must be compared with its source again, from the first of its month."""
 SCALARS = ("string", "integer", "number", "boolean", "time", "any")
 """``time`` is an ISO 8601 string; ``any`` is not checked."""
 NOTHING = "nothing"
@@ -406,6 +404,8 @@ def load_api_tables() -> Mapping[str, ApiTable]:
 def old_tables(platforms: Iterable[str], as_of: date) -> Iterator[Shortfall]:
     """Yield the tables whose last comparison with their source is too old."""
     tables = load_api_tables()
+    # Days after which a table must be compared with its source again, from the first of its month.
+    old_days = 120
     for platform in platforms:
         if platform not in tables:
             continue
@@ -414,7 +414,7 @@ def old_tables(platforms: Iterable[str], as_of: date) -> Iterator[Shortfall]:
             calls[origin] = calls.get(origin, 0) + 1
         for (month, source), count in calls.items():
             days = (as_of - date.fromisoformat(f"{month}-01")).days
-            if days > OLD_DAYS:
+            if days > old_days:
                 words = f"compared with its source {days} days ago, in {month}: compare again ({source})"
                 yield Shortfall(
                     profile=platform,

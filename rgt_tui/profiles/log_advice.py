@@ -109,7 +109,6 @@ _NEEDLES = (
 )  # fmt: skip
 """Lower-case words, one of which is in every relevant line; progress bars are handled separately.
 """
-DAY_S = 86400.0
 
 
 class TrainingAttempt(msgspec.Struct):
@@ -243,13 +242,14 @@ def _time_of(line: str, before: float) -> float | None:
         return None
     hours, minutes, seconds = (int(text) for text in match.groups()[3:])
     of_day = 3600.0 * hours + 60.0 * minutes + seconds
+    day_s = 86400.0
     if match[1]:
         year, month, day = (int(text) for text in match.groups()[:3])
-        return _count_days(year, month, day) * DAY_S + of_day
-    at = before - before % DAY_S + of_day
-    if at >= before - DAY_S / 2:
+        return _count_days(year, month, day) * day_s + of_day
+    at = before - before % day_s + of_day
+    if at >= before - day_s / 2:
         return at
-    return at + DAY_S
+    return at + day_s
 
 
 def _count_days(year: int, month: int, day: int) -> int:

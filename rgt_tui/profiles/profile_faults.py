@@ -254,10 +254,6 @@ def _check_seconds(key: str, seconds: float | None) -> Iterator[str]:
         yield f"{key}: {seconds:g} is not a number of seconds, 0 or more"
 
 
-OLD_MONTHS = 6
-"""Months after which an unchecked fact is reported."""
-
-
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     """A problem with the source of one fact."""
 
@@ -344,7 +340,9 @@ def _find_source_fault(
     where = _describe_source(next(one for one in real if one.verified == newest))
     if age < 0:
         return f"verified in {newest}, which is not over yet ({where})", True
-    if age > OLD_MONTHS or (max_age is not None and age > max_age):
+    # Months after which an unchecked fact is reported.
+    old_months = 6
+    if age > old_months or (max_age is not None and age > max_age):
         return (
             f"last looked at {age} months ago, in {newest} ({where})",
             max_age is not None and age > max_age,

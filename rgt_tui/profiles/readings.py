@@ -28,7 +28,6 @@ IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 """File systems whose files are lost when the machine restarts."""
 STALE_INTERVALS = 3
 """A sample older than this many intervals is stale."""
-_MIN_INTERVAL = 1.0
 
 
 def compute_percent(used: float | None, total: float | None) -> float | None:
@@ -124,10 +123,11 @@ def no_agent(box: BoxState) -> str:
 
 def find_sample_interval(box: BoxState) -> float:
     """Return the expected seconds between samples of `box`: the last requested interval, if any."""
+    min_interval = 1.0
     if box.interval is not None:
-        return max(box.interval, _MIN_INTERVAL)
+        return max(box.interval, min_interval)
     agreed = box.hello.interval if box.hello is not None else 0.0
-    return max(box.spec.interval, agreed, _MIN_INTERVAL)
+    return max(box.spec.interval, agreed, min_interval)
 
 
 def stale_after(box: BoxState) -> float:
@@ -170,7 +170,6 @@ def format_duration(seconds: float | None) -> str:
 
 
 STALL_MIN_S = 30.0
-STALL_STEPS = 10.0
 
 
 def step_time(cell: QueueCell, run: RunState) -> float | None:
@@ -191,7 +190,8 @@ def step_time(cell: QueueCell, run: RunState) -> float | None:
 
 def stall_after(cell: QueueCell, run: RunState) -> float:
     """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps."""
-    return max(STALL_MIN_S, STALL_STEPS * (step_time(cell, run) or 0.0))
+    stall_steps = 10.0
+    return max(STALL_MIN_S, stall_steps * (step_time(cell, run) or 0.0))
 
 
 def find_redone_cells(box: BoxState) -> frozenset[tuple[str, str]]:

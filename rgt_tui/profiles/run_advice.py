@@ -30,20 +30,13 @@ from rgt_tui.model import (
 from rgt_tui.profiles.prices import find_hourly_cost, format_money, project_cost
 from rgt_tui.profiles.readings import IN_MEMORY, disk_of, format_duration, how_many, pct, size
 
-LEAST_SEEN_S = 3600.0
-"""Minimum seconds of observation for estimating how often a machine fails."""
 LEAST_SAVES = 3
 FAR = 2.0
 """Factor off the optimum from which advice is given: below it, the loss differs by a quarter at
 most.
 """
-LONG_S = 1800.0
-"""Seconds of work whose loss is worth mentioning, whatever a save costs."""
 ROOM_PCT, LEAST_POINTS = 60.0, 30
 """A GPU never fuller than this percentage, over this many samples, has room."""
-SPARE = 2
-"""Maximum processes of a training that are neither ranks nor loader workers (a shell, a launcher).
-"""
 _COST = re.compile(r"^(?:\S+ )?checkpoint \d[\d,]* .* stalled ([\d,]+) ms")
 
 
@@ -138,7 +131,9 @@ def advise_save_interval(
         cost: Seconds of training time taken by a save; None = unknown.
         price: Returns the text for the cost of some seconds of work.
     """
-    if watched < LEAST_SEEN_S:
+    # Minimum seconds of observation for estimating how often a machine fails.
+    least_seen_s = 3600.0
+    if watched < least_seen_s:
         return
     mtbf = watched / max(1, fails)
     often = (
@@ -146,6 +141,8 @@ def advise_save_interval(
         if fails
         else f"no failure in {format_duration(watched)}"
     )
+    # Seconds of work whose loss is worth mentioning, whatever a save costs.
+    long_s = 1800.0
     if cost is not None:
         best = compute_daly_interval(cost, mtbf)
         if not 1.0 / FAR <= every / best <= FAR:
@@ -154,7 +151,7 @@ def advise_save_interval(
                 f"less (a save costs {cost:.1f} s, {often})"
             )
             yield Advice(run=name, about="save", text=text, seconds=round(best, 1))
-    elif every >= LONG_S:
+    elif every >= long_s:
         lost = every / 2.0
         text = (
             f"saves every {format_duration(every)}: a failure costs {format_duration(lost)} "
@@ -270,7 +267,10 @@ def _advise_workers(box: BoxState, name: str) -> Iterator[Advice]:
     workers = len(set(found.pids) - {proc.pid for proc in ranks})
     cores = sample.cpu.usable
     spare = max(1, math.floor(cores) - len(ranks))
-    if ranks and workers - SPARE > cores:
+    # Maximum processes of a training that are neither ranks nor loader workers (a shell, a
+    # launcher).
+    spare_limit = 2
+    if ranks and workers - spare_limit > cores:
         text = f"about {workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
         yield Advice(run=name, about="workers", text=text)
 
@@ -322,10 +322,6 @@ def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iter
     if batch_norm:
         text = "BatchNorm has the statistics of each rank alone: SyncBatchNorm, or the batch of a rank as it was"
         yield Advice(run=name, about="batch", text=text, page="D10")
-
-
-MOST_OFF = 2
-"""A curve that starts at 0 begins within this many of its own intervals."""
 
 
 class RunCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,10 +408,12 @@ def _attempt_began(box: BoxState, run: RunState) -> tuple[float, int] | None:
 def from_its_start(run: RunState) -> bool:
     """Return whether all steps were made by the current process; a resumed one made some before."""
     loss = run.series.get("loss")
-    if run.resumes or loss is None or loss.dropped or len(loss) < MOST_OFF:
+    # A curve that starts at 0 begins within this many of its own intervals.
+    most_off = 2
+    if run.resumes or loss is None or loss.dropped or len(loss) < most_off:
         return False
     steps = loss.backing_columns()[0]
-    return steps[0] <= MOST_OFF * (steps[1] - steps[0])
+    return steps[0] <= most_off * (steps[1] - steps[0])
 
 
 class FrameworkFault(NamedTuple):

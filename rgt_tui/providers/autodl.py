@@ -43,9 +43,6 @@ VENDOR = "https://api.autodl.com"
 CONSOLE = "https://www.autodl.com/console/instance/list"
 KEY_ENV = "AUTODL_TOKEN"
 PRO = "/api/v1/dev/instance/pro"
-PAGE = 50
-SNAPSHOT_AGE = 600.0
-"""Seconds for which a snapshot is valid, within one run of the instance."""
 MEANS = {"AuthorizeFailed": 401, "PermissionDenied": 403}
 """``code`` → the equivalent HTTP status; AutoDL publishes no list of its codes."""
 STATES = {
@@ -157,8 +154,9 @@ class AutodlAccount(RentedAccount):
     async def _list_rows(self) -> tuple[Mapping[str, object], ...]:
         async def read_page(cursor: str | None) -> ListPage:
             index = 1 if cursor is None else int(cursor)
+            page = 50
             answer = await self.http.send_query(
-                "POST", f"{PRO}/list", {"page_index": index, "page_size": PAGE}
+                "POST", f"{PRO}/list", {"page_index": index, "page_size": page}
             )
             data = as_object(self._require_success(answer.data))
             rows, last = data.get("list"), parse_number(data.get("max_page")) or 1
@@ -242,7 +240,9 @@ class AutodlAccount(RentedAccount):
         if known is not None and known.started != started:
             known = None
         now = self.clock()
-        if known is not None and 0 <= now - known.at < SNAPSHOT_AGE:
+        # Seconds for which a snapshot is valid, within one run of the instance.
+        snapshot_age = 600.0
+        if known is not None and 0 <= now - known.at < snapshot_age:
             return known
         with contextlib.suppress(ProviderError):
             data = as_object(

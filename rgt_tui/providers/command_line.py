@@ -20,8 +20,6 @@ MOST = 16 << 20
 """Maximum bytes of output: a large cluster's list of one person's jobs or pods is some MiB."""
 SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8", "-o", "ForwardAgent=no")
 """Connects to another machine, without prompts, using ssh_config for everything else."""
-LOST = 255
-"""ssh's own exit status if it could not connect, or lost the connection."""
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -103,7 +101,9 @@ class CommandLine:
             raise BadAnswer(f"{words[0]} on {self.location} printed more than {MOST >> 20} MiB")
         told = [row for row in err.decode(errors="replace").splitlines() if row.strip()]
         said = make_printable(told[-1]) if told else ""
-        if self._via is not None and status == LOST:
+        # ssh's own exit status if it could not connect, or lost the connection.
+        lost = 255
+        if self._via is not None and status == lost:
             raise Unreachable(
                 f"ssh {self.location}: {said or 'no connection'}; the state is unknown"
             )

@@ -69,15 +69,11 @@ CONSOLE = "https://cloud.digitalocean.com/droplets"
 KEY_ENV = "DIGITALOCEAN_ACCESS_TOKEN"
 """doctl's own variable: https://docs.digitalocean.com/reference/doctl/ (verified 2026-11)."""
 KEY_FILES = (".config/doctl/config.yaml", "Library/Application Support/doctl/config.yaml")
-PER_PAGE = 200
 HANGING_AGE = 600.0
 """Seconds for which a droplet's list of attached resources is valid in a list; for one droplet,
 `FRESH`.
 """
 FRESH = 60.0
-ASKED_AT_ONCE = 20
-"""Maximum number of droplets per list whose resources are queried, to stay within the rate limit.
-"""
 STATES = {
     "new": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
     "active": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
@@ -109,8 +105,6 @@ IMAGES = {"nvidia": ("gpu-h100x1-base", "gpu-h100x8-base"), "amd": ("gpu-amd-bas
 """Vendor → DigitalOcean's own images with drivers, for one GPU and for several.
 https://github.com/dstackai/dstack (its DigitalOcean backend, verified 2026-08).
 """
-OUT_PER_GB = 0.01
-"""USD, above the included traffic: https://docs.digitalocean.com (verified 2026-08)."""
 NOTES = (
     "powered off, it is billed in full: only destroying it ends the charges",
     "a scratch disk is not kept while it is off",
@@ -213,7 +207,10 @@ class DigitalOceanAccount(RentedAccount):
         if others:
             raw += await self.fetch_pages("/v2/droplets?type=droplets", "droplets")
         ids = [str(one.get("id")) for one in map(as_object, raw)]
-        for instance in sorted(ids, key=lambda one: self._asked.get(one, 0.0))[:ASKED_AT_ONCE]:
+        # Maximum number of droplets per list whose resources are queried, to stay within the rate
+        # limit.
+        asked_at_once = 20
+        for instance in sorted(ids, key=lambda one: self._asked.get(one, 0.0))[:asked_at_once]:
             await self._learn_hanging(instance, HANGING_AGE)
         return tuple(self.parse_machine(one) for one in raw)
 
@@ -227,7 +224,8 @@ class DigitalOceanAccount(RentedAccount):
         async def read_page(cursor: str | None) -> ListPage:
             number_of = 1 if cursor is None else int(cursor)
             joint = "&" if "?" in path else "?"
-            answer = await self.http.get(f"{path}{joint}per_page={PER_PAGE}&page={number_of}")
+            per_page = 200
+            answer = await self.http.get(f"{path}{joint}per_page={per_page}&page={number_of}")
             data = as_object(answer.data)
             items, total = data.get(key), as_object(data.get("meta")).get("total")
             address = as_object(as_object(data.get("links")).get("pages")).get("next")
@@ -520,6 +518,8 @@ class DigitalOceanMarket(RentedMarket):
             return None
         transfer = parse_number(size.get("transfer"))
         included = "some" if transfer is None else f"{transfer:g} TB"
+        # USD, above the included traffic: https://docs.digitalocean.com (verified 2026-08).
+        out_per_gb = 0.01
         return Offer(
             kind=self.account.ref.kind,
             id=f"{slug}/{wish.region or ANYWHERE}",
@@ -530,7 +530,7 @@ class DigitalOceanMarket(RentedMarket):
             compute_per_hour=parse_number(size.get("price_hourly")) or None,
             storage_per_hour=0.0,
             in_per_gb=None,
-            out_per_gb=OUT_PER_GB,
+            out_per_gb=out_per_gb,
             disk_gb=disk,
             region=wish.region,
             stock=f"available in {', '.join(places)}",

@@ -44,10 +44,6 @@ VENDOR = "https://sky.dstack.ai"
 KEY_ENV = "DSTACK_TOKEN"
 PAGE = 1000
 """Instances per answer: https://github.com/dstackai/dstack (schemas/instances.py, 2026-08)."""
-VOLUME_PAGE = 100
-"""Volumes per answer, the server's maximum (schemas/volumes.py)."""
-RUNS_AGE = 300.0
-"""Seconds for which the mapping from instances to the providers' machines is valid."""
 STATES = {
     "pending": (Lifecycle.STARTING, MeterKind.UNKNOWN),
     "provisioning": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
@@ -247,7 +243,9 @@ class DstackAccount(RentedAccount):
         """Learn, rarely, which provider machine each instance is, so that no box counts twice."""
         await super().learn_account(machines)
         if machines and not self._below_pause.seconds_left(self.clock()):
-            self._below_pause.begin(self.clock(), RUNS_AGE)
+            # Seconds for which the mapping from instances to the providers' machines is valid.
+            runs_age = 300.0
+            self._below_pause.begin(self.clock(), runs_age)
             with contextlib.suppress(ProviderError):
                 body = {
                     "only_active": True,
@@ -270,7 +268,9 @@ class DstackAccount(RentedAccount):
 
     async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List the volumes, which outlive runs. Dstack reports their past cost, not prices."""
-        found = await self._fetch_pages("volumes", {"only_active": True}, VOLUME_PAGE, "created_at")
+        # Volumes per answer, the server's maximum (schemas/volumes.py).
+        volume_page = 100
+        found = await self._fetch_pages("volumes", {"only_active": True}, volume_page, "created_at")
         return tuple(map(self._parse_leftover, found))
 
     def _parse_leftover(self, raw: object) -> Leftover:

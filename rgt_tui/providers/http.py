@@ -36,14 +36,8 @@ dialog.
 """
 MAX_BODY = 8 << 20
 """Maximum bytes of an answer; a list of 200 machines is well under one MiB."""
-BACK_OFF = 15.0
-"""Seconds without requests after a 429 that does not say how long to wait."""
 LONGEST_PAUSE = 900.0
 """Maximum of such seconds, whatever the server says: a meter unread for days hides its cost."""
-SKEW_S = 60.0
-"""Clock differences below this are ignored: a `Date` header has whole seconds, and answers may be
-queued.
-"""
 
 
 class BodyError(msgspec.Struct, frozen=True):
@@ -155,7 +149,10 @@ class AccountHttp:
             return
         now = self._clock()
         skew = (sent_at + now) / 2 - said
-        self.skew = skew if abs(skew) > max(SKEW_S, abs(now - sent_at)) else None
+        # Clock differences below this are ignored: a `Date` header has whole seconds, and answers
+        # may be queued.
+        skew_s = 60.0
+        self.skew = skew if abs(skew) > max(skew_s, abs(now - sent_at)) else None
 
     async def get(self, path: str, *, silent_s: float | None = None) -> HttpAnswer:
         """Send a GET request.
@@ -328,7 +325,9 @@ class AccountHttp:
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
             wait = None if wait is None else min(wait, LONGEST_PAUSE)
-            self._start_quiet_period(BACK_OFF if wait is None else wait)
+            # Seconds without requests after a 429 that does not say how long to wait.
+            back_off = 15.0
+            self._start_quiet_period(back_off if wait is None else wait)
             return self._rate_limit_error(wait, status)
         if means >= 500:
             return Unreachable(

@@ -59,8 +59,6 @@ KEY_FILE = ".lambda_cloud/lambda_keys"
 """
 FILESYSTEM = "nfs-filesystem"
 """The tier in the profile."""
-FILESYSTEMS_AGE = 600.0
-"""Seconds for which the sizes of the file systems are valid."""
 MEANS = {
     "global/invalid-api-key": 401,
     "global/account-inactive": 403,
@@ -252,7 +250,9 @@ class LambdaAccount(RentedAccount):
         if not self._filesystems_pause.seconds_left(self.clock()) and any(
             one.outlives for one in machines
         ):
-            self._filesystems_pause.begin(self.clock(), FILESYSTEMS_AGE)
+            # Seconds for which the sizes of the file systems are valid.
+            filesystems_age = 600.0
+            self._filesystems_pause.begin(self.clock(), filesystems_age)
             with contextlib.suppress(ProviderError):
                 self._filesystems = {
                     f"file system {one.name}": one.per_hour for one in await self.list_leftovers()

@@ -53,8 +53,6 @@ CONSOLE = "https://console.paperspace.com"
 KEY_ENV = "PAPERSPACE_API_KEY"
 KEY_FILE = ".paperspace/credentials.toml"
 """Written by ``pspace login``: https://github.com/Paperspace/cli (verified 2026-02)."""
-LIMIT = 120
-"""Maximum items per page."""
 BESIDE_AGE = 600.0
 """Seconds for which the snapshots and a machine's start time are valid."""
 STATIC_IP_PER_HOUR = 0.0045
@@ -226,8 +224,10 @@ class PaperspaceAccount(RentedAccount):
 
         async def read_page(cursor: str | None) -> ListPage:
             after = {} if cursor is None else {"after": cursor}
+            # Maximum items per page.
+            limit = 120
             answer = await self.http.get(
-                f"{path}?{urlencode({**query, 'limit': str(LIMIT), **after})}"
+                f"{path}?{urlencode({**query, 'limit': str(limit), **after})}"
             )
             data = as_object(answer.data)
             more, following = data.get("hasMore"), data.get("nextPage")

@@ -17,8 +17,6 @@ from rgt_tui.model import RentalRequest
 from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
 
-MOST_READ = 2
-"""Number of machines that are read individually."""
 WISH = RentalRequest(gpu="24GB+", disk_gb=20)
 """The wish for which offers are requested."""
 KEPT_KEYS = frozenset(
@@ -124,7 +122,9 @@ async def record_account(
         machines.extend(one.id for one in await account.open_control_plane(instance).list())
 
     async def read_machines() -> None:
-        for one in dict.fromkeys(machines[-MOST_READ:]):
+        # Number of machines that are read individually.
+        most_read = 2
+        for one in dict.fromkeys(machines[-most_read:]):
             await account.open_control_plane(one).read(one)
 
     async def read_offers() -> None:

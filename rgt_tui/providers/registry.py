@@ -87,8 +87,6 @@ kinds' modules, so that these need not be imported.
 """
 OVER = frozenset({"dstack", "skypilot"})
 """Control planes on top of other platforms: their boxes use the profile of the platform below."""
-GONE_AGE_S = 300.0
-"""Seconds before a box that is gone is read again individually; every list still looks for it."""
 
 
 class UnknownProvider(ValueError):
@@ -218,7 +216,10 @@ class Providers:
         """Read a box missing in a complete list; once it is gone, only every five minutes."""
         now = self._context.clock()
         known = self._gone.get(ref)
-        if known is not None and known.at is not None and 0 <= now - known.at < GONE_AGE_S:
+        # Seconds before a box that is gone is read again individually; every list still looks for
+        # it.
+        gone_age_s = 300.0
+        if known is not None and known.at is not None and 0 <= now - known.at < gone_age_s:
             return msgspec.structs.replace(known, at=now)
         meter = await provider.read(ref.instance)
         if meter.error is None and meter.lifecycle is Lifecycle.GONE:

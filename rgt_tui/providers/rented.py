@@ -49,14 +49,6 @@ START = "start"
 """Name of the start call, in addition to the two `BillingVerb`s."""
 EVERY = "every"
 """Key of `RequestPacer` for any request."""
-BALANCE_AGE = 300.0
-"""Seconds for which a balance is valid."""
-SPEND_AGE = 300.0
-"""Seconds for which billing records are valid: they lag by minutes."""
-RETRY_AGE = 900.0
-"""Seconds before either is read again after a failure, to save the rate limit for more important
-calls.
-"""
 
 
 def state_of(
@@ -348,20 +340,27 @@ class RentedAccount(abc.ABC):
     async def learn_account(self, machines: tuple[RentedMachine, ...]) -> None:
         """Learn balance and billing records, rarely. A failure leaves them unknown."""
         now = self.clock()
+        # Seconds before either is read again after a failure, to save the rate limit for more
+        # important calls.
+        retry_age = 900.0
         if not self._purse_pause.seconds_left(now):
             self._purse = None
-            self._purse_pause.begin(now, RETRY_AGE)
+            self._purse_pause.begin(now, retry_age)
             with contextlib.suppress(ProviderError):
                 purse = await self.read_purse()
-                self._purse_pause.begin(now, BALANCE_AGE)
+                # Seconds for which a balance is valid.
+                balance_age = 300.0
+                self._purse_pause.begin(now, balance_age)
                 if purse is not None and purse.per_hour is None:
                     purse = msgspec.structs.replace(purse, per_hour=self._sum_hourly_cost(machines))
                 self._purse = purse
         if machines and not self._books_pause.seconds_left(now):
-            self._books_pause.begin(now, RETRY_AGE)
+            self._books_pause.begin(now, retry_age)
             with contextlib.suppress(ProviderError):
                 found = await self.read_books(machines)
-                self._books_pause.begin(now, SPEND_AGE)
+                # Seconds for which billing records are valid: they lag by minutes.
+                spend_age = 300.0
+                self._books_pause.begin(now, spend_age)
                 at = self.http.server_time()
                 self._books.update(
                     {instance: BookedCost(amount, at) for instance, amount in found.items()}

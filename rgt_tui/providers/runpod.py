@@ -71,7 +71,6 @@ SPEND_AGE = 60.0
 SPEND_RETRY = 300.0
 """Seconds before a failed spend query is retried, to save the rate limit for more important calls.
 """
-VOLUMES_AGE = 600.0
 NO_FREE_GPU = "not enough free GPUs on the host machine"
 """https://github.com/runpod/runpod-python/issues/168 (2026-11); REST v2 sends it as a 400 with only
 ``error``.
@@ -82,10 +81,6 @@ https://docs.runpod.io/sdks/graphql/manage-pods; fields ``myself.clientBalance``
 ``myself.currentSpendPerHr``.
 """
 BALANCE_QUERY = "query { myself { clientBalance currentSpendPerHr } }"
-BALANCE_AGE = 300.0
-"""Seconds for which a balance is valid."""
-BALANCE_RETRY = 3600.0
-"""Seconds before it is read again after a failure: a retired API must not use up the rate limit."""
 REFUSALS: dict[int | str, AnswerProof] = {
     401: AnswerProof.NOTHING,
     403: AnswerProof.NOTHING,
@@ -492,10 +487,15 @@ class RunPodAccount:
         if not self._tells_balance or self._balance_pause.seconds_left(now):
             return
         self._balance = None
-        self._balance_pause.begin(now, BALANCE_RETRY)
+        # Seconds before it is read again after a failure: a retired API must not use up the rate
+        # limit.
+        balance_retry = 3600.0
+        self._balance_pause.begin(now, balance_retry)
         with contextlib.suppress(ProviderError):
             self._balance = await read_balance(self.http)
-            self._balance_pause.begin(now, BALANCE_AGE)
+            # Seconds for which a balance is valid.
+            balance_age = 300.0
+            self._balance_pause.begin(now, balance_age)
 
     def last_billed_cost(self, pod: Pod) -> float | None:
         """Return the last spend figure without a request."""
@@ -512,7 +512,8 @@ class RunPodAccount:
         now = self._clock()
         if self._volumes_pause.seconds_left(now):
             return
-        self._volumes_pause.begin(now, VOLUMES_AGE)
+        volumes_age = 600.0
+        self._volumes_pause.begin(now, volumes_age)
         try:
             items = await read_list(
                 self.http, "/v2/network-volumes", "networkVolumes", "network volumes"

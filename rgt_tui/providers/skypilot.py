@@ -51,16 +51,6 @@ KEY_ENV = "SKYPILOT_SERVICE_ACCOUNT_TOKEN"
 USER_HASH = ".sky/user_hash"
 SSH_DIR = ".sky/generated/ssh"
 USER_ID = re.compile(r"[0-9a-f]{8}")
-RESULT_S = 120.0
-"""Seconds without a byte during a status request: the server starts its workers and queries the
-cloud.
-"""
-ACTION_S = 60.0
-"""The same for a stop, down or start. Refusals are immediate; longer requests are followed by the
-status.
-"""
-REPORT_AGE = 300.0
-"""Seconds for which the cost report is valid; it counts usage and lags behind."""
 STATES = {
     "INIT": (Lifecycle.STARTING, MeterKind.UNKNOWN),
     "PENDING": (Lifecycle.STARTING, MeterKind.UNKNOWN),
@@ -224,8 +214,11 @@ class SkyPilotAccount(RentedAccount):
         Raises:
             ProviderError: it failed, or its result could not be read.
         """
+        # Seconds without a byte during a status request: the server starts its workers and queries
+        # the cloud.
+        result_s = 120.0
         ended = await self._wait_for_end(
-            await self.http.send_query("POST", path, body), path, RESULT_S
+            await self.http.send_query("POST", path, body), path, result_s
         )
         value = ended.get("return_value")
         try:
@@ -241,7 +234,10 @@ class SkyPilotAccount(RentedAccount):
         """
         said = self.judge_answer(what, answer.data)
         try:
-            await self._wait_for_end(answer, what, ACTION_S)
+            # The same for a stop, down or start. Refusals are immediate; longer requests are
+            # followed by the status.
+            action_s = 60.0
+            await self._wait_for_end(answer, what, action_s)
         except ProviderError as error:
             if error.code:
                 raise
@@ -293,7 +289,9 @@ class SkyPilotAccount(RentedAccount):
         """Learn the hourly cost of each cluster from the cost report, rarely."""
         if self._rates_pause.seconds_left(self.clock()):
             return
-        self._rates_pause.begin(self.clock(), REPORT_AGE)
+        # Seconds for which the cost report is valid; it counts usage and lags behind.
+        report_age = 300.0
+        self._rates_pause.begin(self.clock(), report_age)
         with contextlib.suppress(ProviderError):
             _, rows = await self._fetch_result("/cost_report", self._build_body(days=30))
             for row in map(as_object, as_array(rows)):

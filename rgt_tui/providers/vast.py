@@ -58,16 +58,6 @@ KEY_FILES = (".config/vastai/vast_api_key", ".vast_api_key")
 """Written by the vendor's own tool, the newer path first:
 https://docs.vast.ai/api-reference/introduction.
 """
-PAGE = 25
-"""Maximum instances per page."""
-VOLUMES_AGE = 600.0
-"""Seconds for which the prices of the volumes are valid."""
-MONTH_H = 720.0
-"""Hours per month of storage prices, as in the vendor's specification (2026-08)."""
-CHARGES_PAGE = 500
-"""Maximum contracts per page of charges: https://docs.vast.ai/api-reference/billing/show-charges
-(2026-08).
-"""
 MEANS = {"no_such_instance": 404, "no_such_ask": 404, "auth_error": 401}
 """Error code → the equivalent HTTP status: vast.ai returns 404 for an unknown key."""
 STATES = {
@@ -196,7 +186,9 @@ class VastAccount(RentedAccount):
 
     async def fetch_pages(self, filters: Mapping[str, object]) -> tuple[RentedMachine, ...]:
         """Request all pages of the instances that match the given filters."""
-        query: dict[str, object] = {"limit": PAGE}
+        # Maximum instances per page.
+        page = 25
+        query: dict[str, object] = {"limit": page}
         if filters:
             query["select_filters"] = json.dumps(filters)
         # The total is documented to count the matches. If it counted the whole account, every
@@ -300,7 +292,9 @@ class VastAccount(RentedAccount):
         if not self._volumes_pause.seconds_left(self.clock()) and any(
             one.outlives for one in machines
         ):
-            self._volumes_pause.begin(self.clock(), VOLUMES_AGE)
+            # Seconds for which the prices of the volumes are valid.
+            volumes_age = 600.0
+            self._volumes_pause.begin(self.clock(), volumes_age)
             with contextlib.suppress(ProviderError):
                 self._volumes = {
                     _volume_part_name(one.id): one.per_hour for one in await self._listed_volumes()
@@ -349,7 +343,10 @@ class VastAccount(RentedAccount):
         begun = [one.created for one in machines if one.created is not None]
         days = {"gte": int(min(begun, default=self.clock())), "lte": int(self.clock())}
         filters = {"day": days, "type": {"in": ["instance"]}}
-        query = {"limit": CHARGES_PAGE, "select_filters": json.dumps(filters)}
+        # Maximum contracts per page of charges:
+        # https://docs.vast.ai/api-reference/billing/show-charges (2026-08).
+        charges_page = 500
+        query = {"limit": charges_page, "select_filters": json.dumps(filters)}
         rows = await self._fetch_pages("charges", "/api/v0/charges/", query, "results")
         sums: dict[str, float] = {}
         known = {one.id for one in machines}
@@ -475,7 +472,9 @@ def _disk_per_hour(box: Mapping[str, object]) -> float | None:
     size, price = parse_number(box.get("disk_space")), parse_number(box.get("storage_cost"))
     if size is None or price is None:
         return None
-    return size * price / MONTH_H
+    # Hours per month of storage prices, as in the vendor's specification (2026-08).
+    month_h = 720.0
+    return size * price / month_h
 
 
 def _out_per_gb(box: Mapping[str, object]) -> float | None:

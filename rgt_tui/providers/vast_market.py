@@ -32,8 +32,6 @@ from rgt_tui.providers.rented_market import RentedMarket, check_wish, in_order, 
 Pages = Callable[[Mapping[str, object]], Awaitable[tuple[RentedMachine, ...]]]
 IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"
 """Any image works: with an ``ssh`` runtype vast.ai starts its own sshd in it."""
-LIMIT = 64
-LEAST_DISK_GB = 8
 FORMS = ("", " SXM", " SXM2", " SXM4", " SXM5", " PCIE")
 """Suffixes of vast.ai's GPU names for models missing in our table, as in ``A100 SXM4``."""
 BIDS = (0.001, 128.0)
@@ -163,6 +161,7 @@ def build_search(wish: RentalRequest) -> dict[str, object]:
                 "gte": int(megabytes * (1 - MEMORY_TOLERANCE)),
                 "lte": int(megabytes * (1 + MEMORY_TOLERANCE)),
             }
+    limit = 64
     return {
         "verified": {"eq": True},
         "rentable": {"eq": True},
@@ -173,7 +172,7 @@ def build_search(wish: RentalRequest) -> dict[str, object]:
         "type": "bid" if wish.spot else "on-demand",
         "allocated_storage": _choose_disk_gb(wish),
         "order": [["dph_total", "asc"]],
-        "limit": LIMIT,
+        "limit": limit,
     }
 
 
@@ -220,7 +219,8 @@ def build_creation_body(offer: Offer, wish: RentalRequest, token: str) -> dict[s
 
 
 def _choose_disk_gb(wish: RentalRequest) -> int:
-    return max(LEAST_DISK_GB, wish.disk_gb)
+    least_disk_gb = 8
+    return max(least_disk_gb, wish.disk_gb)
 
 
 # Changes the bid of a Vast.ai instance: https://docs.vast.ai/api-reference/instances/change-bid

@@ -25,8 +25,6 @@ MOST_AT_ONCE = 32 << 10
 the header."""
 CLOSE_SECONDS = 10.0
 """Limit for writing the remaining data and closing the file."""
-GZIP_WINDOW = 31
-"""zlib's number for a gzip member with the largest window."""
 
 
 REPLAYABLE = "What it holds can be replayed"
@@ -56,7 +54,9 @@ class LineFile:
         self.written = 0
         self._on_begun = on_begun
         self._broken = False
-        self._gzip = zlib.compressobj(6, wbits=GZIP_WINDOW) if path.suffix == ".gz" else None
+        # zlib's number for a gzip member with the largest window.
+        gzip_window = 31
+        self._gzip = zlib.compressobj(6, wbits=gzip_window) if path.suffix == ".gz" else None
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self._fd = os.open(path, flags, 0o600)

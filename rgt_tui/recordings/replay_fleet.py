@@ -117,10 +117,6 @@ class PlaybackClock:
 
 SHOW_SECONDS = 0.1
 """Minimum real seconds between two displayed states."""
-PUBLISH_SECONDS = 0.1
-"""In the recording's time: entries within this span become one state, as in the live fleet."""
-QUIET_SECONDS = 600.0
-"""In the recording's time: longer gaps, such as while the computer slept, are skipped."""
 
 
 class ReplayedBox:
@@ -373,13 +369,15 @@ class ReplayFleet(RecordedFleet):
     async def _play_lines(self, file: RecordingReader) -> None:
         group = last = self.now()
         dirty = False
+        # In the recording's time: entries within this span become one state, as in the live fleet.
+        publish_seconds = 0.1
         while items := await asyncio.to_thread(file.read):
             for item in items:
                 if isinstance(item, SkippedLine):
                     self._leave_out(item)
                     continue
                 entry, moved = item
-                later = bool(moved) or entry.at > group + PUBLISH_SECONDS
+                later = bool(moved) or entry.at > group + publish_seconds
                 if dirty and (later or (entry.set is not None and entry.set.link is not None)):
                     self._publish_state(last)  # a link that changes twice must be shown in between
                     dirty = False
@@ -416,7 +414,9 @@ class ReplayFleet(RecordedFleet):
         if self._will_wait(at):
             self._shown_at = time.monotonic()
             self._publisher.notify_subscribers()
-        if at - before > QUIET_SECONDS:
+        # In the recording's time: longer gaps, such as while the computer slept, are skipped.
+        quiet_seconds = 600.0
+        if at - before > quiet_seconds:
             self._publisher.publish_message(
                 f"nothing was recorded for {at - before:.0f} s", "warn", at
             )

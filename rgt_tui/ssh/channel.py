@@ -27,22 +27,17 @@ from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_sessio
 from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
-STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
 """With this much data waiting to be decoded, reading pauses; the agent then leaves out samples."""
 TOLD_BY = {b'{"t":"sample': 8192, b'{"t":"log","': 1024, b'{"t":"scalar': 1024}
 """Line prefixes whose newest line is kept, because the next one may be compressed with it as
 dictionary, and the maximum bytes of such a line; the same as in `rgt_box`.
 """
-BEGINS = 12
 LONGEST_TOLD = max(TOLD_BY.values())
 HEAD = 6
 """Bytes of a zlib stream's header, including the dictionary id:
 https://www.rfc-editor.org/rfc/rfc1950
 """
-CHECKSUM = 4
-"""Bytes of the checksum at its end."""
-DICTIONARY = 0x20
 INFLATED_BYTES = 32 << 10
 """Maximum bytes inflated at once, to bound the cost of highly compressed input."""
 
@@ -93,11 +88,14 @@ class PackedLines:
             self._line = line
             return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
         rest, self._stream, self._line = self._stream.unused_data, None, b""
-        begins = line[:BEGINS]
+        begins_limit = 12
+        begins = line[:begins_limit]
+        # Bytes of the checksum at its end.
+        checksum = 4
         if len(line) <= TOLD_BY.get(begins, 0):
             end = len(data) - len(rest)
-            if end >= CHECKSUM:
-                sum_ = int.from_bytes(data[end - CHECKSUM : end], "big")
+            if end >= checksum:
+                sum_ = int.from_bytes(data[end - checksum : end], "big")
             else:
                 sum_ = zlib.adler32(line)
             self._told[begins] = sum_, line
@@ -105,7 +103,8 @@ class PackedLines:
 
     def _open_stream(self, data: bytes) -> zlib._Decompress:
         """Begin a stream: its header has the checksum of the line that is its dictionary."""
-        if not data[1] & DICTIONARY:
+        dictionary = 0x20
+        if not data[1] & dictionary:
             return zlib.decompressobj(wbits=0)
         wanted = int.from_bytes(data[2:HEAD], "big")
         for sum_, line in self._told.values():
@@ -180,7 +179,8 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
-            self.words = (self.words + data)[-STDERR_BYTES:]
+            stderr_bytes = 4096
+            self.words = (self.words + data)[-stderr_bytes:]
             return
         if self.ended.done():
             return

@@ -31,7 +31,6 @@ BLOCK = 64 << 10
 HIGH, LOW = 4 << 20, 1 << 20
 """Unwritten bytes at which reading from the box pauses, and below which it resumes."""
 STDOUT, STDERR = 1, 2
-STDERR_BYTES = 4096
 MOST_OUTPUT = 1 << 20
 SILENCE_S = 120.0
 """Seconds without any progress of the box after which it is given up."""
@@ -199,19 +198,16 @@ async def pass_through(
     return StreamedResult(session.status, session.error)
 
 
-GRACE_S = 1.0
-"""Seconds that a command gets to end after a SIGINT. OpenSSH forwards no signal to root's commands,
-because a server that has kept its privileges does not (``session_signal_req``).
-"""
-
-
 async def _interrupt(
     interrupted: asyncio.Event, session: _StreamsSession, channel: asyncssh.SSHClientChannel[bytes]
 ) -> None:
     await interrupted.wait()
     with contextlib.suppress(asyncssh.Error, OSError):
         channel.send_signal("INT")
-    await asyncio.wait([session.ended], timeout=GRACE_S)
+    # Seconds that a command gets to end after a SIGINT. OpenSSH forwards no signal to root's
+    # commands, because a server that has kept its privileges does not (``session_signal_req``).
+    grace_s = 1.0
+    await asyncio.wait([session.ended], timeout=grace_s)
     if not session.ended.done():
         session.ended.set_result(None)
 
@@ -232,7 +228,8 @@ class _BulkSession(CommandSession):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
-            self.words = (self.words + data)[-STDERR_BYTES:]
+            stderr_bytes = 4096
+            self.words = (self.words + data)[-stderr_bytes:]
             return
         if self.ended.done():
             return

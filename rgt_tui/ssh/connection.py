@@ -72,10 +72,6 @@ def _format_option(name: str, value: str) -> str:
 
 
 replace = msgspec.structs.replace
-_AT_ONCE = 4
-"""Number of threads that run ``ssh -G`` (about 20 ms each). Few, because a used thread keeps its
-memory.
-"""
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -198,7 +194,10 @@ async def connect(
     """
     around = _surroundings_of(spec)
     # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
-    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
+    # Number of threads that run ``ssh -G`` (about 20 ms each). Few, because a used thread keeps its
+    # memory.
+    at_once = 4
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(at_once)):
         steps = await asyncio.to_thread(resolve_hops, spec, default_user, elsewhere, around)
     opener = HopOpener(person or Person(spec.name, default_prompt()), policy, dict(around.env))
     connection: asyncssh.SSHClientConnection | None = None

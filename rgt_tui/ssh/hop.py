@@ -50,7 +50,6 @@ from rgt_tui.ssh.ssh_route import SshHost
 
 CIPHERS_FIRST = "^aes128-gcm@openssh.com"
 KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"
-KEPT_BYTES = 2048
 ENDING = "proxy-command-ends"
 """Name of the task that ends a ProxyCommand."""
 
@@ -231,10 +230,8 @@ def too_many(step: HopStep, login: Login) -> str:
     )
 
 
-CONNECT_SECONDS = 10.0
 LOGIN_SECONDS = 20.0
 KEEPALIVE_SECONDS = 10.0
-KEEPALIVE_MISSES = 3
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
@@ -467,9 +464,10 @@ def keepalive(host: SshHost) -> dict[str, float]:
     Values that never detect a dead link count as not set.
     """
     count = host.alive_count or 0
+    keepalive_misses = 3
     return {
         "keepalive_interval": host.alive_interval or KEEPALIVE_SECONDS,
-        "keepalive_count_max": count if count > 0 else KEEPALIVE_MISSES,
+        "keepalive_count_max": count if count > 0 else keepalive_misses,
     }
 
 
@@ -492,7 +490,8 @@ def _import_keys(entries: tuple[KnownHostLine, ...]) -> list[asyncssh.SSHKey]:
 
 
 def _connect_seconds(host: SshHost) -> float:
-    return host.connect_timeout or CONNECT_SECONDS
+    connect_seconds = 10.0
+    return host.connect_timeout or connect_seconds
 
 
 # ProxyCommand: a program whose stdin and stdout are the connection. Its stderr is not shown.
@@ -510,8 +509,9 @@ class ProxyProcess:
 
     async def _collect_errors(self) -> None:
         assert self._process.stderr is not None
-        while data := await self._process.stderr.read(KEPT_BYTES):
-            self._words = (self._words + data)[-KEPT_BYTES:]
+        kept_bytes = 2048
+        while data := await self._process.stderr.read(kept_bytes):
+            self._words = (self._words + data)[-kept_bytes:]
 
     async def last_words(self) -> str:
         """Return its last line of stderr and its exit status."""

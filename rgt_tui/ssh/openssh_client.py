@@ -33,7 +33,6 @@ PIPE_BYTES = 1 << 20
 """Size of its output pipe: it continues while received data is written."""
 FOLDER = "rgt-ssh-"
 """Prefix of the directory with the files for `ssh`, followed by the process id of its creator."""
-LEFT_S = 3600.0
 ALIAS = "rgt-verified"
 """The name in the one line of its known_hosts file."""
 LOGIN_SECONDS = 10
@@ -149,6 +148,7 @@ def remove_left_folders() -> None:
     A process of another container that shares the directory looks like an ended one; hence the
     hour.
     """
+    left_s = 3600.0
     for path in Path(tempfile.gettempdir()).glob(f"{FOLDER}*-*"):
         pid = path.name.removeprefix(FOLDER).partition("-")[0]
         try:
@@ -159,7 +159,7 @@ def remove_left_folders() -> None:
                 or not stat.S_ISDIR(status.st_mode)
             ):
                 continue
-            if time.time() - status.st_mtime < LEFT_S:
+            if time.time() - status.st_mtime < left_s:
                 continue
             os.kill(int(pid), 0)
         except ProcessLookupError:

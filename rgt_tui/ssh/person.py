@@ -204,9 +204,6 @@ class LoginAnswers:
         self._accepted.setdefault(name, set()).add((kind, key))
 
 
-LONGEST_LINE = 300
-MOST_LINES = 30
-
 Idle = Callable[[str], AbstractAsyncContextManager[None]]
 """A context entered while a person is prompted, with the title: the connection slot goes to other
 boxes.
@@ -251,8 +248,10 @@ class Person:
         """Prompt and wait; None = refused, or there is nobody."""
         if self._ask is None:
             return None
-        said = tuple(clean_text(line)[:LONGEST_LINE] for line in lines[:MOST_LINES])
-        question = BoxQuestion(0, self.box, kind, clean_text(title)[:LONGEST_LINE], said)
+        longest_line = 300
+        most_lines = 30
+        said = tuple(clean_text(line)[:longest_line] for line in lines[:most_lines])
+        question = BoxQuestion(0, self.box, kind, clean_text(title)[:longest_line], said)
         with contextlib.ExitStack() as waiting:
             for deadline in _deadlines.get():
                 waiting.enter_context(deadline.open_end(deadline.seconds))

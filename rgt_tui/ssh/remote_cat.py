@@ -136,8 +136,6 @@ KEPT = 1024
 """Bytes before a position that identify it; the same as in the agent."""
 LONGEST_PIECE = 1 << 20
 AT_ONCE = 64 << 10
-MOST_GREETINGS = 1000
-"""Lines that a login shell may print before the agent's first record."""
 
 
 class CatFailed(BoxError):
@@ -265,7 +263,9 @@ async def stream_cat(
 
 async def _read_first_record(pipe: OutputPipe, silence: float | None) -> bytes:
     """Return the first record, after the output of the login shell's start-up files."""
-    for _ in range(MOST_GREETINGS):
+    # Lines that a login shell may print before the agent's first record.
+    most_greetings = 1000
+    for _ in range(most_greetings):
         line = extract_record(await _await_within(pipe.readline(), silence))
         if line:
             return line

@@ -307,7 +307,6 @@ async def run_command(
     return RemoteCommandResult(collector.status, bytes(collector.out), words)
 
 
-SFTP_SECONDS = 15.0
 NO_SFTP = (
     "no SFTP: sftp and scp cannot copy files to or from it; rsync, scp -O and tar through ssh may"
 )
@@ -319,8 +318,9 @@ async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
     Raises:
         Unreachable: the connection is gone, which says nothing about SFTP.
     """
+    sftp_seconds = 15.0
     try:
-        async with asyncio.timeout(SFTP_SECONDS):
+        async with asyncio.timeout(sftp_seconds):
             client = await connection.start_sftp_client()
     except TimeoutError:
         return None
@@ -339,5 +339,5 @@ async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
         return False
     client.exit()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(client.wait_closed(), SFTP_SECONDS)
+        await asyncio.wait_for(client.wait_closed(), sftp_seconds)
     return True

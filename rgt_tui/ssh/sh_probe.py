@@ -44,13 +44,12 @@ from rgt_tui.ssh.sh_sample import (
 )
 from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed
 
-_POLYNOMIAL = 0x04C11DB7
-
 
 def _crc_table_row(byte: int) -> int:
     value = byte << 24
+    polynomial = 0x04C11DB7
     for _ in range(8):
-        value = (value << 1) ^ (_POLYNOMIAL if value & 0x80000000 else 0)
+        value = (value << 1) ^ (polynomial if value & 0x80000000 else 0)
     return value & 0xFFFFFFFF
 
 
@@ -82,12 +81,7 @@ line.
 """
 READY, ACK, RUN, DAMAGED = "RGT+ready", "RGT+ack", "RGT+run", "RGT+damaged"
 STEP_SECONDS = 15.0
-TRIES = 3
-"""How often the start line is typed into a terminal whose shell may not be ready yet."""
-BATCH_BYTES = 900
-"""Less than a terminal's input buffer (4,096 bytes)."""
 MOST_LINE = 1 << 16
-WORDS = 20
 
 
 class ProbeShell(asyncssh.SSHClientSession[bytes]):
@@ -117,6 +111,7 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Split into lines; markers go to the code that starts the script."""
+        words = 20
         for raw in self._lines.split_lines(data):
             line = raw.decode(errors="replace").rstrip("\r")
             mark = line.rpartition("\r")[2]
@@ -128,7 +123,7 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
                 self._on_line(line)
             elif self._early is not None:
                 self._early.append(line)
-            elif line.strip() and len(self.said) < WORDS:
+            elif line.strip() and len(self.said) < words:
                 self.said.append(clean_text(line)[:200])
 
     def set_listener(self, on_line: Callable[[str], None]) -> None:
@@ -230,10 +225,12 @@ async def open_shell(
 
 
 async def _start_script(shell: ProbeShell, terminal: bool) -> None:
-    for _ in range(TRIES if terminal else 1):
+    # How often the start line is typed into a terminal whose shell may not be ready yet.
+    tries = 3
+    for _ in range(tries if terminal else 1):
         if terminal:
             shell.write(f" {START}\n")
-        mark = await shell.wait_for_marker(STEP_SECONDS / TRIES if terminal else STEP_SECONDS)
+        mark = await shell.wait_for_marker(STEP_SECONDS / tries if terminal else STEP_SECONDS)
         if mark == READY:
             return
         if shell.ended.done():
@@ -244,9 +241,11 @@ async def _start_script(shell: ProbeShell, terminal: bool) -> None:
 async def _send_script(shell: ProbeShell, script: str) -> None:
     shell.write("RGT-BEGIN\n")
     batch = ""
+    # Less than a terminal's input buffer (4,096 bytes).
+    batch_bytes = 900
     for line in script.splitlines():
         batch += f"{line}\n"
-        if len(batch) > BATCH_BYTES:
+        if len(batch) > batch_bytes:
             shell.write(f"{batch}RGT-ACK\n")
             batch = ""
             await _expect_marker(shell, ACK)
@@ -271,8 +270,6 @@ AGENT = "sh"
 """Used in `Hello` instead of the agent's hash."""
 FASTEST = 1.0
 """Minimum seconds between readings, because each starts a handful of programs on the box."""
-ANSWER_SECONDS = 30.0
-MOST_LINES = 2000
 
 
 def build_script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str:
@@ -346,8 +343,9 @@ class ShellProbe:
         self._shell.close()
 
     async def _run_probe(self) -> None:
+        answer_seconds = 30.0
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(answer_seconds):
                 hello = await asyncio.shield(self._greeting)
             self._begin_numbering(hello)
             while True:
@@ -356,14 +354,14 @@ class ShellProbe:
                 self._seq += 1
                 self._shell.write(f"t {self._seq}\n")
                 started = asyncio.get_running_loop().time()
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(answer_seconds):
                     await self._answered.wait()
                 pause = self._interval - (asyncio.get_running_loop().time() - started)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._kick.wait(), max(0.0, pause))
         except TimeoutError:
             raise ProbeFailed(
-                f"the shell on the box has not answered for {ANSWER_SECONDS:g} s; a disk or driver may hang"
+                f"the shell on the box has not answered for {answer_seconds:g} s; a disk or driver may hang"
             ) from None
 
     def _begin_numbering(self, hello: ProbeGreeting) -> None:
@@ -372,6 +370,7 @@ class ShellProbe:
         self._seq = after.seq if isinstance(after, SampleCursor) and after.boot == hello.boot else 0
 
     def _accept_line(self, line: str) -> None:
+        most_lines = 2000
         if not self._greeting.done():
             with contextlib.suppress(ValueError):
                 self._greeting.set_result(parse_greeting(line))
@@ -381,7 +380,7 @@ class ShellProbe:
             reading, self._reading = self._reading, None
             if line.split()[-1] == str(self._seq):
                 self._finish_reading(reading)
-        elif self._reading is not None and len(self._reading) < MOST_LINES:
+        elif self._reading is not None and len(self._reading) < most_lines:
             self._reading.append(line)
 
     def _finish_reading(self, reading: list[str]) -> None:

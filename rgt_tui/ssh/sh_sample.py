@@ -29,8 +29,6 @@ COARSE = (
     "swift|trl|tune|xtuner|yolo|train"
 )
 """A command line must match this (``grep -E``) to be sent at all."""
-MOST = 32
-LONGEST = 300
 NO_PROC = "cannot see processes: /proc is not readable from a shell on this box"
 HIDDEN = "cannot see processes of other users (/proc is mounted with hidepid)"
 BY_NAME = "cannot see for certain which processes train: without the agent, only command lines are visible"
@@ -106,7 +104,8 @@ def processes(
         for parent, text, proc in found.values()
         if parent not in found or found[parent][1] != text
     ]
-    return tuple(rows[:MOST]), HIDDEN if "hidden" in head[3:] else BY_NAME
+    most_limit = 32
+    return tuple(rows[:most_limit]), HIDDEN if "hidden" in head[3:] else BY_NAME
 
 
 def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
@@ -132,7 +131,8 @@ def shortened_command(words: Sequence[str]) -> str:
     """Return a command line up to its script: later arguments may contain a secret."""
     end = _script_index(words) + 1 if _PYTHON.fullmatch(words[0].rpartition("/")[2]) else 1
     text = " ".join(words[:end])
-    return text[:LONGEST] + (" …" if len(words) > end else "")
+    longest = 300
+    return text[:longest] + (" …" if len(words) > end else "")
 
 
 def _script_index(words: Sequence[str]) -> int:

@@ -29,8 +29,6 @@ from rgt_tui.ssh.ssh_errors import ConfigError
 
 SYSTEM = Path("/etc/ssh")
 NO_FILE = "none"
-DEEPEST = 16
-"""Maximum depth of includes, as in OpenSSH."""
 SECONDS = 10.0
 """Time limit of ``ssh -G`` in seconds: a command of ``Match exec``, or a name server, may hang."""
 NO_KEY = "/rgt/no-key-was-named"
@@ -188,11 +186,13 @@ class _ConfigScanner:
         self._stamps[str(path), status.st_ino, status.st_mtime_ns, status.st_size] = None
         self._changing = self._changing or changing
         self._telling_apart = self._telling_apart or telling_apart
+        # Maximum depth of includes, as in OpenSSH.
+        deepest = 16
         for number, name, words in lines:
             if name == "host":
                 self._aliases.update((word, None) for word in words if not set(word) & set("*?!"))
                 self._patterns.update(dict.fromkeys(words))
-            elif depth < DEEPEST:  # deeper includes are reported by ssh itself
+            elif depth < deepest:  # deeper includes are reported by ssh itself
                 for included in self._iterate_includes(source, words, f"{path}:{number}"):
                     self._scan_file(source, included, depth + 1)
 

@@ -36,17 +36,8 @@ from rgt_tui.store.saved_curves import KnownRun
 from rgt_tui.store.spending import ObservedCost, ProviderSum
 
 MAX_BYTES = 256 << 20
-LOW_WATER = 0.9
-SLICE = 2000
-"""Events deleted per transaction, so that no other writer waits long."""
-UPKEEP_SECONDS = 300.0
 FLEET = ""
 """Key in a batch for data that belongs to no single box."""
-MOST_MOMENTS = 120
-"""Maximum number of buffered snapshots while the disk fails; the oldest are dropped."""
-MOST_ROWS = 5000
-"""Maximum number of a box's buffered means and events while the disk fails; the oldest are
-dropped."""
 
 _OLDEST = (
     "DELETE FROM happened WHERE n <= (SELECT n FROM happened ORDER BY n LIMIT 1 OFFSET {slice})",
@@ -84,6 +75,11 @@ Batch = Mapping[str, BoxWrites]
 def merge_batches(batches: Iterable[Batch]) -> Batch:
     """Merge batches in their order; of several states of a box, the newest is kept."""
     found: dict[str, BoxWrites] = {}
+    # Maximum number of buffered snapshots while the disk fails; the oldest are dropped.
+    most_moments = 120
+    # Maximum number of a box's buffered means and events while the disk fails; the oldest are
+    # dropped.
+    most_rows = 5000
     for batch in batches:
         for box, new in batch.items():
             old = found.get(box)
@@ -92,12 +88,12 @@ def merge_batches(batches: Iterable[Batch]) -> Batch:
             else:
                 found[box] = BoxWrites(
                     runs=new.runs or old.runs,
-                    means=(*old.means, *new.means)[-MOST_ROWS:],
+                    means=(*old.means, *new.means)[-most_rows:],
                     costs=spending.merge_costs((*old.costs, *new.costs)),
-                    sums=(*old.sums, *new.sums)[-MOST_ROWS:],
-                    events=(*old.events, *new.events)[-MOST_ROWS:],
-                    moments=(*old.moments, *new.moments)[-MOST_MOMENTS:],
-                    recorded=(*old.recorded, *new.recorded)[-MOST_MOMENTS:],
+                    sums=(*old.sums, *new.sums)[-most_rows:],
+                    events=(*old.events, *new.events)[-most_rows:],
+                    moments=(*old.moments, *new.moments)[-most_moments:],
+                    recorded=(*old.recorded, *new.recorded)[-most_moments:],
                 )
     return found
 
@@ -341,7 +337,8 @@ class HistoryFile:
             HistoryError: it could not be done now.
         """
         now = self._clock()
-        if 0 <= now - self._upkeep_at < UPKEEP_SECONDS and not force:
+        upkeep_seconds = 300.0
+        if 0 <= now - self._upkeep_at < upkeep_seconds and not force:
             return None
         self._upkeep_at = now
         with self._use_connection() as con:
@@ -362,10 +359,15 @@ class HistoryFile:
     def _delete_until_within_limit(self, con: sqlite3.Connection) -> None:
         """Delete the oldest rows until the file is below its maximum size."""
         if count_used_bytes(con) > self._max_bytes:
-            while count_used_bytes(con) > LOW_WATER * self._max_bytes:
+            low_water = 0.9
+            # Events deleted per transaction, so that no other writer waits long.
+            slice_limit = 2000
+            while count_used_bytes(con) > low_water * self._max_bytes:
                 with transaction(con):
                     gone = moments.thin_oldest(con)
-                    gone += sum(con.execute(each.format(slice=SLICE)).rowcount for each in _OLDEST)
+                    gone += sum(
+                        con.execute(each.format(slice=slice_limit)).rowcount for each in _OLDEST
+                    )
                 if not gone:
                     break
             # Some runs may be deleted, so what this process knows of them is invalid.

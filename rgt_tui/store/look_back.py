@@ -24,8 +24,6 @@ from rgt_tui.model import (
 )
 from rgt_tui.store import database, happenings, minute_means, moments, saved_curves, spending
 
-EVENTS = 200
-RECORDED_SECONDS = 86400.0
 UNWATCHED = "not kept: nobody watched then"
 DAMAGED = "not kept: what was written of this minute is damaged"
 
@@ -105,6 +103,7 @@ class HistoryReader:
         watched = tick is not None and at - kept_at <= moments.NEAR_SECONDS
         boxes: list[BoxState] = []
         recorded: dict[str, ReducedHistory] = {}
+        recorded_seconds = 86400.0
         for name, spec, numbers in self._list_boxes():
             state = self._read_box_state(name, spec, numbers, n, at, full) if watched else None
             if state is None:
@@ -117,7 +116,7 @@ class HistoryReader:
             told = [
                 past
                 for number in numbers
-                for past in moments.recorded_by(self._con, number, at - RECORDED_SECONDS, at)
+                for past in moments.recorded_by(self._con, number, at - recorded_seconds, at)
             ]
             if told:
                 recorded[name] = told[-1]
@@ -125,7 +124,8 @@ class HistoryReader:
                 state = self._with_past(state, numbers, at)
             boxes.append(state)
         body = moments.TickBody() if tick is None or not watched else tick[1]
-        events = self.read_event_page(EventFilter(until=at), None, EVENTS).rows
+        events_limit = 200
+        events = self.read_event_page(EventFilter(until=at), None, events_limit).rows
         return FleetMoment(
             at=at,
             boxes=tuple(boxes),

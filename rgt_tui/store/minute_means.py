@@ -23,16 +23,8 @@ CHUNK = 64
 KEPT = {WIDTH: 24, COARSE: 86}
 """Chunks kept per box, by width: a day of minutes, a month of coarse slots. They are limited by
 number, not age, so that a clock change deletes nothing."""
-PAST_SECONDS = 86400.0
-LATE_SECONDS = 10.0
-"""A minute is closed this long after its end, to include late samples."""
-MOST_MOUNTS = 24
 LONGEST_MOUNT = 512
 """A mount point with a longer name is not recorded."""
-MOST_PERCENT = 1e6
-"""Larger shares are invalid."""
-LATEST = 1e11
-"""Epoch seconds (year 5138): samples of a later time, or before 1970, are ignored."""
 
 
 class SlotMean(msgspec.Struct, frozen=True):
@@ -50,8 +42,10 @@ class SlotMean(msgspec.Struct, frozen=True):
 
 def iterate_percentages(sample: Sample) -> Iterator[tuple[str, float]]:
     """Yield the recorded percentages of a sample, by name."""
+    # Larger shares are invalid.
+    most_percent = 1e6
     for name, value in _iterate_shares(sample):
-        if 0.0 <= value <= MOST_PERCENT:  # also excludes NaN
+        if 0.0 <= value <= most_percent:  # also excludes NaN
             yield name, float(value)
 
 
@@ -68,7 +62,8 @@ def _iterate_shares(sample: Sample) -> Iterator[tuple[str, float]]:
     if cgroup is not None:
         yield "cgroup", cgroup
     yield from card_figures(sample.gpus).items()
-    for disk in sample.disks[:MOST_MOUNTS]:
+    most_mounts = 24
+    for disk in sample.disks[:most_mounts]:
         if len(disk.mount) > LONGEST_MOUNT:
             continue
         for what, share in (("disk", byte_pct(disk)), ("inodes", inode_pct(disk))):
@@ -93,7 +88,9 @@ class MinuteMeans:
 
     def add_sample(self, box: BoxState) -> None:
         """Count the newest sample of a box; impossible values are left out."""
-        if box.sample is None or box.sample_at is None or not 0.0 <= box.sample_at < LATEST:
+        # Epoch seconds (year 5138): samples of a later time, or before 1970, are ignored.
+        latest = 1e11
+        if box.sample is None or box.sample_at is None or not 0.0 <= box.sample_at < latest:
             return
         found = dict(iterate_percentages(box.sample))
         key = (box.spec.name, int(box.sample_at // WIDTH))
@@ -107,8 +104,10 @@ class MinuteMeans:
 
     def take_finished(self, now: float | None) -> tuple[SlotMean, ...]:
         """Return the finished minutes, each once; `now` = None returns all."""
+        # A minute is closed this long after its end, to include late samples.
+        late_seconds = 10.0
         over = [
-            key for key in self._open if now is None or (key[1] + 1) * WIDTH + LATE_SECONDS <= now
+            key for key in self._open if now is None or (key[1] + 1) * WIDTH + late_seconds <= now
         ]
         # A minute in the future comes from a clock that has since been set back: close it at once.
         over += [key for key in self._open if now is not None and key[1] * WIDTH > now + WIDTH]
@@ -218,7 +217,8 @@ def _weighted_mean(
 
 def read_last_day(con: sqlite3.Connection, box: int, now: float) -> ReducedHistory:
     """Return a box's last day in coarse slots."""
-    first, last = int((now - PAST_SECONDS) // COARSE), int(now // COARSE)
+    past_seconds = 86400.0
+    first, last = int((now - past_seconds) // COARSE), int(now // COARSE)
     slots: dict[int, Mapping[str, float]] = {}
     for chunk, body in con.execute(
         "SELECT chunk, body FROM samples WHERE box = ? AND width = ? AND chunk BETWEEN ? AND ?",

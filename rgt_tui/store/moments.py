@@ -46,25 +46,14 @@ TABLES = (
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
 """With row ids: without them, a row larger than a quarter of a page takes a page of its own."""
-ON_A_BASE = 60
 WINDOW = 32768
 """Bytes of a dictionary that deflate can use."""
 MOST_BYTES = 512 << 10
 """A larger snapshot (before compression) is not stored."""
 MOST_KEPT = 64 << 20
 """Total bytes of all snapshots; beyond, the oldest are thinned out."""
-MOST_DAYS = 31
-MOST_RECORDED = 100
-"""Number of summaries kept of a box's own recorder."""
 NEAR_SECONDS = 150.0
 """A longer gap between two moments counts as unwatched time."""
-RING = 32
-"""Values kept of a row's sparkline, in whole percent."""
-MOST_PERCENT = 1e6
-LINES = 200
-"""Maximum number of new lines of a log in one snapshot, the newest."""
-LONGEST_LINE = 400
-LOGS = 8
 SHOWN_LINES = 2000
 """Maximum number of lines of a log that are reassembled."""
 GAP = "··· {} lines were not kept ···"
@@ -151,13 +140,16 @@ def storable_state(state: BoxState) -> BoxState:
 
 def _round_percents(ring: Sequence[float | None]) -> tuple[float | None, ...]:
     """Return the newest values in whole percent; impossible values stay as they are."""
+    # Values kept of a row's sparkline, in whole percent.
+    ring_limit = 32
+    most_percent = 1e6
     return tuple(
         None
         if value is None or math.isnan(value)
         else round(value)
-        if abs(value) < MOST_PERCENT
+        if abs(value) < most_percent
         else value
-        for value in ring[-RING:]
+        for value in ring[-ring_limit:]
     )
 
 
@@ -224,7 +216,8 @@ class Recording:
 
     def _choose_base(self, con: sqlite3.Connection, box: int, n: int, body: bytes) -> _SnapshotBase:
         base = self._bases.get(box)
-        if base is not None and base.count < ON_A_BASE:
+        on_a_base = 60
+        if base is not None and base.count < on_a_base:
             there = con.execute(
                 "SELECT 1 FROM bases WHERE box = ? AND base = ?", (box, base.number)
             ).fetchone()
@@ -244,8 +237,11 @@ class Recording:
         new = total - known if total >= known else len(view.lines)
         totals[view.path] = total
         # The last line may have been unfinished when it was last written, so it is written again.
-        lines = view.lines[-min(new + (known > 0), LINES) :]
-        return LogPart(view.path, total, view.at, tuple(line[:LONGEST_LINE] for line in lines))
+        # Maximum number of new lines of a log in one snapshot, the newest.
+        lines_limit = 200
+        lines = view.lines[-min(new + (known > 0), lines_limit) :]
+        longest_line = 400
+        return LogPart(view.path, total, view.at, tuple(line[:longest_line] for line in lines))
 
     def _iterate_curve_places(self, box: int, runs: Iterable[RunState]) -> Iterator[CurvePlace]:
         for run in runs:
@@ -263,7 +259,8 @@ class Recording:
 
 
 def _newest_logs(logs: Sequence[LogView]) -> list[LogView]:
-    kept = sorted(logs, key=lambda view: -(view.at or 0.0))[:LOGS]
+    logs_limit = 8
+    kept = sorted(logs, key=lambda view: -(view.at or 0.0))[:logs_limit]
     return [view for view in logs if view in kept]
 
 
@@ -284,10 +281,12 @@ def write_recorded(con: sqlite3.Connection, box: int, past: ReducedHistory) -> N
         "INSERT OR REPLACE INTO recorded VALUES (?, ?, ?, ?)",
         (box, past.at[0] - past.width, past.at[-1], body),
     )
+    # Number of summaries kept of a box's own recorder.
+    most_recorded = 100
     con.execute(
         """DELETE FROM recorded WHERE box = ? AND first <
            (SELECT first FROM recorded WHERE box = ? ORDER BY first DESC LIMIT 1 OFFSET ?)""",
-        (box, box, MOST_RECORDED),
+        (box, box, most_recorded),
     )
 
 
@@ -565,7 +564,8 @@ def thin_snapshots(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
         )
     ]
     gone = 0
-    for day in days[:-MOST_DAYS]:
+    most_days = 31
+    for day in days[:-most_days]:
         gone += con.execute(
             "DELETE FROM ticks WHERE CAST(at / 86400 AS INTEGER) = ?", (day,)
         ).rowcount

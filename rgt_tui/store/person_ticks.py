@@ -20,8 +20,6 @@ from rgt_tui.store.database import box_identity
 
 VERSION = 1
 MOST_BYTES = 8 << 20
-MOST_WORDS = 20
-"""Maximum number of entries per check and box; the oldest are dropped."""
 LONGEST_NOTE, LONGEST_NAME = 500, 64
 
 Ticks = Mapping[str, tuple[PersonTick, ...]]
@@ -63,7 +61,9 @@ def save_tick(
         with locked_file(path):
             kept = _read_file(path)
             of_box = kept.boxes.get(box_identity(spec), {})
-            said = (*of_box.get(check, ()), made)[-MOST_WORDS:]
+            # Maximum number of entries per check and box; the oldest are dropped.
+            most_words = 20
+            said = (*of_box.get(check, ()), made)[-most_words:]
             boxes = {**kept.boxes, box_identity(spec): {**of_box, check: said}}
             replace_file(path, msgspec.json.encode(_TickFile(boxes=boxes)))
     except OSError as error:

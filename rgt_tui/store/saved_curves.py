@@ -20,8 +20,6 @@ import msgspec
 from rgt_tui.model import FileCursor, RunResume, RunState, Series
 from rgt_tui.store.database import HistoryDamaged
 
-RECALLED = 64
-"""Number of runs of a box that are loaded, the newest."""
 EXACT = 8192
 """A curve of more points than this is thinned."""
 THINNED = 4096
@@ -166,8 +164,10 @@ def recall_runs(con: sqlite3.Connection, box: int) -> tuple[KnownRun, ...]:
     Raises:
         Damaged: their rows are invalid.
     """
+    # Number of runs of a box that are loaded, the newest.
+    recalled = 64
     rows = con.execute(
-        "SELECT run, body FROM runs WHERE box = ? ORDER BY at DESC LIMIT ?", (box, RECALLED)
+        "SELECT run, body FROM runs WHERE box = ? ORDER BY at DESC LIMIT ?", (box, recalled)
     ).fetchall()
     return tuple(_recall_run(con, box, name, body) for name, body in reversed(rows))
 

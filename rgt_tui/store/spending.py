@@ -27,12 +27,8 @@ CONTESTED = "contested"
 DAY = 86400.0
 GAP_SECONDS = 90.0
 """A shorter unwatched time between two readings of the provider's total is ignored."""
-CENT = 0.005
-"""A smaller estimate does not make a total an estimate."""
 SAME_SECONDS = 1.0
 """Two readings belong to the same total if their start times differ by at most this much."""
-LONGEST_DAYS = 1000
-"""A longer unwatched span is only counted for this many days before its end."""
 
 
 class ObservedCost(msgspec.Struct, frozen=True):
@@ -387,6 +383,8 @@ def read_spend(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Fle
     days = [day_of(each) for each in (month, yesterday, today, tomorrow)]
     found: dict[str, dict[str, list[float]]] = {"today": {}, "yesterday": {}, "month": {}}
     estimated: set[str] = set()
+    # A smaller estimate does not make a total an estimate.
+    cent = 0.005
     for box in boxes:
         for day, currency, billed, idle, is_estimate in con.execute(
             """SELECT day, currency, billed, idle, 0 FROM days WHERE box = :box AND day >= :first AND day < :end
@@ -403,7 +401,7 @@ def read_spend(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Fle
                     amounts = found[name].setdefault(currency, [0.0, 0.0])
                     amounts[0] += billed
                     amounts[1] += idle
-                    if is_estimate and billed >= CENT:
+                    if is_estimate and billed >= cent:
                         estimated.add(name)
     bounded = _days_without_price(con, boxes, min(days), days[3])
     lost = con.execute(
@@ -461,7 +459,9 @@ def _list_amounts(totals: dict[str, list[float]], which: int) -> tuple[tuple[str
 
 def _iterate_days(start: float, stop: float) -> Iterator[tuple[str, float, float]]:
     """Yield the local days between two times: date, start, end."""
-    at = max(start, stop - LONGEST_DAYS * DAY)
+    # A longer unwatched span is only counted for this many days before its end.
+    longest_days = 1000
+    at = max(start, stop - longest_days * DAY)
     while at < stop:
         end = min(stop, local_midnight(local_midnight(at) + 1.5 * DAY))
         yield day_of(at), at, end

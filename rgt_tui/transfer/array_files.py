@@ -20,20 +20,15 @@ MOST_HEADER = 1 << 16
 _KEYS = {"descr", "fortran_order", "shape"}
 _SIMPLE = re.compile(r"[<>|=]?([biufcSUVmM])(\d+)(?:\[\w+\])?")
 _OBJECT = re.compile(r"[<>|=]?O\d*")
-_MOST_NESTED = 16
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _ADDRESSES = {0: (13, 24), 1: (13, 28), 2: (9, 12), 3: (9, 12)}
 """Version of the superblock → offsets of the address size and of the first address. The third
 address is the end of file, after the base address and the address of the free space or extension.
 """
-_FLAGS = 11
-_OPEN_FOR_WRITING = 0x1
-_LONGEST = 96
 GGUF_MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _ALIGNMENT = b"general.alignment"
 _MOST_STRING = 64 << 20
-_MOST_GGUF_NESTED = 4
 _READ = 1 << 16
 _SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Type of a value → its bytes."""
@@ -156,7 +151,8 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
 
 def _element_bytes(descr: Any, depth: int = 0) -> int | None:
     """Return the bytes of an element; None if a part of it is an object."""
-    if depth > _MOST_NESTED:
+    most_nested = 16
+    if depth > most_nested:
         raise FileRefused("its header is damaged: its dtype is nested too deep")
     if type(descr) is str:
         if _OBJECT.fullmatch(descr):
@@ -210,8 +206,9 @@ def examine_hdf5(whole: FileSection) -> None:
             raise FileRefused(
                 "it does not begin like an HDF5 file: its first bytes are damaged, or it is another format"
             )
-    head = whole.read(place, min(_LONGEST, whole.length - place))
-    if len(head) < _LONGEST // 2:
+    longest = 96
+    head = whole.read(place, min(longest, whole.length - place))
+    if len(head) < longest // 2:
         raise FileRefused("it is truncated in its superblock")
     version = head[8]
     if version not in _ADDRESSES:
@@ -222,7 +219,9 @@ def examine_hdf5(whole: FileSection) -> None:
     width = head[width_at]
     if width not in (2, 4, 8, 16, 32) or begin + 3 * width > len(head):
         raise FileRefused(f"its superblock is damaged: addresses of {width} bytes")
-    if version == 3 and head[_FLAGS] & _OPEN_FOR_WRITING:
+    flags = 11
+    open_for_writing = 0x1
+    if version == 3 and head[flags] & open_for_writing:
         raise FileRefused("it was not closed: its writer has ended, or is still writing")
     end = int.from_bytes(head[begin + 2 * width : begin + 3 * width], "little")
     if end > whole.length:
@@ -385,7 +384,8 @@ class _HeaderCursor:
             if inner in _SCALARS:
                 self._skip_bytes(_SCALARS[inner] * count)
                 return
-            if depth > _MOST_GGUF_NESTED:
+            most_gguf_nested = 4
+            if depth > most_gguf_nested:
                 raise FileRefused("its header is damaged: arrays in arrays")
             for _ in range(count):
                 self.skip_value(inner, depth + 1)

@@ -45,7 +45,6 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_END_BYTES = 22
 _MOST_HEAD = 1 << 20
 
 
@@ -431,7 +430,8 @@ def _is_zip(path: Path, size: int) -> bool:
     """Return whether a file is a zip file, even if its beginning or end is damaged."""
     if _read_bytes(path, 4) == MAGIC:
         return True
-    return _read_bytes(path, _END_BYTES, size - _END_BYTES).startswith(END_MAGIC)
+    end_bytes = 22
+    return _read_bytes(path, end_bytes, size - end_bytes).startswith(END_MAGIC)
 
 
 def _read_bytes(path: Path, most: int, at: int = 0) -> bytes:

@@ -34,8 +34,6 @@ from rgt_tui.transfer import (
 )
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 
-_PARENT_DEATH_SIGNAL = 1
-"""From prctl(2): kills this process when its parent ends, as the answer is no longer needed."""
 MEMORY = 2 << 30
 """Address space in bytes; the longest pickle that is examined needs less."""
 OLDEST = (2, 6)
@@ -162,7 +160,9 @@ def examine_path(kind: str, path: Path) -> dict[str, Any]:
 def limit_process(memory: int | None) -> None:
     """Restrict this process: memory, writing files, core dumps, and outliving its parent."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        # From prctl(2): kills this process when its parent ends, as the answer is no longer needed.
+        parent_death_signal = 1
+        ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
     for what in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(what, (0, 0))
     if memory is not None:

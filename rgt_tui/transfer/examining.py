@@ -18,8 +18,6 @@ import rgt_tui
 
 SECONDS = 120.0
 """Time limit for one question, in addition to the time to read the file."""
-BYTES_PER_S = 5e6
-"""Assumed minimum disk speed; slower disks count as hung."""
 _ROOT = str(Path(rgt_tui.__file__).resolve().parent.parent)
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
@@ -88,7 +86,9 @@ class ExamineProcess:
             process.stdin.flush()
         except OSError:
             raise ChildEnded(self._end_process()) from None
-        return self._read_answer(SECONDS + size / BYTES_PER_S)
+        # Assumed minimum disk speed; slower disks count as hung.
+        bytes_per_s = 5e6
+        return self._read_answer(SECONDS + size / bytes_per_s)
 
     def _read_answer(self, seconds: float) -> dict[str, Any]:
         process = self._process

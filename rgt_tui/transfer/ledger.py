@@ -103,8 +103,6 @@ Row = FileRow | GoneRow | FolderRow
 R = TypeVar("R", bound=msgspec.Struct)
 _decode = msgspec.json.Decoder(Row).decode
 _decode_copied = msgspec.json.Decoder(CopiedFile | GoneRow | FolderRow).decode
-MOST_MISSING = 1000
-"""How many names a directory's row contains; the rest is counted."""
 
 
 def encode_path(path: str) -> str:
@@ -321,7 +319,9 @@ def _encode_row(row: Row) -> Row:
         return msgspec.structs.replace(row, path=path)
     local = encode_path(row.local)
     if isinstance(row, FolderRow):
-        missing = tuple((encode_path(name), reason) for name, reason in row.missing[:MOST_MISSING])
+        # How many names a directory's row contains; the rest is counted.
+        most_missing = 1000
+        missing = tuple((encode_path(name), reason) for name, reason in row.missing[:most_missing])
         return msgspec.structs.replace(row, path=path, local=local, missing=missing)
     plain = path is row.path and local is row.local  # the usual case, and there may be thousands
     if plain:

@@ -15,8 +15,6 @@ from rgt_tui.profiles import how_many
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.logged_files import examine_json
 
-MOST_HEADER = 100_000_000
-"""The library refuses longer headers as well."""
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
@@ -37,7 +35,9 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
             f"it is truncated: a safetensors file has more than {how_many(whole.length, 'byte')}"
         )
     length = int.from_bytes(whole.read(0, 8), "little")
-    if length > MOST_HEADER:
+    # The library refuses longer headers as well.
+    most_header = 100_000_000
+    if length > most_header:
         raise FileRefused(f"it claims a header of {length} bytes")
     if 8 + length > whole.length:
         raise FileRefused(

@@ -41,9 +41,6 @@ from rgt_tui.transfer.verified_record import (
 
 Progress = Callable[[int, int, str], None]
 """Called with bytes done, total bytes, and the file that was finished."""
-_THREADS = 4
-_LOOK_S = 0.2
-"""Seconds between two progress reports while only hashing remains."""
 _NOTHING: dict[str, Any] = {}
 """The answer about most files: nothing to report."""
 _LOGS = ("events", "lines", "json")
@@ -157,9 +154,10 @@ class _HashThreads:
         self._stopped = False
         self._fault: BaseException | None = None
         self._troubles: dict[str, str] = {}
+        threads = 4
         self._threads = [
             threading.Thread(target=self._hash_files, name=f"rgt-hash-{number}", daemon=True)
-            for number in range(_THREADS)
+            for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -180,9 +178,11 @@ class _HashThreads:
 
     def wait_for_hashes(self) -> None:
         """Wait until all are hashed, and record read errors."""
+        # Seconds between two progress reports while only hashing remains.
+        look_s = 0.2
         for thread in self._threads:
             while thread.is_alive():
-                thread.join(_LOOK_S)
+                thread.join(look_s)
                 self._work.report_progress()
         if self._fault is not None:
             raise self._fault

@@ -57,15 +57,11 @@ from rgt_tui.ui.widgets.fleet_rows.since_lines import LastActivity, visits_path
 
 TICK_SECONDS = 0.5
 """Minimum time between two automatic redraws, however often the fleet sends."""
-AGE_SECONDS = 1.0
-"""Ages are redrawn this often even if nothing arrives."""
 STOP_SECONDS = 5.0
 FAULT_SECONDS = 30.0
 """How long a failure message is shown; the same one is not repeated within that time."""
 SAID_SECONDS = 15.0
 """How long the path of a screenshot is shown."""
-MOST_FAULTS = 100
-"""Maximum different failures that are reported to a file."""
 
 
 LOOKS = (events.Key, events.Paste, events.MouseDown, events.AppFocus)
@@ -338,7 +334,9 @@ class RgtApp(FaultTolerant, App[None]):
             return None
         is_now = source is self.fleet
         now, newest = source.now(), self._newest if is_now else source.state
-        aged = not 0 <= now - self._drawn_at < AGE_SECONDS - TICK_SECONDS / 4
+        # Ages are redrawn this often even if nothing arrives.
+        age_seconds = 1.0
+        aged = not 0 <= now - self._drawn_at < age_seconds - TICK_SECONDS / 4
         if force or newest is not self._drawn or (aged and is_now):
             return (newest, now)
         return None
@@ -477,7 +475,9 @@ class RgtApp(FaultTolerant, App[None]):
         stays = screen is self.screen_stack[0] or (stays and not (opening and who is screen))
         failed = f"{'this screen' if stays else place} failed: {describe_error(error)}"
         said, now = self.faults.get(failed), time.monotonic()
-        if said is None and len(self.faults) < MOST_FAULTS:
+        # Maximum different failures that are reported to a file.
+        most_faults = 100
+        if said is None and len(self.faults) < most_faults:
             self.log.error(failed)
             path = report_path(os.environ)
             if append_traceback(path, f"{place}: {type(who).__name__}", error):

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
-TOLD_SECONDS = 30.0
-"""How long a pull's result is shown on the top screen."""
-MOST_PAST = 50
-"""Maximum ended pulls in the list, besides the newest one of each box."""
 KEPT = "files that have arrived are kept; the next pull resumes"
 
 
@@ -88,7 +84,9 @@ class BoxPulls:
         if before is not None and before.is_running:
             return
         if before is not None:
-            self._past = [*self._past, (box, before)][-MOST_PAST:]
+            # Maximum ended pulls in the list, besides the newest one of each box.
+            most_past = 50
+            self._past = [*self._past, (box, before)][-most_past:]
         self._pulls[box] = BoxPull(paths, began_at=fleet.now())
         self._workers[box] = self._app.run_worker(
             self._run_pull(fleet, box, paths),
@@ -184,7 +182,9 @@ class BoxPulls:
         text = f"{box}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{pull.end.text}"
         hint = getattr(self._app.screen, "hint", None)
         if pull.end.whole and callable(hint):
-            hint(text, TOLD_SECONDS)
+            # How long a pull's result is shown on the top screen.
+            told_seconds = 30.0
+            hint(text, told_seconds)
         else:
             self._app.notify(
                 make_displayable(text),

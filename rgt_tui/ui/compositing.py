@@ -24,8 +24,6 @@ ON = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "21", "51", "52", "53")
 """Codes that turn an attribute on (ECMA-48, SGR), by its bit in Rich's styles."""
 OFF = ("22", "22", "23", "24", "25", "25", "27", "28", "29", "24", "54", "54", "55")
 """Codes that turn it off; bold and dim share one."""
-INK = 0b111
-"""Attributes that are invisible on a space: bold, dim, italic."""
 Piece = tuple[int, int, Strip]
 """Line, column, and content."""
 
@@ -82,13 +80,15 @@ def draw_pieces(pieces: Iterable[Piece], system: ColorSystem) -> str:
     """Return the sequences that draw the pieces; the terminal's style is plain before and after."""
     out: list[str] = []
     pen, line = PLAIN, -1
+    # Attributes that are invisible on a space: bold, dim, italic.
+    ink_limit = 0b111
     for y, x, strip in pieces:
         out.append(f"\x1b[{x + 1}G" if y == line else f"\x1b[{y + 1};{x + 1}H")
         line = y
         for text, style, _ in strip:
             look = cell_style_of(style, system)
             if look is not pen:
-                if not (pen.attributes | look.attributes) & ~INK and not text.strip(" "):
+                if not (pen.attributes | look.attributes) & ~ink_limit and not text.strip(" "):
                     # a space looks the same in any text colour, so keep the current one
                     look = pen._replace(ground=look.ground)
                 out.append(switch_style(pen, look))

@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from rgt_tui.ui.plot.frame import PlotFrame
 
 
-MOST_NOTES = 3
 FIRST = ("lr", "batch", "seed")
 """Settings listed first among the differences."""
 LAST = ("config",)
 """Settings listed last: a file's name says less than the settings in it."""
-MOST_SAID = 3
-LONGEST = 24
-"""Maximum characters of a value."""
 _SHORT = {
     "learning_rate": "lr",
     "batch_size": "batch",
@@ -312,7 +308,8 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
         text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
     found.sort(key=lambda note: note[0])
-    older = len(found) - MOST_NOTES
+    most_notes = 3
+    older = len(found) - most_notes
     shown = [(text, tone) for _, text, tone in found[max(0, older) :]]
     if older > 0:
         shown.insert(0, (f"{older} earlier", Tone.DIM))
@@ -367,7 +364,9 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
     """Return the known settings of a run, from its cell, its command and its learning rate."""
     known: dict[str, str] = {}
     lr = run.series.get("lr")
-    if lr is not None and len(lr) <= MOST_LOOKED:
+    # Maximum points of a learning-rate curve to search for its maximum.
+    most_looked = 20_000
+    if lr is not None and len(lr) <= most_looked:
         highest = max((y for _, y in lr if y == y), default=None)
     else:
         highest = None
@@ -389,10 +388,6 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
     if "lr" in known:
         known.pop("peak lr", None)
     return known
-
-
-MOST_LOOKED = 20_000
-"""Maximum points of a learning-rate curve to search for its maximum."""
 
 
 def options_of(command: str) -> dict[str, str]:
@@ -440,8 +435,9 @@ def list_differences(reference: Mapping[str, str], other: Mapping[str, str]) -> 
     for key in keys:
         one, two = reference.get(key), other.get(key)
         said.append(f"{key} {_shorten_value(one, two)} {arrow} {_shorten_value(two, one)}")
-    if len(said) > MOST_SAID:
-        return (*said[:MOST_SAID], f"{len(said) - MOST_SAID} more differ")
+    most_said = 3
+    if len(said) > most_said:
+        return (*said[:most_said], f"{len(said) - most_said} more differ")
     return tuple(said)
 
 
@@ -458,14 +454,16 @@ def _shorten_value(value: str | None, other: str | None) -> str:
     """Shorten a value; for a path keep the part that differs."""
     if value is None:
         return NONE
+    # Maximum characters of a value.
+    longest = 24
     if other is not None and "/" in value:
         head, name = value.rpartition("/")[::2]
         if name and name != other.rpartition("/")[2]:
             value = name
         elif head:
             value = (
-                f"{current_glyphs().ellipsis}{value[-LONGEST:]}" if len(value) > LONGEST else value
+                f"{current_glyphs().ellipsis}{value[-longest:]}" if len(value) > longest else value
             )
-    if len(value) <= LONGEST:
+    if len(value) <= longest:
         return value
-    return value[: LONGEST - 1] + current_glyphs().ellipsis
+    return value[: longest - 1] + current_glyphs().ellipsis

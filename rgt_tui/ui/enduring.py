@@ -23,7 +23,6 @@ from textual.message_pump import MessagePump
 from rgt_tui.files import state_directory
 from rgt_tui.model import clean_text
 
-LONGEST_WORDS = 200
 MOST_BYTES = 1 << 20
 """Maximum size of the file; it is then truncated."""
 NO_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
@@ -68,7 +67,8 @@ def report_fault_to_app(who: MessagePump, error: Exception, *, opening: bool = F
 
 def describe_error(error: BaseException) -> str:
     """Return an error's type and message in one line."""
-    said = clean_text(" ".join(str(error).split()))[:LONGEST_WORDS]
+    longest_words = 200
+    said = clean_text(" ".join(str(error).split()))[:longest_words]
     if said:
         return f"{type(error).__name__}: {said}"
     return type(error).__name__

@@ -36,20 +36,10 @@ LONGEST_S = 5.0
 one below."""
 LEAVE = "ctrl+q"
 """Handled at once: quitting never waits."""
-_LOOK_S = 0.01
-SLICE_S = 0.004
-"""Maximum time that drawing data blocks the event loop at a time."""
 BETWEEN_S = 0.002
 """Pause between two slices, in which a key can reach the app."""
 HELD_S = 0.25
 """Data is delayed at most this long while a key is held down."""
-WRITTEN_S = 0.01
-"""Delay after a paint: its bytes are in the terminal by then, and garbage can be collected."""
-MOST_SHEETS = 512
-"""Textual caches 64: with more, each new widget would make it parse all of them again."""
-TURN_S = 0.0005
-"""Python's switch interval while modules are loaded (default 5 ms), so that the screens stay
-responsive."""
 LATEST_S = 10.0
 """Seconds after the start at which the warm-up begins even if no box has sent anything."""
 BEYOND_SCREENS = (
@@ -114,8 +104,9 @@ class KeyTurns:
                 await _wait_for_messages(self._app, self._app)
                 for pump in target.ancestors_with_self:
                     await _wait_for_messages(pump, self._app)
+                look_s = 0.01
                 while not self._is_ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(look_s)
                 # A new widget asks the app for the focus.
                 await _wait_for_messages(self._app, self._app)
                 if not self._waiting:
@@ -130,7 +121,10 @@ class KeyTurns:
                 self._next = self._waiting.popleft()
                 self._app.post_message(self._next)
             else:
-                asyncio.get_running_loop().call_later(WRITTEN_S, self._resume_collection)
+                # Delay after a paint: its bytes are in the terminal by then, and garbage can be
+                # collected.
+                written_s = 0.01
+                asyncio.get_running_loop().call_later(written_s, self._resume_collection)
 
     def _resume_collection(self) -> None:
         if not self.is_busy:
@@ -144,13 +138,15 @@ class KeyTurns:
     async def run_between_keys(self, steps: Iterable[object]) -> None:
         """Run the steps of a drawing in time slices, so that keys pressed meanwhile come first."""
         await self._painted_all()
-        until = self._clock() + SLICE_S
+        # Maximum time that drawing data blocks the event loop at a time.
+        slice_s = 0.004
+        until = self._clock() + slice_s
         for _ in steps:
             if self._clock() < until:
                 continue
             await asyncio.sleep(BETWEEN_S)
             await self._painted_all()
-            until = self._clock() + SLICE_S
+            until = self._clock() + slice_s
         await self._painted_all()
 
     async def _painted_all(self) -> None:
@@ -301,7 +297,9 @@ class SteadyStylesheet(Stylesheet):
 
     def __init__(self, *, variables: dict[str, str] | None = None) -> None:
         super().__init__(variables=variables)
-        self._parse_cache = LRUCache(MOST_SHEETS)
+        # Textual caches 64: with more, each new widget would make it parse all of them again.
+        most_sheets = 512
+        self._parse_cache = LRUCache(most_sheets)
 
     def set_variables(self, variables: dict[str, str]) -> None:
         """Set the colours."""
@@ -369,7 +367,10 @@ def parse_in_steps(sheet: Stylesheet) -> Iterator[None]:
 async def warm_up(app: App[None], keys: KeyTurns) -> None:
     """Load and parse what an app's screens need; keys pressed meanwhile come first."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
+    # Python's switch interval while modules are loaded (default 5 ms), so that the screens stay
+    # responsive.
+    turn_s = 0.0005
+    sys.setswitchinterval(turn_s)
     try:
         await asyncio.to_thread(preload_modules, screen_modules())
     finally:

@@ -21,10 +21,6 @@ from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable
 CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
 """Match quality: the title equals the query, begins with it, has words that begin with it, contains
 it; its texts contain all words; or its letters occur in that order."""
-LEAST_LIKE = 3
-"""Minimum letters of a query to match by letters in order."""
-BEHIND = 0.01
-"""Score of a dangerous command, which puts it after everything else."""
 NOT_BY_NAME = frozenset({"fleet", "box", "teardown", "first contact", "welcome"})
 """Screens that are opened as a box, are the first one, or are opened on purpose only."""
 
@@ -63,6 +59,8 @@ def score_entry(entry: PaletteEntry, query: str) -> float:
     if not words:
         return 1.0 + entry.rank
     whole = " ".join(words)
+    # Minimum letters of a query to match by letters in order.
+    least_like = 3
     if title == whole:
         found = CALLED
     elif title.startswith(whole):
@@ -77,12 +75,13 @@ def score_entry(entry: PaletteEntry, query: str) -> float:
         return 0.0
     elif all(word in f"{title} {entry.about} {entry.help}".casefold() for word in words):
         found = ABOUT
-    elif len(whole) >= LEAST_LIKE and in_order(whole, title):
+    elif len(whole) >= least_like and in_order(whole, title):
         found = LIKE
     else:
         return 0.0
     if entry.dangerous:
-        return BEHIND
+        # Score of a dangerous command, which puts it after everything else.
+        return 0.01
     return found + entry.rank
 
 

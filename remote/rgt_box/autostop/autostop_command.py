@@ -47,7 +47,6 @@ SPEC = {
     "--carry-out": "str",
 }
 MOST_REQUEST = 1 << 20
-LINES = 50
 
 
 def main(argv: list[str]) -> int:
@@ -68,7 +67,8 @@ def main(argv: list[str]) -> int:
                 folder, sys.stdin.buffer.readline(MOST_REQUEST), rehearse=found["rehearse"]
             )
         if chosen[0] == "story":
-            for line in story.read_events(folder)[-(found["lines"] or LINES) :]:
+            lines = 50
+            for line in story.read_events(folder)[-(found["lines"] or lines) :]:
                 jsonline.print_frame(line)
             return OK
         if chosen[0] == "carry-out":

@@ -42,9 +42,6 @@ GPU_PCT = 3.0
 RUN_PCT, OTHER_PCT = 2.0, 10.0
 """Percent of a core that counts as work: for a process that trains, is a notebook or uses a GPU,
 and for any other."""
-STARVED_PCT = 1.0
-"""Percent of a core above which time spent waiting for a core counts as well, because a starved
-process looks idle. A process that uses less only wakes up now and then."""
 MUCH_RAM = 1 << 30
 """Bytes of RAM above which an idle process holds something that a stop would lose."""
 NOTEBOOK_RAM = 256 << 20
@@ -108,7 +105,10 @@ def judge_reading(
 def cpu_demand_pct(process: Mapping[str, Any]) -> float:
     """Return the percent of a core that a process uses, plus what it waits for if it is starved."""
     share, waits = process.get("cpu_pct") or 0.0, process.get("waits_pct") or 0.0
-    return float(share + waits if share >= STARVED_PCT else share)
+    # Percent of a core above which time spent waiting for a core counts as well, because a starved
+    # process looks idle. A process that uses less only wakes up now and then.
+    starved_pct = 1.0
+    return float(share + waits if share >= starved_pct else share)
 
 
 def _judge_card(

@@ -32,8 +32,6 @@ else:
 
 FOLDER = "rgt-autostop"
 """Directory for copies, below the first durable directory; each copy keeps its full path."""
-WALKS = 3
-"""Times a tree is copied again while its files keep disappearing."""
 HARMLESS = ("is a link that leads out of", ": refused")
 """Errors of a mirror that lose no result: links, sockets and the like."""
 
@@ -125,7 +123,9 @@ class ResultMirror(mirror.MirrorRun):
         Raises:
             NoRoom, OSError: as `run`.
         """
-        for _ in range(WALKS):
+        # Times a tree is copied again while its files keep disappearing.
+        walks = 3
+        for _ in range(walks):
             self._gone, self.lost = 0, []
             self.copy_tree()
             if not self._gone:

@@ -60,8 +60,6 @@ TRIES, PAUSES, TIMEOUT = 3, (0.0, 5.0, 30.0), 10.0
 FULL, ROOM = 0.98, 0.95
 """Share of a disk's bytes or inodes that triggers ``disk-full``, and below which it may trigger
 again."""
-MOST_AT_ONCE = 4
-"""Messages in flight at most; further events are dropped, since they add nothing new."""
 MOST_ADDRESS, MOST_ANSWER, MOST_TEXT = 4096, 65536, 1500
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -286,10 +284,12 @@ class EventSender:
         Nothing is sent for kinds outside `EVENTS` or without a stored address.
         """
         self._under_way = [child for child in self._under_way if child.poll() is None]
+        # Messages in flight at most; further events are dropped, since they add nothing new.
+        most_at_once = 4
         if (
             kind not in EVENTS
             or files.signature(self._path) is None
-            or len(self._under_way) >= MOST_AT_ONCE
+            or len(self._under_way) >= most_at_once
         ):
             return False
         import subprocess  # imported here: most boxes have no sink

@@ -67,9 +67,6 @@ GAP, LEAST_GAP = 3.0, 0.3
 SAVE_LEAST, SAVE_QUIET, SAVE_MOST = 150.0, 60.0, 900.0
 """Seconds for runs to exit after SIGTERM: the minimum, the time without file changes after which
 waiting ends, and the maximum."""
-WALK = 120.0
-"""Seconds to scan all results."""
-NICE = 10
 
 
 class Withdrawn(Exception):
@@ -95,7 +92,8 @@ def run_stop_attempt(folder: str, mode: str) -> int:
     if armed is None or armed["action"] != "park":
         held.release()
         return 1
-    os.nice(NICE)
+    nice = 10
+    os.nice(nice)
     stop = StopAttempt(folder, armed)
     try:
         stop.run_steps()
@@ -389,10 +387,12 @@ class StopAttempt:
     def _new_results(self) -> list[str]:
         """Return results that changed while the box was considered idle."""
         roots = work_signs.result_roots(self._armed["jobs"], self._armed["results"])
-        now = work_signs.newest_change(roots, time.monotonic() + WALK, time.time())
+        # Seconds to scan all results.
+        walk = 120.0
+        now = work_signs.newest_change(roots, time.monotonic() + walk, time.time())
         before, self._newest = self._newest, now.mark
         if not now.whole:
-            return ["the results could not be checked within %d s" % WALK]
+            return ["the results could not be checked within %d s" % walk]
         if before is None and now.at / 1e9 <= self._began - float(self._armed["idle_s"]) + 1.0:
             return []
         if before == now.mark:

@@ -160,8 +160,6 @@ UNFINISHED, FINISHED = (BEGUN, SEALED, SAVED, INTENT, ANSWERED), (OFF, WITHDRAWN
 ASKED = (INTENT, ANSWERED)
 """Phases in which the platform may have received the stop: ask it for the state before anything
 else."""
-START_WITHIN = 15.0
-"""Seconds for the stop process to acquire its lock."""
 
 
 def is_at_work(folder: str) -> bool:
@@ -201,10 +199,9 @@ def wait_factor() -> float:
 
 def start_within() -> float:
     """Return the seconds after which a stop process without its lock counts as dead."""
-    return max(2.0, START_WITHIN * wait_factor())
-
-
-WALL_TIMEOUT = 5.0
+    # Seconds for the stop process to acquire its lock.
+    start_within_limit = 15.0
+    return max(2.0, start_within_limit * wait_factor())
 
 
 def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: list[str]) -> str:
@@ -260,7 +257,8 @@ def write_to_terminals(words: str) -> int:
             os.close(fd)
     if others and background.which("wall") is not None:
         try:
-            background.run_program(["wall", message.replace("\r", "")], WALL_TIMEOUT)
+            wall_timeout = 5.0
+            background.run_program(["wall", message.replace("\r", "")], wall_timeout)
         except TimeoutError:
             pass
     return reached

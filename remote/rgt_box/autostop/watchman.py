@@ -31,10 +31,6 @@ LOOK_EVERY = 10.0
 """Seconds between two scans of all processes."""
 SLOWEST = 10.0
 """Maximum seconds between two samples while something is armed."""
-SAY_EVERY = 30.0
-"""Seconds between two writes of the state file if only the time has changed."""
-KNOWN_AFTER = 600.0
-"""Seconds of idleness that clear an earlier unknown state."""
 RUNS_WAIT, RUNS_HANG = 0.5, 15.0
 """Seconds to wait for the runs' files, and after which they count as hung; their previous values
 are kept then."""
@@ -223,8 +219,10 @@ class AutostopMonitor:
         self._verdict = idle_clock.judge_reading(sample, signs, accepted)
         self._clock.feed(at, self._verdict)
         if "idle" in self._plans:
+            # Seconds of idleness that clear an earlier unknown state.
+            known_after = 600.0
             self._clock.clear_unknown_after(
-                at, min(KNOWN_AFTER, self._plans["idle"]["idle_s"] / 2.0)
+                at, min(known_after, self._plans["idle"]["idle_s"] / 2.0)
             )
         if "lease" in self._plans:
             self._asked = sample, signs, self._plans["lease"]
@@ -422,7 +420,9 @@ class AutostopMonitor:
             )
             for mode in self._plans
         }
-        if now == self._saved and at.boot - self._said < SAY_EVERY:
+        # Seconds between two writes of the state file if only the time has changed.
+        say_every = 30.0
+        if now == self._saved and at.boot - self._said < say_every:
             return
         self._saved, self._said = now, at.boot
         holders = [

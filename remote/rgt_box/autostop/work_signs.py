@@ -52,16 +52,11 @@ else:
 
 FILES_EACH = 4000
 """Result entries to stat per reading; the next reading continues with the rest."""
-CARDS_EVERY = 60.0
-"""Seconds between two scans of every process's file descriptors."""
 OWN_WORK = ("send", "cat", "mirror", "measure", "gpu-health", "manifest")
 """Agent verbs that do work the user asked for; all others only observe."""
 FILES_WAIT, FILES_HANG = 0.5, 15.0
 """Seconds to wait for jobs and results per reading, and after which their previous values
 expire."""
-KERNEL_THREAD = 0x00200000
-"""``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``.
-Checking for children of pid 2 is not enough: in a container, pid 2 can be any process."""
 
 
 class WorkSigns:
@@ -140,7 +135,9 @@ class WorkSigns:
             for card in sample.get("gpus") or []
         ):
             return {}
-        if at.boot - self._open[0] >= CARDS_EVERY:
+        # Seconds between two scans of every process's file descriptors.
+        cards_every = 60.0
+        if at.boot - self._open[0] >= cards_every:
             self._open = at.boot, gpu.find_card_holders(gpu.device_prefix())
         return self._open[1]
 
@@ -205,7 +202,10 @@ def read_process(pid: int) -> dict[str, Any] | None:
     try:
         stat = procstat.ProcessStat(pid, text or b"")
         after = (text or b"")[(text or b"").rindex(b")") + 2 :].split()
-        reaped, kernels = int(after[13]) + int(after[14]), int(after[6]) & KERNEL_THREAD
+        # ``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``.
+        # Checking for children of pid 2 is not enough: in a container, pid 2 can be any process.
+        kernel_thread = 0x00200000
+        reaped, kernels = int(after[13]) + int(after[14]), int(after[6]) & kernel_thread
     except (ValueError, IndexError):
         return None
     if stat.state in "ZX" or kernels:

@@ -22,10 +22,6 @@ KEPT = 1024
 """Bytes before a cursor whose hash shows that the file still has the same text."""
 
 
-ENOUGH = 16
-"""Minimum hashed bytes that distinguish a copy of the text from another file."""
-
-
 class UnreadableFileError(Exception):
     """The file cannot be read; the message says why."""
 
@@ -220,10 +216,12 @@ class ExactReader:
     def _open_moved_file(self, cursor: FileCursor) -> bool:
         """Find the cursor's text among the rotated files, by inode first, then by content."""
         found = list(list_rotated_files(self.path))
+        # Minimum hashed bytes that distinguish a copy of the text from another file.
+        enough = 16
         for sure in (True, False):
             for candidate, status in found:
                 if (status.st_ino == cursor.inode) is not sure or not (
-                    sure or cursor.length >= ENOUGH
+                    sure or cursor.length >= enough
                 ):
                     continue
                 try:

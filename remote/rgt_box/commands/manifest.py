@@ -44,8 +44,6 @@ SPEC = {
     "--no-hash": "flag",
     "--job": "list",
 }
-NICE = 10
-"""Niceness: hashing must not slow down a training run."""
 
 
 class ManifestTotals:
@@ -72,7 +70,9 @@ def main(argv: list[str]) -> int:
         )
         roots = list(dict.fromkeys(path for root in roots for path in expand_path(root)))
     else:
-        os.nice(NICE)
+        # Niceness: hashing must not slow down a training run.
+        nice = 10
+        os.nice(nice)
         roots = [os.path.expanduser(root) for root in roots]
         cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     counts = ManifestTotals()

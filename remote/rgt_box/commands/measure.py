@@ -48,17 +48,12 @@ there; how soon and how fast each URL answers. All of it ends within --seconds (
 Example: rgt-box.pyz measure --dir /workspace --python /usr/bin/python3 --url https://huggingface.co/
 """
 
-SECONDS = 80.0
-GPU_WAIT = 10.0
 DISK_SECONDS = 3.0
 """Maximum seconds of writing, and of reading."""
 DISK_BYTES = 256 << 20
-DISK_SHARE = 0.05
-"""Maximum share of the free space that is written."""
 BLOCK = 4 << 20
 NET_SECONDS = 8.0
 NET_BYTES = 8 << 20
-HOOK_SECONDS = 10.0
 HUB = "https://huggingface.co/"
 SHOW_ENVIRONMENT = "import json, os; print('\\n' + json.dumps(dict(os.environ)), end='')"
 MOST_OUTPUT = 1 << 20
@@ -96,7 +91,8 @@ def main(argv: list[str]) -> int:
         "--platform": "flag",
     }
     found = options.parse_or_exit(argv, spec, HELP)
-    until = time.monotonic() + (found["seconds"] or SECONDS)
+    seconds = 80.0
+    until = time.monotonic() + (found["seconds"] or seconds)
     urls: List[str] = list(found["url"])
     route_error = None
     if found["platform"]:
@@ -151,9 +147,10 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
     if words == show:
         return env, None
     try:
+        hook_seconds = 10.0
         done = subprocess.run(
             words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            timeout=HOOK_SECONDS, check=False, cwd="/",
+            timeout=hook_seconds, check=False, cwd="/",
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return env, f"the platform's hook for jobs: {error}"
@@ -166,7 +163,8 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
 def list_gpus() -> Found:
     """Return the GPUs that the driver lists."""
     try:
-        rows, error = GpuSampler(None, place.state_dir()).read_raw(GPU_WAIT)
+        gpu_wait = 10.0
+        rows, error = GpuSampler(None, place.state_dir()).read_raw(gpu_wait)
     except Exception as trouble:  # a driver error must not stop the other tests
         return {"gpus": [], "gpu_error": f"{type(trouble).__name__}: {trouble}"}
     named = [
@@ -255,7 +253,9 @@ def measure_disk(folder: str, wanted: int) -> Found:
             free_inodes=room.f_favail if room.f_files else None,
             inodes=room.f_files or None,
         )
-        most = min(wanted, int(told["free"] * DISK_SHARE))
+        # Maximum share of the free space that is written.
+        disk_share = 0.05
+        most = min(wanted, int(told["free"] * disk_share))
         if most < BLOCK:
             told["error"] = "too little space is free to test it"
             return told

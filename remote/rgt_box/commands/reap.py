@@ -108,8 +108,6 @@ Exit status: 0 no orphan is left, 1 there are orphans, or a process was not ende
 """
 
 OK, TROUBLE, UNKNOWN = 0, 1, 2
-WAIT = 10.0
-"""Seconds for the driver to answer."""
 
 
 def main(argv: list[str]) -> int:
@@ -122,7 +120,9 @@ def main(argv: list[str]) -> int:
     except (re.error, ValueError) as problem:
         print(f"{problem} (see --help)", file=sys.stderr)
         return UNKNOWN
-    gpus, why = GpuSampler(None, place.state_dir()).read_raw(WAIT)
+    # Seconds for the driver to answer.
+    wait = 10.0
+    gpus, why = GpuSampler(None, place.state_dir()).read_raw(wait)
     holders = list_gpu_holders(gpus, pattern, processes.LiveCells(found["job"]).read())
     report: dict[str, Any] = {
         "at": round(time.time(), 3),

@@ -63,9 +63,6 @@ def _has_only_crc(facts: dict[str, Any]) -> bool:
     return "crc32" in facts and "sha256" not in facts
 
 
-SHOWN = 20
-"""Files named per cell; the count is exact."""
-
 OK, MISSING, ZERO, DAMAGED, UNPROVEN, UNREADABLE = (
     "ok", "missing", "zero-byte", "damaged", "unproven", "unreadable",
 )  # fmt: skip
@@ -143,7 +140,9 @@ def _verdict(status: str, reason: str | None, paths: list[bytes]) -> dict[str, A
     if reason:
         found["reason"] = reason
     if paths:
-        found["paths"] = [file_tree.name_fields(path) for path in sorted(paths)[:SHOWN]]
+        # Files named per cell; the count is exact.
+        shown = 20
+        found["paths"] = [file_tree.name_fields(path) for path in sorted(paths)[:shown]]
     return found
 
 

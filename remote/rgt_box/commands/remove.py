@@ -41,8 +41,6 @@ else:
     FileReference = namedtuple("FileReference", "file who verb pid", defaults=(0,))
 
 
-SECONDS = 10.0
-MOST_JOBS = 200
 LONGEST = 1 << 20
 POD = "/var/run/secrets/kubernetes.io/serviceaccount"
 UNCONFIGURED = "configuration source"
@@ -234,9 +232,10 @@ def _slurm_references(names: list[str], doubts: list[str]) -> Iterator[FileRefer
             doubts.append("Slurm does not list waiting jobs")
         return
     jobs = sorted(set(text.split()))
-    if len(jobs) > MOST_JOBS:
+    most_jobs = 200
+    if len(jobs) > most_jobs:
         doubts.append("you have %d Slurm jobs, too many to check each of them" % len(jobs))
-    for job in jobs[:MOST_JOBS]:
+    for job in jobs[:most_jobs]:
         script = _try_program(["scontrol", "write", "batch_script", job, "-"])
         if script is None:
             doubts.append(f"Slurm does not show the script of job {job}")
@@ -248,7 +247,8 @@ def _slurm_references(names: list[str], doubts: list[str]) -> Iterator[FileRefer
 
 def _try_program(words: list[str]) -> str | None:
     try:
-        return background.try_program(words, SECONDS)
+        seconds = 10.0
+        return background.try_program(words, seconds)
     except TimeoutError:
         return None
 

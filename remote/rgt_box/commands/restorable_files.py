@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from typing import Iterable, Iterator
 
 
-GIT_SECONDS = 20.0
-"""Timeout of each git command; they read objects only."""
 LONGEST_FILE = 64 << 20
 """Larger files are not hashed for comparison and count as results."""
 MOST_HASHED = 1 << 30
@@ -49,7 +47,6 @@ _ELSEWHERE = re.compile(r"(?:https?|ssh|git)://(?!localhost|127\.)|[\w.-]+@[\w.-
 it."""
 MOST_BYTES = 64 << 20
 """Maximum bytes of one package list."""
-RPM_SECONDS = 60.0
 RPM_FOLDERS = ("var/lib/rpm", "usr/lib/sysimage/rpm")
 RPM_DATABASES = ("rpmdb.sqlite", "Packages.db", "Packages")
 """Database files of rpm 4.16 and later, and of the two older formats (rpm.org, *Database backends*,
@@ -167,6 +164,8 @@ class _IsolatedGit:
     def __call__(self, *words: str) -> bytes | None:
         """Return what a command printed; None if it failed."""
         try:
+            # Timeout of each git command; they read objects only.
+            git_seconds = 20.0
             done = subprocess.run(
                 [self._program, *words],
                 cwd=self._place,
@@ -174,7 +173,7 @@ class _IsolatedGit:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                timeout=GIT_SECONDS,
+                timeout=git_seconds,
             )
         except (OSError, subprocess.SubprocessError):
             return None
@@ -309,12 +308,13 @@ def _rpm_paths(folder: str) -> list[bytes]:
     The path is passed explicitly because rpm may be configured for another one.
     """
     try:
+        rpm_seconds = 60.0
         done = subprocess.run(
             ["rpm", "--dbpath", folder, "-qal"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=RPM_SECONDS,
+            timeout=rpm_seconds,
             check=False,
         )
     except (OSError, subprocess.SubprocessError):

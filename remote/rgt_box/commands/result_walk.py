@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 MOST_GROUPS, HELD_GROUPS = 300, 4096
 """Maximum unowned directories in the answer, and in memory during the walk. Beyond that, the
 deepest are merged into their parents."""
-FAN = 16
-"""Unowned siblings above this number are merged into their parent directory."""
 MOST_PROBLEMS = 100
-MOST_MOUNTS = 1000
 UNPACKED_NS = 10 * 10**9
 """A file whose mtime is this much older than its ctime was unpacked, not written in place."""
 LONGEST = 4000
@@ -46,8 +43,6 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 COMMON = frozenset((b"/", b"/root", b"/home", b"/tmp", b"/var/tmp", b"/mnt", b"/workspace"))
 """Directories shared by everyone: a log file in one does not make its owner the directory's
 owner."""
-AT_ONCE = 1000
-"""Files of a directory that are buffered before they are counted."""
 _MASK = (1 << 256) - 1
 """Digests are added modulo 2^256, so they do not depend on the order."""
 
@@ -471,13 +466,15 @@ class ResultWalk:
         if restorable_files.may_be_prefix(folders):
             level.listed += (restorable_files.python_packages(os.fsdecode(level.path)),)
         with os.scandir(level.fd) as entries:
+            # Files of a directory that are buffered before they are counted.
+            at_once = 1000
             for entry in entries:
                 try:
                     if entry.is_file(follow_symlinks=False):
                         seen = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(seen.st_mode):
                             files.append((entry.name, seen))
-                            if len(files) >= AT_ONCE:
+                            if len(files) >= at_once:
                                 self._count_files(level, files)
                                 files = []
                     elif entry.is_symlink():
@@ -589,9 +586,11 @@ class ResultWalk:
         for path in self._mergeable_folders():
             above = os.path.dirname(path)
             crowds[above] = crowds.get(above, 0) + 1
+        # Unowned siblings above this number are merged into their parent directory.
+        fan = 16
         for above in sorted(crowds, key=_path_depth, reverse=True):
             if (
-                crowds[above] > FAN
+                crowds[above] > fan
                 and above != b"/"
                 and not self._is_home(above)
                 and not self._is_owned(above)
@@ -697,6 +696,7 @@ def walk_answer(
         }
         for rule, group in sorted(walk.skips.rules.items())
     ]
+    most_mounts = 1000
     return {
         "at": round(at, 3),
         "generation": whole.hexdigest(),
@@ -707,6 +707,6 @@ def walk_answer(
         "problems": walk.problems,
         "mounts": [
             {"path": path_text(point), "kind": kind, "device": device}
-            for point, (kind, device) in sorted(walk.mounts.rows.items())[:MOST_MOUNTS]
+            for point, (kind, device) in sorted(walk.mounts.rows.items())[:most_mounts]
         ],
     }

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from rgt_box.commands.result_walk import WalkLevel
 
 
-CLOCK_SLACK_S = 2.0
-"""Process start times are exact to one tick since boot, and the boot time to one second."""
-
-BOOT_S = 60.0
-"""Seconds after kernel boot within which the first process of a full machine has started."""
-
-
 if TYPE_CHECKING:
     W = TypeVar("W", bound=result_walk.ResultWalk)
 
@@ -267,8 +260,10 @@ def why_machine_is_older(since: float, now: float, roots: list[str], jobs: list[
     """
     if since > now:
         return "by the box's clock, the machine was created in the future"
+    # Process start times are exact to one tick since boot, and the boot time to one second.
+    clock_slack_s = 2.0
     for what, at in iterate_creation_times(roots, jobs):
-        if at < since - CLOCK_SLACK_S:
+        if at < since - clock_slack_s:
             text = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
             return f"{what} is older than the machine: of {text}, by the box's clock"
     return ""
@@ -282,12 +277,14 @@ def iterate_creation_times(roots: list[str], jobs: list[str]) -> Iterator[tuple[
     if known:
         yield "the oldest process", procstat.boot_time() + first
     mounts = result_walk.read_mounts().rows
+    # Seconds after kernel boot within which the first process of a full machine has started.
+    boot_s = 60.0
     for root in roots:
         # Created with the container before anything runs in it; /dev is created at every start.
         yield from _oldest_change("/.dockerenv", [os.path.join(root, ".dockerenv")])
         dev = os.path.join(root, "dev")
         # In a container with the host's /dev, /dev is older than the container.
-        if first < BOOT_S or mounts.get(os.fsencode(dev), ("", ""))[0] != "devtmpfs":
+        if first < boot_s or mounts.get(os.fsencode(dev), ("", ""))[0] != "devtmpfs":
             yield from _oldest_change("a file in /dev", _list_paths(dev))
     state = place.state_dir()
     folders = [os.path.expanduser(folder) for folder in jobs]

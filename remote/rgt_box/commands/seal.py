@@ -60,7 +60,6 @@ LOOK = 3.0
 """Seconds for a driver to answer."""
 INPUT = 300.0
 """Seconds after terminal input for which the user counts as present."""
-OPENED_WITHIN = 10.0
 
 
 def main(argv: list[str]) -> int:
@@ -273,7 +272,8 @@ def unseal(argv: list[str]) -> int:
             os.kill(int(pid or 0), signal.SIGTERM)
         except ProcessLookupError:
             opened = False
-        deadline = time.monotonic() + OPENED_WITHIN
+        opened_within = 10.0
+        deadline = time.monotonic() + opened_within
         while procstat.is_alive(int(pid or 0), ticks) and time.monotonic() < deadline:
             time.sleep(0.01)
         if procstat.is_alive(int(pid or 0), ticks):

@@ -46,13 +46,9 @@ REQUESTS = 1 << 16
 GATHERED = 1 << 18
 """Files up to this size are batched: each write makes the SSH server encrypt a packet that may not
 be full."""
-LONGEST_ANSWER = 512
 HASHED = 1 << 18
 """Bytes read at a time for hashing: small enough to stay in the processor's cache."""
-F_SETPIPE_SZ = 1031
-"""Linux's constant; Python defines it from 3.10 on."""
 NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EOVERFLOW)
-BUSY_SECONDS = 2.0
 
 
 def main(argv: list[str]) -> int:
@@ -94,7 +90,9 @@ def read_requests(server: RequestServer) -> Iterator[bytes]:
 def enlarge_pipe(fd: int) -> None:
     """Enlarge a pipe's buffer so that its two ends wait less; do nothing if refused."""
     try:
-        fcntl.fcntl(fd, F_SETPIPE_SZ, BLOCK)
+        # Linux's constant; Python defines it from 3.10 on.
+        f_setpipe_sz = 1031
+        fcntl.fcntl(fd, f_setpipe_sz, BLOCK)
     except (OSError, OverflowError):
         pass  # not a pipe, or this user has reached the kernel's limit for pipes
 
@@ -195,7 +193,8 @@ class RequestServer:
         """Append a small file to the batch."""
         size = found.st_size
         head = b'{"id":%d,"n":%d,"stamp":%s}\n' % (number, size, _stamp_text(found))
-        if self._filled + size + 2 * len(head) + LONGEST_ANSWER > BLOCK:
+        longest_answer = 512
+        if self._filled + size + 2 * len(head) + longest_answer > BLOCK:
             self.flush_batch()
         view, at = memoryview(self._gathered), self._filled + len(head)
         view[self._filled : at] = head
@@ -280,13 +279,14 @@ class RequestServer:
         if known is None:
             digest, at, view = hashing.new_sha256(), start, memoryview(self._buffer)
             spoken = time.monotonic()
+            busy_seconds = 2.0
             while at < end:
                 count = os.preadv(fd, [view[: min(BLOCK, end - at)]], at)
                 if not count:
                     break
                 digest.update(view[:count])
                 at += count
-                if time.monotonic() - spoken > BUSY_SECONDS:
+                if time.monotonic() - spoken > busy_seconds:
                     spoken = time.monotonic()
                     self._write_row({"id": number, "busy": at - start})
             known = str(digest.hexdigest())

@@ -50,9 +50,6 @@ SPEC = {
     "--seconds": "float",
 }  # fmt: skip
 OK, FAILED, USAGE = 0, 1, 2
-WAIT_S = 3600.0
-SLACK_S = 30.0
-"""Seconds for a runner to record how its cell ended, after the cell's own time to save."""
 POLL_S, SAVE_POLL_S = 0.1, 0.5
 
 
@@ -135,11 +132,14 @@ def main(argv: list[str]) -> int:
             "%s is now another process, %d:%d; nothing was sent"
             % (found["run"], target.pid, target.ticks)
         )
-    wait = WAIT_S if found["wait"] is None else found["wait"]
+    wait_s = 3600.0
+    wait = wait_s if found["wait"] is None else found["wait"]
     if found["after-checkpoint"] and not _wait_for_save(target, wait):
         return FAILED
+    # Seconds for a runner to record how its cell ended, after the cell's own time to save.
+    slack_s = 30.0
     return _stop_and_report(
-        target, stop_grace_seconds() + SLACK_S if found["seconds"] is None else found["seconds"]
+        target, stop_grace_seconds() + slack_s if found["seconds"] is None else found["seconds"]
     )
 
 

@@ -17,18 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
-SIZE = 4096
-"""Side of the square matrices: large enough that the GPU, not the kernel launch, is the limit."""
 SECONDS = 0.5
 """Minimum seconds of each measurement of a GPU."""
 COPY_BYTES = 256 << 20
-GRACE_SECONDS = 5
 
 
 def main(limit: float) -> None:
     """Run all tests; `limit` is the time limit in seconds."""
     # The parent process kills this one at the limit. The alarm is for a parent that has died.
-    signal.alarm(max(1, int(limit)) + GRACE_SECONDS)
+    grace_seconds = 5
+    signal.alarm(max(1, int(limit)) + grace_seconds)
     try:
         torch = importlib.import_module("torch")
     except Exception as error:  # a broken installation can raise anything
@@ -61,8 +59,10 @@ def try_gpu(torch: Any, index: int) -> Dict[str, object]:
     """Compute and copy on one GPU; returns its name and measurements."""
     place = torch.device("cuda", index)
     told: Dict[str, object] = {"name": str(torch.cuda.get_device_name(index)), "error": None}
-    one = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
-    other = torch.randn(SIZE, SIZE, device=place, dtype=torch.float16)
+    # Side of the square matrices: large enough that the GPU, not the kernel launch, is the limit.
+    size = 4096
+    one = torch.randn(size, size, device=place, dtype=torch.float16)
+    other = torch.randn(size, size, device=place, dtype=torch.float16)
 
     def synchronize_gpu() -> None:
         torch.cuda.synchronize(index)
@@ -70,7 +70,7 @@ def try_gpu(torch: Any, index: int) -> Dict[str, object]:
     product = one @ other
     synchronize_gpu()
     rounds, passed = repeat_and_time(lambda: one @ other, synchronize_gpu)
-    told["tflops"] = 2.0 * SIZE**3 * rounds / passed / 1e12
+    told["tflops"] = 2.0 * size**3 * rounds / passed / 1e12
     part = one[:8].float().cpu() @ other.float().cpu()
     wrong = float((product[:8].float().cpu() - part).abs().max())
     # Half precision gives about three digits for sums of this size.

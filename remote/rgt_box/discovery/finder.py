@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from rgt_box.streams.job_looks import JobPolls
 
-PROCESSES = 16
-"""Processes of a run whose files are read per poll: the ranks, rarely more on one box."""
 LOGS, FILES = 4, 200
 WANDB_OWN = ("debug.log", "debug-internal.log", "debug-core.log", "core-debug.log")
 """wandb's own log files."""
@@ -89,7 +87,9 @@ def _possible_writers(run: FoundRun, nodes: Mapping[int, ProcessNode]) -> list[i
         for pid in run.pids
         if pid == run.pid or nodes[nodes[pid].ppid].words != nodes[pid].words
     ]
-    return (first + [pid for pid in run.pids if pid not in first])[:PROCESSES]
+    # Processes of a run whose files are read per poll: the ranks, rarely more on one box.
+    processes = 16
+    return (first + [pid for pid in run.pids if pid not in first])[:processes]
 
 
 def _sort_open_file(run: FoundRun, inside: str, item: OpenFile, logs: list[str]) -> None:
@@ -139,25 +139,14 @@ def _why_no_log(run: FoundRun, streams: OutputStreams) -> str:
 PERIOD = 10.0
 """Default seconds between two polls; ``RGT_FIND_SECONDS`` overrides it."""
 SOONEST, LATEST = 0.5, 3600.0
-PANES = 1.5
-"""Factor on the poll interval for tmux: each query starts a process."""
 MOST, REMEMBERED = 32, 40
 """Maximum live runs shown, and ended runs remembered."""
 FORGET = 7 * 86400.0
-SETTLED = 120.0
-"""Seconds after its start during which a run may still start ranks."""
-SAY_SEEN = 300.0
-"""Seconds between two reports if only the runs' `seen` times have changed."""
 MAX_COMMAND, MAX_PIDS = 1000, 64
-SCRIPT_WAIT = 0.1
-"""Seconds to wait for a script. It may be on a mount that hangs; the result is then used at a later
-poll."""
 ASK_END = 300.0
 """Seconds after a run's end during which Slurm or the job's queue is queried for the exit."""
 RUNNERS = frozenset(("RGT_CELL", "RGT_SMOKE"))
 """Environment variables that a queue runner sets for its processes."""
-RUNNER_WRITES_S = 5.0
-"""Seconds within which a runner has recorded the process of its cell."""
 
 
 def poll_period() -> float:
@@ -191,8 +180,10 @@ class TrainingFinder:
         self._queued = jobs
         self._every = poll_period()
         self._table = ProcessTable(pattern)
+        # Factor on the poll interval for tmux: each query starts a process.
+        panes = 1.5
         self._panes, self._jobs = (
-            TmuxPanes(PANES * self._every),
+            TmuxPanes(panes * self._every),
             found_run.SlurmJobs(found_run.SLURM_PERIOD * self._every / PERIOD),
         )
         self._boot = place.boot_id()
@@ -242,7 +233,9 @@ class TrainingFinder:
                 self._update_run(run, nodes, below)
         self._query_slurm_ends()
         self._drop_old_runs()
-        late = bool(self._live_runs()) and time.monotonic() - self._said > SAY_SEEN
+        # Seconds between two reports if only the runs' `seen` times have changed.
+        say_seen = 300.0
+        late = bool(self._live_runs()) and time.monotonic() - self._said > say_seen
         if late or before != [self._comparable_state(run) for run in self._runs.values()]:
             self.changed = True
 
@@ -322,7 +315,9 @@ class TrainingFinder:
             if known
             else 0.0
         )
-        if age > max(RUNNER_WRITES_S, self._every):
+        # Seconds within which a runner has recorded the process of its cell.
+        runner_writes_s = 5.0
+        if age > max(runner_writes_s, self._every):
             return False
         return not RUNNERS.isdisjoint(found_run.read_environment(root) or {})
 
@@ -400,7 +395,9 @@ class TrainingFinder:
                 self._rows[pid] = known.stat.start, known.words, run.name
         if run.marks is None:
             self._read_script(run)
-        if run.world is None and (new or run.seen - run.started < SETTLED):
+        # Seconds after its start during which a run may still start ranks.
+        settled = 120.0
+        if run.world is None and (new or run.seen - run.started < settled):
             run.world = script_look.find_world_size(run.pids, run.started)
         if new:
             self._add_event("training-found", describe_run(run))
@@ -412,7 +409,10 @@ class TrainingFinder:
         known, key = self._table.find_process(run.pid), (run.pid, run.ticks)
         if known is None:
             return
-        wait = 0.0 if key in self._scripts else SCRIPT_WAIT
+        # Seconds to wait for a script. It may be on a mount that hangs; the result is then used at
+        # a later poll.
+        script_wait = 0.1
+        wait = 0.0 if key in self._scripts else script_wait
         if wait:
             env, inside = (
                 found_run.read_environment(run.pid) or {},

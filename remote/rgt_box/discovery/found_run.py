@@ -40,7 +40,6 @@ else:
     TmuxPane = namedtuple("TmuxPane", "name piped")
 
 LISTS = ("logs", "files", "dirs", "notes", "pids", "lives", "uses")
-MOST_LIVES = 20
 SOCKET_WAIT = 0.5
 """Seconds to wait for the check who owns a tmux socket."""
 FIELDS = (
@@ -110,8 +109,9 @@ class FoundRun:
 
     def copy_history(self, old: FoundRun) -> None:
         """Copy the history of the same training from before it was restarted."""
+        most_lives = 20
         self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[
-            -MOST_LIVES:
+            -most_lives:
         ]
         self.files = list(old.files)
         self.world_before = old.world or old.world_before
@@ -210,8 +210,6 @@ _OWN_SERVICES = (
     "docker",
     "containerd",
 )
-HUP = 1
-"""Bit of SIGHUP in a signal mask."""
 
 
 def read_environment(pid: int) -> dict[str, str] | None:
@@ -275,7 +273,9 @@ def _session_without_manager(pid: int) -> ProcessSession:
         terminal = int(text[text.rindex(b")") + 2 :].split()[4])
     except (ValueError, IndexError):
         return ProcessSession("unknown", None)
-    if ignored and int(ignored.group(1), 16) & HUP:
+    # Bit of SIGHUP in a signal mask.
+    hup = 1
+    if ignored and int(ignored.group(1), 16) & hup:
         return ProcessSession("nohup", None)
     if terminal:
         return ProcessSession("shell", _terminal_name(terminal))

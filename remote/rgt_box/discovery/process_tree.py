@@ -128,7 +128,6 @@ YOUNG, FULL = 2, 12
 """Number of times to read a new process, and reads between two full scans: `exec` may replace its
 program."""
 
-KTHREADD = 2
 UNDECIDED = ("python", "kernel", "other")
 """Kinds for which only evidence shows whether they train."""
 
@@ -200,7 +199,8 @@ class ProcessTable:
             known = None
         if known is None or known.looks <= YOUNG or full:
             words = procstat.read_cmdline(pid)
-            if not words and KTHREADD in (pid, stat.ppid):
+            kthreadd = 2
+            if not words and kthreadd in (pid, stat.ppid):
                 self._kernel.add(pid)
                 return
             if known is None or known.words != words:
@@ -271,8 +271,6 @@ else:
 
 
 DELETED = " (deleted)"
-MOST_OPEN_FILES = 4096
-"""Open files inspected per process."""
 
 _NO_PLACE = ("/dev/", "/proc/", "/sys/", "/memfd:", "/run/", "/anon_hugepage", "/SYSV", "/[")
 _TEXT = re.compile(
@@ -305,7 +303,9 @@ def read_open_files(pid: int) -> list[OpenFile] | None:
     except OSError:
         return None
     found = []
-    for name in names[:MOST_OPEN_FILES]:
+    # Open files inspected per process.
+    most_open_files = 4096
+    for name in names[:most_open_files]:
         path = folder + "/" + name
         try:
             target = os.readlink(path)

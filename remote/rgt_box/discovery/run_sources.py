@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SLACK = 2.0
 """Seconds by which a file may seem older than the process that wrote it: both clocks are coarse."""
-LATE = 30.0
-"""Seconds after a run's end was noticed in which a file may still belong to it."""
 
 
 class FileClaims:
@@ -60,7 +58,9 @@ class FileClaims:
         sure = self._sure_owner(path)
         if sure is not None:
             return sure == run.name
-        if not run.was_running_at(mtime, SLACK, LATE):
+        # Seconds after a run's end was noticed in which a file may still belong to it.
+        late = 30.0
+        if not run.was_running_at(mtime, SLACK, late):
             return False
         owner = self._owned.get(path)
         if owner is not None:
@@ -68,7 +68,7 @@ class FileClaims:
         near = [
             other
             for other in self._runs
-            if other.cwd and is_below(path, other.cwd) and other.was_running_at(mtime, SLACK, LATE)
+            if other.cwd and is_below(path, other.cwd) and other.was_running_at(mtime, SLACK, late)
         ]
         deepest = max((len(other.cwd or "") for other in near), default=0)
         near = [other for other in near if len(other.cwd or "") == deepest]
@@ -109,7 +109,6 @@ WALK_EVERY, WALK_MOST = 10.0, 120.0
 """Minimum and maximum seconds between two walks of a directory; see `COST`."""
 COST = 500.0
 """Between walks, wait this many times the duration of the last walk."""
-MOST_ROOTS = 8
 SHALLOW = GENTLE._replace(depth=3, entries=1500)
 HOMES = (
     "/root",
@@ -228,7 +227,8 @@ class RunSources:
         ):
             if not any(is_below(path, root) for root in roots):
                 roots.append(path)
-        return roots[:MOST_ROOTS] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
+        most_roots = 8
+        return roots[:most_roots] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
 
     def _walk_root(self, root: str) -> list[MetricSource]:
         finder, due, found = self._walks.get(root) or (None, 0.0, [])

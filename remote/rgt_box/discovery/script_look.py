@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 LARGEST = 512 << 10
 """Maximum bytes of a script; larger scripts are skipped."""
-INSTALLED = 20_000
-"""Maximum entries of a ``site-packages`` to list."""
 
 FRAMEWORKS = {
     "transformers": "transformers", "trl": "trl", "accelerate": "accelerate", "lightning": "lightning",
@@ -125,10 +123,12 @@ def installed(folders: list[str]) -> dict[str, str]:
     """Return framework → version found in package directories; the first directory wins."""
     wanted = set(FRAMEWORKS.values())
     found: dict[str, str] = {}
+    # Maximum entries of a ``site-packages`` to list.
+    installed_limit = 20_000
     for folder in folders:
         try:
             with os.scandir(folder) as entries:
-                for _, entry in zip(range(INSTALLED), entries):
+                for _, entry in zip(range(installed_limit), entries):
                     match = _DIST.fullmatch(entry.name)
                     name = match.group(1).replace("_", "-").lower() if match else ""
                     if match and name in wanted:

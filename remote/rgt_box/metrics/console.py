@@ -42,10 +42,6 @@ OTHER = 20
 """Matches in a row by which another format takes over."""
 OTHER_RANK = 60
 """The same for another rank: block-buffered ranks print in turns."""
-HELD = 60
-"""Rows of a challenger kept until the choice is made."""
-CHALLENGERS = 6
-RANKS = 64
 
 JOINT = "\n"
 """Separator between format, rank and stream; it cannot occur in a piece of console output."""
@@ -121,7 +117,8 @@ class FormatChooser:
     def _states_of_rank(self, rank: str) -> dict[str, dict[str, Any]]:
         states = self._ranks.get(rank)
         if states is None:
-            while len(self._ranks) >= RANKS:
+            ranks_limit = 64
+            while len(self._ranks) >= ranks_limit:
                 del self._ranks[next(iter(self._ranks))]
             states = self._ranks[rank] = {}
         return states
@@ -132,7 +129,8 @@ class FormatChooser:
             return rows, False
         held = self._held.get(key)
         if held is None:
-            if len(self._held) >= CHALLENGERS:
+            challengers = 6
+            if len(self._held) >= challengers:
                 self._drop_candidate(next(iter(self._held)))
             held = self._held[key] = []
         if (
@@ -143,7 +141,9 @@ class FormatChooser:
             self._votes[key] = 0
             del held[:]
         held.extend(rows)
-        del held[:-HELD]
+        # Rows of a challenger kept until the choice is made.
+        held_limit = 60
+        del held[:-held_limit]
         self._votes[key] = self._votes.get(key, 0) + any(not row.weak for row in rows)
         if self._votes[key] < self._votes_needed(key):
             return [], False

@@ -539,8 +539,6 @@ _NAMES = {
     "eval loss": "eval_loss",
     "total loss": "total_loss",
 }
-_SPAN = 160
-"""Characters around a step within which its loss must be."""
 
 
 def _parse_generic(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
@@ -553,7 +551,9 @@ def _parse_generic(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         return []
     step, epoch = _STEP.search(line), _EPOCH.search(line)
     place = step or epoch
-    if place is None or place.end() < first - _SPAN or place.start() > last + _SPAN:
+    # Characters around a step within which its loss must be.
+    span = 160
+    if place is None or place.end() < first - span or place.start() > last + span:
         return []
     for found in _OTHER.finditer(line):
         values.setdefault(_usual_tag(found.group(1)), parse_decimal(found.group(2)))

@@ -238,9 +238,6 @@ def first_matching_shape(*shapes: LineShape) -> Parse:
     return parse_any_shape
 
 
-CAP = 8192
-"""Bytes of a piece that are parsed; the rest is dropped."""
-
 PIECE = re.compile(rb"[^\r\n]+")
 
 _ANSI = re.compile(
@@ -261,7 +258,9 @@ def count_complete_bytes(data: bytes) -> int:
 
 def split_rank_prefix(piece: bytes) -> tuple[str, str]:
     """Return (rank, text) of a piece without escape sequences and rank prefix; rank "" if none."""
-    text = piece[:CAP].decode("utf-8", "replace")
+    # Bytes of a piece that are parsed; the rest is dropped.
+    cap = 8192
+    text = piece[:cap].decode("utf-8", "replace")
     if "\x1b" in text or "\x08" in text or "\x00" in text:
         text = _ANSI.sub("", text)
     found = _RANK.match(text)
@@ -320,8 +319,6 @@ _EPOCH = re.compile(
 _TUNE = re.compile(rf"^(\d{{1,9}})\|(\d{{1,15}})\|Loss: ({NUM})", re.I)
 _NUMBER = re.compile(NUM, re.I)
 _WORDLESS = re.compile(r"[\W\d_]+")
-MOST_BARS = 8
-"""Bar titles tracked at a time."""
 _DROP = ("v_num", "step", "epoch")
 
 
@@ -441,7 +438,9 @@ def _parse_tqdm(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         base = base + total if total and last >= total else 0.0
     elif total != bar.total:
         base = 0.0
-    while len(bars) >= MOST_BARS:
+    # Bar titles tracked at a time.
+    most_bars = 8
+    while len(bars) >= most_bars:
         del bars[next(iter(bars))]
     bars[stream] = [bar.n, bar.total, base]
     step = base + bar.n

@@ -46,15 +46,11 @@ else:
 DEPTH = 6
 ENTRIES = 50_000
 """Directory entries read in one walk."""
-HITS = 2000
-"""Files with a matching name whose kind is checked."""
 SECONDS = 5.0
 PER_KIND = 40
 """Files of one kind that are followed; the newest are kept."""
 PER_METRIC = 400
 """The same for a kind with one file per metric."""
-SETTLED = 2.0
-"""Seconds after which an unchanged mtime proves that a directory is unchanged."""
 
 PRUNED = (
     ".git",
@@ -181,17 +177,19 @@ class SourceFinder:
         seen: set[tuple[int, int]] = set()
         known: dict[str, _FolderEntries] = {}
         level, links = [(self.root, 0, -1)], []
+        # Files with a matching name whose kind is checked.
+        hits_limit = 2000
         while level:
             below: list[tuple[str, int, int]] = []
             for path, depth, device in level:
                 if (
                     self._clock() > self._deadline
                     or self._entries > self._limits.entries
-                    or len(hits) > HITS
+                    or len(hits) > hits_limit
                 ):
                     self.cut = "size" if self._clock() <= self._deadline else "time"
                     self._folders = known
-                    return hits[:HITS]
+                    return hits[:hits_limit]
                 try:
                     status = os.stat(path)
                 except OSError:
@@ -211,7 +209,7 @@ class SourceFinder:
             if not level:
                 level, links = links, []
         self._folders = known
-        return hits[:HITS]
+        return hits[:hits_limit]
 
     def _list_folder(self, path: str, status: os.stat_result) -> _FolderEntries:
         folder = self._folders.get(path)
@@ -219,7 +217,9 @@ class SourceFinder:
             return folder
         folder = _FolderEntries()
         folder.mtime_ns = status.st_mtime_ns
-        folder.sure = time.time() - status.st_mtime > SETTLED
+        # Seconds after which an unchanged mtime proves that a directory is unchanged.
+        settled = 2.0
+        folder.sure = time.time() - status.st_mtime > settled
         try:
             with os.scandir(path) as entries:
                 for count, entry in enumerate(entries):

@@ -412,14 +412,14 @@ EVENTS = {
     "stop": EventKind("info", ends_wait=True),
     "done": EventKind("info", ends_wait=True),
 }
-MOST_EVENT_TEXT = 2000
-"""Maximum characters of an event."""
 
 
 def describe_event(row: dict[str, Any], step: float) -> str:
     """Return a text that describes an event of a run."""
     text = _WORDS.get(row["event"], _failure_text)(row)
-    return ("step %d" % step + (": " + text if text else ""))[:MOST_EVENT_TEXT]
+    # Maximum characters of an event.
+    most_event_text = 2000
+    return ("step %d" % step + (": " + text if text else ""))[:most_event_text]
 
 
 def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, Any] | None:

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
     from rgt_box.metrics.reader_base import ReadBatch
 
 CLOCK_KEYS = ("time", "timestamp", "_timestamp", "wall_time", "ts")
-CLOCK_FLOOR = 1e9
-"""A smaller ``time`` is a duration (mmengine, detectron2, Ultralytics), not a timestamp."""
 MAX_DIGITS = 400
 """No float needs more characters."""
-DEPTH = 4
-"""Levels of nested objects whose keys are joined with ``/``."""
 
 
 def to_number(value: Any) -> float | None:
@@ -82,7 +78,9 @@ def to_position(value: Any) -> float | None:
 def to_epoch_seconds(value: Any) -> float | None:
     """Return epoch seconds from seconds or milliseconds; None if it is not a timestamp."""
     found = to_number(value)
-    if found is None or not CLOCK_FLOOR < found < 1e15:
+    # A smaller ``time`` is a duration (mmengine, detectron2, Ultralytics), not a timestamp.
+    clock_floor = 1e9
+    if found is None or not clock_floor < found < 1e15:
         return None
     if found > 1e11:
         return found / 1000.0
@@ -92,7 +90,9 @@ def to_epoch_seconds(value: Any) -> float | None:
 def flatten_row(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
     """Return `row` with nested objects flattened to joined keys, with at most `limit` values."""
     found: dict[str, Any] = {}
-    stack = [("", row, DEPTH)]
+    # Levels of nested objects whose keys are joined with ``/``.
+    depth_limit = 4
+    stack = [("", row, depth_limit)]
     while stack:
         prefix, part, depth = stack.pop()
         for key, value in part.items():

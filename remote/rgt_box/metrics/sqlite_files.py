@@ -40,9 +40,6 @@ REST = 20.0
 """After a copy, wait this many times its duration before the next one: at most 5% of the time."""
 LONGEST = 64 << 10
 """Characters of one schema statement that are inspected."""
-FRESH = 2.0
-"""Seconds within which mtimes do not distinguish two changes, because file system clocks are
-coarse."""
 STEPS = 20000
 """Limit of one read in thousands of SQLite instructions, as a schema can make queries expensive."""
 LENGTH = 64 << 20
@@ -212,7 +209,10 @@ def is_settled(path: str) -> bool:
             newest = max(newest, os.stat(each).st_mtime)
         except OSError:
             pass
-    return time.time() - newest > FRESH
+    # Seconds within which mtimes do not distinguish two changes, because file system clocks are
+    # coarse.
+    fresh = 2.0
+    return time.time() - newest > fresh
 
 
 def file_version(path: str) -> list[int]:

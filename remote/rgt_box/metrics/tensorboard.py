@@ -278,7 +278,6 @@ LOWER, UPPER = 3, bytes(5)
 """Resync only finds records whose length fits in three bytes, so that the other five bytes are
 zero."""
 NEARBY = 1 << 20
-TRIES = 2000
 _lengths: dict[bytes, int] = {}
 """Headers with a correct checksum. There are few, because lengths repeat."""
 
@@ -383,7 +382,8 @@ def find_next_record(window: FileWindow, offset: int) -> int | None:
     """Return the offset of the next record after damage at `offset`; None if none is nearby."""
     data = window.read_at(offset + 1, NEARBY)
     at = -1
-    for _ in range(TRIES):
+    tries = 2000
+    for _ in range(tries):
         at = data.find(UPPER, at + 1)
         place = at - LOWER
         if at < 0 or place > len(data) - HEADER:
@@ -407,8 +407,6 @@ def event_file_key(path: str) -> tuple[int, str]:
 
 
 MARK = "tfevents"
-MAX_FILES = 100
-"""Files read per directory; the newest are kept."""
 
 
 class EventDirectory(MetricReader):
@@ -422,11 +420,13 @@ class EventDirectory(MetricReader):
 
     def _read_into(self, batch: ReadBatch, limit: int) -> None:
         names = sorted((name for name in os.listdir(self.path) if MARK in name), key=event_file_key)
-        if len(names) > MAX_FILES:
+        # Files read per directory; the newest are kept.
+        max_files = 100
+        if len(names) > max_files:
             batch.add_problem(
-                0, "%d event files: only the %d newest are read" % (len(names), MAX_FILES)
+                0, "%d event files: only the %d newest are read" % (len(names), max_files)
             )
-            del names[:-MAX_FILES]
+            del names[:-max_files]
         cursors: dict[str, Cursor] = dict((batch.cursor or {}).get("files", {}))
         if set(cursors) - set(names) or not self._read_files(names, cursors, batch, limit):
             # A file was removed or replaced: its points cannot be separated from the others.

@@ -46,8 +46,6 @@ MLFLOW_ROWS = """
     WHERE rowid > ? AND key NOT LIKE 'system/%' ORDER BY rowid LIMIT ?
 """
 EARLIER = "SELECT count(*), max(step) FROM metrics WHERE key = ? AND run_uuid = ? AND rowid < ?"
-LARGEST = 1.797e308
-LEAST = 100
 
 
 class MlflowDatabase(DatabaseReader):
@@ -58,17 +56,19 @@ class MlflowDatabase(DatabaseReader):
     def _query_rows(
         self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
     ) -> None:
-        limit = max(limit, LEAST)
+        least = 100
+        limit = max(limit, least)
         held = ZeroLossCheck(state, batch)
         counts: dict[tuple[str, str], int] = {}
         last, found = state["id"], 0
+        largest = 1.797e308
         for rowid, key, value, stamp, run, step, is_nan in db.execute(MLFLOW_ROWS, (last, limit)):
             found += 1
             before, last = last, rowid
             y = NAN if is_nan else to_number(value)
             if y is None or not isinstance(key, str) or len(key) > MAX_TAG:
                 continue
-            if abs(y) >= LARGEST:
+            if abs(y) >= largest:
                 y = float("inf") if y > 0 else float("-inf")
             x = float(step or 0)
             run = str(run)[:500]
@@ -128,8 +128,6 @@ TRACKIO_ROWS = """
     SELECT id, timestamp, run_name, step, CASE WHEN length(metrics) <= ? THEN metrics END FROM metrics
     WHERE id > ? ORDER BY id
 """
-MAX_RUNS = 200
-"""Runs of one project whose x axis is remembered."""
 
 
 class TrackioDatabase(DatabaseReader):
@@ -144,6 +142,8 @@ class TrackioDatabase(DatabaseReader):
             name: dict(each) for name, each in state.get("runs", {}).items()
         }
         state["runs"] = runs
+        # Runs of one project whose x axis is remembered.
+        max_runs = 200
         for key, stamp, run, step, metrics in db.execute(TRACKIO_ROWS, (MAX_JSON, state["id"])):
             if len(batch.points) >= limit:
                 batch.more = True
@@ -158,7 +158,7 @@ class TrackioDatabase(DatabaseReader):
             row["_step"] = step
             row["timestamp"] = parse_iso_time(stamp)
             group = str(run)[:500]
-            axis = runs.setdefault(group, {}) if len(runs) < MAX_RUNS else runs.get(group, {})
+            axis = runs.setdefault(group, {}) if len(runs) < max_runs else runs.get(group, {})
             try:
                 where = rows.row_position(row, LAYOUT, axis)
             except FirmStepFound as upgrade:

@@ -29,8 +29,6 @@ _KILLED = re.compile(
 pid.
 """
 
-LAST_LINES = 5
-
 
 def signal_name(number: int) -> str:
     """Return the signal's name, such as ``SIGKILL`` for 9; ``signal 99`` if it has none."""
@@ -43,7 +41,8 @@ def signal_name(number: int) -> str:
 def ends_with_killed(tail: bytes) -> bool:
     """Return whether one of the last lines of a log is the shell's ``Killed`` message."""
     rows = [row.rstrip() for row in tail.splitlines() if row.strip()]
-    return any(_KILLED.match(row) for row in rows[-LAST_LINES:])
+    last_lines = 5
+    return any(_KILLED.match(row) for row in rows[-last_lines:])
 
 
 _NO_PYTHON = re.compile(rb"(?:^|[\s:/])python: (?:command )?not found|cannot start python: ", re.M)
@@ -140,9 +139,6 @@ def format_exit_status(status: int) -> int:
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RESTORED = ("SIGPIPE", "SIGXFSZ")
 """Signals that Python ignores; they are reset so that the cell does not inherit this."""
-
-GRACE = 120.0
-"""Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides it."""
 
 
 def block_signals() -> None:
@@ -267,7 +263,9 @@ def stop_grace_seconds() -> float:
     try:
         return float(os.environ.get("RGT_STOP_GRACE", ""))
     except ValueError:
-        return GRACE
+        # Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides
+        # it.
+        return 120.0
 
 
 def send_signal(pid: int, number: int) -> bool:

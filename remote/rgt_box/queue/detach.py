@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "main", "session_name"]
 
-READ_WITHIN = 10.0
-
 
 def session_name(folder: str) -> str:
     """Return the tmux session's name, in which dots and colons are not allowed."""
@@ -75,7 +73,8 @@ def _send_environment(fifo: str) -> bool:
 
     Return False if that never happens.
     """
-    deadline = time.monotonic() + READ_WITHIN
+    read_within = 10.0
+    deadline = time.monotonic() + read_within
     while time.monotonic() < deadline:
         try:
             fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
@@ -94,7 +93,6 @@ def _send_environment(fifo: str) -> bool:
 
 
 SCRIPT, RECORD = "runner.sbatch", "runner.slurm"
-ANSWERS_WITHIN = 60.0
 
 SLURM_HEAD = """\
 #!/bin/sh
@@ -210,6 +208,7 @@ def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
     """
     import subprocess
 
+    answers_within = 60.0
     try:
         done = subprocess.run(
             words,
@@ -217,7 +216,7 @@ def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=ANSWERS_WITHIN,
+            timeout=answers_within,
             env=dict(os.environ, LC_ALL="C"),
         )
     except OSError as error:
@@ -225,7 +224,7 @@ def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
             f"{words[0]}: {error.strerror}; is this a login node of the cluster?"
         ) from error
     except subprocess.TimeoutExpired:
-        raise SlurmRefused("%s did not answer within %d s" % (words[0], ANSWERS_WITHIN)) from None
+        raise SlurmRefused("%s did not answer within %d s" % (words[0], answers_within)) from None
     return (
         done.returncode,
         done.stdout.decode("utf-8", "replace"),
@@ -238,15 +237,11 @@ FINAL = (1, 2, 3, 4, 74)
 lost node) the pod is restarted.
 """
 
-RESTARTS = 20
 SHARED_MEMORY = "/dev/shm"
 """A container gets only 64 MB here by default, and data workers that pass batches through shared
 memory then die of a bus error. A memory-backed volume has the container's memory limit as its size
 and counts towards it.
 """
-LONGEST_NAME = 63
-MOST_PODS = 100_000
-"""Limit for the pods of an indexed Job; the last pod's index is one less."""
 CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A name of a Kubernetes object (RFC 1123, with dots). Volume names may not contain dots."""
 
@@ -351,18 +346,19 @@ def fan_out(job: Job, cells: int) -> dict[str, Any]:
         "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
     }
     at_once = int(job.settings["parallel"])
+    restarts = 20
     if at_once == 1:
         return {
             "completions": 1,
             "parallelism": 1,
-            "backoffLimit": RESTARTS,
+            "backoffLimit": restarts,
             "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, disrupted]},
         }
     return {
         "completionMode": "Indexed",
         "completions": cells,
         "parallelism": min(at_once, cells),
-        "backoffLimitPerIndex": RESTARTS,
+        "backoffLimitPerIndex": restarts,
         "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": final}, disrupted]},
     }
 
@@ -376,7 +372,10 @@ def job_name(folder: str) -> str:
     """
     text = re.sub(r"[^a-z0-9]+", "-", folder.rstrip("/").rpartition("/")[2].lower()).strip("-")
     digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    room = LONGEST_NAME - len("rgt--" + digest) - len("-%d" % MOST_PODS)
+    longest_name = 63
+    # Limit for the pods of an indexed Job; the last pod's index is one less.
+    most_pods = 100_000
+    room = longest_name - len("rgt--" + digest) - len("-%d" % most_pods)
     return f"rgt-{(text or 'job')[:room].rstrip('-')}-{digest}"
 
 
@@ -429,7 +428,6 @@ SPEC = {
     "--job": "str", "--print": "str", "--image": "str", "--claim": "list", "--gpus": "int", "--python": "str",
     "--agent": "str",
 }  # fmt: skip
-STARTED_WITHIN = 10.0
 
 
 def main(argv: list[str]) -> int:
@@ -536,7 +534,8 @@ def _print_usage_error(text: str) -> int:
 
 def _wait_for_start(job: queue_file.Job, how: str, session: str | None, before: Any) -> int:
     """Wait until the runner has its lock, or has written a state and exited; report its status."""
-    deadline = time.monotonic() + STARTED_WITHIN
+    started_within = 10.0
+    deadline = time.monotonic() + started_within
     while time.monotonic() < deadline:
         if files.is_locked(job.path("runner.lock")):
             pid = _runner_pid(job)
@@ -547,7 +546,7 @@ def _wait_for_start(job: queue_file.Job, how: str, session: str | None, before: 
         time.sleep(0.02)
     out = job.path("runner.out")
     hint = f"; see {out}" if os.path.exists(out) else ""
-    print("the runner did not start within %d s%s" % (STARTED_WITHIN, hint), file=sys.stderr)
+    print("the runner did not start within %d s%s" % (started_within, hint), file=sys.stderr)
     return 1
 
 

@@ -33,11 +33,6 @@ LOG = "rgt-cell.log"
 """The cell's own log in its copy: it is outside the run's directory and would be lost with the box.
 """
 
-NAMES = 8
-"""Number of names (by links) under which one directory is copied. Without a limit, nested links can
-multiply into a thousand million paths.
-"""
-
 
 class CopyFailed(Exception):
     """The copy is missing or different; the message says why."""
@@ -147,6 +142,9 @@ def _pair_files(source: str, copy: str) -> list[tuple[SourceFile, str]]:
     pairs: list[tuple[SourceFile, str]] = []
     seen: dict[tuple[int, int], int] = {}
     waiting: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(source, copy, frozenset())]
+    # Number of names (by links) under which one directory is copied. Without a limit, nested links
+    # can multiply into a thousand million paths.
+    names = 8
     while waiting:
         folder, to, above = waiting.pop()
         found = os.stat(folder)
@@ -154,9 +152,9 @@ def _pair_files(source: str, copy: str) -> list[tuple[SourceFile, str]]:
         if this in above:
             continue
         seen[this] = seen.get(this, 0) + 1
-        if seen[this] > NAMES:
+        if seen[this] > names:
             raise CopyFailed(
-                "%s: links lead there under more than %d names; remove some" % (folder, NAMES)
+                "%s: links lead there under more than %d names; remove some" % (folder, names)
             )
         os.makedirs(to, exist_ok=True)
         for name in sorted(os.listdir(folder)):

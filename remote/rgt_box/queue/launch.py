@@ -80,7 +80,6 @@ BEGUN_WELL = (ALIVE, QUEUED, DONE)
 CHECK_EVERY_S, CHECK_RARELY_S = 0.1, 2.0
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 60, 64 << 10, 1000
 TRACEBACK = b"Traceback (most recent call last)"
-MOST_POINTS = 2000
 
 
 def main(argv: list[str]) -> int:
@@ -537,8 +536,9 @@ class JobBeginning:
 
     def _newest_step(self, name: str) -> float | None:
         """Return the newest step logged since the launch, from the run's metrics or its log."""
+        most_points = 2000
         for source in self._sources.setdefault(name, self._open_readers(name, False)):
-            batch = source[0].read(source[1], MOST_POINTS)
+            batch = source[0].read(source[1], most_points)
             source[1] = batch.cursor
             steps = [point.x for point in batch.points if point.x_kind in ("step", "epoch")]
             if steps:
@@ -552,14 +552,12 @@ def _continues_after_traceback(tail: bytes) -> bool:
     behind = tail[tail.rindex(TRACEBACK) + len(TRACEBACK) :].splitlines()
     # The frames are indented, the error itself is the one unindented line; a program that continues
     # prints more.
+    # An error message may have several lines, and be followed by another error.
+    message_lines = 8
     return (
         sum(bool(line.strip()) and not line.startswith((b" ", b"\t")) for line in behind)
-        > MESSAGE_LINES
+        > message_lines
     )
-
-
-MESSAGE_LINES = 8
-"""An error message may have several lines, and be followed by another error."""
 
 
 def wait_until_done(

@@ -201,8 +201,6 @@ def lines_to_run(job: Job, lines: list[QueueLine]) -> list[QueueLine]:
     return [line for line in lines if known.get(line.name, {}).get("state") != "done"]
 
 
-MOST_JOBS = 500
-"""Maximum number of jobs on a box to compare with; more cannot be managed by hand."""
 KEYS = ("out", "durable")
 
 
@@ -256,7 +254,9 @@ def _other_jobs(job: Job) -> list[str]:
     paths = [
         os.path.join(top, name) for top in tops for name in _visible_names(top)
     ] + state_files.known_launched_jobs()
-    for path in paths[:MOST_JOBS]:
+    # Maximum number of jobs on a box to compare with; more cannot be managed by hand.
+    most_jobs = 500
+    for path in paths[:most_jobs]:
         real = os.path.realpath(path)
         if real != here and os.path.isfile(os.path.join(real, "job.json")):
             found.setdefault(real, path)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 PREEMPTED = 75
 STOPPED = (PREEMPTED, 128 + 15, 128 + 1, 128 + 2)
 """Exit statuses of a runner that was asked to stop."""
-MOST = 1000
-"""Maximum number of restarts; more indicate an error."""
-ANSWERS_WITHIN = 30.0
 
 
 def requeue_after(status: int) -> int:
@@ -38,7 +35,9 @@ def requeue_after(status: int) -> int:
     if status not in STOPPED or not number.isdigit():
         return status
     again = os.environ.get("SLURM_RESTART_COUNT", "0")
-    if again.isdigit() and int(again) >= MOST:
+    # Maximum number of restarts; more indicate an error.
+    most = 1000
+    if again.isdigit() and int(again) >= most:
         print(f"not requeued: Slurm has already restarted this job {again} times", flush=True)
         return status
     told = _run_program(["scontrol", "--oneliner", "show", "job", number])
@@ -85,9 +84,10 @@ def _run_program(words: list[str]) -> str:
     import subprocess  # imported here because check and status start no process
 
     try:
+        answers_within = 30.0
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=ANSWERS_WITHIN, env=dict(os.environ, LC_ALL="C"),
+            timeout=answers_within, env=dict(os.environ, LC_ALL="C"),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

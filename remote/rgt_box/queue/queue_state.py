@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FOLDER = "lanes"
 INDEXES = "indexes.json"
-FREEZING_WAIT = 30.0
 TELLS_WITHIN = 0.5
 """Seconds that a process which has just taken a lock has to write its pid."""
 _silent: dict[str, object] = {}
@@ -60,7 +59,8 @@ def freeze_cell_indexes(job: Job) -> list[str]:
         ValueError: See `read_frozen_cells`.
     """
     held = files.FileLock(job.path("indexes.lock"))
-    if not held.acquire(FREEZING_WAIT):
+    freezing_wait = 30.0
+    if not held.acquire(freezing_wait):
         raise ValueError(f"another submission of {job.folder} is in progress")
     try:
         before = read_frozen_cells(job) or []
@@ -151,10 +151,6 @@ CELL_FIELDS = (
     "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal", "reason",
     "durable", "durable_path", "out", "log", "best", "flag", "told",
 )  # fmt: skip
-READS = 4
-"""Attempts to read a state.json that is not valid: on a full disk it is overwritten in place, which
-takes an instant.
-"""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -201,7 +197,10 @@ def load_state(job: Job) -> dict[str, Any]:
     Files that are missing or (for an instant, on a full disk) half written are ignored.
     """
     found: dict[str, Any] = {}
-    for _ in range(READS):
+    # Attempts to read a state.json that is not valid: on a full disk it is overwritten in place,
+    # which takes an instant.
+    reads = 4
+    for _ in range(reads):
         read = files.read_json(job.path("state.json"))
         if read is not None:
             found = read

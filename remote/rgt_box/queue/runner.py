@@ -29,12 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SHORT = 0.5
-"""Fraction of the usual time below which a cell is flagged."""
-
-LEAST = 5.0
-"""Minimum usual time in seconds: below it, startup dominates."""
-
 
 def add_attempt_time(cell: dict[str, Any], seconds: float | None) -> None:
     """Add an attempt to the cell's total run time, so that a resumed cell does not look short.
@@ -68,7 +62,11 @@ def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | Non
         return None
     middle = len(like) // 2
     usual = like[middle] if len(like) % 2 else (like[middle - 1] + like[middle]) / 2
-    if usual < LEAST or seconds >= SHORT * usual:
+    # Fraction of the usual time below which a cell is flagged.
+    short = 0.5
+    # Minimum usual time in seconds: below it, startup dominates.
+    least = 5.0
+    if usual < least or seconds >= short * usual:
         return None
     return (
         "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): read its log"
@@ -92,8 +90,6 @@ BOOKKEEPING = (
     "runner.sbatch",
 )
 """Files of a job directory that are not results; cells may work in that directory."""
-TAIL = 4096
-"""Bytes at the end of a log that are searched for a bare ``Killed``."""
 
 CHANGED = "its config changed between attempts: its result is not comparable"
 
@@ -279,10 +275,12 @@ def read_best_metric(out: str | None) -> float | None:
 
 def _log_tail(path: str, since: int) -> bytes:
     """Return the end of a log, limited to the part after byte `since`."""
+    # Bytes at the end of a log that are searched for a bare ``Killed``.
+    tail_limit = 4096
     try:
         with open(files.open_regular(path), "rb") as file:
-            file.seek(max(since, file.seek(0, os.SEEK_END) - TAIL))
-            return file.read(TAIL)
+            file.seek(max(since, file.seek(0, os.SEEK_END) - tail_limit))
+            return file.read(tail_limit)
     except OSError:
         return b""
 

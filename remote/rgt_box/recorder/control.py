@@ -16,12 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-READY_WITHIN = 10.0
-"""A loaded box takes seconds to start a process; a recorder that cannot write reports it at once.
-"""
 STOPPED_WITHIN = 5.0
-TRIES = 3
-"""An older client may start its recorder first after a newer one has stopped one."""
 
 
 def start_detached(words: list[str], log: str | None = None) -> None:
@@ -126,7 +121,9 @@ def ensure_running(folder: str, idle_hours: float | None = None) -> dict[str, An
         Its status; None if it cannot run here (`last_failure` may say why).
     """
     found: dict[str, Any] | None = None
-    for _ in range(TRIES):
+    # An older client may start its recorder first after a newer one has stopped one.
+    tries = 3
+    for _ in range(tries):
         if is_running(folder):
             found = live_status(folder) or _wait_for_status(
                 folder, state_files.read_json(folder, state_files.STATUS)
@@ -171,7 +168,10 @@ def unwritable(folder: str) -> str | None:
 
 def _wait_for_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | None:
     """Wait for the status of a live recorder; None on a failure that differs from `before`."""
-    deadline = time.monotonic() + READY_WITHIN
+    # A loaded box takes seconds to start a process; a recorder that cannot write reports it at
+    # once.
+    ready_within = 10.0
+    deadline = time.monotonic() + ready_within
     while time.monotonic() < deadline:
         found = live_status(folder)
         if found is not None:

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
 HEADER, SAMPLE, EVENT = b"H", b"S", b"E"
 _NAME = re.compile(r"(\d{12})\.seg$")
-CHUNK = 65536
-FEW = 8192
-"""Bytes that fit a sample of most boxes and the zero byte after it, so that a reader at the end of
-the ring reads no more.
-"""
 
 
 def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
@@ -71,8 +66,11 @@ def read_records(
     Returns:
         The records, and the position after the last of them.
     """
-    data = os.pread(fd, min(limit, FEW), position)
-    if len(data) == FEW and b"\0" not in data:
+    # Bytes that fit a sample of most boxes and the zero byte after it, so that a reader at the end
+    # of the ring reads no more.
+    few = 8192
+    data = os.pread(fd, min(limit, few), position)
+    if len(data) == few and b"\0" not in data:
         data = os.pread(fd, limit, position)
     while data and b"\n" not in data and b"\0" not in data and len(data) == limit:
         limit *= 2
@@ -94,8 +92,9 @@ def read_records(
 def last_record(fd: int, number: int) -> tuple[int, int, bytes | None]:
     """Return (position after the last valid record, its seq, the last sample) of a segment."""
     position, seq, sample = 0, 0, None
+    chunk = 65536
     while True:
-        found, after = read_records(fd, number, position, 16 * CHUNK)
+        found, after = read_records(fd, number, position, 16 * chunk)
         if after == position:
             return position, seq, sample
         position, seq = after, found[-1][1]
@@ -104,7 +103,6 @@ def last_record(fd: int, number: int) -> tuple[int, int, bytes | None]:
 
 DEFAULT_BYTES = 64 << 20
 MIN_SEGMENT = 32 << 10
-SEGMENTS = 16
 
 
 def ring_bytes() -> int:
@@ -130,7 +128,8 @@ class HistoryRing:
     def __init__(self, folder: str, boot: str, size: int) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._folder, self._boot = folder, boot
-        self._segment = max(MIN_SEGMENT, size // SEGMENTS)
+        segments = 16
+        self._segment = max(MIN_SEGMENT, size // segments)
         self._count = max(2, size // self._segment)
         self._fd, self._number, self._position = -1, 0, 0
         self.last_seq = 0

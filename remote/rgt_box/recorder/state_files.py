@@ -33,7 +33,6 @@ MOST_JOBS = 32
 """Number of jobs remembered, the newest: each costs the recorder a few system calls per second
 until it is done.
 """
-LOCK_WAIT_S = 2.0
 
 
 def memory_folder(folder: str, make: bool = False) -> str | None:
@@ -178,9 +177,6 @@ KNOWN_QUEUES = "recorder-queues.json"
 VERSION = 5
 """Increased when the recorder records something new."""
 
-JUMP = 5.0
-"""Seconds by which the clock must change to be reported."""
-
 
 class ClockWatch:
     """Detects changes of the clock; time in which the machine was suspended is not one."""
@@ -197,7 +193,9 @@ class ClockWatch:
         """Return the seconds by which the clock changed since the last call; 0 if it did not."""
         ahead = self._wall_clock_lead()
         jump = ahead - self._ahead
-        if abs(jump) < JUMP:
+        # Seconds by which the clock must change to be reported.
+        jump_limit = 5.0
+        if abs(jump) < jump_limit:
             return 0.0  # slow NTP corrections add up until they are reported
         self._ahead = ahead
         return jump
@@ -251,7 +249,8 @@ def register_job(job: str) -> None:
     try:
         ownership.ensure_private_folder(folder)
         held = files.FileLock(os.path.join(folder, JOBS_LOCK))
-        if not held.acquire(LOCK_WAIT_S):
+        lock_wait_s = 2.0
+        if not held.acquire(lock_wait_s):
             return
     except OSError:
         return

@@ -449,14 +449,6 @@ THROTTLED_PCT, BUSY_PCT = 20.0, 90.0
 CPU use.
 """
 
-LASTING = 10.0
-"""Seconds that the contention must last before it is reported: every program starts with many
-threads.
-"""
-
-CALM = 60.0
-"""Seconds without contention after which it may be reported again."""
-
 
 def count_threads(procs: list[dict[str, Any]]) -> int:
     """Return the number of threads of some processes and their forked workers."""
@@ -496,12 +488,17 @@ class ThreadWatch:
         now = time.monotonic() if now is None else now
         if not cpu.get("oversubscribed"):
             self._since = None
-            if now - self._last >= CALM:
+            # Seconds without contention after which it may be reported again.
+            calm = 60.0
+            if now - self._last >= calm:
                 self._told = False
             return None
         self._last = now
         self._since = now if self._since is None else self._since
-        if self._told or now - self._since < LASTING:
+        # Seconds that the contention must last before it is reported: every program starts with
+        # many threads.
+        lasting = 10.0
+        if self._told or now - self._since < lasting:
             return None
         self._told = True
         threads = count_threads(procs)

@@ -38,9 +38,6 @@ LOCAL = frozenset(
 )
 """File systems whose statvfs answers from memory; all others (NFS, FUSE, Lustre, …) may hang."""
 
-LINKS = 40
-"""Maximum number of symbolic links followed in one path, the same as the kernel's."""
-
 
 def mount_table() -> Table:
     """Return (mount point, type) of every mount; later mounts cover earlier ones."""
@@ -88,7 +85,6 @@ SYSTEM_PLACES = (
     "/var/snap",
     "/var/log",
 )
-MOST_DATA_MOUNTS = 12
 
 
 def data_mounts(text: str) -> list[str]:
@@ -114,7 +110,8 @@ def data_mounts(text: str) -> list[str]:
         if _file_system(source, kind) not in seen:
             seen.add(_file_system(source, kind))
             found.append(path)
-    return sorted(found)[:MOST_DATA_MOUNTS]
+    most_data_mounts = 12
+    return sorted(found)[:most_data_mounts]
 
 
 def _file_system(source: str, kind: str) -> str:
@@ -144,6 +141,8 @@ def resolve_links(path: str, mounts: Table) -> str:
     todo = [part for part in os.path.normpath(path).split("/") if part]
     done = "/"
     followed = 0
+    # Maximum number of symbolic links followed in one path, the same as the kernel's.
+    links = 40
     while todo:
         part = todo.pop(0)
         if part == "..":
@@ -158,7 +157,7 @@ def resolve_links(path: str, mounts: Table) -> str:
             done = step
             continue
         followed += 1
-        if followed > LINKS:
+        if followed > links:
             return path
         if target.startswith("/"):
             done = "/"
@@ -329,12 +328,6 @@ def _be_nice() -> None:
 PERIOD, TIMEOUT = 2.0, 5.0
 """Seconds between two statvfs of a mount that may hang, and after which it counts as hung."""
 
-RESCAN = 120.0
-"""Seconds between two scans for hogs: one takes up to two seconds of CPU."""
-
-SCAN_AT = 0.90
-"""Share of bytes or inodes in use that starts the scan for hogs."""
-
 
 class DiskSampler:
     """Samples a changing set of paths."""
@@ -427,12 +420,16 @@ class SampledMount:
     def _poll_hogs(self, fields: dict[str, Any], wait: float) -> tuple[list[dict[str, Any]], bool]:
         inodes = ratio_or_zero(fields.get("inodes_used"), fields.get("inodes_total"))
         used = ratio_or_zero(fields.get("bytes_used"), fields.get("bytes_total"))
-        if max(inodes, used) < SCAN_AT:
+        # Share of bytes or inodes in use that starts the scan for hogs.
+        scan_at = 0.90
+        if max(inodes, used) < scan_at:
             self._scan = None
             return [], False
         if self._scan is None:
-            self._scan = background.Background(lambda: find_inode_hogs(self.path), RESCAN, 30.0)
-        return self._scan.poll(wait)[0] or [], inodes < SCAN_AT
+            # Seconds between two scans for hogs: one takes up to two seconds of CPU.
+            rescan = 120.0
+            self._scan = background.Background(lambda: find_inode_hogs(self.path), rescan, 30.0)
+        return self._scan.poll(wait)[0] or [], inodes < scan_at
 
 
 def ratio_or_zero(part: int | None, whole: int | None) -> float:

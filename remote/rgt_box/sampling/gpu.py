@@ -18,9 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-INITIAL_NAMESPACE = 0xEFFFFFFC
-"""Inode of the host's own PID namespace: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h.
-"""
 
 TOOLS = frozenset(
     (
@@ -42,7 +39,10 @@ def device_prefix() -> str:
 def in_initial_namespace() -> bool:
     """Return whether the PIDs in /proc are the host's."""
     try:
-        return os.stat("/proc/self/ns/pid").st_ino == INITIAL_NAMESPACE
+        # Inode of the host's own PID namespace: PROC_PID_INIT_INO in the kernel's
+        # include/linux/proc_ns.h.
+        initial_namespace = 0xEFFFFFFC
+        return os.stat("/proc/self/ns/pid").st_ino == initial_namespace
     except OSError:
         return False
 

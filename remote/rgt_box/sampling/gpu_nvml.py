@@ -74,10 +74,6 @@ def _list_processes(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
     return None
 
 
-MOST_NVLINKS = 36
-"""NVML_NVLINK_MAX_LINKS of nvml.h (2026-08, https://docs.nvidia.com/deploy/nvml-api/); current
-cards have up to 18.
-"""
 NO_SUCH = frozenset((2, 3, 6))
 """NVML_ERROR_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND: there is no link or slice with that
 number.
@@ -87,7 +83,10 @@ number.
 def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
     """Count the NVLinks and those that are up; {} for a card without any."""
     up = there = 0
-    for link in range(MOST_NVLINKS):
+    # NVML_NVLINK_MAX_LINKS of nvml.h (2026-08, https://docs.nvidia.com/deploy/nvml-api/); current
+    # cards have up to 18.
+    most_nvlinks = 36
+    for link in range(most_nvlinks):
         try:
             up += 1 if nvml.nvmlDeviceGetNvLinkState(handle, link) else 0
         except nvml.NVMLError as error:

@@ -170,8 +170,6 @@ def _is_listed(pid: int, number: str) -> bool:
 
 
 TERMINALS = "/dev/pts/[0-9]*:/dev/tty[0-9]*"
-FRESH = 300.0
-"""Input older than this many seconds is not checked for its origin."""
 
 
 def terminals() -> list[str]:
@@ -202,7 +200,9 @@ def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | No
         if stat.S_ISCHR(seen.st_mode):
             read.append((seen.st_atime, seen.st_rdev))
     now = time.time()
-    fresh = any(now - at < FRESH for at, _ in read)
+    # Input older than this many seconds is not checked for its origin.
+    fresh_limit = 300.0
+    fresh = any(now - at < fresh_limit for at, _ in read)
     if fresh:
         ours = _runner_terminals(CommandLines().read() if lines is None else lines)
     else:

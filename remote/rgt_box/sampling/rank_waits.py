@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 PERIOD = 5.0
 """Seconds between two checks."""
-BUSY = 0.9
-"""Share of time that a main thread must run to count as spinning."""
-AGAIN = 20.0
-"""Seconds after which a rank without a heartbeat is searched for one again."""
 STACK_AFTER, FRAMES = 15.0, 4
 """Seconds without running after which the kernel stack is read, once, and the number of frames
 reported.
@@ -36,8 +32,6 @@ MOST = 32
 """Maximum number of processes in a sample: if it is full, a rank that is not listed may still be
 alive.
 """
-MOST_LOCAL = 512
-"""Maximum number of ranks on one machine; a larger number from a launcher is ignored."""
 ENVIRONMENT = 256 << 10
 """Maximum bytes of a process's environment that are read."""
 
@@ -60,9 +54,6 @@ LAUNCHER = re.compile(
 """
 DUMP_WAIT = 0.1
 """Seconds to wait for the search for dumps."""
-SUSPECT_S = 10.0
-"""Seconds that a rank must wait or compute without a break before its flight recorder dump is read.
-"""
 
 
 PHASES = (
@@ -70,10 +61,7 @@ PHASES = (
 )  # fmt: skip
 HEARTBEAT_LINK = "/memfd:rgt-heartbeat (deleted)"
 """Target of the descriptor's link in /proc."""
-MOST_OPEN = 4096
-"""Maximum number of a process's open files that are searched for it."""
 _PAGE = struct.Struct("<8s7Q")
-_TRIES = 4
 clock = time.monotonic_ns
 LARGEST = (1 << 53) - 1
 """Largest integer that every JSON parser reads exactly."""
@@ -103,11 +91,13 @@ class RankMember:
         self.started = started
         self.rank, self.world = int(env[rank]), int(env[world])
         place, count = _parse_number(env.get(local)), _parse_number(env.get(local_world))
+        # Maximum number of ranks on one machine; a larger number from a launcher is ignored.
+        most_local = 512
         if (
             place is not None
             and count is not None
             and place <= self.rank
-            and place < count <= min(self.world, MOST_LOCAL)
+            and place < count <= min(self.world, most_local)
         ):
             self.siblings = frozenset(range(self.rank - place, self.rank - place + count))
         else:
@@ -140,10 +130,12 @@ class RankMember:
             run_ns, slices = read
             if slices != self.slices:
                 self.still_since, self.stack = now, ""
+            # Share of time that a main thread must run to count as spinning.
+            busy_limit = 0.9
             busy = (
                 self.slices >= 0
                 and now > self.looked
-                and (run_ns - self.ran) / 1e9 >= BUSY * (now - self.looked)
+                and (run_ns - self.ran) / 1e9 >= busy_limit * (now - self.looked)
             )
             self.spins_since = (self.spins_since or self.looked) if busy else None
             self.ran, self.slices, self.looked = run_ns, slices, now
@@ -172,7 +164,9 @@ class RankMember:
 
     def _read_heartbeat(self, pid: int, now: float) -> dict[str, Any] | None:
 
-        if self.beat is None and now - self.beat_at >= AGAIN:
+        # Seconds after which a rank without a heartbeat is searched for one again.
+        again = 20.0
+        if self.beat is None and now - self.beat_at >= again:
             self.beat, self.beat_at = find_heartbeat(pid), now
         told = read_phase(self.beat, self.rank, self.world) if self.beat is not None else None
         if told is None:
@@ -236,7 +230,10 @@ class RankWatch:
             member.dump = next(
                 (path for path in member.dumps if _is_newer(path, member.started)), None
             )
-        suspect = {member.group for member in wanted if member.stuck_seconds() >= SUSPECT_S}
+        # Seconds that a rank must wait or compute without a break before its flight recorder dump
+        # is read.
+        suspect_s = 10.0
+        suspect = {member.group for member in wanted if member.stuck_seconds() >= suspect_s}
         read = [member for member in wanted if member.dump is not None and member.group in suspect]
         self._flights.keep_only(member.dump for member in read if member.dump is not None)
         for member in wanted:
@@ -383,7 +380,9 @@ def find_heartbeat(pid: int) -> str | None:
     folder = "/proc/%d/fd" % pid
     try:
         with os.scandir(folder) as entries:
-            for _, entry in zip(range(MOST_OPEN), entries):
+            # Maximum number of a process's open files that are searched for it.
+            most_open = 4096
+            for _, entry in zip(range(most_open), entries):
                 path = f"{folder}/{entry.name}"
                 if _is_heartbeat_link(path):
                     return path
@@ -415,7 +414,8 @@ def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
         return None
     try:
         raw = b""
-        for _ in range(_TRIES):  # two equal reads: not in the middle of a change
+        tries = 4
+        for _ in range(tries):  # two equal reads: not in the middle of a change
             before, raw = raw, os.pread(fd, _PAGE.size, 0)
             if raw == before:
                 return _parse_heartbeat(raw, rank, world)

@@ -106,10 +106,6 @@ def parse_xid(text: str, at_us: int = 0) -> XidReport | None:
 RECORD = 1 << 14
 """Size of a read in bytes: the kernel refuses one that is smaller than the record."""
 
-MOST = 20000
-"""Maximum number of records read at once, so that a flood does not delay a sample; more than any
-kernel keeps by default.
-"""
 
 DMESG_EVERY, DMESG_TIMEOUT = 60.0, 5.0
 _ROW = re.compile(r"^(?:<\d+>)?\[\s*(\d+)\.(\d{6})\] (.*)$")
@@ -166,7 +162,10 @@ class KernelLogDevice:
         """Return the messages since the last call as (kernel clock in microseconds, text)."""
         found: Records = []
         data, self._first = self._first, None
-        for _ in range(MOST):
+        # Maximum number of records read at once, so that a flood does not delay a sample; more than
+        # any kernel keeps by default.
+        most = 20000
+        for _ in range(most):
             data = data or self._read_record()
             if not data:
                 break
@@ -260,11 +259,6 @@ def open_log(word: bytes) -> KernelLogDevice | DmesgProgram:
 QUIET = 60.0
 """Seconds in which the same Xid of the same GPU makes only one event: a failing GPU may log
 hundreds.
-"""
-
-OLD_S = 90.0
-"""Age in seconds from which an event says how long ago it was: it may have happened before
-monitoring began.
 """
 
 
@@ -361,7 +355,10 @@ def xid_event_text(reports: list[XidReport], index: int | None) -> str:
     if len(reports) > 1:
         text += ", %d times" % len(reports)
     age = age_s(report.at_us)
-    return text + (f", {_format_span(age)} ago" if age is not None and age > OLD_S else "")
+    # Age in seconds from which an event says how long ago it was: it may have happened before
+    # monitoring began.
+    old_s = 90.0
+    return text + (f", {_format_span(age)} ago" if age is not None and age > old_s else "")
 
 
 def age_s(at_us: int) -> float | None:

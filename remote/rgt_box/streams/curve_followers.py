@@ -44,11 +44,6 @@ if TYPE_CHECKING:
     from rgt_box.metrics.reader_base import MetricPoint, ReadBatch
 
 
-SCAN_EVERY = 5.0
-BATCHES = 8
-"""Maximum reads per poll, each of some thousand points; longer files are read over several polls.
-"""
-POINTS = 500
 MOST_POINTS = 3_000_000
 """Maximum number of points kept of all files of other programs, some 100 bytes each: the box's
 memory is for the training.
@@ -252,10 +247,14 @@ class FoundScalars:
             )
             return iter([{"t": "event", "kind": "curves-cut", "level": "warn", "text": text}])
         now = time.monotonic()
-        if now - self._scanned >= SCAN_EVERY:
+        scan_every = 5.0
+        if now - self._scanned >= scan_every:
             self._scanned = now
             self._update_sources()
-        left = BATCHES
+        # Maximum reads per poll, each of some thousand points; longer files are read over several
+        # polls.
+        batches = 8
+        left = batches
         notes: list[dict[str, Any]] = []
         for source in self._sources.values():
             more = True
@@ -341,8 +340,9 @@ class FoundScalars:
         start, points, resumes = sent.new_points(curve)
         name = wire_name(metric, curve)
         written = _write_time(curve.growing_part.path)
-        for at in range(0, len(points), POINTS):
-            part = points[at : at + POINTS]
+        points_limit = 500
+        for at in range(0, len(points), points_limit):
+            part = points[at : at + points_limit]
             frame: dict[str, Any] = {
                 "t": "scalar",
                 "run": f"{self.name}/{run}" if run else self.name,

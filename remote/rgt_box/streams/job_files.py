@@ -101,10 +101,6 @@ class JobWatch:
         ]
 
 
-MOST = 500
-"""Maximum number of checkpoints listed per run, the newest."""
-
-
 class CheckpointWatch:
     """Lists a run's checkpoints when the list changes.
 
@@ -136,11 +132,13 @@ class CheckpointWatch:
         )
         if self._is_mine is not None:
             found = [one for one in found if self._is_mine(one.path, one.at)]
+        # Maximum number of checkpoints listed per run, the newest.
+        most = 500
         body = {
-            "items": [_checkpoint_item(one) for one in found if not one.unfinished][-MOST:],
+            "items": [_checkpoint_item(one) for one in found if not one.unfinished][-most:],
             "writing": [
                 dict(_checkpoint_item(one), why=one.unfinished) for one in found if one.unfinished
-            ][-MOST:],
+            ][-most:],
         }
         if body == self._sent:
             return None

@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-MOST_SIBLINGS = 64
 _SUFFIX = re.compile(r"[.\-_](?:\d{1,9}|\d{4}-?\d\d-?\d\d[-_T.:\d]*)$")
 """``.1``, ``-20261121``, ``.2026-11-21_10``: suffixes of rotated files, but not of copies or
 compressed files.
@@ -35,7 +34,8 @@ def list_rotated_files(path: str) -> Iterator[tuple[str, os.stat_result]]:
         ]
     except OSError:
         return
-    for name in sorted(names)[-MOST_SIBLINGS:]:
+    most_siblings = 64
+    for name in sorted(names)[-most_siblings:]:
         candidate = os.path.join(folder, name)
         try:
             yield candidate, os.stat(candidate)
@@ -80,17 +80,13 @@ def successor(path: str, left: os.stat_result) -> int | None:
     return None
 
 
-MOST_BYTES = 4
-"""Maximum bytes of a UTF-8 character."""
-MAX_PARTIAL = 1024
-"""Maximum characters shown of an unfinished line, which is sent repeatedly while it grows."""
-
-
 def clean_lines(raw: bytes) -> list[str]:
     """Return cleaned lines from text without a final newline; fast if none needs `clean`."""
     if b"\r" not in raw:
         rows = raw.decode("utf-8", "replace").split("\n")
-        if len(max(rows, key=len)) * MOST_BYTES <= MAX_LINE:
+        # Maximum bytes of a UTF-8 character.
+        most_bytes = 4
+        if len(max(rows, key=len)) * most_bytes <= MAX_LINE:
             return rows
     return [clean(row) for row in raw.split(b"\n")]
 
@@ -111,9 +107,11 @@ class LineSplitter:
     def partial_line(self) -> str:
         """The unfinished line as it would be shown now, or ""."""
         head = clean(self._head) if self._head else ""
-        if len(head) <= MAX_PARTIAL:
+        # Maximum characters shown of an unfinished line, which is sent repeatedly while it grows.
+        max_partial = 1024
+        if len(head) <= max_partial:
             return head
-        return head[:MAX_PARTIAL] + CUT
+        return head[:max_partial] + CUT
 
     def finish_line(self) -> str:
         """Return the unfinished line as a complete one, because nothing will follow it."""
@@ -156,8 +154,6 @@ READ = 256 << 10
 """Maximum bytes read and sent at a time."""
 SURE = 144 << 10
 """Bytes of any content that fit into a frame of 1 MiB."""
-WIDEST = 6
-"""Maximum bytes for one byte in a frame: an escaped control character."""
 PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
 """Bytes that are sent unchanged."""
 
@@ -166,10 +162,6 @@ BACKLOG = 4 << 20
 lines.
 """
 
-NEWEST = 4
-"""Number of `READ` blocks left to read after a skip: a log is compressed to a tenth of that for
-sending.
-"""
 
 SWIFT = 64 << 10
 """Bytes since the last poll from which on the log is polled again at once: more has probably come
@@ -191,8 +183,10 @@ def cut_to_frame(data: bytes) -> bytes:
     """Return the part of `data` that surely fits into a frame, considering JSON escapes."""
     if len(data) <= SURE:
         return data
-    most = len(data) + (WIDEST - 1) * len(data.translate(None, PLAIN))
-    if most <= WIDEST * SURE:
+    # Maximum bytes for one byte in a frame: an escaped control character.
+    widest = 6
+    most = len(data) + (widest - 1) * len(data.translate(None, PLAIN))
+    if most <= widest * SURE:
         return data
     return data[:SURE]
 
@@ -364,7 +358,10 @@ class LogFollower:
         if not self._skipping_to and size - self._read > BACKLOG:
             # The unfinished line is counted, too, when its newline is skipped.
             self._base = self._read = self._base + self._splitter.done
-            self._splitter, self._skipping_to = LineSplitter(), size - NEWEST * READ
+            # Number of `READ` blocks left to read after a skip: a log is compressed to a tenth of
+            # that for sending.
+            newest = 4
+            self._splitter, self._skipping_to = LineSplitter(), size - newest * READ
         if self._skipping_to:
             self._skip_lines()
             if self._skipping_to:

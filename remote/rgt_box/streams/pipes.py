@@ -57,20 +57,14 @@ HIGH = 1 << 20
 
 LOW = 256 << 10
 
-WINDOW_BITS = 13
 TOLD_BY = {b'{"t":"sample': 8192, b'{"t":"log","': 1024, b'{"t":"scalar': 1024}
 """Prefixes of the frames that are compressed with the previous frame of the same prefix as
 dictionary, and the maximum bytes of a frame that is kept for that. Both ends keep only this frame.
 """
-BEGINS = 12
 SWIFT, SWIFT_FROM, SWIFT_WINDOW_BITS = 1, 8192, 15
 """zlib level for frames of at least this many bytes: a third of the CPU time for a fifth more data.
 They get a larger window, because a small one is shifted constantly, which costs as much again; the
 other end needs it only for that one frame.
-"""
-MEMORY = 7
-"""zlib's memLevel for shorter frames, which does not make them larger. The default is so much
-memory that the system maps it again for each frame, which costs more than the compression.
 """
 
 
@@ -81,9 +75,14 @@ def compress_frame(line: bytes, told: dict[bytes, bytes]) -> bytes:
         line: The frame with its newline.
         told: Previous frame per prefix, which the other end has as well; updated with this one.
     """
-    begins = line[:BEGINS]
+    begins_limit = 12
+    begins = line[:begins_limit]
     before = told.get(begins)
-    kind = zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, WINDOW_BITS, MEMORY
+    window_bits = 13
+    # zlib's memLevel for shorter frames, which does not make them larger. The default is so much
+    # memory that the system maps it again for each frame, which costs more than the compression.
+    memory = 7
+    kind = zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, window_bits, memory
     if len(line) >= SWIFT_FROM:
         kind = SWIFT, zlib.DEFLATED, SWIFT_WINDOW_BITS, zlib.DEF_MEM_LEVEL
     packer = zlib.compressobj(*kind) if before is None else zlib.compressobj(*kind, zdict=before)

@@ -29,8 +29,6 @@ PANE_PERIOD, PANE_TIMEOUT, PANE_FIRST = 5.0, 5.0, 0.5
 """Seconds between two captures, for an answer, and to wait for the first one, which a one-off query
 needs.
 """
-PANE_LINES = 2000
-"""Lines of the pane's history that are captured."""
 PANE_BYTES = 2 << 20
 """Maximum bytes in the file; then it starts again."""
 
@@ -58,7 +56,9 @@ class PaneLog:
     def __init__(self, socket: str | None, pane: str) -> None:
         # The first line is the time of the last output: the captured text may be hours old.
         words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
-        words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % PANE_LINES]
+        # Lines of the pane's history that are captured.
+        pane_lines = 2000
+        words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % pane_lines]
         self._asking = Background(
             lambda: (time.monotonic(), query_tmux(socket, words, PANE_TIMEOUT)),
             PANE_PERIOD,
@@ -109,18 +109,8 @@ class TrainingLog:
         self.path, self.shown = path, shown
 
 
-EXACT_WITHIN = 15.0
-"""Seconds after which console output is read as well, if metrics files have no curve."""
-SETTLED = 120.0
-"""Seconds after its start at which a training is assumed to have opened its output files."""
-OWN_BATCHES = 20
-"""Reads per poll of a file of rgt's own format, each of 500 points at most."""
-BUDGET = 200
-"""Maximum frames of curves per poll."""
 LET_GO_AFTER = 30.0
 """Seconds without news after which the files of an ended training are released."""
-MAX_NAMED = 20
-"""Maximum sources and notes reported of one run."""
 
 
 class FoundTraining:
@@ -200,15 +190,21 @@ class FoundTraining:
                 finder=self._sources,
                 since=self.run.first_start - 1.0,
             )
-        frames = self._curves.poll(BUDGET)
+        # Maximum frames of curves per poll.
+        budget = 200
+        frames = self._curves.poll(budget)
         # A training that has run for a while has written its metrics files, if it ever does, so
         # there is no need to wait.
-        late = first and time.time() - self.run.started > SETTLED
-        if late or time.monotonic() - self._since > EXACT_WITHIN:
+        # Seconds after its start at which a training is assumed to have opened its output files.
+        settled = 120.0
+        late = first and time.time() - self.run.started > settled
+        # Seconds after which console output is read as well, if metrics files have no curve.
+        exact_within = 15.0
+        if late or time.monotonic() - self._since > exact_within:
             self._sources.reads_consoles = not self._curves.is_read_exactly
         if late and self._sources.reads_consoles:
             self._curves.rescan_soon()
-            frames += self._curves.poll(BUDGET)
+            frames += self._curves.poll(budget)
         own = self._sources.own
         if not own:
             saved = self._find_checkpoints()
@@ -217,7 +213,7 @@ class FoundTraining:
             return frames
         frames = []  # our own trainer's files contain everything that is found elsewhere
         for sub, path in own.items():
-            if len(frames) >= BUDGET:
+            if len(frames) >= budget:
                 break
             if path not in self._own:
                 name = f"{self.run.name}/{sub}" if sub else self.run.name
@@ -258,7 +254,9 @@ class FoundTraining:
 
     def _read_own(self, path: str) -> list[dict[str, Any]]:
         frames: list[dict[str, Any]] = []
-        for _ in range(OWN_BATCHES):
+        # Reads per poll of a file of rgt's own format, each of 500 points at most.
+        own_batches = 20
+        for _ in range(own_batches):
             frame, events = self._own[path].poll()
             frames += [
                 dict(event, t="event", text=f"{self.run.name}: {event['text']}") for event in events
@@ -294,6 +292,8 @@ class FoundTraining:
                     ", ".join(sorted(torn)[:3])
                 )
             )
+        # Maximum sources and notes reported of one run.
+        max_named = 20
         return jsonline.drop_empty(
             {
                 "name": run.name,
@@ -308,7 +308,7 @@ class FoundTraining:
                 "place": run.place,
                 "log": shown[0] if shown else None,
                 "logs": shown,
-                "sources": self._sources.paths[:MAX_NAMED],
+                "sources": self._sources.paths[:max_named],
                 "alive": run.ended is None,
                 "seen": run.seen if run.ended is not None else None,
                 "ended": run.ended,
@@ -319,7 +319,7 @@ class FoundTraining:
                 "cache": run.cache,
                 "world": run.world,
                 "world_before": run.world_before,
-                "notes": notes[:MAX_NAMED],
+                "notes": notes[:max_named],
             }
         )
 
@@ -334,12 +334,6 @@ def _shown_name(run: FoundRun, path: str) -> str | None:
     if name is None:
         return None
     return name + " (deleted)"
-
-
-EVERY = 2.0
-"""Seconds between two polls of the metrics."""
-ENDED = 8
-"""Number of ended trainings whose curves and logs are still sent; the others are only listed."""
 
 
 class Trainings:
@@ -390,7 +384,10 @@ class Trainings:
         """Return the live trainings, and those that ended last."""
         ended = [training for training in self._all.values() if training.run.ended is not None]
         ended.sort(key=lambda training: training.run.ended or 0.0)
-        left = {training.run.name for training in ended[:-ENDED]}
+        # Number of ended trainings whose curves and logs are still sent; the others are only
+        # listed.
+        ended_limit = 8
+        left = {training.run.name for training in ended[:-ended_limit]}
         return [training for name, training in self._all.items() if name not in left]
 
     def poll_frames(
@@ -403,7 +400,9 @@ class Trainings:
             ask: Polls one training by name; returns its third argument if that fails.
         """
         now = time.monotonic()
-        if now - self._looked < EVERY:
+        # Seconds between two polls of the metrics.
+        every = 2.0
+        if now - self._looked < every:
             return []
         self._looked = now
         self._claims.replace_runs([training.run for training in self._all.values()], taken)

@@ -33,12 +33,8 @@ FRAMES = 32
 MAX_FRAME = (1 << 20) - 1
 """Maximum bytes of a line; the client drops a longer one."""
 MIN_TICK, MAX_TICK = 0.1, 2.0
-FILES_WAIT = 0.1
-"""Seconds to wait for files before the samples are sent."""
 
 HURRY, HURRY_FOR = 0.02, 3.0
-LOOK_S = 2.0
-"""Seconds to search the usual locations of keys, before the first frame."""
 MAX_LINE = 64 << 20
 """Maximum bytes of the configuration line: 28 runs of 1,000 curves have 5 MB of cursors, and the
 line is sent again at each connection.
@@ -126,7 +122,9 @@ class WatchChannel:
         if begins:
             self._looks = True
             self._collector.run_before_next(self._follows.announce_first_check)
-        frames, more = self._collector.take_results(FILES_WAIT)
+        # Seconds to wait for files before the samples are sent.
+        files_wait = 0.1
+        frames, more = self._collector.take_results(files_wait)
         for frame in frames:
             if frame["t"] == "event":
                 self._send_event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
@@ -258,10 +256,12 @@ class WatchChannel:
     def _find_exposed_keys(self) -> list[dict[str, Any]] | None:
         """Search for exposed keys; None if a disk does not answer."""
         config = self._config
+        # Seconds to search the usual locations of keys, before the first frame.
+        look_s = 2.0
         work = background.Background(
-            lambda: secret_store.find_tokens(config["jobs"], config["durable"]), 0.0, LOOK_S
+            lambda: secret_store.find_tokens(config["jobs"], config["durable"]), 0.0, look_s
         )
-        found: list[dict[str, Any]] | None = work.poll(LOOK_S)[0]
+        found: list[dict[str, Any]] | None = work.poll(look_s)[0]
         return found
 
     def _send_event(self, kind: str, level: str, text: str, at: Any = None) -> None:

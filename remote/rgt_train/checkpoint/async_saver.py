@@ -138,9 +138,6 @@ class Persister(Protocol):
         """Return the bytes and the inodes of one checkpoint, as far as known."""
 
 
-_MOST_DEATHS = 2
-
-
 @dataclass
 class _SaveInFlight:
     """A save in flight."""
@@ -447,7 +444,8 @@ class AsyncSaver:
         """Work without a writer after repeated deaths (no memory, forbidden by a container, …)."""
         died = done.error is not None and done.error[0] == DIED
         self._deaths = self._deaths + 1 if died else 0
-        if self._deaths == _MOST_DEATHS:
+        most_deaths = 2
+        if self._deaths == most_deaths:
             self._without_writer(f"it died {self._deaths} times in a row")
 
     def _without_writer(self, why: object) -> None:

@@ -337,9 +337,6 @@ def _evict_from_page_cache(fd: int, offset: int, length: int) -> None:
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
 
-_BACKLOG = 20_000
-
-
 class LineAppender:
     """Appends lines (or records) to one file, each by one `write`, and never raises.
 
@@ -357,7 +354,8 @@ class LineAppender:
         self.path = os.fspath(path)
         self._lines = lines
         self._fd: Optional[int] = None
-        self._waiting: Deque[bytes] = deque(maxlen=_BACKLOG)
+        backlog = 20_000
+        self._waiting: Deque[bytes] = deque(maxlen=backlog)
         self._open_file()
 
     def append_line(self, line: str) -> bool:

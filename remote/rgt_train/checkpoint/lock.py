@@ -16,8 +16,6 @@ from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.exits import UsageError
 
 _POLL_S = 0.005
-_PF_EXITING = 0x4
-"""Flag of an exiting process (Linux, include/linux/sched.h)."""
 
 
 def boot_id() -> str:
@@ -80,7 +78,9 @@ def is_dying(stat: bytes, status: bytes) -> bool:
         line.split() for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))
     ]
     killed = any(int(mask, 16) & 1 << (signal.SIGKILL - 1) for _, mask in lines)
-    return killed or bool(flags & _PF_EXITING)
+    # Flag of an exiting process (Linux, include/linux/sched.h).
+    pf_exiting = 0x4
+    return killed or bool(flags & pf_exiting)
 
 
 def kill_processes(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:
@@ -101,7 +101,6 @@ def kill_processes(processes: List[Mapping[str, Any]], seconds: float) -> List[i
 
 NAME = "run.lock"
 _FENCE_S = 10.0
-_DYING_S = 60.0
 _POLL_S = 0.005
 _OPEN: Dict[str, str] = {}
 """Lock file that this process holds → when it was taken."""
@@ -202,6 +201,7 @@ class RunLock:
     def _wait_for_lock(self, former: Mapping[str, Any]) -> bool:
         """Wait for the lock if its holder is dead or exiting, which may take a while."""
         begun = time.monotonic()
+        dying_s = 60.0
         while not self._try_lock():
             if not self._orphaned:
                 self._end_helpers(former)
@@ -210,7 +210,7 @@ class RunLock:
             if self._orphaned:
                 limit = _FENCE_S
             elif is_exiting(former):
-                limit = _DYING_S
+                limit = dying_s
             else:
                 limit = 0.0
             if time.monotonic() - begun >= limit:

@@ -30,7 +30,6 @@ CHUNK = 16 << 20
 """Bytes under one checksum."""
 _PIECE = 1 << 20
 """Bytes that are read and summed at a time: they stay in the cache of a core between the two."""
-_MOST_THREADS = 8
 
 
 def chunk_checksums(view: memoryview) -> List[str]:
@@ -83,7 +82,8 @@ def spare_threads() -> int:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
         cores = os.cpu_count() or 1
-    return max(1, min(_MOST_THREADS, cores))
+    most_threads = 8
+    return max(1, min(most_threads, cores))
 
 
 def bind_number(work: Callable[[int], None], number: int) -> Callable[[], None]:

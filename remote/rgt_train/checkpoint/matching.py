@@ -293,7 +293,6 @@ PART = "ema"
 _PREFIXES = ("module.", "_orig_mod.", "ema_model.")
 """Prefixes that wrappers and averaging libraries add to a name."""
 _DEPTH = 2
-_MOST_LEFT = 4
 
 
 def average_parts(objects: Mapping[str, Any]) -> List[str]:
@@ -379,5 +378,6 @@ def _replacement_text(name: str, weights: Weights, averaged: Weights) -> str:
         return f"weights of {name} as trained"
     if not left:
         return f"averaged weights of {name}"
-    more = f" and {len(left) - _MOST_LEFT} more" if len(left) > _MOST_LEFT else ""
-    return f"averaged weights of {name} with {', '.join(left[:_MOST_LEFT])}{more} as trained"
+    most_left = 4
+    more = f" and {len(left) - most_left} more" if len(left) > most_left else ""
+    return f"averaged weights of {name} with {', '.join(left[:most_left])}{more} as trained"

@@ -16,9 +16,6 @@ from rgt_train.checkpoint.writer import HelperProcess
 from rgt_train.exits import UsageError
 from rgt_train.tracking.report import RunReport
 
-RETRY_S = 30.0
-"""Seconds between attempts while the mirror accepts nothing."""
-POLL_S = 0.02
 ALIVE_S = 5.0
 """Seconds between two signs of life while a checkpoint is fetched from the mirror."""
 
@@ -180,12 +177,13 @@ class CheckpointMirror:
             wait: Sleeps for the given seconds; True ends the waiting.
         """
         deadline, told = time.monotonic() + seconds, False
+        poll_s = 0.02
         while self._current or self._waiting:
             self.poll_copy()
             if self._failing and not told:
                 told = True
                 self._report_wait(max(0.0, deadline - time.monotonic()))
-            if time.monotonic() >= deadline or ((self._current or self._waiting) and wait(POLL_S)):
+            if time.monotonic() >= deadline or ((self._current or self._waiting) and wait(poll_s)):
                 break
         left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
         for errand in left:
@@ -273,10 +271,12 @@ class CheckpointMirror:
 
     def _retry_later(self, kind: str, errand: _CopyTask, why: str) -> None:
         self._waiting.setdefault(kind, errand)
-        self._retry_at = time.monotonic() + RETRY_S
+        # Seconds between attempts while the mirror accepts nothing.
+        retry_s = 30.0
+        self._retry_at = time.monotonic() + retry_s
         if not self._failing:
             self._report.print_line(
-                f"mirror failed at {errand.name}: {why}; trying again every {RETRY_S:.0f} s"
+                f"mirror failed at {errand.name}: {why}; trying again every {retry_s:.0f} s"
             )
             self._report.append_event("mirror-failed", errand.step, url=self._url, error=why)
         self._failing = True

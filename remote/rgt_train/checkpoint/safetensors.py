@@ -181,9 +181,6 @@ def _encode_header(entries: Mapping[str, Any], other: Mapping[str, str]) -> byte
     return (size - 8).to_bytes(8, "little") + text.ljust(size - 8, b" ")
 
 
-_ALIGN = 8
-
-
 def write_tensors(
     path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
 ) -> Tuple[int, int]:
@@ -240,7 +237,8 @@ def _header_of(
         header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    return text + b" " * (-len(text) % _ALIGN), order
+    align = 8
+    return text + b" " * (-len(text) % align), order
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -251,8 +249,6 @@ def _tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
 
 
-_POPULATE_WRITE = 23
-"""``MADV_POPULATE_WRITE``, Linux 5.14: touch pages without writing to them."""
 _PIECE = 32 << 20
 
 
@@ -338,9 +334,11 @@ class SharedArena:
     def _touch_all(self) -> None:
         address = self._base.data_ptr()
         advise = _find_madvise()
+        # ``MADV_POPULATE_WRITE``, Linux 5.14: touch pages without writing to them.
+        populate_write = 23
         for begin in range(0, self.size, _PIECE):
             length = min(_PIECE, self.size - begin)
-            if advise is None or advise(address + begin, length, _POPULATE_WRITE) != 0:
+            if advise is None or advise(address + begin, length, populate_write) != 0:
                 return  # an older kernel: the first copy touches them
 
 

@@ -89,7 +89,6 @@ WINDOWS, WINDOW = 128, 4096
 """Above that size: the number of tensors that are sampled, and the bytes of each; other ones at
 each save.
 """
-_GOLDEN = 0.6180339887498949
 
 
 class TornSnapshot(RuntimeError):
@@ -132,7 +131,8 @@ class ContentWitness:
         self.whole = is_paranoid() or sum(tensor.nbytes for tensor in tensors) <= LITTLE
         apart = 1 if self.whole or not tensors else -(-len(tensors) // WINDOWS)
         self._most = sys.maxsize if self.whole else WINDOW
-        self._share = turn * _GOLDEN % 1.0
+        golden = 0.6180339887498949
+        self._share = turn * golden % 1.0
         self._taken = range(turn % apart, len(tensors), apart)
         self.moves: List[Move] = []
         self._held = [self._sample_tensor(tensors[number]) for number in self._taken]
@@ -341,12 +341,6 @@ def version_of(tensor: torch.Tensor) -> int:
         return 0  # an inference tensor: it cannot change in place
 
 
-LOOKS = 16
-"""Approximate number of checks in a backward pass: frequent within a step, rare enough to cost
-nothing.
-"""
-
-
 class BackwardHooks:
     """Calls a function several times during the next backward passes, after gradients arrive.
 
@@ -363,7 +357,10 @@ class BackwardHooks:
             for p in model.parameters()
             if p.requires_grad and p.is_leaf
         ]
-        apart = max(1, len(found) // LOOKS)
+        # Approximate number of checks in a backward pass: frequent within a step, rare enough to
+        # cost nothing.
+        looks = 16
+        apart = max(1, len(found) // looks)
         self._hooked: List[Any] = [
             parameter.register_post_accumulate_grad_hook(lambda _: call())
             for parameter in found[::apart]

@@ -56,8 +56,6 @@ from rgt_train.exits import UsageError
 
 __all__ = ["RestoredState", "RunState", "Stateful", "load_into"]
 
-_SHOWN = 3
-
 
 class EpochEnd:
     """The state right after the last step of an epoch.
@@ -129,8 +127,9 @@ class EpochEnd:
             names = [
                 path for path, version in told if path in unlike or version_of(now[path]) != version
             ]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        return ", ".join(names[:_SHOWN]) + more
+        shown = 3
+        more = f" and {len(names) - shown} more" if len(names) > shown else ""
+        return ", ".join(names[:shown]) + more
 
     def _current_tensors(self) -> Dict[str, torch.Tensor]:
         return {

@@ -108,9 +108,6 @@ class MessageReader:
         return True
 
 
-_PR_SET_PDEATHSIG = 1
-YIELDS = 10
-"""Added to the niceness of the writer: if cores are scarce, the training goes first."""
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
@@ -119,7 +116,9 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
     with suppress(OSError):
-        os.nice(YIELDS)
+        # Added to the niceness of the writer: if cores are scarce, the training goes first.
+        yields = 10
+        os.nice(yields)
     reader = MessageReader(sock)
     store: Optional[CheckpointStore] = None
     memory: Optional[memoryview] = None
@@ -156,7 +155,8 @@ def die_with_parent(parent: int) -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     with suppress(OSError, AttributeError):  # not Linux: the end of the connection ends it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
 

@@ -131,10 +131,6 @@ def merged(*lists: Sequence[Sequence[int]]) -> List[List[int]]:
     return [[first, last] for first, last in every]
 
 
-_WORTH_TELLING_S = 1.0
-_LOOKS = 8
-
-
 class Stream:
     """Batches of an iterable, across the epochs of the run; a new pass begins when one is used up.
 
@@ -319,18 +315,20 @@ class Stream:
                 ) from None
         spent = time.monotonic() - begun
         if count:
+            worth_telling_s = 1.0
             print_line(
                 f"resume: skipped {count} batches of a stream without state_dict in {spent:.1f} s"
-                + ("; a StatefulDataLoader would not have to" if spent > _WORTH_TELLING_S else "")
+                + ("; a StatefulDataLoader would not have to" if spent > worth_telling_s else "")
             )
 
     def _next_batch(self) -> Any:
+        looks = 8
         for _ in range(2):
             if self._iterator is None:
                 self._begin_pass()
             assert self._iterator is not None
             # A first batch may draw the order of all. Of the others a few are enough to check.
-            looked = not self.own_state and not self.draws and 0 < self._batches <= _LOOKS
+            looked = not self.own_state and not self.draws and 0 < self._batches <= looks
             before = rng.capture_states() if looked else None
             try:
                 batch = next(self._iterator)

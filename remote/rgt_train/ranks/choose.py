@@ -25,8 +25,6 @@ from rgt_train.ranks.replicated import DesyncChecks, OrderedPersister, Replicate
 if TYPE_CHECKING:
     from rgt_train.ranks.torch_ranks import TorchRanks
 
-_SEE_S = 20.0
-"""Maximum seconds until a network file system shows a new file to the other machines."""
 _made: "Optional[TorchRanks]" = None
 
 
@@ -143,7 +141,9 @@ def check_shared_folder(ranks: Ranks, path: str, content: bytes) -> None:
     Raises:
         UsageError: A rank does not: its machine has another disk there.
     """
-    deadline = time.monotonic() + _SEE_S
+    # Maximum seconds until a network file system shows a new file to the other machines.
+    see_s = 20.0
+    deadline = time.monotonic() + see_s
     while not (mine := _file_has_content(path, content)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for rank, (sees, host) in enumerate(ranks.all_gather((mine, socket.gethostname()))):

@@ -41,8 +41,6 @@ nanoseconds of a usual step and of the slowest; steps of this process.
 """
 _F_ADD_SEALS, _SHRINK_AND_GROW = 1033, 2 | 4
 """linux/fcntl.h"""
-AGAIN_S = 10.0
-"""Seconds between two reads of DDP's statistics: one takes about 100 µs."""
 _IN_STEP = [phase for phase in range(len(PHASES)) if phase not in ASIDE]
 
 
@@ -241,7 +239,9 @@ class StepTimes:
     def _gradient_exchange_s(self) -> Optional[float]:
         """Return the seconds that a step waits for its gradient exchange; None if unknown."""
         now = time.monotonic()
-        if self._wrapped is not None and now - self._looked >= AGAIN_S:
+        # Seconds between two reads of DDP's statistics: one takes about 100 µs.
+        again_s = 10.0
+        if self._wrapped is not None and now - self._looked >= again_s:
             self._looked, self._exposed = now, exposed_communication_s(self._wrapped)
         return self._exposed
 

@@ -113,7 +113,6 @@ class SingleRank:
 
 
 TORCHRUN, GROUP = "torchrun", "group"
-_NO_STEP = 0xFFFFFFF0
 
 
 @dataclass(frozen=True)
@@ -215,13 +214,15 @@ def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
         )  # fmt: skip
     if _is_in_slurm_step(env) and _parse_number(env, "SLURM_NTASKS", 1) > 1:
         return LaunchedProcess(
-            _parse_number(env, "SLURM_PROCID", 0), _parse_number(env, "SLURM_NTASKS", 1),
-            _parse_number(env, "SLURM_LOCALID",
-            0),
-            _parse_number(env, "SLURM_NNODES", 1), env.get("MASTER_ADDR", "127.0.0.1"),
+            _parse_number(env, "SLURM_PROCID", 0),
+            _parse_number(env, "SLURM_NTASKS", 1),
+            _parse_number(env, "SLURM_LOCALID", 0),
+            _parse_number(env, "SLURM_NNODES", 1),
+            env.get("MASTER_ADDR", "127.0.0.1"),
             _parse_number(env, "MASTER_PORT", 0),
-            _parse_number(env, "SLURM_RESTART_COUNT", 0), "slurm",
-        )  # fmt: skip
+            _parse_number(env, "SLURM_RESTART_COUNT", 0),
+            "slurm",
+        )
     return LaunchedProcess()
 
 
@@ -233,7 +234,8 @@ def _is_in_slurm_step(env: Mapping[str, str]) -> bool:
     step (slurm.h: SLURM_BATCH_SCRIPT).
     """
     step = env.get("SLURM_STEP_ID", "")
-    return step.isdigit() and int(step) < _NO_STEP and "SLURM_PROCID" in env
+    no_step = 0xFFFFFFF0
+    return step.isdigit() and int(step) < no_step and "SLURM_PROCID" in env
 
 
 def _parse_number(env: Mapping[str, str], name: str, default: int) -> int:

@@ -117,8 +117,9 @@ def names_text(names: List[str]) -> str:
     """Return some names and the number of the others."""
     if not names:
         return "nothing"
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+    most_names = 8
+    more = f" and {len(names) - most_names} more" if len(names) > most_names else ""
+    return ", ".join(names[:most_names]) + more
 
 
 def _split_plain_values(
@@ -136,7 +137,6 @@ def _entries_below(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
     return {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}
 
 
-_MOST_NAMES = 8
 LAYOUT = "sharded"
 """Value of ``layout`` in the document of such a checkpoint."""
 OBJECTS = "objects/"

@@ -47,9 +47,6 @@ from rgt_train.ranks.heartbeat import Heartbeat
 
 PATIENCE_S = 1.0
 """Seconds to wait for slower ranks: a broken connection is noticed before they arrive."""
-ANSWER_S = 5.0
-"""Seconds after which a store that does not answer is abandoned: its machine may be gone."""
-_POLL_S = 0.05
 
 
 class CollectiveCounter:
@@ -86,20 +83,23 @@ class CollectiveCounter:
             target=self._poll_counts, args=(found, time.monotonic() + patience_s), daemon=True
         )
         asking.start()
-        asking.join(patience_s + ANSWER_S)
+        # Seconds after which a store that does not answer is abandoned: its machine may be gone.
+        answer_s = 5.0
+        asking.join(patience_s + answer_s)
         if found:
             return found[-1]
         return None
 
     def _poll_counts(self, found: List[List[int]], deadline: float) -> None:
         with suppress(RuntimeError):
+            poll_s = 0.05
             while True:
                 found.append(
                     [rank for rank in range(self._world) if self._count_of(rank) < self._count]
                 )
                 if not found[-1] or time.monotonic() >= deadline:
                     return
-                time.sleep(_POLL_S)
+                time.sleep(poll_s)
 
     def _count_of(self, rank: int) -> int:
         key = self._store_key(rank)
@@ -127,7 +127,6 @@ QUIET_S = 0.1
 LIMIT_S = 1.0
 """Maximum seconds of that wait: some threads keep their thread state for good (autograd on a GPU).
 """
-_TICK_S = 0.01
 
 
 def wait_for_foreign_threads(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
@@ -138,8 +137,9 @@ def wait_for_foreign_threads(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S)
         limit_s: Seconds after which the wait ends anyway.
     """
     begun = time.monotonic()
+    tick_s = 0.01
     while True:
-        time.sleep(_TICK_S)  # which releases the interpreter lock
+        time.sleep(tick_s)  # which releases the interpreter lock
         passed = time.monotonic() - begun
         if passed >= limit_s or (passed >= quiet_s and count_foreign_threads() == 0):
             return
@@ -165,8 +165,6 @@ TIMEOUT_S = 600.0
 """A rank that misses an agreement for this long is assumed dead. It must be longer than the slowest
 work of a single rank: the first batch, a compilation, an evaluation that only rank 0 runs.
 """
-JOIN_S = 300.0
-"""Time for all ranks to find each other."""
 PR_SET_PDEATHSIG = 1
 _ERRORS_OF_TORCH: "tuple[type[BaseException], ...]" = (
     (dist.DistError,) if hasattr(dist, "DistError") else ()
@@ -318,7 +316,9 @@ class TorchRanks:
     def _join_group(self) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         how = self.launch
-        timeout = timedelta(seconds=max(JOIN_S, self._timeout.total_seconds()))
+        # Time for all ranks to find each other.
+        join_s = 300.0
+        timeout = timedelta(seconds=max(join_s, self._timeout.total_seconds()))
         try:
             dist.init_process_group(
                 backend,

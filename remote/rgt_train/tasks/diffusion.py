@@ -113,11 +113,6 @@ def _linear_schedule(levels: int) -> torch.Tensor:
 
 _RADIUS, _SPREAD = 4.0, 0.25
 _VALIDATION = 1024
-_SAMPLES = 512
-_LARGEST = 3.0
-"""Bound of a clean coordinate: the data has unit variance, and an error at the noisiest levels is
-multiplied by 1 / a.
-"""
 
 
 class Denoiser(nn.Module):
@@ -171,13 +166,16 @@ def sample_points(
     """
     schedule, device = model.schedule, kinds.device
     x = torch.randn(len(kinds), 2, generator=generator).to(device)
+    # Bound of a clean coordinate: the data has unit variance, and an error at the noisiest levels
+    # is multiplied by 1 / a.
+    largest = 3.0
     for now, then in schedule.descending_levels(steps):
         level = torch.full((len(kinds),), now, device=device)
         predicted = model(x, level, kinds)
         if guidance != 1:
             blind = model(x, level, torch.full_like(kinds, model.nothing))
             predicted = blind + guidance * (predicted - blind)
-        clean = schedule.split_prediction(predicted, x, level)[0].clamp(-_LARGEST, _LARGEST)
+        clean = schedule.split_prediction(predicted, x, level)[0].clamp(-largest, largest)
         if then < 0:
             return clean
         noise = schedule.noise_of(x, clean, level)
@@ -262,12 +260,13 @@ class Diffusion:
         two halves of the data have about 0.003), ``sample_hits`` the share within three deviations
         of the cluster of their class.
         """
-        kinds = torch.arange(_SAMPLES) % self._config.int("modes")
+        samples = 512
+        kinds = torch.arange(samples) % self._config.int("modes")
         points = self.draw_points(cast(Denoiser, model), kinds.to(device))
         centres = _mode_centres(self._config.int("modes"))[kinds]
         return {
             "sample_distance": energy_distance(
-                points, self.denormalize_points(self._held_out[:_SAMPLES])
+                points, self.denormalize_points(self._held_out[:samples])
             ),
             "sample_hits": float(
                 ((points - centres).norm(dim=1) < 3 * _SPREAD * math.sqrt(2)).float().mean()

@@ -66,11 +66,6 @@ def _pick_shape(share: float, odds: List[float]) -> int:
 
 
 _BATCH, _BATCHES, _MEASURED = 32, 8, 256
-LEAST_FOR_BATCH_NORM = 8
-"""Minimum images of a batch, over all ranks, for which ``auto`` chooses batch normalisation. Not
-per rank: the same run must be able to continue with another number of ranks, and its network cannot
-change.
-"""
 
 
 class ShapeNet(nn.Module):
@@ -141,7 +136,11 @@ class ImageClassifier:
         chosen, batch = self._config.str("norm"), self._config.int("batch")
         if chosen != "auto":
             return chosen
-        if batch >= LEAST_FOR_BATCH_NORM:
+        # Minimum images of a batch, over all ranks, for which ``auto`` chooses batch normalisation.
+        # Not per rank: the same run must be able to continue with another number of ranks, and its
+        # network cannot change.
+        least_for_batch_norm = 8
+        if batch >= least_for_batch_norm:
             return "batch"
         return "group"
 

@@ -336,9 +336,6 @@ def _byte_table(bits: List[int]) -> List[int]:
 
 
 _VERSION = b"brain.Event:2"
-_START = 1  # SessionLog.START
-_TEMPLATES = 64
-_FLOAT_MAX = 3.4028234e38
 _DOUBLE, _CRC = struct.Struct("<d"), struct.Struct("<I")
 
 
@@ -365,13 +362,15 @@ class EventFile:
         head = b"\x09" + struct.pack("<d", now)
         self._file.append_bytes(encode_record(head + b"\x1a" + _with_length(_VERSION)))
         if step > 0:
+            # SessionLog.START
+            start = 1
             self._file.append_bytes(
                 encode_record(
                     head
                     + b"\x10"
                     + _encode_varint(step + 1)
                     + b"\x3a"
-                    + _with_length(b"\x08" + _encode_varint(_START))
+                    + _with_length(b"\x08" + _encode_varint(start))
                 )
             )
 
@@ -381,7 +380,8 @@ class EventFile:
         key = (tuple(values), len(place))
         template = self._templates.get(key)
         if template is None:
-            if len(self._templates) >= _TEMPLATES:
+            templates = 64
+            if len(self._templates) >= templates:
                 self._templates.clear()
             template = self._templates[key] = _EventTemplate(*key)
         self._file.append_bytes(template.build_record(seconds, place, list(values.values())))
@@ -441,8 +441,9 @@ class _EventTemplate:
 
 
 def _as_float32(value: float) -> float:
+    float_max = 3.4028234e38
     if math.isfinite(value):
-        return max(-_FLOAT_MAX, min(_FLOAT_MAX, value))
+        return max(-float_max, min(float_max, value))
     return value
 
 

@@ -188,7 +188,6 @@ class _AttemptSpan:
 
 
 RUN_JSON = "run.json"
-_GIT_SECONDS = 10.0
 _LIBRARIES = (
     "torch",
     "numpy",
@@ -308,12 +307,13 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
 def _run_git(folder: str, words: Sequence[str]) -> Optional[bytes]:
     command: List[str] = ["git", "-C", folder, "--no-optional-locks", *words]
     try:
+        git_seconds = 10.0
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_GIT_SECONDS,
+            timeout=git_seconds,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -16,8 +16,6 @@ from rgt_tui.fleet.autostop.autostop_verbs import run_sink_verb
 from rgt_tui.model import BoxSpec, Secret, clean_text
 from rgt_tui.ssh import extract_record
 
-LONGEST = 4096
-
 
 def run_notify(arguments: NotifyArguments) -> int:
     """Set, test, show or remove the address; return the exit status."""
@@ -39,11 +37,12 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
         ValueError: It is not an address that a box could call.
     """
     lines = []
+    longest = 4096
     for what in ("address", *(["token"] if with_token else [])):
         if sys.stdin.isatty():
             lines.append(getpass.getpass(f"{what}, which is not shown: ", sys.stderr).strip())
         else:
-            lines.append(sys.stdin.readline(LONGEST).strip())
+            lines.append(sys.stdin.readline(longest).strip())
     address = lines[0]
     if (
         not address.startswith(("https://", "http://"))

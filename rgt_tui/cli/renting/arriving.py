@@ -79,13 +79,6 @@ from rgt_tui.ssh import (
     NoPython,
 )
 
-MEET_SECONDS = 120.0
-"""Time for the first login: sshd may answer before the machine has the key."""
-AGAIN_SECONDS = 5.0
-MOST_LISTED = 10
-"""Maximum candidates in the list; ``--json`` has all."""
-SUBJECT_WIDTH = 13
-
 
 class NewRental(msgspec.Struct, frozen=True, kw_only=True):
     """A machine that was rented, and what was agreed."""
@@ -301,7 +294,10 @@ async def _logged_in(fleet: Fleet, name: str) -> tuple[LinkState, str]:
     """Wait until a box is live, with retries while the machine is still being set up."""
     link, why = LinkState.CONNECTING, "no answer"
     loop = asyncio.get_running_loop()
-    until, again = loop.time() + MEET_SECONDS, loop.time() + AGAIN_SECONDS
+    # Time for the first login: sshd may answer before the machine has the key.
+    meet_seconds = 120.0
+    again_seconds = 5.0
+    until, again = loop.time() + meet_seconds, loop.time() + again_seconds
     while loop.time() < until or link is LinkState.ASKING:
         box = fleet.state.find_box(name)
         if box is not None:
@@ -309,7 +305,7 @@ async def _logged_in(fleet: Fleet, name: str) -> tuple[LinkState, str]:
         if link in (LinkState.LIVE, LinkState.REFUSED_KEY):
             break
         if link in (LinkState.UNREACHABLE, LinkState.REFUSED_LOGIN) and loop.time() >= again:
-            again = loop.time() + AGAIN_SECONDS
+            again = loop.time() + again_seconds
             fleet.retry_box(name)
         await asyncio.sleep(0.1)
     return link, why
@@ -377,12 +373,14 @@ def write_lines(lines: Iterable[str]) -> None:
 
 def candidate_lines(found: OfferSearch, wish: RentalRequest | None) -> Iterator[str]:
     """Yield a line for each candidate, the cheapest first."""
-    for number, candidate in enumerate(found.candidates[:MOST_LISTED], 1):
+    # Maximum candidates in the list; ``--json`` has all.
+    most_listed = 10
+    for number, candidate in enumerate(found.candidates[:most_listed], 1):
         yield format_row(
             [(str(number), 3, "dim"), *_offer_cells(candidate.offer)],
             _offer_details(candidate.offer),
         )
-    more = len(found.candidates) - MOST_LISTED
+    more = len(found.candidates) - most_listed
     if more > 0:
         yield f"{more} more\n"
     yield "\n"
@@ -424,10 +422,11 @@ def review_lines(review: RentReview) -> Iterator[str]:
         ("note", offer.notes),
         ("will send", (review.will_send,)),
     )
+    subject_width = 13
     for title, texts in parts:
         shown = title
         for text in texts:
-            yield format_row([(shown, SUBJECT_WIDTH, "dim")], text)
+            yield format_row([(shown, subject_width, "dim")], text)
             shown = ""
     yield "\n"
 

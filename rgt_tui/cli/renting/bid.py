@@ -33,9 +33,6 @@ from rgt_tui.gate.audit import default_path
 from rgt_tui.model import BidReview, ProviderRef, RentPermit, steady_time
 from rgt_tui.providers import Bidder, ProviderError, Providers, UnknownProvider, bidder_of
 
-READS = 5
-"""How often a changed bid is read back before it counts as not confirmed."""
-READ_GAP_S = 2.0
 DEED = "bid"
 
 
@@ -147,9 +144,12 @@ class _BidCommand:
     async def _confirm_bid(self, bidder: Bidder, case: BidCase) -> int:
         """Read the bid back until the platform shows the new one."""
         why = ""
-        for read in range(READS):
+        # How often a changed bid is read back before it counts as not confirmed.
+        reads = 5
+        read_gap_s = 2.0
+        for read in range(reads):
             if read:
-                await asyncio.sleep(READ_GAP_S)
+                await asyncio.sleep(read_gap_s)
             try:
                 bid = await bidder.read_bid(case.bid.instance)
             except ProviderError as error:

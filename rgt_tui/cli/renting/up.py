@@ -56,8 +56,6 @@ from rgt_tui.providers import ProviderError, Providers
 NEXT = "next"
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 """Files in ``~/.ssh``; the first existing one is used."""
-KEY_BYTES = 16_384
-LEAST_FIND_SECONDS = 30.0
 
 
 def run_up(arguments: UpArguments) -> int:
@@ -145,7 +143,8 @@ def public_key(named: str | None, home: Path) -> str:
         path = next((one for one in found if one.is_file()), found[0])
     try:
         with open_regular(path) as file:
-            text = file.read(KEY_BYTES).decode("utf-8").strip()
+            key_bytes = 16_384
+            text = file.read(key_bytes).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise FleetFileError(
             f"{path} cannot be read: the machine needs your public key; ssh-keygen -t ed25519 makes one, "
@@ -392,7 +391,8 @@ class _RentCommand:
         ref = ref_of(action)
         print_error(f"{describe_open_action(action)}; searching for it, nothing is sent again")
         late = FIND_SECONDS - action.seconds_since_state(time.time(), steady_time(), read_boot_id())
-        seconds = self._arguments.find or max(LEAST_FIND_SECONDS, late)
+        least_find_seconds = 30.0
+        seconds = self._arguments.find or max(least_find_seconds, late)
         with self._rental.lock_account(ref, self._name) as creation:
             market = market_of(self._providers, ref)
             with wait_indicator(f"looking for {rent.token} …"):

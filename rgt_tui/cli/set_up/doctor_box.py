@@ -53,7 +53,6 @@ WHERE = (
 LONG_UNWATCHED_S = 3600.0
 """Shorter than this without a client, a recorder may belong to another computer that will
 reconnect."""
-MOST_NAMED = 5
 
 
 def judge_sample(
@@ -522,13 +521,14 @@ def judge_recorders(
     unneeded = [recorder for recorder in found if not recorder.is_needed]
     if not unneeded:
         return DoctorStatus.OK, f"{len(found)} running", ""
+    most_named = 5
     named = [
         f"{recorder.folder} (pid {recorder.pid}, no client for {(recorder.unwatched_s or 0) / 3600:.0f} h)"
-        for recorder in unneeded[:MOST_NAMED]
+        for recorder in unneeded[:most_named]
     ]
     ends = [
         f"RGT_STATE_DIR={shlex.quote(recorder.folder)} {command('record', '--stop')}"
-        for recorder in unneeded[:MOST_NAMED]
+        for recorder in unneeded[:most_named]
     ]
     more = len(unneeded) - len(named)
     if more:

@@ -80,7 +80,6 @@ def box_id(box: str, check: str) -> str:
     return f"box.{box}.{check}"
 
 
-AGENT_SECONDS = 5.0
 NOBODY = "rgt-check"
 """A host name that matches no entry: errors in a line show up with any name."""
 SMALLEST = (80, 24)
@@ -130,12 +129,13 @@ async def check_ssh_agent() -> DoctorFinding:
             name, DoctorStatus.SKIP, "SSH_AUTH_SOCK is not set; keys are read from their files",
             "keys with a passphrase need an agent: eval $(ssh-agent); ssh-add",
         )  # fmt: skip
+    agent_seconds = 5.0
     try:
-        async with asyncio.timeout(AGENT_SECONDS):
+        async with asyncio.timeout(agent_seconds):
             async with asyncssh.connect_agent(path) as agent:
                 keys = list(await agent.get_keys())
     except (OSError, asyncssh.Error, ValueError, TimeoutError) as error:
-        words = str(error) or f"no answer within {AGENT_SECONDS:g} s"
+        words = str(error) or f"no answer within {agent_seconds:g} s"
         return DoctorFinding(
             name,
             DoctorStatus.WARN,

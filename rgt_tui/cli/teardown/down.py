@@ -46,9 +46,6 @@ from rgt_tui.profiles import (
     size,
 )
 
-FRESH_SECONDS = 20.0
-"""Maximum wait for a new machine that does not answer, before it is destroyed."""
-
 
 def run_down(arguments: DownArguments) -> int:
     """Review, ask, send, follow; return the exit status."""
@@ -217,10 +214,12 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
         readonly: Refuse the action.
     """
     try:
+        # Maximum wait for a new machine that does not answer, before it is destroyed.
+        fresh_seconds = 20.0
         async with settled_fleet(
             spec,
             f"asking {spec.name} and its provider …",
-            FRESH_SECONDS,
+            fresh_seconds,
             accept_new_host_keys=accept_new_host_keys,
             readonly=readonly,
         ) as fleet:

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-SHOWN = 50
-"""Maximum names of one kind that are printed; --json has all."""
-RULES_SHOWN = 3
-"""Maximum rules that left out files, the largest first; `rgt down` shows all."""
 EVERY_S = 5.0
 """Seconds between two lines of progress without a terminal."""
 
@@ -254,7 +250,9 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
             f"{report.unconfirmed}; run rgt pull again"
         )
     if report.left_out:
-        largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:RULES_SHOWN]
+        # Maximum rules that left out files, the largest first; `rgt down` shows all.
+        rules_shown = 3
+        largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:rules_shown]
         rules = ", ".join(f"{rule.rule} ({size(rule.bytes)})" for rule in largest)
         print_lines(
             f"{name}: not results, by their location: {rules}; `results` in the fleet file adds files"
@@ -321,7 +319,9 @@ def replace_surrogates(text: str) -> str:
 
 
 def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
-    for path, reason in list(rows)[:SHOWN]:
+    # Maximum names of one kind that are printed; --json has all.
+    shown = 50
+    for path, reason in list(rows)[:shown]:
         print_error(f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(reason)}")
-    if count > SHOWN:
-        print_error(f"{name}: {what}: and {count - SHOWN:,} more (rgt pull --json names them)")
+    if count > shown:
+        print_error(f"{name}: {what}: and {count - shown:,} more (rgt pull --json names them)")

@@ -26,8 +26,6 @@ from rgt_tui.transfer import (
 )
 
 STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}
-MOST_LINES = 200
-"""Maximum lines of one kind; further ones are counted, and all are in the record."""
 
 
 def run_verify(arguments: VerifyArguments) -> int:
@@ -94,13 +92,15 @@ def as_text(found: Verification) -> str:
     ]
     shown: list[str] = []
     counts = dict.fromkeys(STYLES, 0)
+    # Maximum lines of one kind; further ones are counted, and all are in the record.
+    most_lines = 200
     for kind, path, text in rows:
         counts[kind] += 1
-        if counts[kind] <= MOST_LINES:
+        if counts[kind] <= most_lines:
             shown.append(format_row([(kind, 8, STYLES[kind])], f"{path}: {text}"))
     for kind, count in counts.items():
-        if count > MOST_LINES:
-            shown.append(f"… and {count - MOST_LINES} more of the kind {kind}\n")
+        if count > most_lines:
+            shown.append(f"… and {count - most_lines} more of the kind {kind}\n")
     if found.no_torch:
         shown.append(
             f"files of torch.save were checked, but not loaded: {clean_text(found.no_torch)}\n"

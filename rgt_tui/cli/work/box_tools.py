@@ -44,8 +44,6 @@ from rgt_tui.model import BoxSpec, memory
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import format_duration, size
 
-CONNECT_S = 60.0
-
 
 class AgentTool(NamedTuple):
     """One command of the agent as a command of rgt."""
@@ -342,8 +340,9 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
             print_lines(*(f"{spec.name}: {line}" for line in lines_of(row)))
         sys.stdout.flush()
 
+    connect_s = 60.0
     async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
-        answer = await query_agent(connection, deployed, words, seconds=CONNECT_S)
+        answer = await query_agent(connection, deployed, words, seconds=connect_s)
         if answer.status != OK:
             print_error(f"{spec.name}: {answer.words.removeprefix('stop: ')}")
             return USAGE
@@ -359,7 +358,7 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
         )
         words += [] if arguments.seconds is None else ["--seconds", f"{arguments.seconds:g}"]
         limit = (
-            CONNECT_S
+            connect_s
             + (arguments.seconds or 600.0)
             + (arguments.wait if arguments.after_checkpoint else 0.0)
         )

@@ -28,10 +28,7 @@ from rgt_tui.transfer import SourceError, SourceTree
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 PASSED = "smokes.json"
 """Digests in the state directory of what passed here, so that it is not run again."""
-MOST_PASSED = 200
 MOST_TAIL, TAIL_LINES = 16 << 10, 40
-POLL_SECONDS = 0.05
-"""Seconds between two checks whether the command has ended, or rgt was asked to."""
 
 
 def run_local_smoke(
@@ -118,8 +115,10 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
             )
             try:
                 ends = time.monotonic() + arguments.smoke_seconds
+                # Seconds between two checks whether the command has ended, or rgt was asked to.
+                poll_seconds = 0.05
                 while (status := child.poll()) is None and not asked and time.monotonic() < ends:
-                    time.sleep(POLL_SECONDS)
+                    time.sleep(poll_seconds)
                 if status is None:
                     reason = f"did not end within {arguments.smoke_seconds:g} s"
                 elif status:
@@ -188,4 +187,5 @@ def _load_passed() -> list[str]:
 def _note_passed(digest: str) -> None:
     path = state_directory(os.environ) / PASSED
     with contextlib.suppress(OSError), locked_file(path):
-        replace_file(path, msgspec.json.encode([*_load_passed(), digest][-MOST_PASSED:]))
+        most_passed = 200
+        replace_file(path, msgspec.json.encode([*_load_passed(), digest][-most_passed:]))

@@ -63,7 +63,6 @@ TASK = "run"
 """Default task of a queue line, for programs without tasks."""
 HASHING_S = 4 * 3600.0
 """Long, because every file of every copy is read."""
-UNKNOWN = 2
 NEW_ALONE = {
     "--push": "push",
     "--in": "workdir",
@@ -382,7 +381,7 @@ class QueueCommand:
         if lost:
             return UNREACHABLE
         if bad or not entries:
-            return UNKNOWN
+            return 2
         return OK
 
     async def _reconcile_box(self, spec: BoxSpec) -> list[QueuePart]:

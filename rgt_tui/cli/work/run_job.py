@@ -53,10 +53,6 @@ from rgt_tui.transfer import SourceError, SourceTree
 
 SLACK_S = 60.0
 """Extra time for the box, besides the smoke command and watching the start."""
-AGAIN_S = 5.0
-"""Seconds between two attempts to reconnect to a box while waiting for its job."""
-WAIT_S = 60.0
-"""Seconds that one request for the end of a job waits on the box."""
 UNSURE = "unknown whether it was started: run the same command again to see its state; nothing is started twice"
 VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
@@ -365,14 +361,18 @@ def save_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str
 async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> int:
     """Wait until the job's runner has ended; reconnect if the connection is lost."""
     lost = False
+    # Seconds between two attempts to reconnect to a box while waiting for its job.
+    again_s = 5.0
+    # Seconds that one request for the end of a job waits on the box.
+    wait_s = 60.0
     while True:
         try:
             async with connected_agent(spec) as (connection, deployed):
                 lost = False
                 while True:
-                    words = ["queue", "wait", "--job", folder, "--seconds", f"{WAIT_S:g}"]
+                    words = ["queue", "wait", "--job", folder, "--seconds", f"{wait_s:g}"]
                     frame = (
-                        await query_agent(connection, deployed, words, seconds=WAIT_S + SLACK_S)
+                        await query_agent(connection, deployed, words, seconds=wait_s + SLACK_S)
                     ).last_row
                     if not (frame.get("runner_alive") or frame.get("queued")):
                         return _print_ended(arguments, spec, frame)
@@ -382,7 +382,7 @@ async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> i
             if not lost:
                 print_error(f"{spec.name}: {error}; the job continues there, and rgt keeps waiting")
             lost = True
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(again_s)
 
 
 def _print_ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:

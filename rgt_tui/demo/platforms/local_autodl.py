@@ -18,7 +18,6 @@ from rgt_tui.demo.platforms.local_server import (
 )
 
 PRO = "/api/v1/dev/instance/pro"
-PAGE = 50
 CODES = {401: "AuthorizeFailed", 403: "PermissionDenied"}
 NEVER = {"Time": "0001-01-01T00:00:00Z", "Valid": False}
 
@@ -152,12 +151,13 @@ class LocalAutodl(LocalServer):
         body = request.parse_json()
         page = body.get("page_index", 1) if isinstance(body, dict) else 1
         rows = [one.to_json() for one in self.containers.values()]
+        page_limit = 50
         data = {
             "page_index": page,
-            "page_size": PAGE,
-            "max_page": max(1, -(-len(rows) // PAGE)),
+            "page_size": page_limit,
+            "max_page": max(1, -(-len(rows) // page_limit)),
             "result_total": len(rows),
-            "list": rows[(page - 1) * PAGE : page * PAGE],
+            "list": rows[(page - 1) * page_limit : page * page_limit],
         }
         return self._build_success(data)
 

@@ -33,8 +33,6 @@ ACTIONS = {
 }
 """What a pod accepts in which state."""
 
-MONTH_H = 730.0
-
 
 @dataclass
 class LocalPod:
@@ -93,11 +91,12 @@ class LocalPod:
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         volume = self.persistent or 0.0
+        month_h = 730.0
         if self.is_on:
             self.spent_gpu += hours * self.cost
-            self.spent_disk += hours * (volume + self.disk) * 0.10 / MONTH_H
+            self.spent_disk += hours * (volume + self.disk) * 0.10 / month_h
         elif self.status != "TERMINATED":
-            self.spent_disk += hours * volume * 0.20 / MONTH_H
+            self.spent_disk += hours * volume * 0.20 / month_h
 
     def to_json(self, now: float) -> dict[str, object]:
         """Return the pod as the API shows it."""

@@ -20,7 +20,6 @@ from rgt_tui.demo.platforms.local_server import (
 )
 from rgt_tui.demo.platforms.vast_fields import ENDPOINT, INSTANCE, OFFER, VOLUME
 
-PAGE = 25
 MONTH_H = 720.0
 RENTAL_S = 30 * 86400.0
 """How long a contract runs if its end is not given."""
@@ -348,10 +347,11 @@ class LocalVast(LocalServer):
             found.actual = "exited" if action == "stop" else "running"
 
     def _list_instances(self, request: LocalRequest) -> LocalResponse:
+        page_limit = 25
         try:
             filters = json.loads(request.query.get("select_filters", "{}"))
             after = int(request.query.get("after_token", "0"))
-            limit = min(PAGE, int(request.query.get("limit", str(PAGE))))
+            limit = min(page_limit, int(request.query.get("limit", str(page_limit))))
         except ValueError:
             return self.build_refusal(400, "invalid_request")
         label = filters.get("label", {}).get("eq")

@@ -43,8 +43,6 @@ from rgt_tui.providers import own_stop
 
 NO_INSTANCE = "-"
 """Instance of a box without a provider, which can only notify a person."""
-WARN_S = 600.0
-"""A box warns this many seconds before the end, or after two thirds of a short limit."""
 
 
 class UnknownProcess(Exception):
@@ -202,6 +200,8 @@ class BoxArming:
         with contextlib.suppress(GateClosed):
             stays = await self._fleet.surviving_mounts(spec.name, BillingVerb.PARK)
         idle, lease = (wish.limit_s, 0.0) if wish.mode is AutostopMode.IDLE else (0.0, wish.limit_s)
+        # A box warns this many seconds before the end, or after two thirds of a short limit.
+        warn_s = 600.0
         return ArmRequest(
             mode=wish.mode,
             action=wish.action,
@@ -210,7 +210,7 @@ class BoxArming:
             box=spec.name,
             idle_s=idle,
             lease_s=lease,
-            warn_s=min(WARN_S, wish.limit_s / 3.0),
+            warn_s=min(warn_s, wish.limit_s / 3.0),
             inspect_s=wish.inspect_s,
             stop=way if park else None,
             jobs=spec.jobs,

@@ -32,18 +32,10 @@ from rgt_tui.profiles import action_for, describe_missing_verb, tier_survives
 from rgt_tui.providers import own_stop
 from rgt_tui.ssh import BoxError
 
-EVERY_SECONDS = 1.0
-UNARMED_SECONDS = 2.0
-"""Seconds between checks while no box is armed, the same as for the fleet file. Each check reads
-the disk in a thread."""
-ASK_AGAIN_SECONDS = 30.0
-"""Seconds before a box that did not send its story is queried again."""
 STOPPING = "autostop-stopping"
 """Kind of the event that announces a box's stop."""
 UNDONE = ("autostop-kept", "autostop-failed", "autostop-disarmed")
 """Kinds of the events that withdraw the announcement."""
-EARLIER_S = 120.0
-"""The story begins this long before arming, because the two clocks may differ."""
 CANNOT = "not armed: this box cannot stop itself"
 RESULT_ROLES = ("data", "durable")
 """Roles of a platform's storage that is meant for results; its system disk is not."""
@@ -78,10 +70,14 @@ class SelfStops:
 
     async def run(self) -> None:
         """Check until cancelled."""
+        every_seconds = 1.0
+        # Seconds between checks while no box is armed, the same as for the fleet file. Each check
+        # reads the disk in a thread.
+        unarmed_seconds = 2.0
         while True:
             await self.check_boxes()
             armed = any(session.state.self_stop is not None for session in self._sessions.values())
-            await asyncio.sleep(EVERY_SECONDS if armed else UNARMED_SECONDS)
+            await asyncio.sleep(every_seconds if armed else unarmed_seconds)
 
     async def check_boxes(self) -> None:
         """Check every box once; a one-off command awaits this."""
@@ -122,7 +118,9 @@ class SelfStops:
             kept = tuple(dict.fromkeys(path for one in known.armed for path in one.durable))
             story = await self._ask(session.agent, kept)
         except BoxError:
-            self._due[session.state.spec.name] = now + ASK_AGAIN_SECONDS
+            # Seconds before a box that did not send its story is queried again.
+            ask_again_seconds = 30.0
+            self._due[session.state.spec.name] = now + ask_again_seconds
             return known
         return add_story(known, session.state, story, now)
 
@@ -193,7 +191,9 @@ def add_story(
         now: Client clock.
     """
     skew = box.clock_skew or 0.0
-    since = min(one.at for one in known.armed) + skew - EARLIER_S
+    # The story begins this long before arming, because the two clocks may differ.
+    earlier_s = 120.0
+    since = min(one.at for one in known.armed) + skew - earlier_s
     mine = tuple(event for event in story if event.at >= since)
     on_client = tuple(replace(event, at=event.at - skew) for event in mine)
     off = known.off_at

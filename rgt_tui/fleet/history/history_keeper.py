@@ -30,8 +30,6 @@ from rgt_tui.store import (
 
 BATCH_SECONDS = 4.0
 """Seconds between two batches. Each batch also adopts boxes whose previous writer has ended."""
-MINUTE = 60.0
-"""Seconds between two regular moments (snapshots of the fleet state)."""
 MOST_EXTRA = 10
 """Extra moments between the regular ones, stored when events happen: up to this many in a row, then
 one per minute."""
@@ -170,8 +168,10 @@ class HistoryRecorder:
     def _take_moments(self, *, last: bool) -> tuple[FleetState, ...]:
         """Return the moments to store, each once."""
         state = self._state
-        if state is not None and (last or int(state.at // MINUTE) != self._minute):
-            self._minute = int(state.at // MINUTE)
+        # Seconds between two regular moments (snapshots of the fleet state).
+        minute = 60.0
+        if state is not None and (last or int(state.at // minute) != self._minute):
+            self._minute = int(state.at // minute)
             self._extra = min(MOST_EXTRA, self._extra + 1)
             self._add_moment(state)
         found, self._moments = tuple(self._moments), []

@@ -31,9 +31,6 @@ from rgt_tui.model import (
 from rgt_tui.profiles import ProfileError, format_duration, is_of_card, load_profile
 from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
 
-MINUTE = 60.0
-STEP = 55.0
-"""Moments closer together than this are skipped by one step of a minute."""
 SOON = 90.0
 """An event is displayed with the moment recorded with it, or one at most this much later."""
 ALL_FULL = 8
@@ -85,26 +82,29 @@ def _nearest_position(line: Timeline, index: int, at: float) -> MomentPosition:
 def minute_from(line: Timeline, here: MomentPosition, direction: int) -> MomentPosition | None:
     """Return the position a minute later or earlier, in recording order; None = at the end."""
     ats, index, at = line.ats, here.tick, here.at
+    minute = 60.0
+    # Moments closer together than this are skipped by one step of a minute.
+    step = 55.0
     if direction > 0:
         after = index + 1
-        while after < len(ats) and at <= ats[after] < at + STEP:
+        while after < len(ats) and at <= ats[after] < at + step:
             after += 1
         if after >= len(ats):
             return None
         if ats[after] - at > NEAR_SECONDS:
-            return MomentPosition(after - 1, at + MINUTE)  # rgt was not watching
+            return MomentPosition(after - 1, at + minute)  # rgt was not watching
         return MomentPosition(after, ats[after])
-    if at - MINUTE > ats[index] + NEAR_SECONDS:
-        return MomentPosition(index, at - MINUTE)
+    if at - minute > ats[index] + NEAR_SECONDS:
+        return MomentPosition(index, at - minute)
     if at > ats[index]:
         return MomentPosition(index, ats[index])
     before = index - 1
-    while before >= 0 and at - STEP < ats[before] <= at:
+    while before >= 0 and at - step < ats[before] <= at:
         before -= 1
     if before < 0:
         return None
     if at - ats[before] > NEAR_SECONDS:
-        return MomentPosition(before, at - MINUTE)
+        return MomentPosition(before, at - minute)
     return MomentPosition(before, ats[before])
 
 

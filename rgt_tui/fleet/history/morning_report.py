@@ -18,8 +18,6 @@ from rgt_tui.profiles import format_duration, how_many, prices
 
 LOSSES = ("gone",)
 """Kinds of alert that report a permanent loss."""
-LATE_SECONDS = 600.0
-"""Money counted from a time this far from the start of the night is labelled with that time."""
 CENT = 0.005
 NIGHT_SECONDS = 14 * 3600.0
 """A longer time span is not called a night."""
@@ -70,12 +68,14 @@ def morning_report(
     errors, ended = _count_errors(night.happened)
     unwatched = sum(rest.stop - rest.start for rest in night.rests)
     counted_from = night.counted_from
-    late = counted_from is not None and counted_from > night.since + LATE_SECONDS
+    # Money counted from a time this far from the start of the night is labelled with that time.
+    late_seconds = 600.0
+    late = counted_from is not None and counted_from > night.since + late_seconds
     at_least = night.at_least or unwatched > 0 or late
     spent, idle = _sum_spent(night.before, night.after, at_least)
     if counted_from is None:
         spent = idle = ()
-    moved = counted_from is not None and abs(counted_from - night.since) > LATE_SECONDS
+    moved = counted_from is not None and abs(counted_from - night.since) > late_seconds
     stopped = [
         box
         for box in boxes

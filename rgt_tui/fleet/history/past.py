@@ -39,8 +39,6 @@ RECENT_SECONDS = 20.0
 RECENT_PART = 4
 """The recent history has this many times fewer slots: an hour in a small fleet, 20 minutes in a
 large one."""
-HALF = 0.5
-"""A slot has a value if at least this share of it was covered."""
 
 Values = dict[str, float | None]
 
@@ -413,8 +411,10 @@ def _on_grid(past: ReducedHistory, width: float) -> Iterator[tuple[int, Values]]
                 if value is not None:
                     total, weight = into.get(name, (0.0, 0.0))
                     into[name] = (total + value * seconds, weight + seconds)
+    # A slot has a value if at least this share of it was covered.
+    half = 0.5
     for place, seconds in covered.items():
-        if seconds >= HALF * width - 1e-6:
+        if seconds >= half * width - 1e-6:
             yield (
                 place,
                 {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-NIGHT_HOUR = 23
 LONGEST_SECONDS = 7 * 86400.0
 """A report reaches no further back, unless requested."""
 FORMS = "02:30, yesterday 14:00, 2026-11-21 14:00, 3 days ago, -3h or now"
@@ -120,7 +119,8 @@ def night_began(now: float, looked: float | None = None) -> float:
         looked: When a person last looked; None = unknown.
     """
     here = _local_time(now)
-    evening = here.replace(hour=NIGHT_HOUR, minute=0, second=0, microsecond=0)
+    night_hour = 23
+    evening = here.replace(hour=night_hour, minute=0, second=0, microsecond=0)
     if evening > here:
         evening -= timedelta(days=1)
     began = evening.timestamp()

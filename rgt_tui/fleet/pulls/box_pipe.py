@@ -43,9 +43,6 @@ CHECK_S = 1.0
 """Seconds between two checks whether the caller has given up."""
 ENDING_S = 5.0
 """Seconds for an `ssh` process to exit once its command has ended."""
-STDERR_BYTES = 4096
-NOT_CONNECTED = 255
-"""ssh's own exit status; any other is the remote command's."""
 
 
 def silence_error(seconds: float = SILENCE_S) -> Unreachable:
@@ -131,8 +128,9 @@ class SshPipe:
 
     def _read_errors(self) -> bool:
         """Keep the end of standard error; False = it is closed."""
-        data = os.read(self._errors, STDERR_BYTES)
-        self._error_text = (self._error_text + data)[-STDERR_BYTES:]
+        stderr_bytes = 4096
+        data = os.read(self._errors, stderr_bytes)
+        self._error_text = (self._error_text + data)[-stderr_bytes:]
         return bool(data)
 
     def ending_error(self) -> Exception:
@@ -150,7 +148,9 @@ class SshPipe:
                 "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
                 "intercepting the connection; nothing more was taken"
             )
-        if not self._received and self.process.returncode == NOT_CONNECTED:
+        # ssh's own exit status; any other is the remote command's.
+        not_connected = 255
+        if not self._received and self.process.returncode == not_connected:
             return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
         return Unreachable(
             f"the connection was lost ({last})" if last else "the connection was lost"

@@ -30,8 +30,6 @@ from rgt_tui.transfer.copying import PullFetcher, PullPlan, PullProgress, Reques
 HIGH_BYTES, LOW_BYTES = 16 << 20, 4 << 20
 """Bytes waiting to be written at which reading pauses and resumes."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
-MOST_INVALID = 3
-"""A box that sends invalid data this many times is given up."""
 HOPELESS = (AuthFailed, HostKeyRefused, ConfigError, NoCommands, NoPython)
 """Errors that a retry cannot fix."""
 BUFFERS, BUFFER_BYTES = 8, 512 << 10
@@ -136,6 +134,8 @@ async def _keep_receiving(
     """Run the stream, reconnecting when needed, until nothing is left to fetch."""
     throttle = Throttle(request.limit)
     wait, lost_at, invalid = FIRST_WAIT_S, 0.0, 0
+    # A box that sends invalid data this many times is given up.
+    most_invalid = 3
     while not fetcher.is_finished:
         before = fetcher.received_bytes
         try:
@@ -148,7 +148,7 @@ async def _keep_receiving(
             fetcher.fail(error)
         except StreamError as error:
             invalid += 1
-            if invalid == MOST_INVALID:
+            if invalid == most_invalid:
                 fetcher.fail(PullFailed(f"the box sent what its agent does not send: {error}"))
         except BoxError as error:
             now = time.monotonic()

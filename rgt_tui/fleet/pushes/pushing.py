@@ -37,8 +37,6 @@ SLOWEST = 30e6
 """Bytes per second at which a slow network disk can be read back."""
 
 T = TypeVar("T")
-TRIES = 3
-"""Attempts for files that arrived damaged or changed meanwhile."""
 Progress = Callable[[int, int], None]
 """Called with bytes sent and bytes to send."""
 
@@ -185,7 +183,9 @@ async def push_tree(
     place = choice.to or (code_place(profile) if code else data_place(profile))
     sent = 0
     damaged: tuple[str, ...] = ()
-    for tries_left in reversed(range(TRIES)):
+    # Attempts for files that arrived damaged or changed meanwhile.
+    tries = 3
+    for tries_left in reversed(range(tries)):
         if tree is None:
             tree = await asyncio.to_thread(read_source, path, choice)
         plan = await _request_plan(

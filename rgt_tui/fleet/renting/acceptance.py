@@ -33,17 +33,12 @@ from rgt_tui.ssh import (
 
 SECONDS = 90.0
 """Default limit for all measurements."""
-LOGIN_SECONDS = 15.0
-"""Part of these seconds for the login, the agent, and finding a Python with torch."""
 MOST_BYTES = 1 << 20
 DISK_BYTES = 256 << 20
 """Maximum bytes written on the box; the test file is deleted."""
 QUICK_BYTES = 16 << 20
 DOUBTFUL, REFUSED = 0.7, 0.4
 """Thresholds as a share of the median of its peers."""
-UNEVEN = 0.8
-"""A GPU slower than this share of the fastest one slows down all of them."""
-SLOW_DISK_MBS = 20.0
 SLOW_ANSWER_S, SLOW_NET_MBS = 3.0, 1.0
 KEPT = 400
 """Number of earlier checks kept, the newest."""
@@ -215,7 +210,9 @@ async def measure_box(
     """
     profile = load_profile(spec.profile)
     pythons = (spec.python,) if spec.python else profile.overrides.python
-    left = max(10.0, seconds - LOGIN_SECONDS)
+    # Part of these seconds for the login, the agent, and finding a Python with torch.
+    login_seconds = 15.0
+    left = max(10.0, seconds - login_seconds)
     words = [
         "measure",
         "--seconds",
@@ -233,7 +230,7 @@ async def measure_box(
     platform = msgspec.json.encode(platform_settings(profile))
     try:
         async with (
-            PausableDeadline(seconds + LOGIN_SECONDS),
+            PausableDeadline(seconds + login_seconds),
             connected_agent(spec, accept_new_host_keys=accept_new_host_keys) as (
                 connection,
                 deployed,
@@ -247,12 +244,12 @@ async def measure_box(
                 connection,
                 command,
                 data=platform,
-                seconds=left + LOGIN_SECONDS,
+                seconds=left + login_seconds,
                 most_bytes=MOST_BYTES,
                 name="measuring",
             )
     except TimeoutError as error:
-        raise Unreachable(f"not done within {seconds + LOGIN_SECONDS:g} s") from error
+        raise Unreachable(f"not done within {seconds + login_seconds:g} s") from error
     for line in reversed(done.out.splitlines()):
         if told := extract_record(line):
             try:
@@ -382,6 +379,8 @@ DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "re
 
 def _judge_speeds(found: BoxMeasurements, earlier: Sequence[EarlierCheck]) -> Iterator[CheckRow]:
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
+    # A GPU slower than this share of the fastest one slows down all of them.
+    uneven = 0.8
     for id_, what, unit, field in SPEEDS:
         known = [
             (value, one)
@@ -396,7 +395,7 @@ def _judge_speeds(found: BoxMeasurements, earlier: Sequence[EarlierCheck]) -> It
             slowest, _peer_values(earlier, field, card.name or ""), unit
         )
         text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
-        if verdict is RowVerdict.OK and slowest < UNEVEN * fastest:
+        if verdict is RowVerdict.OK and slowest < uneven * fastest:
             verdict, text = RowVerdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
         advice = "heat, a power cap, or a shared GPU: rgt shows them while it watches; otherwise rent another"
         yield CheckRow(id_, verdict, text, "" if verdict is RowVerdict.OK else advice)
@@ -433,6 +432,7 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
             "name a data disk that can be written (`mounts`), or rent another",
         )
         return
+    slow_disk_mbs = 20.0
     for id_, what, field in DISK_SPEEDS:
         value = _finite_or_none(getattr(disk, field))
         if value is None:
@@ -440,7 +440,7 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
         verdict, against = _compare_with_peers(value, _peer_values(peers, field), "MB/s")
         if verdict is RowVerdict.REFUSE:
             verdict = RowVerdict.DOUBTFUL  # a slow disk may be shared, and idle in an hour
-        if value < SLOW_DISK_MBS:
+        if value < slow_disk_mbs:
             verdict = RowVerdict.DOUBTFUL
         if verdict is RowVerdict.OK:
             advice = ""

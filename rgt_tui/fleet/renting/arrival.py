@@ -15,10 +15,7 @@ from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0
 """A machine that does not answer by then is useless, but bills."""
-EVERY_SECONDS = 5.0
 BANNER_SECONDS = 5.0
-ROUNDING = 0.005
-"""Tolerated share by which a price may exceed the agreed one: platforms round hourly prices."""
 LOST = {
     Lifecycle.ERROR: "the platform calls it broken",
     Lifecycle.STOPPED: "the platform calls it stopped",
@@ -59,9 +56,11 @@ def differences(offer: Offer, wish: RentalRequest, machine: Instance) -> tuple[s
     if meter.per_hour is not None:
         now = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
         then = f"{format_money(offer.per_hour, offer.currency)}/h"
+        # Tolerated share by which a price may exceed the agreed one: platforms round hourly prices.
+        rounding = 0.005
         if meter.currency != offer.currency:
             found.append(f"it is billed in {meter.currency} ({now}), agreed: {offer.currency}")
-        elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + ROUNDING):
+        elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + rounding):
             found.append(f"it costs {now}, agreed: {then}")
     if meter.spot is not None and meter.spot is not offer.spot:
         kinds = {True: "spot", False: "on-demand"}
@@ -108,6 +107,7 @@ async def wait_for_ssh(
     begun, waited, told = ticks(), 0.0, ""
     differs: tuple[str, ...] = ()
     why = "the list does not show it yet"
+    every_seconds = 5.0
     while True:
         fresh = await _find_listed(market, machine.id, token)
         if fresh is not None:
@@ -136,8 +136,8 @@ async def wait_for_ssh(
                 why=f"no SSH after {passed / 60:.0f} min: {why}",
                 differs=differs,
             )
-        await sleep(EVERY_SECONDS)
-        waited += EVERY_SECONDS
+        await sleep(every_seconds)
+        waited += every_seconds
 
 
 async def _find_listed(market: Market, instance: str, token: str) -> Instance | None:

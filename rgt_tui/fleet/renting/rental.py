@@ -61,8 +61,6 @@ SELDOM_SECONDS = 15.0
 """Seconds between two searches after the first minute."""
 
 Say = Callable[[str], None]
-TOKEN_NAME = 18
-"""Maximum characters of a box's name in its token, so that the token has at most 40."""
 
 
 class CreationOutcome(enum.StrEnum):
@@ -618,5 +616,7 @@ def new_token(box: str) -> str:
 
     It contains the box's name.
     """
-    name = re.sub(r"[^a-z0-9]+", "-", box.lower()).strip("-")[:TOKEN_NAME].strip("-") or "box"
+    # Maximum characters of a box's name in its token, so that the token has at most 40.
+    token_name = 18
+    name = re.sub(r"[^a-z0-9]+", "-", box.lower()).strip("-")[:token_name].strip("-") or "box"
     return f"rgt-{name}-{secrets.token_hex(8)}"

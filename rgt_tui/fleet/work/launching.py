@@ -33,8 +33,6 @@ BY_HAND = {
 }
 """Platforms on which no process outlives the login, and what to use instead."""
 FLEETING = "nothing keeps work going there once the session ends"
-SHORT = 6
-"""Digits of a digest that make a name distinct."""
 SCRIPTS = (".py", ".sh", ".ipynb")
 
 
@@ -114,10 +112,12 @@ def job_for(
     same_command = _hash_meaning(meaning)
     digest = _hash_meaning([same_command, code.digest if code else None])
     pythons = (spec.python,) if spec.python else overrides.python
+    # Digits of a digest that make a name distinct.
+    short = 6
     asked: dict[str, Any] = {
         **{key: value for key, value in meaning.items() if key != "secrets"},
         "workdir": _start_directory(workdir, code),
-        "name": name or f"{job_name_of(words)}-{digest[:SHORT]}",
+        "name": name or f"{job_name_of(words)}-{digest[:short]}",
         "digest": digest,
         "same_command": same_command,
         "again": again,
@@ -386,11 +386,9 @@ def _describe_beginning(row: Row) -> list[str]:
     ]
 
 
-LAST = 12
-
-
 def _format_tail(row: Row) -> list[str]:
-    return [f"       | {line}" for line in row_texts(row, "tail")[-LAST:]]
+    last = 12
+    return [f"       | {line}" for line in row_texts(row, "tail")[-last:]]
 
 
 SAID = {

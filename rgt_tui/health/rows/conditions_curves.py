@@ -18,7 +18,6 @@ WINDOW = 30
 """Number of points whose median is the loss level."""
 FLAT_POINTS, FLAT = 300, 0.98
 """After this many points, a loss that is still above this fraction of its start counts as flat."""
-RISING_POINTS = 120
 TO_SIGMA, CLEAR = 1.4826, 4.0
 """Factor from median absolute deviation to standard deviation, and how many standard deviations a
 change must exceed to be more than scatter.
@@ -76,12 +75,13 @@ def read_rising(view: BoxFacts) -> Sequence[Reading] | None:
     if view.is_blind:
         return None
     out = []
+    rising_points = 120
     for run in runs_of(view):
         found = attempt_of(run)
         if found is None:
             continue
         values, start, count = found
-        if count - start < RISING_POINTS:
+        if count - start < rising_points:
             continue
         out.append(Reading(run.name, _rise_ratio(values, start, count), run))
     return out
@@ -344,6 +344,8 @@ def prove_lr_restart(view: BoxFacts) -> Iterator[EntryProof]:
 
 def prove_epoch_restart(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the runs whose epochs restarted from the beginning after a resume, while their steps continued."""
+    # In its first epoch, a run that counts from 0 or 1 is below this.
+    first_epochs = 2.0
     for run in runs_of(view):
         epochs, loss = run.series.get(EPOCH), run.series.get("loss")
         if epochs is None or loss is None or not run.resumes or run.resumes[-1].step <= 0:
@@ -360,13 +362,9 @@ def prove_epoch_restart(view: BoxFacts) -> Iterator[EntryProof]:
         new = next((ys[i] for i in range(at, min(count, at + AFTER)) if math.isfinite(ys[i])), None)
         if old is None or new is None or xs[at] < GONE_BACK * resume.step:
             continue
-        if new < FIRST_EPOCHS and old - new >= 1.0:
+        if new < first_epochs and old - new >= 1.0:
             text = f"epoch {old:g} before the resume at step {resume.step:,}, {new:g} after it, at step {xs[at]:,}"
             yield EntryProof(text, "scalars", run=run.name, step=resume.step)
-
-
-FIRST_EPOCHS = 2.0
-"""In its first epoch, a run that counts from 0 or 1 is below this."""
 
 
 def _median_of_known(values: Sequence[float]) -> float | None:

@@ -61,20 +61,6 @@ CAPPED, CAPPED_CLOCK, FULL_PCT = "sw_power_cap", 0.7, 90.0
 """A power cap is normal under load: it counts only if a busy GPU runs below this fraction of its
 clock.
 """
-MOVING_STEPS = 3.0
-"""A run that advanced within this many usual steps, or `MOVING_S`, is not in an evaluation or a
-pause.
-"""
-LEAST_POINTS = 30
-"""Samples needed for a mean utilisation: single ones prove nothing, as a step has pauses of its
-own.
-"""
-ONE_CORE_PCT = 90.0
-"""CPU percentage of a process limited by one thread, e.g. with the data loader in the training
-process.
-"""
-ALL_CORES = 0.85
-"""Share of the cores from which on the CPUs are the limit."""
 SPINS_PCT, SPINS_POWER = 95.0, 0.45
 """A GPU waiting for others spins: it reports high utilisation and draws far less power than its
 limit.
@@ -112,7 +98,10 @@ def _cell_pauses(view: BoxFacts, place: int) -> bool:
     still = view.now - run.progressed_at
     if still <= MOVING_S:
         return False
-    return MOVING_STEPS * (step_time(cell, run) or 0.0) < still <= stall_after(cell, run)
+    # A run that advanced within this many usual steps, or `MOVING_S`, is not in an evaluation or a
+    # pause.
+    moving_steps = 3.0
+    return moving_steps * (step_time(cell, run) or 0.0) < still <= stall_after(cell, run)
 
 
 def read_idle(view: BoxFacts) -> Sequence[Reading] | None:
@@ -309,7 +298,10 @@ def read_starved(view: BoxFacts) -> Sequence[Reading] | None:
     known = [value for value in view.box.rings.gpu_util if value is not None]
     if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or may_be_pausing(view):
         return None
-    if len(known) < LEAST_POINTS:
+    # Samples needed for a mean utilisation: single ones prove nothing, as a step has pauses of its
+    # own.
+    least_points = 30
+    if len(known) < least_points:
         return None
     return (Reading("", sum(known) / len(known), sample),)
 
@@ -328,10 +320,15 @@ def describe_bottleneck(sample: Sample) -> str:
     cores = sample.cpu.usable
     if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
         return f"CPU-bound, its quota runs out {pct(sample.cpu.throttled_pct)} of the time"
-    if cores and busy >= 100.0 * ALL_CORES * cores:
+    # Share of the cores from which on the CPUs are the limit.
+    all_cores = 0.85
+    if cores and busy >= 100.0 * all_cores * cores:
         return f"CPU-bound, all {cores:g} cores are busy"
     known = [proc.cpu_pct for proc in training_processes(sample) if proc.cpu_pct is not None]
-    if known and max(known) >= ONE_CORE_PCT:
+    # CPU percentage of a process limited by one thread, e.g. with the data loader in the training
+    # process.
+    one_core_pct = 90.0
+    if known and max(known) >= one_core_pct:
         return f"its main process keeps a core {pct(max(known))} busy: it loads or computes there (no workers?)"
     if known:
         return "the CPUs are idle, too: it waits for a disk, the network or the other ranks"

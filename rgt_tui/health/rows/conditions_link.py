@@ -27,8 +27,6 @@ from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, BoxFacts
 from rgt_tui.model import AutostopMode, AutostopReading, Lifecycle, LinkState
 from rgt_tui.profiles import format_duration, how_many, join_names, quote_name
 
-KEPT_H = 2
-"""Hours by which the advice postpones a stop."""
 DISARMED = "autostop-disarmed"
 """Kind of the event with which a box reports that it is no longer armed."""
 SILENT_S = 30.0
@@ -344,7 +342,9 @@ def read_warned(view: BoxFacts) -> Sequence[Reading]:
 def say_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and the command that postpones it."""
     found: AutostopReading = reading.about
-    return f"{describe_clock(found)}: rgt keep {view.box.spec.name} {KEPT_H}h"
+    # Hours by which the advice postpones a stop.
+    kept_h = 2
+    return f"{describe_clock(found)}: rgt keep {view.box.spec.name} {kept_h}h"
 
 
 def read_failed_stop(view: BoxFacts) -> Sequence[Reading]:

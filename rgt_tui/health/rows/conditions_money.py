@@ -60,15 +60,6 @@ BALANCE = (
     AlertRung("error", BALANCE_ERROR_S / 3600.0, 8.0),
 )
 
-BETWEEN_S = 120.0
-"""Seconds without a training that are normal on a box without a queue, where a script starts the
-next one.
-"""
-CENTS = 0.005
-"""Fraction by which a price may exceed the agreed one: platforms round hourly prices."""
-SHORT_S = 60.0
-"""Seconds below which the wasted money is not mentioned."""
-
 
 def read_done_billing(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether the work is over, nothing trains, and the provider says the GPU still bills.
@@ -89,7 +80,10 @@ def read_done_billing(view: BoxFacts) -> Sequence[Reading] | None:
     ]
     if not view.box.queues:
         ended = [run.ended for run in view.box.found if run.ended is not None]
-        if ended and view.box_now - max(ended) < BETWEEN_S:
+        # Seconds without a training that are normal on a box without a queue, where a script starts
+        # the next one.
+        between_s = 120.0
+        if ended and view.box_now - max(ended) < between_s:
             return None
     return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
 
@@ -106,7 +100,9 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
     rate = format_money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
     what = "queue done" if view.box.queues else "no training alive"
-    if waited < SHORT_S:
+    # Seconds below which the wasted money is not mentioned.
+    short_s = 60.0
+    if waited < short_s:
         return f"{what}, still billed {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
     spent = (
@@ -209,8 +205,10 @@ def read_agreed(view: BoxFacts) -> Sequence[Reading] | None:
         if kind != 0.0:
             found.append(Reading("spot", kind, "spot" if meter.spot else "on-demand"))
     if asked.max_per_hour is not None and meter.currency == asked.currency:
+        # Fraction by which a price may exceed the agreed one: platforms round hourly prices.
+        cents = 0.005
         over = (
-            None if meter.per_hour is None else meter.per_hour > asked.max_per_hour * (1.0 + CENTS)
+            None if meter.per_hour is None else meter.per_hour > asked.max_per_hour * (1.0 + cents)
         )
         if over is not False:
             found.append(Reading("price", None if over is None else 1.0))

@@ -39,8 +39,6 @@ from rgt_tui.profiles import (
     wait_text,
 )
 
-SHORT_OF_PLAN = 0.5
-"""A finished cell below this fraction of its planned steps has ended much too soon."""
 EVER = 1e9
 
 WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
@@ -235,6 +233,8 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the done cells that took much less time than similar ones, or too few steps."""
     runs = None
     found = []
+    # A finished cell below this fraction of its planned steps has ended much too soon.
+    short_of_plan = 0.5
     for cell in _cells_in_state(view, "done"):
         if cell.flag:
             found.append(Reading(cell.name, 1.0, f"{cell.name} {cell.flag}", age_s=EVER))
@@ -243,7 +243,7 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
         run = runs.get(cell.name)
         if run is None or run.step is None or not run.total_steps:
             continue
-        if run.step < SHORT_OF_PLAN * run.total_steps:
+        if run.step < short_of_plan * run.total_steps:
             text = f"{cell.name} is done at step {run.step:,} of {run.total_steps:,}"
             found.append(Reading(cell.name, 1.0, text))
     return found
@@ -493,10 +493,6 @@ def prove_killed(view: BoxFacts) -> Iterator[EntryProof]:
     yield from _prove_kills(view, by_kernel=False)
 
 
-RESTARTED_S = 300.0
-"""Seconds after a restart within which a training that it ended is noticed to be gone."""
-
-
 def prove_restarted(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield cells and found trainings that ran when the machine was restarted, and no longer do."""
     boots = [event for event in view.box.events if event.kind == "rebooted"]
@@ -511,11 +507,13 @@ def prove_restarted(view: BoxFacts) -> Iterator[EntryProof]:
             yield _build_proof(
                 queue, cell, f"{cell.name} was running when the machine was restarted"
             )
+    # Seconds after a restart within which a training that it ended is noticed to be gone.
+    restarted_s = 300.0
     for run in view.box.found:
         if (
             not run.alive
             and run.ended is not None
-            and (run.seen or run.started) < at <= run.ended + RESTARTED_S
+            and (run.seen or run.started) < at <= run.ended + restarted_s
         ):
             yield EntryProof(f"{run.name} was running when the machine was restarted", run=run.name)
 

@@ -29,10 +29,6 @@ NEWEST = 3
 """How many points in a row must be high: one bad batch is not a spike."""
 TO_SIGMA = 1.4826
 """Factor from median absolute deviation to standard deviation, for a normal distribution."""
-FLOOR = 0.01
-"""Minimum scatter as a fraction of the usual loss, so that ripples of a flat curve are not spikes.
-"""
-MOST_BAD = 50
 
 
 def runs_of(view: BoxFacts) -> Iterator[RunState]:
@@ -58,6 +54,7 @@ def read_nan(view: BoxFacts) -> Sequence[Reading] | None:
     if view.is_blind:
         return None
     found = []
+    most_bad = 50
     for run in runs_of(view):
         if run.loss is None:
             continue
@@ -68,7 +65,7 @@ def read_nan(view: BoxFacts) -> Sequence[Reading] | None:
         bad = 1
         if attempt is not None:
             values, start, count = attempt
-            newest = values[max(start, count - MOST_BAD) : count]
+            newest = values[max(start, count - most_bad) : count]
             bad = max(
                 1,
                 next((i for i, v in enumerate(reversed(newest)) if math.isfinite(v)), len(newest)),
@@ -133,7 +130,10 @@ def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float |
     if low <= middle:
         return 0.0
     scatter = TO_SIGMA * median([abs(value - middle) for value in known])
-    return max(0.0, (low - middle) / max(scatter, FLOOR * abs(middle), 1e-12))
+    # Minimum scatter as a fraction of the usual loss, so that ripples of a flat curve are not
+    # spikes.
+    floor = 0.01
+    return max(0.0, (low - middle) / max(scatter, floor * abs(middle), 1e-12))
 
 
 def say_spike(view: BoxFacts, reading: Reading, since: float) -> str:
@@ -154,25 +154,23 @@ def say_spike(view: BoxFacts, reading: Reading, since: float) -> str:
     )
 
 
-TOLD_S = 86400.0
-"""Seconds for which the end of a training is reported."""
 UNKNOWN, FAILED = 1.0, 2.0
 BY_A_PERSON = ("COMPLETED", "CANCELLED")
 """Slurm's states for an end that is no failure: completed, or cancelled by a person."""
-LONG_S = 900.0
-"""If the end lies in an interval longer than this, both limits are shown."""
 
 
 def read_ended(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the found trainings that ended, except those known to have succeeded."""
     out = []
+    # Seconds for which the end of a training is reported.
+    told_s = 86400.0
     for run in view.box.found:
         well = run.exit_code == 0 or (run.exit_code is None and run.outcome == "COMPLETED")
         if run.alive or well or run.ended is None:
             continue
         gone = max(0.0, view.box_now - run.ended)
         failed = bool(run.exit_code) or (run.outcome or "COMPLETED") not in BY_A_PERSON
-        if gone < TOLD_S:
+        if gone < told_s:
             out.append(Reading(run.name, FAILED if failed else UNKNOWN, run, age_s=gone))
     return out
 
@@ -198,13 +196,11 @@ def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     when = (
         "" if run.ended is None else f" {format_duration(max(0.0, view.box_now - run.ended))} ago"
     )
-    if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
+    # If the end lies in an interval longer than this, both limits are shown.
+    long_s = 900.0
+    if run.ended is not None and run.seen is not None and run.ended - run.seen > long_s:
         when += f" or up to {format_duration(run.ended - run.seen)} before that"
     return f"{run.name} ended{when}, {how_ended(run)}{log}"
-
-
-SMOKE_POINTS = 20
-NAN_WINDOW = 50
 
 
 def check_smoke(view: BoxFacts) -> Verdict:
@@ -246,9 +242,10 @@ def _describe_resume(view: BoxFacts) -> tuple[str, float | None] | None:
 
 def check_loss_falls(view: BoxFacts) -> Verdict:
     """The loss is finite and lower than it was at first."""
+    smoke_points = 20
     for run in sorted(view.box.runs, key=lambda run: -(run.last_at or 0.0)):
         loss = run.series.get("loss")
-        if loss is None or len(loss) < SMOKE_POINTS:
+        if loss is None or len(loss) < smoke_points:
             continue
         _, values, n = loss.backing_columns()
         first, last = values[:10], values[n - 10 : n]
@@ -265,7 +262,7 @@ def check_loss_falls(view: BoxFacts) -> Verdict:
         if end < start:
             return passed_verdict(text, at)
         return warn_verdict(f"{text}, it does not fall", at)
-    return unread_verdict(view, f"no run has logged {SMOKE_POINTS} losses yet")
+    return unread_verdict(view, f"no run has logged {smoke_points} losses yet")
 
 
 def check_four_layers(view: BoxFacts) -> Verdict:
@@ -331,12 +328,13 @@ def check_losses_finite(view: BoxFacts) -> Verdict:
         return unread_verdict(view, "no cell is running")
     counted = 0
     newest: float | None = None
+    nan_window = 50
     for _, cell, run in view.marked_running:
         loss = run.series.get("loss") if run is not None else None
         if run is None or loss is None or not len(loss):
             continue
         xs, ys, n = loss.backing_columns()
-        start = max(0, n - NAN_WINDOW)
+        start = max(0, n - nan_window)
         bad = [xs[i] for i in range(start, n) if not math.isfinite(ys[i])]
         if bad:
             text = f"{cell.name}: {len(bad)} of the last {n - start} losses, the latest at step {bad[-1]:,}"

@@ -53,9 +53,6 @@ MEMORY = (
     AlertRung("error", MEMORY_ERROR_PCT, MEMORY_ERROR_PCT - MEMORY_MARGIN_PCT),
 )
 
-FAR = 1e6
-"""Hours to full for a mount that does not grow."""
-
 
 def _list_disks(view: BoxFacts) -> tuple[DiskReading, ...]:
     sample = view.box.sample
@@ -101,13 +98,15 @@ def read_filling(view: BoxFacts) -> Sequence[Reading] | None:
     if not trends:
         return None
     found = []
+    # Hours to full for a mount that does not grow.
+    far = 1e6
     for disk in _list_disks(view):
         for what, free in (("bytes", disk.bytes_free), ("inodes", _free_inodes(disk))):
             trend = trends.get(f"{what}:{disk.mount}")
             if trend is None or trend.slope is None or free is None:
                 continue
-            hours = FAR if trend.slope <= 0 else free / trend.slope / 3600.0
-            found.append(Reading(f"{what}:{disk.mount}", min(hours, FAR), (disk, what, free)))
+            hours = far if trend.slope <= 0 else free / trend.slope / 3600.0
+            found.append(Reading(f"{what}:{disk.mount}", min(hours, far), (disk, what, free)))
     return found
 
 

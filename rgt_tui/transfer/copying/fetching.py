@@ -53,20 +53,12 @@ MOST_WHOLE = 2 * WHOLE_BYTES
 """A file that was small when it was listed may have grown."""
 TRIES = 2
 PART = ".rgt-part"
-LANDERS = 6
-"""Threads that write small files if each file is fsynced separately; with a group sync there is
-one.
-"""
 ROWS, ROWS_S = 256, 0.5
 """The ledger is flushed after this many files, or seconds."""
 
 
 CHANGES = "it changes while it is read"
 REPLACED = "it is replaced by another file again and again"
-MOST_REPLACED = 5
-"""Trainers save by renaming: the file that replaced the listed one is as good, unless that goes on
-forever.
-"""
 DAMAGED = "what came is not what the box says that it holds"
 
 
@@ -266,7 +258,10 @@ class PullFetcher:
         """Lock for writing and renaming small files. Two threads doing so at once would wait for
         the interpreter at each call, which costs more than the calls.
         """
-        self.landers = WorkerThreads("land", 1 if self.together else LANDERS)
+        # Threads that write small files if each file is fsynced separately; with a group sync there
+        # is one.
+        landers = 6
+        self.landers = WorkerThreads("land", 1 if self.together else landers)
 
     # Called by the stream.
 
@@ -496,7 +491,10 @@ class PullFetcher:
             copy.moved = answer.stamp
             if not copy.why:
                 copy.replaced += 1
-            self._spoil_copy(copy, REPLACED, last=copy.replaced >= MOST_REPLACED)
+            # Trainers save by renaming: the file that replaced the listed one is as good, unless
+            # that goes on forever.
+            most_replaced = 5
+            self._spoil_copy(copy, REPLACED, last=copy.replaced >= most_replaced)
         self._count_answer(copy)
 
     # Steps of one file.

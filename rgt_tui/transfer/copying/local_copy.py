@@ -44,8 +44,6 @@ LOCAL_FILE_SYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "f2fs", "tmpfs"))
 """File systems where `syncfs` is complete. Not FUSE, whose server is not notified, nor network file
 systems.
 """
-MOST_FLUSHED = 512
-"""Maximum number of files that are flushed and renamed together."""
 T = TypeVar("T")
 
 
@@ -444,10 +442,12 @@ class BatchThread(Generic[T]):
         self._queue.put(item)
 
     def _run_batches(self) -> None:
+        # Maximum number of files that are flushed and renamed together.
+        most_flushed = 512
         while (item := self._queue.get()) is not None:
             some = [item]
             with contextlib.suppress(queue.Empty):
-                while len(some) < MOST_FLUSHED:
+                while len(some) < most_flushed:
                     item = self._queue.get_nowait()
                     if item is None:
                         self._work(some)

@@ -182,13 +182,6 @@ def split_ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int],
     return tuple((start, min(start + length, size)) for start in range(0, size, length))
 
 
-WINDOW_S = 10.0
-"""Seconds over which the rate is measured: stable enough to read, fast enough to show a slow
-connection.
-"""
-SHORTEST_S = 0.5
-
-
 class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a pull at one moment."""
 
@@ -231,10 +224,14 @@ class TransferRate:
             total: Bytes so far.
         """
         self._seen.append((now, total))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= WINDOW_S:
+        # Seconds over which the rate is measured: stable enough to read, fast enough to show a slow
+        # connection.
+        window_s = 10.0
+        while len(self._seen) > 2 and now - self._seen[1][0] >= window_s:
             self._seen.popleft()
         begun, first = self._seen[0]
-        if now - begun >= SHORTEST_S:
+        shortest_s = 0.5
+        if now - begun >= shortest_s:
             return max(0, total - first) / (now - begun)
         return None
 

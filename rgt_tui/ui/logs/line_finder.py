@@ -79,8 +79,6 @@ OTHERS = (
     r"\[[ef] \w",
 )
 """Matched case-insensitively."""
-LONGEST = 4000
-"""Maximum characters of a line that are searched."""
 
 
 class LineFinder(Protocol):
@@ -435,7 +433,9 @@ class LineMarks:
 @functools.lru_cache(maxsize=1024)
 def is_error(line: str) -> bool:
     """Return whether a line is an error."""
-    return ERROR.search(line[:LONGEST]) is not None
+    # Maximum characters of a line that are searched.
+    longest = 4000
+    return ERROR.search(line[:longest]) is not None
 
 
 # Shows the matches of a search in a complete log on its box.

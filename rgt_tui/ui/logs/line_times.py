@@ -15,20 +15,11 @@ _STAMP = re.compile(
 )
 _CLOCK = re.compile(r"[\[(]?" + _TIME + r"(?!<)")
 _GLOG = re.compile(r"[IWEF](?P<mo>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01]) " + _TIME)
-BEGINNING = 100
-"""Characters at the start of a line in which its time is searched."""
 DAY = 86400.0
 QUARTER = 900.0
 EARLY = 3600.0 + QUARTER
 """Seconds by which a line may seem to be written after its arrival: clocks are set back an hour at
 the end of summer, and differ slightly."""
-
-
-MOST_APART = 3600.0
-"""Maximum seconds between two lines that have only a time of day. After a longer pause it is
-unknown whether another day has passed."""
-OUT_OF_ORDER = 2.0
-"""Seconds by which a line may precede an older one if several processes write."""
 
 
 def written_before(of_day: float, behind: float) -> float | None:
@@ -42,8 +33,13 @@ def written_before(of_day: float, behind: float) -> float | None:
         None if its day is uncertain.
     """
     apart = (behind - of_day) % DAY
-    apart = apart - DAY if apart > DAY - OUT_OF_ORDER else apart
-    if apart <= MOST_APART:
+    # Seconds by which a line may precede an older one if several processes write.
+    out_of_order = 2.0
+    apart = apart - DAY if apart > DAY - out_of_order else apart
+    # Maximum seconds between two lines that have only a time of day. After a longer pause it is
+    # unknown whether another day has passed.
+    most_apart = 3600.0
+    if apart <= most_apart:
         return behind - apart
     return None
 
@@ -62,7 +58,9 @@ class WrittenTime(NamedTuple):
 
 def read_written_time(line: str) -> WrittenTime | None:
     """Return the time in a line, None if it has none."""
-    head = line[:BEGINNING]
+    # Characters at the start of a line in which its time is searched.
+    beginning = 100
+    head = line[:beginning]
     if ":" not in head:
         return None
     match = _STAMP.search(head)

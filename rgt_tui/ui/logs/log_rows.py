@@ -16,8 +16,6 @@ from rgt_tui.ui.logs.line_times import WrittenZone, read_written_time, written_b
 
 MERGED_LINES = 10_000
 """Newest lines of each log that are merged with other logs."""
-LEARNED_FROM = 50
-"""Maximum new lines that are read to learn the UTC offset."""
 
 
 class LinePlace(NamedTuple):
@@ -32,8 +30,6 @@ STEP = re.compile(
 )
 NEAR = 1000
 """Lines on either side of a time in which a step, or a line with a time, is searched."""
-SLACK_SECONDS = 2.0
-"""A line may be written this much later than its event; many programs also truncate seconds."""
 
 
 def step_of(line: str) -> int | None:
@@ -71,8 +67,10 @@ class ShownLog:
     def learn_zone(self) -> None:
         """Learn the UTC offset from the new lines."""
         kept = self.kept
+        # Maximum new lines that are read to learn the UTC offset.
+        learned_from = 50
         for number in range(
-            max(self._learned, kept.end - LEARNED_FROM, kept.first_number), kept.end
+            max(self._learned, kept.end - learned_from, kept.first_number), kept.end
         ):
             self.zone.learn_from(kept.read_line(number), kept.received_at(number))
         self._learned = kept.end
@@ -187,11 +185,13 @@ class ShownLog:
 
     def _line_with(self, wanted: str, at: float | None) -> int | None:
         found = None
+        # A line may be written this much later than its event; many programs also truncate seconds.
+        slack_seconds = 2.0
         for number in range(self.kept.end - 1, self.kept.first_number - 1, -1):
             if wanted in self.kept.read_line(number):
                 found = number
                 written = None if at is None else self.line_time(number)
-                if at is None or written is None or written <= at + SLACK_SECONDS:
+                if at is None or written is None or written <= at + slack_seconds:
                     break
         return found
 

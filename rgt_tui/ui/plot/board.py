@@ -21,9 +21,6 @@ from rgt_tui.ui.plot.view import (
     run_tag,
 )
 
-MOST_NOTED = 4
-"""With more runs than this on screen, gaps and best values are only explained in the legend."""
-
 
 class Board:
     """The curves of some runs.
@@ -188,7 +185,9 @@ class Board:
         """Return the drawn curves, the selected run last, on top."""
         shown = self.shown_runs
         shown.sort(key=lambda key: (key == self.selected, key == self.settings.reference))
-        few = len(shown) <= MOST_NOTED
+        # With more runs than this on screen, gaps and best values are only explained in the legend.
+        most_noted = 4
+        few = len(shown) <= most_noted
         curves = []
         for key in shown:
             number = self.run_number(key)

@@ -19,7 +19,6 @@ from rgt_tui.ui.plot.trace import CurvePath
 Row = tuple[tuple[str, int], ...]
 """Pieces of one line: text, and the number of its style."""
 
-_BRAILLE = 0x2800
 _SPACE = ord(" ")
 _LITTLE = np.little_endian
 ASCII_MARKS = "*+ox#%@&"
@@ -90,7 +89,8 @@ class Canvas:
         else:
             lit = np.zeros(self._mask.shape, dtype=np.bool_)
             lit.reshape(-1)[flat] = True
-            self._text[lit] = self._mask[lit].astype(np.uint32) + _BRAILLE
+            braille = 0x2800
+            self._text[lit] = self._mask[lit].astype(np.uint32) + braille
 
     def _light_bars(self, top: Rows, bottom: Rows, column: Rows) -> None:
         """Light the dots of vertical bars, by counting how many bars cover each dot."""

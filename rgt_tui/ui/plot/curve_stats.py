@@ -20,8 +20,6 @@ _LONG_ENOUGH = np.array([FIRST * FACTOR**level * FINE for level in range(24)])
 """Minimum points of a range for using the buckets of each level."""
 Floats = NDArray[np.float64]
 
-BLOCK = 256
-"""Points per block: 0.6⁻²⁵⁶ is 10⁵⁷, so values up to `LARGEST` do not overflow."""
 LARGEST = 1e200
 MOST = float(np.finfo(np.float64).max)
 MEMORY = 1024
@@ -177,15 +175,17 @@ def bias_divisor(keep: float, count: int) -> float:
 
 def _in_blocks(values: Floats, keep: float, total: float) -> Floats:
     size = len(values)
-    blocks = -(-size // BLOCK)
-    made = np.zeros(blocks * BLOCK)
+    # Points per block: 0.6⁻²⁵⁶ is 10⁵⁷, so values up to `LARGEST` do not overflow.
+    block = 256
+    blocks = -(-size // block)
+    made = np.zeros(blocks * block)
     made[:size] = values
-    table = made.reshape(blocks, BLOCK)
-    powers: Floats = keep ** np.arange(BLOCK, dtype=np.float64)
+    table = made.reshape(blocks, block)
+    powers: Floats = keep ** np.arange(block, dtype=np.float64)
     table *= (1.0 - keep) / powers
     np.cumsum(table, axis=1, out=table)
     table *= powers
-    over = keep**BLOCK
+    over = keep**block
     before = list(
         accumulate(
             table[:-1, -1].tolist(), lambda carried, own: carried * over + own, initial=total

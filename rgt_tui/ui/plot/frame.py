@@ -34,8 +34,6 @@ from rgt_tui.ui.plot.view import AxisWindow, XAxis
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
 """Styles of everything but curves; those start at `FIRST_CURVE`, two for each curve."""
 FIRST_CURVE = 8
-WIDEST = 20
-"""Maximum columns of the labels at the left."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,9 @@ def draw_plot(
         log_ticks(scale.low, scale.high, most) if log else linear_ticks(scale.low, scale.high, most)
     )
     names = format_labels(ticks)
-    widest = min(WIDEST, width // 3)
+    # Maximum columns of the labels at the left.
+    widest_limit = 20
+    widest = min(widest_limit, width // 3)
     # a cut number would be a different number
     names = [name if len(name) <= widest else "" for name in names]
     gutter = max((len(name) for name in names), default=1) + 2
@@ -243,18 +243,16 @@ def drawn_points(curve: PlotCurve, window: tuple[float, float]) -> list[tuple[fl
     sources = [curve.evaluations] if curve.evaluations is not None else []
     if len(curve.trace.xs) == 1:
         sources.append(curve.trace)
+    # Maximum evaluations that are drawn; the newest are kept.
+    most_points = 2000
     for trace in sources:
         for step, value in zip(
-            trace.xs[-MOST_POINTS:].tolist(), trace.ys[-MOST_POINTS:].tolist(), strict=True
+            trace.xs[-most_points:].tolist(), trace.ys[-most_points:].tolist(), strict=True
         ):
             x = curve.x_of(step)
             if x is not None and math.isfinite(value) and window[0] <= x <= window[1]:
                 found.append((x, value))
     return found
-
-
-MOST_POINTS = 2000
-"""Maximum evaluations that are drawn; the newest are kept."""
 
 
 def _draw_curves(

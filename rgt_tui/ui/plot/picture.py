@@ -86,7 +86,8 @@ def draw_svg(
     for curve in curves:
         out += _mark_elements(curve, window, scale, x_of, y_of)
     legend = sorted(zip(curves, names, strict=True), key=lambda each: each[0].number)
-    for place, (curve, name) in enumerate(legend[:MOST_NAMED]):
+    most_named = 24
+    for place, (curve, name) in enumerate(legend[:most_named]):
         y, colour = TOP + 12 + 18 * place, COLOURS[curve.number % len(COLOURS)]
         dash = DASHES[curve.dash % len(DASHES)]
         out.append(_text_element(WIDTH - RIGHT - 46, y + 4, name, anchor="end"))
@@ -94,20 +95,17 @@ def draw_svg(
             f'<path d="M{WIDTH - RIGHT - 40} {y}h36" stroke="{colour}" stroke-width="2"'
             + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
         )
-    if len(legend) > MOST_NAMED:
+    if len(legend) > most_named:
         out.append(
             _text_element(
                 WIDTH - RIGHT - 4,
-                TOP + 16 + 18 * MOST_NAMED,
-                f"{len(legend) - MOST_NAMED} more",
+                TOP + 16 + 18 * most_named,
+                f"{len(legend) - most_named} more",
                 anchor="end",
             )
         )
     out.append("</svg>")
     return "\n".join(out) + "\n"
-
-
-MOST_NAMED = 24
 
 
 def _sample_curves(

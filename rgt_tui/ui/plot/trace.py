@@ -26,7 +26,6 @@ from rgt_tui.ui.plot.curve_stats import (
 
 MOST_LOST = 64
 """Maximum discarded pieces kept for drawing."""
-MOST_GAPS = 256
 
 
 @dataclass(frozen=True)
@@ -243,7 +242,8 @@ class CurveTrace:
             prepared.truncate_to(k)
 
     def _note_gaps(self, steps: Floats, values: Floats) -> None:
-        for i in np.flatnonzero(~np.isfinite(values)).tolist()[-MOST_GAPS * 8 :]:
+        most_gaps = 256
+        for i in np.flatnonzero(~np.isfinite(values)).tolist()[-most_gaps * 8 :]:
             if i:
                 before = values[i - 1]
             elif self._size:
@@ -258,7 +258,7 @@ class CurveTrace:
             kind = "NaN" if math.isnan(values[i]) else "Inf"
             beside = float(before) if math.isfinite(before) else None
             self.gaps.append(CurveGap(float(steps[i]), float(steps[i]), 1, kind, beside))
-        del self.gaps[:-MOST_GAPS]
+        del self.gaps[:-most_gaps]
 
 
 def _smooth_piece(piece: _LostPoints, keep: float) -> Floats:

@@ -13,9 +13,6 @@ from rgt_tui.model import EPOCH, TIME, RunState
 
 MIN_SPAN = 8.0
 """The closest zoom, in steps, seconds or tokens."""
-FINEST = 1e-12
-"""The closest zoom relative to the values: some count nanoseconds since 1970, a float has 16
-digits."""
 
 
 class AxisWindow(msgspec.Struct, frozen=True):
@@ -40,7 +37,10 @@ class AxisWindow(msgspec.Struct, frozen=True):
         Never of zero width.
         """
         first, last = extent
-        finest = FINEST * max(abs(first), abs(last))
+        # The closest zoom relative to the values: some count nanoseconds since 1970, a float has 16
+        # digits.
+        finest_limit = 1e-12
+        finest = finest_limit * max(abs(first), abs(last))
         if not last - first > finest:
             last = first + max(1.0, finest)
         if self.span is None or self.span >= last - first:

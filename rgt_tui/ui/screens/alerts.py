@@ -54,7 +54,6 @@ from rgt_tui.ui.widgets.why import READ_FROM, finding_details
 PAGE = 500
 """Number of events searched for the ends of alerts."""
 MOST_ENDED = 50
-EVERY_SECONDS = 5.0
 MORNING = "07:00"
 
 
@@ -217,12 +216,13 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the active alerts, and below them the ended ones."""
+        every_seconds = 5.0
         if self.fleet.chronicle is None:
             self._happened = tuple(
                 Happening(place, event.at, event.box, event.text, event.level, event.about)
                 for place, event in enumerate(state.events)
             )
-        elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+        elif not 0.0 <= now - self._asked_at < every_seconds:
             self._asked_at = now
             self.read_ended()
         self.shown = {row.key: row for row in self._list_rows(state)}

@@ -44,10 +44,6 @@ from rgt_tui.ui.widgets.spans import (
 
 EVERY_SECONDS = 5.0
 WHOLE = 1000
-NARROW = 80
-"""Below this width there would be no room for the text after a full timestamp."""
-PAD = 8
-"""Columns of the labels; sha256 is the longest."""
 TONES = {AuditEvent.REFUSED: Tone.WARN, AuditEvent.REQUESTED: Tone.STRONG}
 
 
@@ -67,8 +63,10 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.deed_text
     when = moment(entry.at)
+    # Below this width there would be no room for the text after a full timestamp.
+    narrow = 80
     head = make_line(
-        dim_span(f"  {when[5:16] if width < NARROW else when}  "),
+        dim_span(f"  {when[5:16] if width < narrow else when}  "),
         Span(fit_name(entry.box, names)),
         "  ",
     )
@@ -89,14 +87,16 @@ def _list_proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
 def audit_details(one: AuditLine, width: int) -> list[Line]:
     """Return everything in an entry."""
     entry = one.entry
-    out = label_lines("line", f"{one.number}", width, pad=PAD)
+    # Columns of the labels; sha256 is the longest.
+    pad = 8
+    out = label_lines("line", f"{one.number}", width, pad=pad)
     if entry is not None:
         for label, text in (
             ("who", entry.who), ("on", entry.instance), *_list_proof(entry)[:1], ("text",
             entry.text), *_list_proof(entry)[1:],
         ):  # fmt: skip
-            out += label_lines(label, text, width, pad=PAD, most=WHOLE) if text else []
-    return [*out, *label_lines("sha256", one.hash, width, Tone.DIM, pad=PAD)]
+            out += label_lines(label, text, width, pad=pad, most=WHOLE) if text else []
+    return [*out, *label_lines("sha256", one.hash, width, Tone.DIM, pad=pad)]
 
 
 class AuditScreen(MoveKeys, FleetAwareScreen):

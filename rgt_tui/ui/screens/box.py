@@ -90,13 +90,18 @@ def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[s
         out["trouble"] = Region(left, y, right, tall)
         y += tall
     shown = wants.curve and width >= CURVE_FROM
-    tall = min(max(wants.queue, TALL_CURVE if shown else 0), max(3, (height - y) * 2 // 5))
-    curve = right * 2 // 5 if shown and tall >= LEAST_CURVE else 0
+    tall_curve = 12
+    tall = min(max(wants.queue, tall_curve if shown else 0), max(3, (height - y) * 2 // 5))
+    # Height of the loss plot, and its minimum.
+    least_curve = 8
+    curve = right * 2 // 5 if shown and tall >= least_curve else 0
     out["queue"] = Region(left, y, right - curve, tall)
     if curve:
         out["loss"] = Region(left + right - curve, y, curve, tall)
     y += tall
-    tight = height - y < LEAST_BOTH
+    # Minimum lines for history and log, one above the other.
+    least_both = 12
+    tight = height - y < least_both
     if wants.past and (wants.asked or not tight):
         half = max((height - y) // 2, min(wants.past_least, height - y - LEAST_LOG))
         tall = height - y if tight else wants.past(half)
@@ -144,12 +149,7 @@ def _place_stacked(width: int, height: int, wants: WantedHeights) -> dict[str, R
 
 CURVE_FROM = 180
 """Minimum columns for the loss next to the queue."""
-TALL_CURVE = 12
-LEAST_CURVE = 8
-"""Height of the loss plot, and its minimum."""
 HIDDEN = -1
-LEAST_BOTH = 12
-"""Minimum lines for history and log, one above the other."""
 LEAST_LOG = 9
 """Lines kept for the log when the history takes more than half."""
 ROOMY = (110, 26)

@@ -86,25 +86,20 @@ CURVES: tuple[Command, ...] = (
 )  # fmt: skip
 """Keys of the curves, and those of the box."""
 
-EXPORT_SECONDS = 12.0
 KEPT = "curve_settings"
 """Attribute of the app that keeps the settings for the next curves screen."""
-NARROW = 70
-"""On narrower screens the legend is always below the plot."""
-MOST_LISTED = 200
-"""Maximum runs in the list; the runs with the newest progress are kept."""
-WARM_SECONDS = 0.015
-"""Time slice for preparing smoothings in advance, before a key requests them."""
 
 
 def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[ShownRun], int]:
     """Return the runs of some boxes, those of the box `here` first, and how many are left out."""
     found = [ShownRun(box.spec.name, run) for box in boxes for run in box.runs]
     found.sort(key=lambda each: each.box != here)
-    if len(found) <= MOST_LISTED:
+    # Maximum runs in the list; the runs with the newest progress are kept.
+    most_listed = 200
+    if len(found) <= most_listed:
         return found, 0
     newest = sorted(found, key=lambda each: each.run.progressed_at or 0.0, reverse=True)[
-        :MOST_LISTED
+        :most_listed
     ]
     kept = {each.key for each in newest}
     return [each for each in found if each.key in kept], len(found) - len(kept)
@@ -248,7 +243,9 @@ class CurvesScreen(FleetAwareScreen):
 
     def _prepare_smoothings(self) -> None:
         """Prepare smoothings for the next keys, one time slice at a time."""
-        self._warming = self.board.prepare_smoothings(WARM_SECONDS)
+        # Time slice for preparing smoothings in advance, before a key requests them.
+        warm_seconds = 0.015
+        self._warming = self.board.prepare_smoothings(warm_seconds)
         if self._warming:
             self.set_timer(0.05, self._prepare_smoothings)
 
@@ -294,7 +291,9 @@ class CurvesScreen(FleetAwareScreen):
         room = self.query_one("#curves").size
         if shown != self._placed:
             self._placed, self._beside = shown, None
-            self.set_class(self.size.width < NARROW, "below")
+            # On narrower screens the legend is always below the plot.
+            narrow = 70
+            self.set_class(self.size.width < narrow, "below")
         if frame is None or self.has_class("below"):
             return self._put_below(legend, room.height)
         most = max(3, frame.canvas.height * 3 // 5)
@@ -687,11 +686,12 @@ class CurvesScreen(FleetAwareScreen):
                 content = render_png(picture) if ending == ".png" else picture.encode()
             return write_export(name, content, os.environ)
 
+        export_seconds = 12.0
         try:
             path = await asyncio.to_thread(write_file)
-            self.hint(f"written: {path.name} in {shorten_path(path.parent)}", EXPORT_SECONDS)
+            self.hint(f"written: {path.name} in {shorten_path(path.parent)}", export_seconds)
         except NotExported as error:
-            self.hint(str(error), EXPORT_SECONDS)
+            self.hint(str(error), export_seconds)
 
     def _apply_scope(self, scope: tuple[str, ...]) -> None:
         self.scope = scope

@@ -64,21 +64,8 @@ from rgt_tui.ui.widgets.spans import (
 )
 from rgt_tui.ui.widgets.why import READ_FROM, why_lines
 
-PAGE = 200
-"""Events per page that is read."""
-AHEAD = 50
-"""Rows left above the selection when the page before is read."""
-EVERY_SECONDS = 5.0
-"""Seconds between two reads of new events; the history is written at the same rate."""
-REPORT_SECONDS = 30.0
-"""Seconds between two reports: a report adds up what every box has cost."""
 ALL = "all boxes"
 """Shown instead of a box's name for events about no single box."""
-MUTE_SECONDS = 3600.0
-LEAST_TEXT = 20
-"""Minimum cells next to times and name to wrap an event's text."""
-MOST_LINES = 8
-"""Maximum lines of the selected event."""
 WITHOUT = "no history is kept here: only events since rgt was started"
 
 
@@ -116,9 +103,13 @@ def row_lines(
     after = EMPTY if told else (dim_span(f"  after {compact_time(held)}"),)
     made = make_line(head, name, Span(row.text, tone), after)
     beside = width - width_of(head) - width_of(name)
-    if not whole or width_of(made) <= width or beside < LEAST_TEXT:
+    # Minimum cells next to times and name to wrap an event's text.
+    least_text = 20
+    if not whole or width_of(made) <= width or beside < least_text:
         return [clip_line(made, width)]
-    first, *rest = wrap_text(row.text, beside, tone, most=MOST_LINES)
+    # Maximum lines of the selected event.
+    most_lines = 8
+    first, *rest = wrap_text(row.text, beside, tone, most=most_lines)
     rows = [
         make_line(head, name, *first),
         *(make_line(" " * (width - beside), *more) for more in rest),
@@ -138,10 +129,6 @@ def pack_words(found: Sequence[ReportEntry], width: int) -> list[Line]:
             row = EMPTY
         row = make_line(row, "   ", piece) if row else make_line(" ", piece)
     return [*rows, row]
-
-
-USUAL_MORE = 2
-"""Lines below the first one that most events do not exceed."""
 
 
 class HappeningList(SelectableList[str]):
@@ -193,7 +180,9 @@ class HappeningList(SelectableList[str]):
 
     def wanted_height(self, width: int) -> int:
         """Return the height that shows every event, with the selected one at its usual length."""
-        return len(self._keys) + max(self._extra, USUAL_MORE)
+        # Lines below the first one that most events do not exceed.
+        usual_more = 2
+        return len(self._keys) + max(self._extra, usual_more)
 
     def pick_time(self, at: float) -> None:
         """Select the last event up to a time."""
@@ -309,12 +298,16 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the events, and read new ones."""
+        # Seconds between two reads of new events; the history is written at the same rate.
+        every_seconds = 5.0
         if self.fleet.chronicle is None:
             self._show_session_events(state)
-        elif not 0.0 <= now - self._asked_at < EVERY_SECONDS:
+        elif not 0.0 <= now - self._asked_at < every_seconds:
             self._asked_at = now
             self.read_newest(self._wanted)
-            if not 0.0 <= now - self._reported_at < REPORT_SECONDS:
+            # Seconds between two reports: a report adds up what every box has cost.
+            report_seconds = 30.0
+            if not 0.0 <= now - self._reported_at < report_seconds:
                 self._reported_at = now
                 self.read_report()
         self.query_one(FittedLines).update()
@@ -405,7 +398,9 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         # At an earlier moment: only events up to then.
         wanted = msgspec.structs.replace(wanted, until=self.shown_until)
         try:
-            found = await chronicle.read_event_page(wanted, before, PAGE)
+            # Events per page that is read.
+            page = 200
+            found = await chronicle.read_event_page(wanted, before, page)
         except Exception as error:
             self._show_failure(error)
             return None
@@ -479,7 +474,9 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
     def follow_row(self) -> None:
         """Show the box, and read older events before the selection reaches the top."""
         self._show_box()
-        if self._older and not self._reading_older and self.happening_list.selected_index < AHEAD:
+        # Rows left above the selection when the page before is read.
+        ahead = 50
+        if self._older and not self._reading_older and self.happening_list.selected_index < ahead:
             self._reading_older = True
             self.read_older(self._wanted)
 
@@ -646,7 +643,8 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         if alert is None:
             self.hint("nothing to mute: the alert of this event is not active now")
             return
-        self.fleet.mute_alert(picked.box, alert.id, MUTE_SECONDS)
+        mute_seconds = 3600.0
+        self.fleet.mute_alert(picked.box, alert.id, mute_seconds)
         self.hint(f"muted {alert.id} on {picked.box} for an hour")
 
     def to_copy(self) -> ClipboardText | None:

@@ -115,10 +115,6 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
     ]
 
 
-MOST_RECALLED = 200
-"""Maximum events from before this rgt; a pane has no room for more."""
-
-
 class RecalledEvents(NamedTuple):
     """A query to the history, and its answer."""
 
@@ -490,8 +486,10 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
     )
     async def recall_events(self, chronicle: Chronicle, since: float, until: float) -> None:
         """Read the events from before this rgt. If that fails, the pane refers to the journal."""
+        # Maximum events from before this rgt; a pane has no room for more.
+        most_recalled = 200
         found = await chronicle.read_event_page(
-            EventFilter(since=since, until=until), None, MOST_RECALLED
+            EventFilter(since=since, until=until), None, most_recalled
         )
         events = tuple(
             FleetEvent(one.at, one.box, one.text, one.level, one.about) for one in found.rows

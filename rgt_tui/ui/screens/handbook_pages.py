@@ -50,7 +50,6 @@ from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
 """Minimum width to show the page next to the list instead of below it."""
-IDS = 8
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
@@ -67,9 +66,10 @@ def _draw_row(page: HandbookPage, held: Mapping[str, bool]) -> Line:
     if not held.get(page.id, True):
         tone = Tone.DIM
     title = Span(page.title, Tone.STRONG if page.own else Tone.TEXT)
+    ids_limit = 8
     if page.id not in held:
-        return make_line("   ", fit_text(page.id, IDS), title)
-    return make_line(Span(f" {mark} ", tone), Span(fit_text(page.id, IDS), tone), title)
+        return make_line("   ", fit_text(page.id, ids_limit), title)
+    return make_line(Span(f" {mark} ", tone), Span(fit_text(page.id, ids_limit), tone), title)
 
 
 class BoxFinding(NamedTuple):

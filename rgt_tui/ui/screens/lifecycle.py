@@ -37,16 +37,9 @@ from rgt_tui.ui.widgets.checklist import (
 )
 from rgt_tui.ui.widgets.fixed_lines import Parts
 
-HUGE = 160
-"""Minimum width to show the detail next to the list."""
-
 LOW = 6
 """Lines of the detail below the list."""
-LEAST = 4
-"""Minimum lines of the detail, including the line that counts the hidden lines of the list."""
 
-DRAW_SECONDS = 0.1
-"""Seconds between a run's output and its drawing."""
 
 LIFECYCLE: tuple[Command, ...] = (
     Command("phases.next-open", ("e",), "next to do",
@@ -106,7 +99,9 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
-        self.set_class(event.size.width >= HUGE, "huge")
+        # Minimum width to show the detail next to the list.
+        huge_limit = 160
+        self.set_class(event.size.width >= huge_limit, "huge")
         self.set_class(event.size.height < 30, "tight")
         self.redraw_now()
 
@@ -201,7 +196,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         if running:
             low = max(LOW, room // 2, room - rows)
         elif rows + LOW > room:
-            low = min(LOW, max(LEAST, room - rows, wanted + 1))  # the list gets the rest
+            # Minimum lines of the detail, including the line that counts the hidden lines of the
+            # list.
+            least = 4
+            low = min(LOW, max(least, room - rows, wanted + 1))  # the list gets the rest
         else:
             low = LOW if context else room - rows
         detail.styles.height = low
@@ -288,7 +286,9 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         """Append a line of output, and draw shortly after, so that a burst is drawn once."""
         run.append_output(row)
         if self._drawing is None:
-            self._drawing = self.set_timer(DRAW_SECONDS, self._draw_output)
+            # Seconds between a run's output and its drawing.
+            draw_seconds = 0.1
+            self._drawing = self.set_timer(draw_seconds, self._draw_output)
 
     def _draw_output(self) -> None:
         self._drawing = None

@@ -34,8 +34,6 @@ from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
 from rgt_tui.ui.widgets.panes import Pane
 
-MOST_EAST = 86400.0
-"""Maximum UTC offset in seconds; a box that reports more is treated as having no zone."""
 MOST_BACK = 16
 """Maximum chunks of older lines loaded to reach a time."""
 MOST_COUNTED_BYTES = 1 << 30
@@ -84,7 +82,9 @@ def zone_of(box: BoxState) -> float | None:
     Clock skew is rounded to whole seconds: a fraction would show lines one second too early.
     """
     east = None if box.hello is None else box.hello.utc_offset
-    if east is None or not abs(east) <= MOST_EAST:
+    # Maximum UTC offset in seconds; a box that reports more is treated as having no zone.
+    most_east = 86400.0
+    if east is None or not abs(east) <= most_east:
         return None
     return east + round(box.clock_skew or 0.0)
 

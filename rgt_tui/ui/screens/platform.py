@@ -46,12 +46,6 @@ from rgt_tui.ui.widgets.spans import (
 if TYPE_CHECKING:
     from textual import events
 
-WIDE = 150
-"""Minimum width for two columns."""
-LABEL = 15
-TIGHT_LABEL = 11
-COPIED_WIDTH = 100
-"""Width of the copied page."""
 TONES = {
     RowWeight.PLAIN: Tone.TEXT,
     RowWeight.ASIDE: Tone.DIM,
@@ -64,7 +58,9 @@ TONES = {
 
 def row_lines(row: PageRow, width: int) -> list[Line]:
     """Return a row of the page: its label, and its wrapped text to the right."""
-    pad = LABEL if width >= 70 else TIGHT_LABEL
+    label = 15
+    tight_label = 11
+    pad = label if width >= 70 else tight_label
     rows = wrap_text(row.text, max(8, width - pad), TONES[row.weight])
     if len(row.label) < pad:
         return [
@@ -142,7 +138,9 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         self._load_page()
         assert self._of is not None
         profile, box = self._of, self.box_state
-        wide = self.size.width >= WIDE
+        # Minimum width for two columns.
+        wide_limit = 150
+        wide = self.size.width >= wide_limit
         left, right = (
             split_columns(self._page, self.size.width // 2 - 4) if wide else (list(self._page), [])
         )
@@ -163,7 +161,9 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
 
     def to_copy(self) -> ClipboardText | None:
         """Return the page as text."""
-        sections = [] if self._of is None else page_sections(self._page, COPIED_WIDTH)
+        # Width of the copied page.
+        copied_width = 100
+        sections = [] if self._of is None else page_sections(self._page, copied_width)
         rows = [
             [text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections
         ]

@@ -42,10 +42,6 @@ WORDS: dict[QuestionKind, tuple[str, str]] = {
 }
 """What to know before answering, and what the answers mean."""
 
-GUARD_SECONDS = 0.5
-"""A question that opened by itself accepts keys after this many seconds without a key press."""
-FIRST_LINES = 3
-"""Lines of a question shown before the explanation; the rest (a key's picture) may not fit."""
 OVER = "The box is no longer asking; nothing is sent. Enter closes."
 HINTS = {
     QuestionKind.HOST_KEY: "type yes",
@@ -63,14 +59,16 @@ def question_lines(question: BoxQuestion, width: int) -> list[Line]:
         ),
         EMPTY,
     ]
-    first = question.lines[:FIRST_LINES]
+    # Lines of a question shown before the explanation; the rest (a key's picture) may not fit.
+    first_lines = 3
+    first = question.lines[:first_lines]
     for text in first:
         out += wrap_text(text, width)
     if first:
         out.append(EMPTY)
     out += wrap_text(know, width, Tone.DIM)
     out += wrap_text(answers, width, Tone.DIM)
-    rest = question.lines[FIRST_LINES:]
+    rest = question.lines[first_lines:]
     if rest:
         out.append(EMPTY)
     for text in rest:
@@ -138,7 +136,9 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def accepts_keys(self) -> bool:
         """Return whether a key counts now; a burst that began too early is dropped to its end."""
         now = self._fleet.now()
-        early = 0 <= now - self._pressed_at < GUARD_SECONDS
+        # A question that opened by itself accepts keys after this many seconds without a key press.
+        guard_seconds = 0.5
+        early = 0 <= now - self._pressed_at < guard_seconds
         if early:
             self._pressed_at = now
         return not early

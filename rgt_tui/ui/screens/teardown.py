@@ -63,9 +63,6 @@ from rgt_tui.ui.widgets.teardown.evidence_list import (
     rows_of,
 )
 
-DIALOG_WIDTH = 122
-FIELD_WIDTH = 36
-
 STYLE = """
 TeardownScreen { align: center middle; background: $background 60%; }
 TeardownScreen #dialog {
@@ -287,8 +284,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def _arrange_dialog(self, width: int, height: int) -> None:
         """Stack the buttons below the field if one line is too short; limit the review's height."""
-        inner = min(width, DIALOG_WIDTH) - 4
-        field = max(FIELD_WIDTH, len(self.state.wanted_text) + 3)
+        dialog_width = 122
+        inner = min(width, dialog_width) - 4
+        field_width = 36
+        field = max(field_width, len(self.state.wanted_text) + 3)
         buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
         stacked = inner < NAMES + field + buttons
         self.set_class(stacked, "stacked")

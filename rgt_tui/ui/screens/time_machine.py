@@ -50,8 +50,6 @@ NOTHING = "no history is kept here, so there is nothing to go back to"
 RANKS = {"error": 2, "warn": 1}
 EVERY = ((24, 1), (12, 2), (8, 3), (4, 6), (2, 12))
 """Labels per day, and the hours between two of them; the first row that fits is used."""
-LABEL = 6
-"""Minimum cells per label."""
 
 
 class TimeMachineScreen(FleetScreen, inherit_bindings=False):
@@ -366,8 +364,10 @@ def strip_line(
 
 def hours_line(width: int) -> Line:
     """Draw the hours below a day of `width` cells."""
+    # Minimum cells per label.
+    label_limit = 6
     count, hours = next(
-        ((count, hours) for count, hours in EVERY if width // count >= LABEL), (1, 24)
+        ((count, hours) for count, hours in EVERY if width // count >= label_limit), (1, 24)
     )
     text = [" "] * width
     for number in range(count):

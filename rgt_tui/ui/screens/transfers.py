@@ -52,11 +52,6 @@ if TYPE_CHECKING:
     from rgt_tui.fleet import TransferNote
 
 EVERY_SECONDS = 1.0
-BAR = 20
-WHOLE = 1000
-"""Cells to assume if the width is unknown."""
-MOST_ON_BOXES = 100
-"""The newest copies on the boxes are listed, at most this many."""
 WITHOUT = (
     "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
 )
@@ -183,7 +178,9 @@ def pull_row(
         Span(fit_text(word, 10), tone),
         dim_span(f"  {fit_text(kind, 9)}  "),
     )
-    room = width - width_of(head) if width else WHOLE
+    # Cells to assume if the width is unknown.
+    whole_limit = 1000
+    room = width - width_of(head) if width else whole_limit
     if pull.asks is not None:
         yes = dim_span(f"   {key_for('transfers.agree')} yes")
         return make_line(head, Span(f"fetch {pull.asks.size_and_price}?", Tone.WARN), yes)
@@ -202,8 +199,9 @@ def pull_row(
         return make_line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim_span(pull.plan))
     share = 100 * look.done_share
     problems = how_many(look.problems, "problem") if look.problems else ""
+    bar = 20
     parts: Parts = [
-        (5, make_line(draw_bar(share, BAR))),
+        (5, make_line(draw_bar(share, bar))),
         (1, make_line(f"{percent_or_dash(share):>4}")),
         (0, make_line(Span(stuck, Tone.WARN))),
         (0, make_line(Span(problems, Tone.WARN))),
@@ -326,9 +324,11 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         ]
         known += [from_note(note) for note in self._notes if not note.ours]
         if self.fleet_state is not None:
+            # The newest copies on the boxes are listed, at most this many.
+            most_on_boxes = 100
             known += in_order(
                 one for box in self.fleet_state.boxes for one in on_box(box, self.now)
-            )[:MOST_ON_BOXES]
+            )[:most_on_boxes]
         mine = (one for one in known if self.box_name in (None, one.box))
         return {one.key: one for one in in_order(mine)}
 

@@ -18,13 +18,10 @@ from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, fit_text, make_
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
 """Minimum width, and the panes shown side by side from that width on."""
-LEAST_STEADY = 7
-"""Minimum height, with the frame, if the panes keep their place."""
 MOST_HELD = 26
 """Lines kept free above, for a longer selection than the current one."""
 PANES = ("why", "loss", "since", "detail")
 TAILS = ("log", "past")
-LEAST_PANE = 4
 PANE_SHARE = 0.4
 SHARED_FROM = 14
 """Minimum lines of the lower half to show more than one pane."""
@@ -53,7 +50,9 @@ def context_height(room: int, above: int, *, steady: bool = False) -> int:
         steady: `above` is the same for every selection, so nothing is reserved.
     """
     left = room - max(above + 1, 0 if steady else min(room // 2, MOST_HELD))
-    if left >= (LEAST_STEADY if steady else LEAST_TAIL):
+    # Minimum height, with the frame, if the panes keep their place.
+    least_steady = 7
+    if left >= (least_steady if steady else LEAST_TAIL):
         return left
     return 0
 
@@ -142,9 +141,10 @@ def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
     """
     if rows + 1 + wanted <= room:
         return rows + 1, wanted
-    if room < LEAST_PANE + 4:
+    least_pane = 4
+    if room < least_pane + 4:
         return room, 0
-    table = min(rows, room - max(LEAST_PANE, int(room * PANE_SHARE)))
+    table = min(rows, room - max(least_pane, int(room * PANE_SHARE)))
     return table, room - table
 
 
@@ -166,12 +166,10 @@ def tail_widths(width: int, *, past: bool) -> dict[str, int]:
         width: Of the screen.
         past: Whether history of the box is stored.
     """
-    if not past or width < BOTH_FROM:
+    both_from = 150
+    if not past or width < both_from:
         return {"log": width}
     return {"log": width - width * 2 // 5, "past": width * 2 // 5}
-
-
-BOTH_FROM = 150
 
 
 def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list[PaneSection]:

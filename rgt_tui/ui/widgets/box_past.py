@@ -17,14 +17,10 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, dim_span, fit_text, make_line
 
 SPANS = (("10 min", 600.0, "5 min"), ("1 h", 3600.0, "30 min"), ("24 h", 86400.0, "12 h"))
 """Selectable time spans: label, seconds, and the label of half the span."""
-LABEL = 18
-"""Maximum columns of the names; shorter names leave more room for the curves."""
 TAIL = 17
 """Columns of the extremes at the right."""
 TALLEST = 6
 """Maximum lines per curve; slow figures such as disks get one line."""
-UNDER_WAY = 1.5
-"""If the newest value is at most this many intervals old, the next one is merely being recorded."""
 LIVELY = ("util", "vram", "cgroup")
 NAMES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
 """Labels of the first figures; disks and inodes are labelled by their mount."""
@@ -152,11 +148,15 @@ def past_section(
     """
     words, seconds, _ = SPANS[span % len(SPANS)]
     newest = max((past.at[-1] for past in (box.past, box.recent) if past.at), default=now)
-    if 0 < now - newest <= UNDER_WAY * box.recent.width:
+    # If the newest value is at most this many intervals old, the next one is merely being recorded.
+    under_way = 1.5
+    if 0 < now - newest <= under_way * box.recent.width:
         now = newest  # later values are still being recorded: this is no gap
     begin = now - seconds
     names = names_of(box)
-    label = min(LABEL, max((len(label_of(name)) for name in names), default=0) + 2)
+    # Maximum columns of the names; shorter names leave more room for the curves.
+    label_limit = 18
+    label = min(label_limit, max((len(label_of(name)) for name in names), default=0) + 2)
     room = max(4, width - label - TAIL - 1)
     cells = room * (2 if current_glyphs().braille else 1)
     shown = []

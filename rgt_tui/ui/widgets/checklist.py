@@ -38,10 +38,6 @@ WORDS = {
     CheckStatus.WAITING: "waiting",
     CheckStatus.PERSON: "you",
 }
-RAIL = 19
-"""Columns of the phases at the left."""
-WORDY = 96
-"""Minimum width to show each check's status as a word, too."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +96,6 @@ class ChecklistRow:
         return f"phase {self.phase.number}"
 
 
-MOST_KEPT = 5_000
-"""Maximum lines kept of a run's output; the oldest are dropped."""
-
-
 @dataclass
 class CheckRun:
     """A check that was run on request."""
@@ -126,8 +118,10 @@ class CheckRun:
     def append_output(self, row: str) -> None:
         """Append a line of output."""
         self.lines.append(row)
-        if len(self.lines) > MOST_KEPT:
-            del self.lines[: MOST_KEPT // 5]
+        # Maximum lines kept of a run's output; the oldest are dropped.
+        most_kept = 5_000
+        if len(self.lines) > most_kept:
+            del self.lines[: most_kept // 5]
 
 
 def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
@@ -259,9 +253,6 @@ def rail_line(phase: PhaseChecks, *, opened: bool) -> Line:
     )
 
 
-LONGEST_TITLE = 64
-
-
 def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest: int = 40) -> Line:
     """Draw a heading or a check.
 
@@ -284,7 +275,9 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
         return make_line(dim_span(f"{fold} "), status_glyph(row.phase.status), name, dim_span(text))
     check = row.check
     quiet = check.status is CheckStatus.WAITING
-    wordy = width >= WORDY
+    # Minimum width to show each check's status as a word, too.
+    wordy_limit = 96
+    wordy = width >= wordy_limit
     said = "ticked" if check.by else WORDS[check.status]
     title = min(longest, max(12, int(width * 0.4)))
     word = f"{said:<8}" if wordy else ""
@@ -455,7 +448,9 @@ class Checklist(SelectableList[str]):
     def rail_width(self) -> int:
         """Columns of the rail; 0 on a narrow screen."""
         if self.size.width >= WITH_RAIL:
-            return RAIL + 2
+            # Columns of the phases at the left.
+            rail_limit = 19
+            return rail_limit + 2
         return 0
 
     def make_lines(self, width: int, height: int) -> list[Line]:
@@ -472,7 +467,8 @@ class Checklist(SelectableList[str]):
         self._owners = self._keys[first : first + height]
         rail = self.rail_width
         titles = (cell_len(check.title) for phase in self._phases for check in phase.checks)
-        longest = min(LONGEST_TITLE, max(titles, default=0))
+        longest_title = 64
+        longest = min(longest_title, max(titles, default=0))
         lines: list[Line] = []
         for y in range(height):
             left: Line = EMPTY

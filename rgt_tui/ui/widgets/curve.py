@@ -47,11 +47,6 @@ NAMES = 1
 """Lines above the plots, with the names of the runs."""
 
 
-BEST_SHAPE = 3.5
-"""Columns per row. A cell is twice as high as wide, so a plot is about 1.7 times as wide as
-high."""
-
-
 def curve_tone(number: int, *, lost: bool = False) -> Tone:
     """Return the tone of a run's curve, or of the part that was lost on a resume.
 
@@ -71,7 +66,6 @@ def build_css(widget: str) -> str:
 
 
 _FIXED = {0: Tone.TEXT, 1: Tone.DIM, 2: Tone.DIM, 3: Tone.ACCENT, 4: Tone.WARN}
-_FIRST_CURVE = 8
 
 
 class CurvePlot(LineWidget):
@@ -171,7 +165,8 @@ def tone_row(row: Row) -> Line:
 def _tone_of_style(style: int) -> Tone:
     fixed = _FIXED.get(style)
     if fixed is None:
-        return curve_tone((style - _FIRST_CURVE) // 2, lost=bool(style % 2))
+        first_curve = 8
+        return curve_tone((style - first_curve) // 2, lost=bool(style % 2))
     return fixed
 
 
@@ -346,7 +341,10 @@ def choose_grid(count: int, width: int, height: int) -> tuple[int, int]:
 
     def rate_shape(each: tuple[int, int]) -> float:
         columns, rows = each
-        return abs(math.log(width / columns / (height / rows) / BEST_SHAPE)) + 0.1 * (
+        # Columns per row. A cell is twice as high as wide, so a plot is about 1.7 times as wide as
+        # high.
+        best_shape = 3.5
+        return abs(math.log(width / columns / (height / rows) / best_shape)) + 0.1 * (
             columns * rows - count
         )
 

@@ -219,14 +219,14 @@ class EventLine(LineWidget):
         return [spread_line(body, newer, width)]
 
 
-SHOWN_AT_MOST = 9
 HELP = "app.help"
 
 
 def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int, Command]]:
     """Return ``(first column, last column + 1, command)`` of the keys that fit, by importance."""
     wanted = sorted((c for c in commands if c.footer), key=lambda c: (c.id == HELP, c.footer))
-    wanted = [*wanted[:-1][: SHOWN_AT_MOST - 1], *wanted[-1:]]
+    shown_at_most = 9
+    wanted = [*wanted[:-1][: shown_at_most - 1], *wanted[-1:]]
     while wanted:
         places: list[tuple[int, int, Command]] = []
         x = 1

@@ -34,13 +34,7 @@ from rgt_tui.ui.widgets.spans import (
 )
 
 SIM = make_line(Span("SIM", Tone.BADGE))
-WHOLE_CARDS = 2
-"""Up to this many GPUs get a section each; up to `TWO_LINES` get two lines, more get one."""
 TWO_LINES = 4
-MOST_CARDS = 64
-"""Further GPUs are counted, not drawn."""
-MOST_SLICES = 16
-"""A GPU can be split into 7."""
 FAULTY, WEAK, IDLE = 1, 2, 3
 """Ranks. Up to `FAULTY` a GPU is in trouble; `WEAK`: slowed or with missing lanes; `IDLE`: idle
 while others work."""
@@ -105,7 +99,9 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
         text = "no sample yet" if box.sample is None else "no GPU found on this box"
         return [PaneSection(make_line("GPU"), [make_line(dim_span(text))])]
     cards = worst_first(gpus)
-    if len(cards) <= WHOLE_CARDS:
+    # Up to this many GPUs get a section each; up to `TWO_LINES` get two lines, more get one.
+    whole_cards = 2
+    if len(cards) <= whole_cards:
         return [
             PaneSection(
                 make_line(f"GPU {gpu.index}", dim_span(f"  {gpu.name}")),
@@ -119,13 +115,15 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
     more = f" and {len(names) - 1} other" if len(names) > 1 else ""
     title = make_line(f"GPU {current_glyphs().times}{len(gpus)}", dim_span(f"  {names[0]}{more}"))
     busiest = _max_util(gpus)
+    # Further GPUs are counted, not drawn.
+    most_cards = 64
     body = [
         made
-        for gpu in cards[:MOST_CARDS]
+        for gpu in cards[:most_cards]
         for made in _gpu_lines(gpu, width, _urgency_mark(gpu, busiest), two=len(cards) <= TWO_LINES)
     ]
-    if len(cards) > MOST_CARDS:
-        body.append(make_line(dim_span(f"and {len(cards) - MOST_CARDS} more")))
+    if len(cards) > most_cards:
+        body.append(make_line(dim_span(f"and {len(cards) - most_cards} more")))
     return [PaneSection(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
 
 
@@ -239,10 +237,12 @@ def slice_lines(gpu: GpuReading, width: int) -> list[Line]:
         return []
     if not gpu.mig:
         return [make_line(dim_span("MIG is on, but no MIG instance exists or is visible here"))]
-    out = [_slice_line(one, width) for one in gpu.mig[:MOST_SLICES]]
+    # A GPU can be split into 7.
+    most_slices = 16
+    out = [_slice_line(one, width) for one in gpu.mig[:most_slices]]
     return out + (
-        [make_line(dim_span(f"  and {len(gpu.mig) - MOST_SLICES} more"))]
-        if len(gpu.mig) > MOST_SLICES
+        [make_line(dim_span(f"  and {len(gpu.mig) - most_slices} more"))]
+        if len(gpu.mig) > most_slices
         else []
     )
 

@@ -92,11 +92,6 @@ FRAMES = frozenset(
 """Style rules that change how the lines of a widget look."""
 
 
-MOST_STRIPS = 128
-"""Painted lines that a widget caches: twice a tall terminal. Each is about thirty objects, which
-the garbage collector must traverse."""
-
-
 def apply_filters(widget: Widget, strips: list[Strip]) -> list[Strip]:
     """Return strips in the colours of this terminal."""
     background = widget.background_colors[1]
@@ -354,7 +349,10 @@ class LineWidget(FaultTolerant, Widget):
         key = (content, selected, width)
         strip = self._strip_cache.get(key)
         if strip is None:
-            if len(self._strip_cache) >= MOST_STRIPS:
+            # Painted lines that a widget caches: twice a tall terminal. Each is about thirty
+            # objects, which the garbage collector must traverse.
+            most_strips = 128
+            if len(self._strip_cache) >= most_strips:
                 self._strip_cache.clear()
             aside, chosen = (
                 split_line(content, self.selected_from) if selected else (content, EMPTY)

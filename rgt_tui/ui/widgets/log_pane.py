@@ -39,12 +39,9 @@ from rgt_tui.ui.widgets.spans import (
     wrap_text,
 )
 
-STEP_ASIDE = 16
 ERRORS_ONLY = "errors"
 """Name of the filter for error lines only; typing it as a filter selects it."""
 TIMES = ("", "clock", "age")
-PAGES_AT_MOST = 1_000_000
-"""Lines from the end that are searched for patterns of the handbook."""
 
 
 def _count_suffix(marks: Iterable[LineMarks]) -> str:
@@ -169,7 +166,9 @@ class LogPane(LineWidget):
 
     def _find_pages(self, log: ShownLog) -> None:
         if self._pages is not None and log.pages is None:
-            log.pages = LineMarks(log.kept, self._pages, PAGES_AT_MOST)
+            # Lines from the end that are searched for patterns of the handbook.
+            pages_at_most = 1_000_000
+            log.pages = LineMarks(log.kept, self._pages, pages_at_most)
 
     def _log_of(self, kept: KeptLines) -> ShownLog | None:
         """Return a log if it is shown."""
@@ -376,7 +375,8 @@ class LogPane(LineWidget):
 
     def scroll_sideways(self, direction: int) -> None:
         """Scroll cut lines sideways."""
-        self._aside = max(0, self._aside + direction * STEP_ASIDE)
+        step_aside = 16
+        self._aside = max(0, self._aside + direction * step_aside)
         self.redraw()
 
     @property

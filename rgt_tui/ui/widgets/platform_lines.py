@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 TELLS_BILL = re.compile(r"\b(bill(s|ing)?|price)\b")
 """Matches a worst-danger text that already names what is billed after a stop, so the clock line is
 left out."""
-LEAST = 8
-"""Minimum cells of wrapped text."""
 
 
 def platform_section(profile: Profile, box: BoxState, width: int, now: float) -> PaneSection:
@@ -64,7 +62,9 @@ LABEL = 7
 
 
 def _labelled_lines(label: str, text: str, width: int, tone: Tone) -> list[Line]:
-    first, *rest = wrap_text(text, max(LEAST, width - LABEL), tone)
+    # Minimum cells of wrapped text.
+    least = 8
+    first, *rest = wrap_text(text, max(least, width - LABEL), tone)
     return [
         make_line(dim_span(label.ljust(LABEL)), *first),
         *(make_line(" " * LABEL, *more) for more in rest),

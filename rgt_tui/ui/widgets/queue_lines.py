@@ -76,12 +76,10 @@ def _queue_rows(box: BoxState, width: int, now: float) -> list[Line]:
     return [*out, *advice_lines(box, now)]
 
 
-ADVICE_ROWS = 2
-
-
 def advice_lines(box: BoxState, now: float) -> list[Line]:
     """Return the first lines of advice, dimmed: none of it is trouble."""
-    shown = collect_advice(box, now)[:ADVICE_ROWS]
+    advice_rows = 2
+    shown = collect_advice(box, now)[:advice_rows]
     return [make_line(dim_span(f"  advice {one.run}: {one.text}")) for one in shown]
 
 

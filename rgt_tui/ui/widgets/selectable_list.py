@@ -13,8 +13,6 @@ from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.spans import EMPTY, Line, dim_span, make_line
 
-LEAST_ROWS = 3
-"""Rows that stay visible, however long the details are."""
 Key = TypeVar("Key")
 
 
@@ -137,8 +135,10 @@ class SelectableList(LineWidget, Generic[Key]):
         picked = self.draw_row(here, width, whole=True)[:height]
         below = self._detail_lines(width)
         taken = len(picked) - 1
-        gap = bool(below) or total + taken > height > LEAST_ROWS
-        least = min(LEAST_ROWS, total) if below else 1
+        # Rows that stay visible, however long the details are.
+        least_rows = 3
+        gap = bool(below) or total + taken > height > least_rows
+        least = min(least_rows, total) if below else 1
         room = min(total, max(least, height - taken - gap - len(below)))
         if room + taken + gap + len(below) > height and below:
             below = [

@@ -202,19 +202,17 @@ def join_fitting(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ")
     return tuple(out)
 
 
-NEAR = 8
-"""Runs of changed cells closer than this are merged: moving the cursor costs as much."""
-
-
 def find_differing_runs(old: Line, new: Line) -> list[tuple[int, int]]:
     """Return the runs of cells in which two lines differ, as ``(first column, end column)``."""
     before, after = _split_cells(old), _split_cells(new)
     if before is None or after is None or len(before) != len(after):
         return [(0, max(width_of(old), width_of(new)))]
     runs: list[tuple[int, int]] = []
+    # Runs of changed cells closer than this are merged: moving the cursor costs as much.
+    near = 8
     for column, (a, b) in enumerate(zip(before, after, strict=True)):
         if a != b:
-            if runs and column - runs[-1][1] < NEAR:
+            if runs and column - runs[-1][1] < near:
                 runs[-1] = (runs[-1][0], column + 1)
             else:
                 runs.append((column, column + 1))

@@ -83,14 +83,6 @@ STATES = {
 }
 """State letters of /proc/PID/stat (proc_pid_stat(5))."""
 STUCK = frozenset("DZTt")
-MOST_PROCS = 64
-"""The agent reports up to 32; more are counted, not drawn."""
-DEEPEST = 6
-LONGEST_USER = 12
-LEAST_COMMAND = 10
-"""Minimum cells of the command; the age and the threads are dropped before it gets shorter."""
-WORDY = 56
-"""Minimum width to show the user of each process."""
 
 
 def is_old(box: BoxState, now: float) -> bool:
@@ -403,13 +395,15 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
     unseen = sample.unseen if sample else None
     held = gpus_by_process(sample)
     users = {proc.user for proc in procs}
+    # The agent reports up to 32; more are counted, not drawn.
+    most_procs = 64
     shown = [
         made
-        for proc, depth in walk_processes(procs[:MOST_PROCS])
+        for proc, depth in walk_processes(procs[:most_procs])
         for made in _process_lines(proc, depth, held.get(proc.pid, ()), width, whose=len(users) > 1)
     ]
-    if len(procs) > MOST_PROCS:
-        shown.append(make_line(dim_span(f"and {len(procs) - MOST_PROCS} more")))
+    if len(procs) > most_procs:
+        shown.append(make_line(dim_span(f"and {len(procs) - most_procs} more")))
     if unseen is not None:
         others = f"{'others' if shown else 'processes'} unknown: {unseen}"
         return [*shown, make_line(Span(others, Tone.WARN))]
@@ -431,7 +425,8 @@ def walk_processes(procs: Sequence[TrainingProcess]) -> Iterator[tuple[TrainingP
         if id(proc) in done:
             return
         done.add(id(proc))
-        yield proc, min(depth, DEEPEST)
+        deepest = 6
+        yield proc, min(depth, deepest)
         for child in below.get(proc.pid, ()):
             yield from walk_from(child, depth + 1)
 
@@ -456,9 +451,12 @@ def _process_lines(
     proc: TrainingProcess, depth: int, cards: tuple[int, ...], width: int, *, whose: bool
 ) -> list[Line]:
     bad = proc.state in STUCK
-    wordy = width >= WORDY
+    # Minimum width to show the user of each process.
+    wordy_limit = 56
+    wordy = width >= wordy_limit
     state = (proc.state or "?")[:1]
-    user = fit_text(proc.user, min(LONGEST_USER, len(proc.user))) if proc.user is not None else ""
+    longest_user = 12
+    user = fit_text(proc.user, min(longest_user, len(proc.user))) if proc.user is not None else ""
     age = "" if proc.age_s is None else f"  {compact_time(proc.age_s)}"
     if cards:
         gpus = f"  gpu {','.join(map(str, cards[:8]))}{current_glyphs().ellipsis if len(cards) > 8 else ''}"
@@ -477,7 +475,9 @@ def _process_lines(
         make_line(gpus, f"  {memory_or_dash(proc.rss)}", dim_span(more))
         for more in (threads + age, threads, "")
     ]
-    room = width - width_of(left) + min(len(named), LEAST_COMMAND)
+    # Minimum cells of the command; the age and the threads are dropped before it gets shorter.
+    least_command = 10
+    room = width - width_of(left) + min(len(named), least_command)
     right = next((one for one in rights if width_of(one) <= room), rights[-1])
     out = [spread_line(left, right, width)]
     under = " " * (len(branch) + len(str(proc.pid)) + 1)

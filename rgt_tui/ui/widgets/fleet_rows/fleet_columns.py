@@ -206,11 +206,6 @@ def value_of(key: str) -> FilterValue | None:
     return next((column.value for column in COLUMNS if column.key == key), None)
 
 
-LEAST_WHY = 12
-NARROW_NAME = 18
-"""In a narrow table the name grows to this many cells before further columns are added."""
-
-
 @lru_cache(maxsize=64)
 def choose_columns(
     width: int, longest: int = 0, clock: int = WISHED, by: str = ""
@@ -239,7 +234,9 @@ def choose_columns(
         def remaining_width() -> int:
             return width - 2 - sum(chosen.values()) - len(chosen)
 
-        chosen["name"] += max(0, min(min(wanted, NARROW_NAME) - chosen["name"], remaining_width()))
+        # In a narrow table the name grows to this many cells before further columns are added.
+        narrow_name = 18
+        chosen["name"] += max(0, min(min(wanted, narrow_name) - chosen["name"], remaining_width()))
         for column in sorted(COLUMNS, key=lambda one: one.narrow):
             if column.narrow and column.key not in chosen and remaining_width() > column.width:
                 chosen[column.key] = column.width
@@ -249,9 +246,10 @@ def choose_columns(
     spare = width - 2 - sum(chosen.values()) - len(chosen)
     held = 0
     wishes = sorted((rank, column.key, more) for column in COLUMNS for rank, more in column.wishes)
+    least_why = 12
     for _, key, more in wishes if width >= 120 else ():
         if key == "why":
-            held = max(held, min(more, spare - 1) if spare - 1 >= LEAST_WHY else 0)
+            held = max(held, min(more, spare - 1) if spare - 1 >= least_why else 0)
             continue
         need = widths[key] + 1 + more if key not in chosen else more
         if key == "name":
@@ -264,7 +262,7 @@ def choose_columns(
         if need <= spare - held:
             chosen[key] = need - 1 if key not in chosen else chosen[key] + need
             spare -= need
-    if width >= COLUMNS[-1].since and spare - 1 >= LEAST_WHY:
+    if width >= COLUMNS[-1].since and spare - 1 >= least_why:
         chosen["why"] = spare - 1
     return tuple((column, chosen[column.key]) for column in COLUMNS if column.key in chosen)
 

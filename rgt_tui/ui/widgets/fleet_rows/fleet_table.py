@@ -349,8 +349,6 @@ def group_line(name: str, rows: Sequence[FleetRow]) -> Line:
 
 VERSION = 1
 MOST_BYTES = 1 << 20
-MOST_FILTERS = 100
-MOST_FLEETS = 100
 
 
 class Arrangement(msgspec.Struct, frozen=True):
@@ -441,8 +439,9 @@ def with_arrangement(
     If there are too many, drop the oldest.
     """
     others = {known: kept for known, kept in view.fleets.items() if known != fleet}
+    most_fleets = 100
     fleets = {
-        **dict(list(others.items())[-(MOST_FLEETS - 1) :]),
+        **dict(list(others.items())[-(most_fleets - 1) :]),
         fleet: change(view.arrangement_of(fleet)),
     }
     return msgspec.structs.replace(view, fleets=fleets)
@@ -457,5 +456,6 @@ def with_filter(view: FleetView, name: str, text: str | None) -> FleetView:
         known: kept for known, kept in view.filters.items() if known.casefold() != name.casefold()
     }
     if text is not None:
-        others = {**dict(list(others.items())[-(MOST_FILTERS - 1) :]), name: text}
+        most_filters = 100
+        others = {**dict(list(others.items())[-(most_filters - 1) :]), name: text}
     return msgspec.structs.replace(view, filters=others)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rgt_tui.fleet import FleetSource
 
 
-WIDEST_NAME = 14
 MOST_ROWS = 3
 """Maximum rows per event if there are many events."""
 FEW, WHOLE = 3, 12
@@ -48,9 +47,7 @@ FEW, WHOLE = 3, 12
 MOST_EVENTS = 200
 """Number of recent events that a fleet keeps. A list this long may lack earlier ones."""
 AWAY_S = 600.0
-SAVE_S = 60.0
 MOST_BYTES = 1 << 20
-MOST_FLEETS = 100
 VERSION = 1
 
 
@@ -116,7 +113,8 @@ def since_section(
     else:
         since, title = -math.inf, "what happened"
     found = group_events(events, since)
-    name = min(WIDEST_NAME, max((len(event.box) for event, _ in found), default=0))
+    widest_name = 14
+    name = min(widest_name, max((len(event.box) for event, _ in found), default=0))
 
     def draw_events(most: int) -> list[Line]:
         return [
@@ -276,10 +274,11 @@ def write_visits(path: Path, fleet: str, visits: UserVisits) -> None:
     with locked_file(path):
         fleets = {**read_visits(path).fleets, fleet: visits}
         newest = sorted(fleets, key=lambda name: last.at if (last := fleets[name].last) else 0.0)
+        most_fleets = 100
         replace_file(
             path,
             msgspec.json.encode(
-                VisitsFile(fleets={name: fleets[name] for name in newest[-MOST_FLEETS:]})
+                VisitsFile(fleets={name: fleets[name] for name in newest[-most_fleets:]})
             ),
         )
 
@@ -358,7 +357,8 @@ class LastActivity:
         back = self._visits.is_visit_over(now)
         idle = None if spend is None else spend.idle_today
         self._visits = self._visits.add_activity(UserActivity(now, day_of(now), idle))
-        if back or not 0 <= now - self._kept_at < SAVE_S:
+        save_s = 60.0
+        if back or not 0 <= now - self._kept_at < save_s:
             self._kept_at = now
             self._app.run_worker(
                 self.save_visits(),

@@ -148,11 +148,6 @@ def _drop_numbers(text: str) -> str:
     return _NUMBERS.sub("#", text)
 
 
-CLOCK_S = 2.0
-"""Seconds by which a file's age may seem to differ between reviews, because two clocks are
-compared."""
-
-
 def _make_forfeit(item: EvidenceItem) -> Forfeit:
     return Forfeit(
         key=item.key,
@@ -243,14 +238,16 @@ def _other_files(one: Forfeit, item: EvidenceItem) -> bool:
     """Return whether newer or other files exist. The text of an ignored item may differ anyway."""
     if item.bytes is not None and one.bytes is not None and item.bytes != one.bytes:
         return True
-    return item.newest is not None and one.newest is not None and item.newest > one.newest + CLOCK_S
+    # Seconds by which a file's age may seem to differ between reviews, because two clocks are
+    # compared.
+    clock_s = 2.0
+    return item.newest is not None and one.newest is not None and item.newest > one.newest + clock_s
 
 
 GUARD_SECONDS = 0.3
 """Seconds after opening, or after a change of the consequences, in which input is dropped."""
 STALE_SECONDS = 15.0
 """Maximum age of a review in seconds."""
-MOST_CHANGES = 6
 
 
 class DialogStage(enum.StrEnum):
@@ -388,8 +385,9 @@ class ConfirmState:
             new = find_changes(self.review, review, chosen=self.reviewed_for != asked)
         meant, dropped = asked.still_meant(review)
         new += tuple(ReviewChange(text) for text in dropped)
+        most_changes = 6
         changed = (*self.changed, *(one.text for one in new if one.text not in self.changed))[
-            -MOST_CHANGES:
+            -most_changes:
         ]
         return replace(
             self,

@@ -55,10 +55,6 @@ from rgt_tui.ui.widgets.teardown.evidence_list import in_order
 
 NAMES = 15
 """Width of the column of names at the left."""
-BAR = 8
-PRICE_LINES = 2
-"""Lines about a pull's price; the line below has the sum."""
-LONGEST_WORD = 20
 OURS = {BillingVerb.PARK: "Stop", BillingVerb.DESTROY: "Destroy"}
 """Our names for the verbs; each is shown next to the platform's own."""
 CONSOLE = "console:"
@@ -345,7 +341,8 @@ def native_word(native: str) -> str:
     """Return a platform's name for a verb if it can be displayed on a button, else nothing."""
     word = clean_text(native)
     shown = word.isascii() or current_glyphs().braille
-    if shown and cell_len(word) <= LONGEST_WORD:
+    longest_word = 20
+    if shown and cell_len(word) <= longest_word:
         return word
     return ""
 
@@ -592,7 +589,8 @@ def pull_line(pull: BoxPull, width: int) -> Line:
         ),
         (5, make_line(dim_span(pull.plan))),
     ]
-    head = make_line(draw_bar(100 * look.done_share, BAR), "  ")
+    bar = 8
+    head = make_line(draw_bar(100 * look.done_share, bar), "  ")
     room = width - NAMES - width_of(head) - width_of(stop)
     return clip_line(_named_line(look.phase, head, join_fitting(max(0, room), parts), stop), width)
 
@@ -601,9 +599,11 @@ def price_lines(pull: BoxPull | None, width: int) -> list[Line]:
     """Return what is known about the price that a pull asks to agree to."""
     if pull is None or pull.asks is None:
         return []
+    # Lines about a pull's price; the line below has the sum.
+    price_lines_limit = 2
     return [
         clip_line(made, width)
-        for made in wrap_text(pull.asks.words, width, Tone.DIM, most=PRICE_LINES)
+        for made in wrap_text(pull.asks.words, width, Tone.DIM, most=price_lines_limit)
     ]
 
 

@@ -32,8 +32,6 @@ KINDS = 15
 """Width of the cursor, the mark and the kind of a row; further lines are indented to the text."""
 AGE = 7
 SIZE = 9
-NARROW = 90
-"""Minimum width for the column of the newest file; below, only the selected row has it."""
 NAME = "name"
 """Kind of the item that the name field replaces."""
 
@@ -214,7 +212,9 @@ class EvidenceColumns:
     def for_rows(cls, rows: tuple[EvidenceRow, ...], width: int) -> EvidenceColumns:
         """Return the columns that the rows need and that fit."""
         sized = any(row.item.bytes is not None or row.newest is not None for row in rows)
-        return cls(width, sized, sized and width >= NARROW)
+        # Minimum width for the column of the newest file; below, only the selected row has it.
+        narrow = 90
+        return cls(width, sized, sized and width >= narrow)
 
     @property
     def text_room(self) -> int:
