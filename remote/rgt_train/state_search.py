@@ -307,7 +307,7 @@ class StateSearch:
             if self._stepped.setdefault(optimizer, step) != step:  # not one for a single step
                 self._known.add(id(optimizer))
 
-    # Traced into a compiled step, it would compile that anew at each step.
+    # Traced into a compiled step, it would recompile that step each time.
     _note_optimizer._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _find_optimizers(self) -> None:

@@ -16,7 +16,7 @@ from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMI
 
 
 class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
-    """Writes ``metrics.jsonl`` and ``run.json`` beside the Trainer's checkpoints.
+    """Writes ``metrics.jsonl`` and ``run.json`` next to the Trainer's checkpoints.
 
     The checkpoints themselves are never changed. Usage::
 

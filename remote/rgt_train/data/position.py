@@ -181,7 +181,7 @@ class Stream:
             count: How many.
             before_first: Called when the stream is at its position and before the first batch is
                 fetched: it restores the random state of the training.
-            between: Called before each further batch, with the number of those returned.
+            between: Called before each further batch, with the number of batches returned.
 
         Raises:
             UsageError: The stream has no batch at all, or is shorter than the resumed position.

@@ -374,7 +374,7 @@ def _read_tensors(directory: str, prefixes: Sequence[str]) -> Dict[str, torch.Te
         if name.startswith(tuple(prefixes))
     }
     with warnings.catch_warnings():
-        # exactly what is intended here
+        # intended here
         warnings.filterwarnings("ignore", message=".*single process.*")
         load_sharded(dict(found), storage_reader=reader, no_dist=True)
     return found
