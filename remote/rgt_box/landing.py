@@ -32,7 +32,7 @@ def main(verb: str, name: str, digest: str, spare: str) -> int:
     Args:
         verb: look or write.
         name: File name of the agent.
-        digest: SHA-256 of its content, in hex; ``write_durably`` reads the content from standard input.
+        digest: SHA-256 of its content, in hex; ``write`` reads the content from standard input.
         spare: "1" to allow another directory if ``~/.cache/rgt`` is not writable.
     """
     places = [agent_home(), *(spare_folders() if spare else [])]

@@ -145,7 +145,7 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
 def _other_writers(seen: os.stat_result) -> str:
     """Return who else may write to a directory."""
     if seen.st_mode & stat.S_IWOTH:
-        return "everybody"
+        return "everyone"
     if seen.st_mode & stat.S_IWGRP and seen.st_gid and not _is_private(seen.st_gid):
         return "the group %d" % seen.st_gid
     return ""

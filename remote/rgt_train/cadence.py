@@ -13,11 +13,13 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Mapping, Optional, Tuple
 
-from rgt_train.data.position import Progress
 from rgt_train.exits import StopRequest, UsageError
 from rgt_train.tracking.report import RunReport
+
+if TYPE_CHECKING:  # the mirror process imports this module and has no torch
+    from rgt_train.data.position import Progress
 
 FLOOR_S = 10.0
 """Minimum seconds between saves: the estimate is rough, and others use the disks and logs too."""

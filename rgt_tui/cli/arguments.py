@@ -110,7 +110,7 @@ class Arguments:
         parser = add_subparser(subparsers, name, COMMANDS[name].brief, cls.about)
         if cls.subcommand:
             inherited: Any = cls.__base__
-            inherited.fill(parser)
+            inherited.fill_parser(parser)
             verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
             parser = add_subparser(
                 verbs, cls.subcommand, cls.subcommand_brief, cls.subcommand_about

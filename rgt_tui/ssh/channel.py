@@ -283,7 +283,7 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
 
 
 class WatchChannel:
-    """A running ``start_watch`` on a box."""
+    """A running ``watch`` on a box."""
 
     def __init__(self, channel: asyncssh.SSHClientChannel[bytes], session: _FrameSession) -> None:
         self._channel = channel
@@ -331,7 +331,7 @@ async def open_channel(
     on_line: Callable[[bytes], None] | None = None,
     on_waiting: Callable[[], None] | None = None,
 ) -> WatchChannel:
-    """Start ``start_watch`` on the box and pass every frame to `on_frame`.
+    """Start ``watch`` on the box and pass every frame to `on_frame`.
 
     Args:
         connection: An open connection.

@@ -1,4 +1,4 @@
-"""The agent's ``stream_cat`` verb: the exact bytes of a file on a box, in pieces, in bounded memory.
+"""The agent's ``cat`` verb: the exact bytes of a file on a box, in pieces, in bounded memory.
 
 asyncssh's own reader reopens the window by more than was consumed whenever reading pauses between
 two deliveries, and then buffers hundreds of megabytes of a fast sender. Here reading pauses late

@@ -57,7 +57,7 @@ _TABLE = tuple(_crc_table_row(byte) for byte in range(256))
 
 
 def cksum_of(data: bytes) -> int:
-    """Return the CRC that ``cksum_of`` prints for `data`."""
+    """Return the CRC that ``cksum`` prints for `data`."""
     value, size = 0, len(data)
     tail = bytearray()
     while size:

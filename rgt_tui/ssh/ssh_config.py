@@ -1,8 +1,8 @@
-"""Reads a host's ssh_config settings with ``ssh -G``, so that they mean the same as for ``ssh_folder``.
+"""Reads a host's ssh_config settings with ``ssh -G``, so that they mean the same as for ``ssh``.
 
 ``ssh -G`` does not tell whether a user or the default keys were named, so it reads a file of ours
 that includes the user's: ours adds the platform's user at the end, where the first value counts,
-and a key name that nobody has. Without an installed ``ssh_folder``, asyncssh reads the files.
+and a key name that nobody has. Without an installed ``ssh``, asyncssh reads the files.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def query_settings(
 
     Args:
         host: As the person wrote it.
-        options: For ``ssh_folder``: ``-p`` and ``-l``.
+        options: For ``ssh``: ``-p`` and ``-l``.
         default_user: Used if no file names a user.
         around: The files.
 
@@ -342,7 +342,7 @@ def default_settings() -> Answer:
     """Return the output of ``ssh -G`` without any configuration.
 
     Raises:
-        FileNotFoundError: there is no ``ssh_folder``, or it lacks ``-G`` (before OpenSSH 6.8, and
+        FileNotFoundError: there is no ``ssh``, or it lacks ``-G`` (before OpenSSH 6.8, and
             dropbear's).
     """
     try:

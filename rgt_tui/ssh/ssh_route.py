@@ -70,7 +70,7 @@ class SshHost(msgspec.Struct, frozen=True):
     host_key_alias: str | None = None
     hash_known_hosts: bool = False
     strict: str = "ask"
-    """``yes``, ``no``, ``query_settings`` or ``accept-new``; for rgt's meaning see `rgt_tui.ssh.known_hosts`.
+    """``yes``, ``no``, ``ask`` or ``accept-new``; for rgt's meaning see `rgt_tui.ssh.known_hosts`.
     """
     revoked_host_keys: str | None = None
     batch: bool = False
@@ -140,7 +140,7 @@ def host_and_port(host: str, port: int) -> str:
 
 
 def known_name(host: str, port: int, alias: str | None = None) -> str:
-    """Return a server's name in known_hosts: ``read_host``, ``[host]:port``, or its alias."""
+    """Return a server's name in known_hosts: ``host``, ``[host]:port``, or its alias."""
     if alias is not None:
         return alias
     if port == 22:

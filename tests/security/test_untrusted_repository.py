@@ -328,7 +328,7 @@ def test_a_host_of_the_person_s_own_ssh_config_is_reached_as_that_says_and_not_a
     assert ear.connections
     assert f"127.0.0.1:{ear.tcp}" in lines["mine"]["reason"]
     assert "root" not in lines["mine"]["reason"]
-    assert "your own ssh_config has no Host 127.0.0.1" in lines["any"]["reason"]
+    assert "your ssh_config has no Host 127.0.0.1" in lines["any"]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.system.tree import PACKAGES, parse, product_files, shown
 
 ON_THE_BOX = {"record": "watch starts the recorder, and remove stops it, there"}
 """Verbs that the agent calls itself."""
-CALLS = ("command", "open", "piped", "get_ready", "verb")
+CALLS = ("build_command", "open")
 """Names of what takes the verb as its first argument."""
 
 
@@ -58,7 +58,7 @@ def callers() -> dict[str, set[str]]:
 
 
 def test_a_caller_is_told_from_a_mention() -> None:
-    said = "x = ['grep', '--', y]\nz = deployed.command('sample')\nif a == 'reap': print('mirror', ('b', 'cat'))"
+    said = "x = ['grep', '--', y]\nz = deployed.build_command('sample')\nif a == 'reap': print('mirror', ('b', 'cat'))"
     assert set(words(ast.parse(said))) == {"grep", "sample", "b"}
 
 

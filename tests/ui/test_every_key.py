@@ -106,7 +106,7 @@ async def test_a_key_that_opens_a_screen_opens_it_of_the_box_that_is_selected(
                 wanted = None  # a screen of all boxes leads to the alerts of all
             assert opened.box_name == wanted, f"{key} opened {opened} of {opened.box_name}"
             if place == "time machine" and command.id.startswith("box."):
-                assert opened.fleet.is_past, "as it stood then"
+                assert opened.fleet.shows_past_moment, "as it stood then"
             await back_to(app, pilot, screen)
 
 
@@ -117,7 +117,7 @@ def test_every_key_that_opens_a_screen_is_named() -> None:
         command.id
         for place in PLACES
         for command in screen_class(place).commands()
-        if command.does.startswith(opening)
+        if command.textual_action.startswith(opening)
     }
     assert found == set(LEADS)
 
@@ -192,12 +192,12 @@ async def test_one_goes_back_with_q_and_esc(place: str, key: str, state_home: Pa
 
 
 def of_list(screen: Any) -> int:
-    return cast("int", screen.main_list.index)
+    return cast("int", screen.main_list.selected_index)
 
 
 def of_table(screen: Any) -> int:
     table = screen.query_one(FleetTable)
-    return int(table.names.index(table.picked))
+    return int(table.row_names.index(table.picked_key))
 
 
 def of_log(screen: Any) -> int:
@@ -213,8 +213,8 @@ def of_pane(screen: Any) -> int:
 
 
 def of_checks(screen: Any) -> int:
-    keys = [row.key for row in screen.query_one("#checks").rows]
-    return keys.index(screen.cursor)
+    keys = [row.key for row in screen.query_one("#checks").selectable_rows]
+    return keys.index(screen.cursor_key)
 
 
 WHERE: dict[str, Callable[[Any], int]] = {
@@ -225,7 +225,7 @@ WHERE: dict[str, Callable[[Any], int]] = {
     "phases": of_checks,
     "platform": of_pane,
     "first contact": of_pane,
-    "help": lambda screen: cast("int", screen.panel._top),
+    "help": lambda screen: cast("int", screen.help_panel._top),
     "transfers": of_list,
     "audit": of_list,
     "alerts": of_list,
@@ -274,10 +274,10 @@ async def test_the_keys_that_move_move_on_every_screen_with_lines(
             assert await after(up) == 0, "it is the beginning"
         for down, up in zip(keys["move.page-down"], keys["move.page-up"], strict=True):
             await after(keys["move.top"][0])
-            page = max(1, screen.moved.page_rows)
+            page = max(1, screen.moved_widget.page_rows)
             assert await after(down) == min(page, last), down
             await after(keys["move.bottom"][0])
-            page = max(1, screen.moved.page_rows)
+            page = max(1, screen.moved_widget.page_rows)
             assert await after(up) == max(0, last - page), up
 
 
@@ -408,5 +408,5 @@ async def test_the_command_of_a_first_way_is_copied(state_home: Path) -> None:
     async with staged("welcome", "live", home=state_home, size=(100, 30)) as (app, pilot):
         await pilot.press("y")
         await rest(app, pilot)
-        assert app.clipboard == cast("Any", app.screen).picked.command != ""
+        assert app.clipboard == cast("Any", app.screen).picked_choice.command != ""
         assert below(app).startswith("copied the command")

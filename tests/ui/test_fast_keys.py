@@ -289,7 +289,7 @@ async def test_a_beat_draws_the_state_that_it_judged_and_judges_no_box_twice(
         await settle(pilot)
         fleet.advance(1.0)
         fleet.push(msgspec.structs.replace(fleet.state, at=fleet.now()))
-        monkeypatch.setattr(base, "assess", assess)
+        monkeypatch.setattr(base, "assess_box", assess)
         judged.clear()
         await app.redraw_in_steps()
         assert isinstance(app.screen, FleetScreen)
@@ -330,7 +330,7 @@ async def test_who_comes_back_to_hundreds_of_boxes_sees_them_before_they_are_jud
             display(screen, update)
 
         monkeypatch.setattr(app, "_display", record)
-        monkeypatch.setattr(base, "assess", assess)
+        monkeypatch.setattr(base, "assess_box", assess)
         await pilot.press("q")
         await settle(pilot)
         assert painted[0] < 60, "the screen stands before all of its boxes are judged anew"

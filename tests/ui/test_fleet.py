@@ -279,7 +279,7 @@ async def test_tab_gives_the_keys_to_the_pane_and_back_to_the_boxes() -> None:
         assert app.focused is app.screen.query_one("#detail")
         await pilot.press("tab", "j")
         assert app.focused is None
-        assert table.picked != first
+        assert table.picked_key != first
         await pilot.press("shift+tab")
         assert app.focused is app.screen.query_one("#detail")
 
@@ -397,7 +397,7 @@ async def test_the_pane_names_the_reading_the_proof_and_the_fix() -> None:
             "65,536 of 65,536 inodes used (bytes 63%)",
             "[Errno 28] No space left on device",
             "U7 · 2m14 ago",
-            "58,204 files in /workspace/.cache/viz can be made again",
+            "58,204 files in /workspace/.cache/viz can be recreated",
             "$ rm -rf -- '/workspace/.cache/viz'",
             "do not destroy the box",
         ):

@@ -79,7 +79,7 @@ def test_every_command_has_its_action_on_its_screen() -> None:
             continue  # a dialog: its keys belong to its buttons
         screen = getattr(importlib.import_module(module), name)
         for command in (*screen.KEYS, *SCREEN, *APP):
-            target, _, action = command.does.partition("(")[0].rpartition(".")
+            target, _, action = command.textual_action.partition("(")[0].rpartition(".")
             where = RgtApp if target == "app" else screen
             method = "action_" + action
             assert hasattr(where, method), (title, command.id)
@@ -149,7 +149,7 @@ async def test_help_that_is_longer_than_the_screen_scrolls() -> None:
         assert "(rgt autostop)" not in screen_text(app)
         await pilot.press("G")
         await pilot.pause()
-        assert "was told" in screen_text(app)
+        assert "(rgt autostop)" in screen_text(app)
         await pilot.press("g")
         await pilot.pause()
         assert "open" in screen_text(app)

@@ -180,7 +180,9 @@ class Kept:
         self.rows, self.older = rows, older
         self.asked: list[EventFilter] = []
 
-    async def happened(self, wanted: EventFilter, before: int | None, count: int) -> Happenings:
+    async def read_event_page(
+        self, wanted: EventFilter, before: int | None, count: int
+    ) -> Happenings:
         self.asked.append(wanted)
         return Happenings(self.rows, self.older, len(self.rows))
 
@@ -214,7 +216,7 @@ class Recording(FakeFleet):
     """A fleet whose time can be held, as a recording's."""
 
     plays_back = True
-    held, speed = False, 1.0
+    is_playback_paused, speed = False, 1.0
 
     def set_playback_paused(self, held: bool) -> None: ...
 

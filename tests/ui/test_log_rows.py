@@ -49,9 +49,9 @@ def test_reaching_the_end_follows_again() -> None:
     assert not cursor.following
     cursor.scroll_by(1, rows, HEIGHT)
     assert cursor.following
-    assert cursor.move(-1, rows, HEIGHT)
-    assert cursor.row(rows) == 98
-    cursor.move(1, rows, HEIGHT)
+    assert cursor.move_by(-1, rows, HEIGHT)
+    assert cursor.current_row(rows) == 98
+    cursor.move_by(1, rows, HEIGHT)
     assert cursor.following
 
 

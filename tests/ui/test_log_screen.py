@@ -154,7 +154,7 @@ def blocked_finder(
         assert go.wait(60)
         return [(block.first + hit, "") for hit in hits]
 
-    return mock.patch.multiple(Re2Finder, find=find, quick=False)
+    return mock.patch.multiple(Re2Finder, find_lines=find, quick=False)
 
 
 async def test_a_filter_that_is_still_looked_for_does_not_say_that_nothing_matches() -> None:

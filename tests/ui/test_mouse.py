@@ -103,7 +103,7 @@ def test_what_a_box_writes_is_no_hint_and_nothing_dangerous_is_done_by_one() -> 
         and find_hinted_command(made, 2, BOX_TARGET) is None
     )
     assert find_hinted_command(make_line(text_of(made)), at, BOX_TARGET) is None, (
-        "a make_line of a log that looks like a border"
+        "a line of a log that looks like a border"
     )
     danger = draw_border(40, "╭", "╮", hint=make_line("D"))
     assert find_hinted_command(danger, text_of(danger).index("D"), BOX_TARGET) is None

@@ -174,17 +174,17 @@ async def test_a_drag_over_rows_or_crumbs_is_no_click_and_a_click_is_one() -> No
         await settle(pilot)
         assert isinstance(app.screen, FleetScreen)
         table = app.screen.query_one(FleetTable)
-        picked = table.picked
+        picked = table.picked_key
         await drag(pilot, table, (4, 3), (4, 3))
         await settle(pilot)
-        assert table.picked != picked, "pressed and let go at one place: a click"
-        picked = table.picked
+        assert table.picked_key != picked, "pressed and let go at one place: a click"
+        picked = table.picked_key
         await drag(pilot, table, (3, 3), (12, 4))
         await settle(pilot)
-        assert table.picked == picked and app.screen.selections
+        assert table.picked_key == picked and app.screen.selections
         await drag(pilot, table, (3, 2), (3, 2))
         await settle(pilot)
-        assert not app.screen.selections and table.picked != picked
+        assert not app.screen.selections and table.picked_key != picked
         await pilot.click(table, offset=(3, 3), times=2)
         await settle(pilot)
         assert isinstance(app.screen, BoxScreen), "a double click opens, and selects nothing"

@@ -308,16 +308,16 @@ async def test_the_button_obeys_the_newest_review() -> None:
             "status": "stopped",
             "refusals": ("training runs: gpt-b pid 231 step 655 advanced 1 s ago",),
         }
-        screen.ask()
+        screen.start_review()
         await until(pilot, lambda: ok.disabled)
         assert "training runs: gpt-b pid 231" in said(screen)
 
         fleet.review_changes = {"status": "stopped"}
-        screen.ask()
+        screen.start_review()
         await until(pilot, lambda: not ok.disabled)
 
         fleet.fail_review = TimeoutError()
-        screen.ask()
+        screen.start_review()
         await until(pilot, lambda: ok.disabled)
         assert "TimeoutError" in said(screen)
 

@@ -39,8 +39,8 @@ async def main():
     begin, app.begin_warm_up = app.begin_warm_up, lambda: None
     async with app.run_test(size=(120, 34)) as pilot:
         while app.fleet is None:
-            await pilot.set_box_paused()
-        await pilot.set_box_paused()
+            await pilot.pause()
+        await pilot.pause()
         found = {"first frame": [len(parsed), len(set(parsed))]}
         before = len(sys.modules)
         parsed.clear()
@@ -52,13 +52,13 @@ async def main():
             known = set(sys.modules)
             parsed.clear()
             app.action_help() if place == "help" else app.open_screen(place, None if place in OF_ALL_BOXES else box)
-            await pilot.set_box_paused()
+            await pilot.pause()
             await app.workers.wait_for_complete()
-            await pilot.set_box_paused()
+            await pilot.pause()
             assert len(app.screen_stack) == 2, place
             found[place] = [sorted(set(sys.modules) - known), list(parsed)]
             app.pop_screen()
-            await pilot.set_box_paused()
+            await pilot.pause()
     print(json.dumps(found), file=sys.__stdout__)
 
 asyncio.run(main())

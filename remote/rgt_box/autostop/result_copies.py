@@ -32,7 +32,7 @@ else:
 
 FOLDER = "rgt-autostop"
 """Directory for copies, below the first durable directory; each copy keeps its full path."""
-HARMLESS = ("is a link that leads out of", ": refused")
+HARMLESS = (mirror.LINK_OUTSIDE, ": refused")
 """Errors of a mirror that lose no result: links, sockets and the like."""
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PART = b".rgt-mirror.part"
 """Temporary file of the copy in progress. One name per directory, so a killed run's leftover is
 overwritten."""
+LINK_OUTSIDE = "is a link to a target outside"
+"""Error of a link that is not copied; `result_copies` knows by it that no result is lost."""
 
 
 def copy_file(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> dict[str, Any]:
@@ -281,7 +283,7 @@ class MirrorRun:
             if file_tree.leads_outside(self._source, entry.path):
                 return {
                     "status": "failed",
-                    "error": f"is a link to a target outside {self._source}",
+                    "error": f"{LINK_OUTSIDE} {self._source}",
                 }
             return copy_link(entry, place_of)
         text = f"is {entry.text}: refused" if entry.kind == file_tree.SPECIAL else entry.text

@@ -1,4 +1,4 @@
-"""The ``remove_item`` verb: removes rgt or old agents from this box; never jobs, results or checkpoints.
+"""The ``remove`` verb: removes rgt or old agents from this box; never jobs, results or checkpoints.
 
 It first looks for anything that still refers to rgt's files: processes, Slurm jobs, Pods, cron and
 batch scripts.

@@ -1,4 +1,4 @@
-"""The ``launch_job`` verb: make a job, run its smoke command, check it, start it and watch it."""
+"""The ``launch`` verb: make a job, run its smoke command, check it, start it and watch it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``queue`` verb: run, check, status, and ``run_one_cell`` for one array task or indexed pod.
+"""The ``queue`` verb: run, check, status, and ``cell`` for one array task or indexed pod.
 
 A runner that was stopped at its time limit also requeues itself in Slurm.
 

@@ -128,7 +128,7 @@ def mark_for_rerun(job: Job, names: list[str]) -> dict[str, Any]:
     """Make done or failed cells run again at the next launch, because their copies were lost.
 
     Returns:
-        ``mark_for_rerun`` and ``absent``, names of cells.
+        ``again`` and ``absent``, names of cells.
 
     Raises:
         NotEdited: A runner is active and would overwrite the change.

@@ -18,7 +18,7 @@ __all__ = ["KEEP", "Job", "QueueLine", "cell_name", "parse_queue"]
 
 FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
 PATH_FIELDS = ("name",)
-"""Fields allowed in ``run_folder`` and ``durable_folder``."""
+"""Fields allowed in ``out`` and ``durable``."""
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
 
 

@@ -136,6 +136,7 @@ __all__ = [
     "round_up_to_block",
     "safetensors",
     "saver",
+    "snapshot",
     "spec_of",
     "state",
     "store",

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field, fields
 from typing import (
-    TYPE_CHECKING,
     Any,
     Callable,
     Dict,
@@ -17,6 +16,7 @@ from typing import (
     List,
     Mapping,
     Optional,
+    Protocol,
     Sequence,
     Set,
     Tuple,
@@ -28,8 +28,18 @@ from rgt_train.data.sampler import BatchPlan, EpochPosition, EpochSampler, Seede
 from rgt_train.exits import UsageError
 from rgt_train.tracking.report import RunReport, print_line
 
-if TYPE_CHECKING:
-    from rgt_train.boundary import StepGap
+
+class ChangeDetector(Protocol):
+    """Detects changes between a step and the next batch: `rgt_train.boundary.StepGap`."""
+
+    def begin(self) -> None:
+        """Check, at the first batch, that nothing changed since the run was made."""
+
+    def compare(self) -> None:
+        """Report what changed since the step."""
+
+    def forget(self) -> None:
+        """Compare nothing until the next step."""
 
 
 @dataclass
@@ -458,7 +468,7 @@ class DataPosition:
         )
         self._known: Tuple[Any, int] = None, 0
         self.entered = False
-        self.gap: Optional[StepGap] = None
+        self.gap: Optional[ChangeDetector] = None
         self.asked = False
         self.epochs, self.most = epochs or sys.maxsize, max_steps or sys.maxsize
         self._from = 0

@@ -88,7 +88,7 @@ class OrderedPersister(_ForwardingPersister):
 
     Args:
         inner: This rank's part.
-        coordinator: Its orders ``begin_save``, ``write_again`` and ``restore_checkpoint`` call `inner`.
+        coordinator: Its orders ``begin``, ``again`` and ``load`` call `inner`.
     """
 
     def __init__(self, inner: Persister, coordinator: Coordinator) -> None:

@@ -132,12 +132,12 @@ def check_mounts(disks: tuple[DiskReading, ...], named: tuple[str, ...], by_pers
         return (
             DoctorStatus.FAIL,
             "; ".join(reasons),
-            "mount it, or correct `check_mounts` for this box",
+            "mount it, or correct `mounts` for this box",
         )
     return (
         DoctorStatus.WARN,
         "; ".join(reasons),
-        "the profile expects it; set `check_mounts` to the mount points that exist",
+        "the profile expects it; set `mounts` to the mount points that exist",
     )
 
 

@@ -1,4 +1,4 @@
-"""Calls of the agent's ``autostop`` and ``run_sink_verb`` verbs, and the record of boxes armed from here.
+"""Calls of the agent's ``autostop`` and ``sink`` verbs, and the record of boxes armed from here.
 
 A missing, incomplete or invalid answer is an error: silence means neither "armed" nor "not armed".
 """
@@ -146,7 +146,7 @@ async def ask_story(
 async def run_sink_verb(
     way: Way, words: Sequence[str], address: Secret | None = None, token: Secret | None = None
 ) -> RemoteCommandResult:
-    """Run the agent's verb ``run_sink_verb``.
+    """Run the agent's verb ``sink``.
 
     Address and token are sent over standard input, never on a command line.
 

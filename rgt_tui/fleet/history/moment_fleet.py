@@ -156,7 +156,7 @@ class MomentFleet(RecordedFleet):
         refused: Called with the reason when an attempt to change something is refused.
     """
 
-    moment: float = 0.0
+    shown_moment: float = 0.0
     """Client clock of the displayed moment."""
 
     def __init__(
@@ -166,8 +166,8 @@ class MomentFleet(RecordedFleet):
         self.events: tuple[Happening, ...] = ()
         """All recorded events."""
         self.place: MomentPosition | None = None
-        self.moment = live.now()
-        super().__init__(lambda: self.moment)
+        self.shown_moment = live.now()
+        super().__init__(lambda: self.shown_moment)
         self._past = chronicle
         self._live = live
         self._refused = refused
@@ -194,7 +194,7 @@ class MomentFleet(RecordedFleet):
         found = await self._past.read_moment(
             self.line.ns[place.tick], place.at, self._names_read_fully()
         )
-        self.place, self.moment = place, place.at
+        self.place, self.shown_moment = place, place.at
         self._show_moment(found)
 
     def _names_read_fully(self) -> frozenset[str]:
@@ -215,8 +215,8 @@ class MomentFleet(RecordedFleet):
     def moment_text(self) -> str:
         """The moment as text: ``02:31:07 last night, 4h39 ago``."""
         now = self._live.now()
-        clock = time.strftime("%H:%M:%S", time.localtime(self.moment))
-        return f"{clock} {night_or_day(self.moment, now)}, {format_duration(now - self.moment)} ago"
+        clock = time.strftime("%H:%M:%S", time.localtime(self.shown_moment))
+        return f"{clock} {night_or_day(self.shown_moment, now)}, {format_duration(now - self.shown_moment)} ago"
 
     @property
     def audit_file(self) -> Path | None:

@@ -51,7 +51,7 @@ def kept_percentages(sample: Sample, *, cards: bool = True) -> Values:
         cards: Also those of each card.
 
     Returns:
-        ``util``, ``used_vram_percent`` and ``cgroup`` always, None if unknown; known values of cards and mounts.
+        ``util``, ``vram`` and ``cgroup`` always, None if unknown; known values of cards and mounts.
     """
     found: Values = {
         "util": utilisation(sample),

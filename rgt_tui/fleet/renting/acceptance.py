@@ -123,7 +123,7 @@ class NetTrial(msgspec.Struct, frozen=True):
 
 
 class BoxMeasurements(msgspec.Struct, frozen=True):
-    """The box's measurements; the fields of ``rgt_box``'s ``measure_box``."""
+    """The box's measurements; the fields of ``rgt_box``'s ``measure``."""
 
     at: float
     gpus: tuple[NamedGpu, ...] = ()

@@ -283,7 +283,7 @@ def read_waiting(view: BoxFacts) -> Sequence[Reading] | None:
     found = []
     for queue in _queues_without_runner(view):
         states = [cell.state for cell in queue.cells]
-        waiting = states.count("waiting_verdict")
+        waiting = states.count("waiting")
         if waiting and "running" not in states and "interrupted" not in states:
             text = f"{how_many(waiting, 'cell')} waiting, no runner active"
             found.append(Reading(queue.path, 1.0, text))

@@ -131,7 +131,10 @@ async def test_a_mute_expires_by_itself() -> None:
         assert world.see(10, sample=FULL).alerts[0].muted
         assert not world.see(60, sample=FULL).alerts[0].muted
         (over,) = world.alerting.take_events()
-        assert (over.at, over.text) == (until, "no longer muted: inodes:/workspace, its time is up")
+        assert (over.at, over.text) == (
+            until,
+            "no longer muted: inodes:/workspace, its time has passed",
+        )
 
 
 async def test_a_mute_until_it_is_over_ends_with_it(tmp_path: Path) -> None:

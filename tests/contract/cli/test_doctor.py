@@ -316,7 +316,7 @@ def test_on_a_terminal_the_first_contact_shows_the_host_key_and_asks(
     ).stdout.split()[1]
 
     terminal, started = on_terminal(rgt, *words)
-    seen = read_until(terminal, "refuses: ")
+    seen = read_until(terminal, "to refuse: ")
     assert shown in seen
     os.write(terminal, b"no\n")
     refused = read_until(terminal, "no such text", seen)[len(seen) :]
@@ -327,7 +327,7 @@ def test_on_a_terminal_the_first_contact_shows_the_host_key_and_asks(
     assert not known.exists()
 
     terminal, started = on_terminal(rgt, *words)
-    read_until(terminal, "refuses: ")
+    read_until(terminal, "to refuse: ")
     os.write(terminal, b"yes\n")
     accepted = read_until(terminal, "no such text")  # what the terminal echoes is a "yes" alone
     assert started.wait(60) in (0, 1), accepted

@@ -219,7 +219,7 @@ async def test_a_box_that_cannot_be_reached_is_no_refusal(down: Down) -> None:
 async def test_a_word_for_which_nothing_waits_is_refused(down: Down) -> None:
     down.describe(provider=None)
     code, body = await down.json("--done")
-    assert (code, body["reasons"]) == (FAILED, ["nothing of lab waits for a click"])
+    assert (code, body["reasons"]) == (FAILED, ["lab has no action that waits for a click"])
 
 
 def on_a_terminal(rgt: Rgt, typed: str, *words: str) -> tuple[int, str]:

@@ -310,7 +310,7 @@ async def test_an_adapter_that_fails_spoils_no_other_account(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing:
-        def box(self, instance: str) -> Any:
+        def open_control_plane(self, instance: str) -> Any:
             raise OverflowError("int too large")
 
         async def close(self) -> None:

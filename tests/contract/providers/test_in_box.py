@@ -129,7 +129,7 @@ async def test_without_a_connection_nothing_is_sent(
 async def test_a_destroy_is_yours_to_click(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(console.COMMANDS, REF.kind, world.shutdown("exit 0"))
     steps = await world.carry_out(BillingVerb.DESTROY)
-    assert "yours to do now: console: 关机 (stop) first, then 释放 (release)" in steps[0].text
+    assert "do it yourself now: console: 关机 (stop) first, then 释放 (release)" in steps[0].text
     assert world.ran == 0
 
 
@@ -172,5 +172,5 @@ def test_its_profile_is_that_of_the_platform(tmp_path: Path) -> None:
     (box,) = read_fleet(path).boxes
     assert box.provider == REF
     path.write_text(FILE.format(profile="runpod"))
-    with pytest.raises(FleetFileError, match='say profile = "autodl"'):
+    with pytest.raises(FleetFileError, match='set profile = "autodl"'):
         read_fleet(path)

@@ -165,7 +165,7 @@ async def test_without_the_right_to_list_a_box_is_read_by_name(
     del server.objects["jobs", "ml", "train-a"]["status"]["terminating"]
     meter = await control(server, tmp_path).read(JOB)
     assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
-    assert "not known" in (meter.native_status or "")
+    assert "unknown whether its pods have ended" in (meter.native_status or "")
 
 
 async def test_a_deleted_job_whose_pods_may_not_be_listed_is_not_called_gone(

@@ -123,7 +123,7 @@ async def test_a_login_refused_on_the_way_names_the_hop(net: Net, spec: BoxSpec)
 
 async def test_a_circle_is_named(net: Net, spec: BoxSpec) -> None:
     path = net.ssh_config("Host gate\n  ProxyJump box\n")
-    with pytest.raises(ConfigError, match="circle: box → inner → gate → box"):
+    with pytest.raises(ConfigError, match="has a loop: box → inner → gate → box"):
         await say(replace(spec, ssh_config=str(path)))
 
 

@@ -267,7 +267,7 @@ async def test_a_garbled_script_is_not_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(shells, "cksum_of", lambda _: 1)
     with sshd(tmp_path) as port:
         connection = await connect(spec_of(tmp_path, port))
-        with pytest.raises(ProbeFailed, match="garbled"):
+        with pytest.raises(ProbeFailed, match="arrived damaged"):
             await open_shell(connection, f"touch {tmp_path}/ran\n", terminal=False)
         connection.abort()
     assert not (tmp_path / "ran").exists()

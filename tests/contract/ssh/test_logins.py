@@ -110,7 +110,7 @@ async def test_a_server_that_offers_challenges_and_puts_none_is_asked_once(tmp_p
     with sshd(tmp_path, "KbdInteractiveAuthentication yes\n") as port:
         keygen(tmp_path / "stranger")
         with pytest.raises(
-            AuthFailed, match="it takes publickey, keyboard-interactive; 1 key tried"
+            AuthFailed, match="it accepts publickey, keyboard-interactive; 1 key tried"
         ):
             await enter(replace(spec_of(tmp_path, port), identity=str(tmp_path / "stranger")))
 

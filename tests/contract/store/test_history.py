@@ -38,7 +38,7 @@ async def test_what_is_put_is_there_and_spend_is_known(history: FleetHistory) ->
     history.put_batch(batch(["a"], 3))
     assert await recalled(history) == 40
     assert history.spend is not None
-    assert history.news() == ()
+    assert history.take_events() == ()
 
 
 async def test_closing_writes_what_is_pending(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_a_job_that_is_made_again_stays_in_its_directory(box: Agent) -> None:
     ("smoke", "seconds", "reason"),
     [
         ("echo bad >&2; exit 3", "50", "exit 3"),
-        ("sleep 600", "0.3", "did not end within 0.3 s"),
+        ("sleep 600", "0.3", "did not exit within 0.3 s"),
         ("kill -9 $$", "50", "killed by signal 9"),
     ],
 )

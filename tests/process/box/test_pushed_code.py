@@ -471,7 +471,7 @@ def test_two_pushes_of_the_same_do_not_write_over_each_other(
     held = FileLock(str(Path(plan["staging"]) / "take.lock"))
     assert held.acquire()
     assert push_command.main(["take", "--staging", plan["staging"]]) == 3
-    assert "another push" in capsys.readouterr().err
+    assert "the same push is already running" in capsys.readouterr().err
     held.release()
 
 

@@ -83,7 +83,7 @@ def test_a_shared_or_durable_place_is_refused_and_another_named(
         said = secret(
             agent, "put", "--name", "A", "--to", to, "--durable", durable, value=VALUE, status=1
         )["refused"]
-        assert "outlives this box" in said and f"{home}/.config/rgt/secrets would do" in said
+        assert "outlives this box" in said and f"{home}/.config/rgt/secrets is suitable" in said
     assert list(durable.iterdir()) == []
     said = secret(agent, "put", "--name", "A", "--durable", home, value=VALUE)["put"]["path"]
     assert said.startswith(("/dev/shm/", "/var/lib/"))
@@ -123,7 +123,10 @@ def test_cells_get_it_by_their_environment_alone(agent: Agent, home: Path, tmp_p
     Path(row["path"]).unlink()
     again = make_job(tmp_path / "job", show, ["b"])
     done = agent.run("queue", "run", "--job", str(again))
-    assert b"the secret MY_TOKEN is not set" in done.stdout and b"it is gone" in done.stdout
+    assert (
+        b"the secret MY_TOKEN is not set" in done.stdout
+        and b"it is missing: set it again" in done.stdout
+    )
 
 
 def test_another_users_file_is_no_secret_of_ours(agent: Agent, home: Path, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_who_takes_it_back_or_puts_it_off_is_heard(plane: Plane, change: Any, wo
 def test_another_boot_or_key_ends_it_at_once(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = armed(plane)
     monkeypatch.setenv("RUNPOD_POD_ID", "another")
-    with pytest.raises(StopFailed, match="says that it is another"):
+    with pytest.raises(StopFailed, match="reports that it is another, not k3v9q0x1fake01"):
         run(plane, plan)
     monkeypatch.setenv("RGT_BOOT_ID", "c")
     with pytest.raises(Withdrawn, match="rebooted"):

@@ -138,7 +138,7 @@ def test_what_was_verified_and_is_gone_is_an_error_until_it_is_meant(results: Pa
     verify(results)
     (results / "today.pt").unlink()
     for _ in range(2):
-        assert "it is gone" in errors(verify(results))["today.pt"]
+        assert "it is missing now: it was verified on " in errors(verify(results))["today.pt"]
     assert verify(results, "--renew")["ok"]
     assert verify(results)["ok"]
 

@@ -24,10 +24,12 @@ transfer_diary.EVERY_SECONDS = 0.01
 
 async def main():
     async with transfer_diary.noted_transfer("lab", "pull", ("/w/\\x1b[31m",), "/home/me/pulled") as page:
-        page.look(PullProgress(phase="pulling", bytes=100, bytes_done=40, rate=5.0, eta=12.0, path="a\\udcff.pt"))
+        page.record_progress(PullProgress(
+            phase="pulling", bytes=100, bytes_done=40, rate=5.0, eta=12.0, path="a\\udcff.pt"
+        ))
         print("told", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        page.end("3 files verified", whole=True)
+        page.record_result("3 files verified", whole=True)
 
 asyncio.run(main())
 """

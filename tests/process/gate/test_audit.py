@@ -149,7 +149,7 @@ def test_a_line_is_on_the_disk_before_the_call_goes_out(
 
         monkeypatch.setattr(module, name, call)
 
-    watched(files, "take", lambda fd: "lock")
+    watched(files, "lock_file", lambda fd: "lock")
     watched(os, "write", lambda fd, data: "write")
     watched(
         os,

@@ -79,8 +79,8 @@ def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionSt
         "from rgt_tui.model.evidence import BillingVerb\n"
         "pod = InstanceTarget(kind='runpod', account='default@vendor', instance='k3v9')\n"
         "with Journal(Path(sys.argv[1])).lock_instance(pod, 'lab', BillingVerb.DESTROY) as action:\n"
-        "    action.intend('x')\n"
-        "    for state in sys.argv[2:]: action.put(ActionState(state), 'x')\n"
+        "    action.record_intent('x')\n"
+        "    for state in sys.argv[2:]: action.record_state(ActionState(state), 'x')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = [state.value for state in COURSE[: COURSE.index(last) + 1]] if last in COURSE else []
@@ -99,7 +99,7 @@ def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionSt
             assert states(journal) == ["intent", "refused", "intent"]
             return
         assert action.earlier is not None
-        with pytest.raises(JournalFailed, match="settled first"):
+        with pytest.raises(JournalFailed, match="settle that first; nothing was sent"):
             action.record_intent("again")
         action.settle_earlier(ActionState.OFF, "404 and not in the list")
         action.record_intent("a new one")

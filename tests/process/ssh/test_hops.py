@@ -14,7 +14,7 @@ BOX = BoxSpec(name="lab", host="h", ssh_config="none")
 WRONG = [
     (
         {"identity": "~/keys/100%.pem"},
-        r"boxes\.lab\.identity in the fleet file: the token '%\.'.*written %%",
+        r"boxes\.lab\.identity in the fleet file: the token '%\.' .*write a literal % as %%",
     ),
     ({"identity": "${NO_SUCH}/id"}, r"boxes\.lab\.identity .*NO_SUCH is not set"),
     ({"known_hosts": "${NO_SUCH}"}, r"boxes\.lab\.known_hosts .*NO_SUCH"),
@@ -48,7 +48,7 @@ def test_a_strange_name_is_what_ssh_takes_it_for(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_not_gone_to(host: str, port: int) -> None:
     told = MovedAddress(host, port, "Acme")
     assert not told.is_usable
-    with pytest.raises(ConfigError, match=rf"boxes\.lab: Acme says .*{port}.*not an address"):
+    with pytest.raises(ConfigError, match=rf"boxes\.lab: Acme reports .*{port}.*not an address"):
         resolve_hops(BOX, None, told)
 
 

@@ -196,7 +196,8 @@ def test_a_pattern_of_the_person_s_own_decides_alone() -> None:
 
 
 @pytest.mark.parametrize(("line", "words"), [
-    ("", "no /proc"), ("RGT pt - 100 4096", "no /proc"), ("RGT pt 1790000000 100", "no /proc"),
+    ("", "/proc is not readable"), ("RGT pt - 100 4096", "/proc is not readable"),
+    ("RGT pt 1790000000 100", "/proc is not readable"),
     ("RGT pt 1790000000 100 4096 hidden", "other users"), ("RGT pt 1790000000 100 4096", "for certain"),
 ])  # fmt: skip
 def test_no_process_of_a_shell_is_unknown_never_none(line: str, words: str) -> None:

@@ -328,7 +328,7 @@ torch.manual_seed(0)
 model = torch.nn.Linear(3, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 run = Run("run", model=model, optimizer=optimizer, samples=40, batch_size=2, epochs=1, options=Options(save_every=50))
-order = run.sampler.order(0).tolist()
+order = run.sampler.permutation_of(0).tolist()
 with run:
     for _ in run.epochs():
         for batch in DataLoader(Data(), batch_sampler=run.batches(), num_workers=2):

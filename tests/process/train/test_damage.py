@@ -174,9 +174,11 @@ def test_another_model_is_refused_not_overwritten(
     trainer = trainers.launch(out, {**VALUES, "width": 16})
     assert trainer.wait() == exits.USAGE
     assert "does not fit this model" in trainer.text()
-    other_data = trainers.launch(out, {**VALUES, "batch": 3})
+    other_data = trainers.launch(out, {**VALUES, "seed": 7})
     assert other_data.wait() == exits.USAGE
-    assert "batch_size 2 → 3" in other_data.text()
+    assert (
+        "made with other data settings: samples 510 → 504, seed 0 → 7; its pos" in other_data.text()
+    )
     assert sorted(p.name for p in (out / "checkpoints").iterdir()) == before
 
 

@@ -125,7 +125,7 @@ sources = [Path(path) for path in sys.argv[1:]]
 for source in sources:
     worker.copy_and_verify(place, str(source), source.name, KeepPolicy(2))
 names = [source.name for source in sources]
-assert sorted(place.names()) == names[-2:], place.names()
+assert sorted(place.list_names()) == names[-2:], place.list_names()
 newest = names[-1]
 fetch_directory(place, newest, "back")
 assert Path("back/a").read_bytes() == (sources[-1] / "a").read_bytes()
@@ -135,18 +135,18 @@ try:
 except CheckpointDamaged as damage:
     print(damage)
 place._fs.rm(f"{place._root}/{newest}/{MANIFEST}")
-assert newest not in place.names(), "without its manifest it does not count"
+assert newest not in place.list_names(), "without its manifest it does not count"
 worker.copy_and_verify(place, str(sources[-1]), newest, KeepPolicy(2))
-assert newest in place.names()
+assert newest in place.list_names()
 place._fs.pipe_file(f"{place._root}/step-00000009-a1/a", b"half")
 place._fs.pipe_file(f"{place._root}/notes/a", b"mine")
-assert place.note() == b""
-place.mark(b"owner")
-assert place.note() == b"owner"
-place.sweep()
+assert place.read_note() == b""
+place.write_note(b"owner")
+assert place.read_note() == b"owner"
+place.remove_partial()
 assert not place._fs.exists(f"{place._root}/step-00000009-a1/a")
-assert place._fs.exists(f"{place._root}/notes/a") and sorted(place.names()) == names[-2:]
-open_place("s3://box/nothing-yet").sweep()
+assert place._fs.exists(f"{place._root}/notes/a") and sorted(place.list_names()) == names[-2:]
+open_place("s3://box/nothing-yet").remove_partial()
 """
 
 

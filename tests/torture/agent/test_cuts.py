@@ -38,7 +38,7 @@ class NoBackoff:
     def reset(self) -> None:
         pass
 
-    def wait(self, failure: object) -> float:
+    def next_wait_s(self, failure: object) -> float:
         return 0.0
 
 

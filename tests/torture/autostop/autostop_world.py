@@ -576,7 +576,7 @@ class Signs:
     def failed(self) -> list[str]:
         return self.world.failed_cells
 
-    def look(self, at: Any, sample: Any, sampler: Any) -> dict[str, Any]:
+    def read_signs(self, at: Any, sample: Any, sampler: Any) -> dict[str, Any]:
         world = self.world
         first = self.cpu is None
         active, unknown = [], ["only one reading so far"] if first else []
@@ -625,7 +625,7 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
             world_of().sleep(max(seconds, 2.0))  # as a busy machine does
 
     class FakeLock:
-        def write(self, value: object) -> None:
+        def write_owner(self, value: object) -> None:
             pass
 
         def release(self) -> None:
@@ -644,10 +644,10 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
         world = world_of()
         world.point("look")
         signs = Signs(world, in_stop=True)
-        signs.look(world.now(), world.sample(), world.sampler)
+        signs.read_signs(world.now(), world.sample(), world.sampler)
         world.sleep(stop_process.GAP)
         sample = world.sample()
-        found = signs.look(world.now(), sample, world.sampler)
+        found = signs.read_signs(world.now(), sample, world.sampler)
         found["cards"] = 1
         return sample, found, world.sampler
 

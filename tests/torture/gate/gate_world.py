@@ -614,7 +614,7 @@ class World:
         patch.setattr(AuditLog, "record_entry", recording)
         patch.setattr(billing_actions, "carry_out", carrying)
         for module in (runpod, console, journal, open_actions):
-            patch.setattr(module, "steady", self.steady)
+            patch.setattr(module, "steady_time", self.steady)
         patch.setattr(journal, "read_boot_id", lambda: "boot")
         patch.setattr(open_actions, "read_boot_id", lambda: "boot")
 

@@ -110,7 +110,7 @@ def hopeful(patch: pytest.MonkeyPatch) -> None:
 def remembered(patch: pytest.MonkeyPatch) -> None:
     """Take the evidence of a park for good, whatever was started since."""
     for module in (billing_actions, evidence, evidence):
-        patch.setattr(module, "stands", lambda *_: None, raising=False)
+        patch.setattr(module, "find_park_problem", lambda *_: None, raising=False)
 
 
 def hidden_by_place(patch: pytest.MonkeyPatch) -> None:

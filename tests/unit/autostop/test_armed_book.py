@@ -239,7 +239,7 @@ def test_what_another_rgt_arms_or_forgets_is_taken_over(book: ArmedBook) -> None
         await looking.check_boxes()
         assert session.state.self_stop == KNOWN
         book.delete_record(spec())
-        await looking.look()
+        await looking.check_boxes()
         assert session.state.self_stop is None
 
     asyncio.run(follows())

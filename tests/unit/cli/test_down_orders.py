@@ -48,7 +48,7 @@ class Gate:
 
     @property
     def state(self) -> Any:
-        return SimpleNamespace(box=lambda _: SimpleNamespace(link=self.link, meter=Meter()))
+        return SimpleNamespace(find_box=lambda _: SimpleNamespace(link=self.link, meter=Meter()))
 
     async def review_action(self, box: str, verb: BillingVerb, **given: Any) -> ActionReview:
         self.asked.append(given)
@@ -60,13 +60,13 @@ class Gate:
             "DELETE /pods/pod1", "running", 0.0, 0.0, by_hand=self.by_hand,
         )  # fmt: skip
 
-    async def execute(
+    async def execute_action(
         self, box: str, verb: BillingVerb, typed: str, **given: Any
     ) -> AsyncIterator[StopProgress]:
         self.ordered.append(given)
         yield StopProgress(StopPhase.METER_OFF, 0.0, "off")
 
-    async def receipt(self, box: str) -> None:
+    async def find_receipt(self, box: str) -> None:
         return None
 
 

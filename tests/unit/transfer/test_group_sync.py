@@ -143,11 +143,11 @@ def test_whose_turn_it_is_waits_for_no_disk(case: Case, monkeypatch: pytest.Monk
 
     watch(case.group, "sync")
     watch(fetching, "settle_part")
-    watch(case.ledger, "add")
+    watch(case.ledger, "append_rows")
     monkeypatch.setattr(fetching, "ROWS", 1)
-    monkeypatch.setitem(globals(), "Fetcher", Seen)
+    monkeypatch.setitem(globals(), "PullFetcher", Seen)
     case.land("a")
-    assert seen[:3] == [("sync", False), ("settle_part", True), ("add", False)]
+    assert seen[:3] == [("sync", False), ("settle_part", True), ("append_rows", False)]
 
 
 def test_a_file_on_another_file_system_is_synced_by_itself(

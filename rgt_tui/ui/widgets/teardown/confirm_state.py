@@ -160,7 +160,7 @@ def _make_forfeit(item: EvidenceItem) -> Forfeit:
 
 @dataclass(frozen=True)
 class ItemChoice:
-    """The forfeited and the ignored items, and the phrase typed to lift ``is_protected``."""
+    """The forfeited and the ignored items, and the phrase typed to lift ``protected``."""
 
     forfeits: tuple[Forfeit, ...] = ()
     """As they were when the person forfeited them."""

@@ -48,7 +48,7 @@ from rgt_train.callbacks import recorder
 
 recorder.wait_for_foreign_threads = lambda: print("waited")
 for world in (1, 2):
-    recorder.StepPhases().begin(0, world)
+    recorder.StepPhases().begin_training(0, world)
     atexit.register(print, "began as one of", world)  # what was registered last is done first
 """
 
