@@ -260,7 +260,7 @@ def test_it_is_said_on_the_screen_and_in_the_status() -> None:
         said
         == f"not kept here: {state.left_out.queues} queues, silent for longest; the state of its cells is unknown"
     )
-    shown = ["".join(span.text for span in row) for row in limited_lines(state, 80)]
+    shown = ["".join(span.text for span in row) for row in limited_lines(state, 120)]
     assert any(said in row for row in shown)
     assert said in status_line(state, assess_box(state, NOW), NOW).limited
     assert describe_dropped(DroppedCounts(runs=1)) == (

@@ -18,33 +18,33 @@ from rgt_tui.health.condition import AlertRung, verdict_of_level, level_of_value
 HOT = (AlertRung("warn", 83.0, 80.0), AlertRung("error", 90.0, 87.0))
 
 
-def read_hot(view: Facts) -> Sequence[Reading] | None:
-    return [Reading(str(gpu.index), gpu.temp_c, gpu) for gpu in _gpus(view)]
+def read_hot(view: BoxFacts) -> Sequence[Reading] | None:
+    return [Reading(str(gpu.index), gpu.temp_c, gpu) for gpu in _list_gpus(view)]
 
 
 def say_hot(view: Facts, reading: Reading, since: float) -> str:
-    return f"{_name(reading.about)} is at {reading.value:.0f} °C"
+    return f"{_gpu_name(reading.about)} is at {reading.value:.0f} °C"
 
 
-def check_hot(view: Facts) -> Verdict:
+def check_hot(view: BoxFacts) -> Verdict:
     """No card is hot."""
-    found = [gpu.temp_c for gpu in _gpus(view) if gpu.temp_c is not None]
+    found = [gpu.temp_c for gpu in _list_gpus(view) if gpu.temp_c is not None]
     if not found:
-        return waiting("no card tells")
+        return waiting_verdict("no card tells")
     return verdict_of_level(f"{max(found):.0f} °C", level_of_value(HOT, max(found)))
 
 
-def prove_hot(view: Facts) -> Iterator[Proof]:
-    for gpu in _gpus(view):
+def prove_hot(view: BoxFacts) -> Iterator[EntryProof]:
+    for gpu in _list_gpus(view):
         if (gpu.temp_c or 0.0) >= HOT[-1].at:
-            yield Proof(f"GPU {gpu.index} is at {gpu.temp_c:.0f} °C", resource=f"GPU {gpu.index}")
+            yield EntryProof(f"GPU {gpu.index} is at {gpu.temp_c:.0f} °C", resource=f"GPU {gpu.index}")
 '''
 ROW = """    Condition(
         "gpu-hot", "A GPU is hot", "hot", gpu.read_hot, gpu.say_hot, gpu.HOT, unit="°C", hold_s=0.0,
         advice="See whether its fans turn; a host that stays hot is worth leaving.",
         findings=("HOT1",),
         covered=gpu.card_of,
-        checks=(Check("4.9", "no card above 83 °C", gpu.check_hot),),
+        checks=(LifecycleCheck("4.9", "no card above 83 °C", gpu.check_hot),),
     ),
 """
 PAGE = """
@@ -62,7 +62,7 @@ patterns = ['GPU \\d+ reached its thermal limit']
 needles = ["thermal limit"]
 sources = ["https://docs.nvidia.com (2026-11)"]
 """
-LIVE = """    "HOT1": Live(prove=gpu.prove_hot),
+LIVE = """    "HOT1": LiveReadings(prove=gpu.prove_hot),
 """
 FOLLOWED = """
 import msgspec

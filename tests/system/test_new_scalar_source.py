@@ -16,13 +16,13 @@ PROGRESS = (
     "1\t-80.25\tnan\t8000\n"
     "2\t-60.0\t-0.01\t12"  # the line is still being written
 )
-LAYOUT = '    "spinningup": Layout(("TotalEnvInteracts",)),\n'
+LAYOUT = '    "spinningup": RowLayout(("TotalEnvInteracts",)),\n'
 MARK = """def _spinningup(path: str, name: str, head: bytes) -> bool:
-    return {"epoch", "totalenvinteracts"} <= set(_header(head))
+    return {"epoch", "totalenvinteracts"} <= set(_column_names(head))
 
 
 """
-ROW = '    Format("spinningup", ("progress.txt",), 1, _spinningup, _TABLE),\n'
+ROW = '    FileFormat("spinningup", ("progress.txt",), 1, _spinningup, _TABLE),\n'
 
 
 def put(path: Path, text: str, before: str) -> None:
@@ -46,9 +46,9 @@ def test_a_layout_a_mark_and_a_row_are_a_source_that_is_found(tmp_path: Path) ->
         source = ROOT / "remote" / package
         shutil.copytree(source, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert scalars(copy, run) == {}, "nobody knows it before"
-    put(copy / "rgt_box/metrics/tables.py", LAYOUT, '    "keras": Layout(()),\n')
-    put(copy / "rgt_box/metrics/formats.py", MARK, "def _keras(")
-    put(copy / "rgt_box/metrics/formats.py", ROW, '    Format("keras",')
+    put(copy / "rgt_box/metrics/tables.py", LAYOUT, '    "keras": RowLayout(()),\n')
+    put(copy / "rgt_box/metrics/formats.py", MARK, "def _is_keras_csv(")
+    put(copy / "rgt_box/metrics/formats.py", ROW, '    FileFormat("keras",')
     found = scalars(copy, run)
     assert set(found) == {"epoch", "AverageEpRet", "LossPi"}
     assert {row["source"] for row in found.values()} == {"spinningup"}

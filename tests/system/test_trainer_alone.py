@@ -107,5 +107,6 @@ def test_nothing_asks_where_its_file_stands() -> None:
         }
         if "__file__" in names:
             readers.append(path.name)
-    # One place only, for the tree as a whole: it may be the zip file itself, and nothing is read from it.
-    assert readers == ["writer.py"]
+    # For the tree as a whole: it may be the zip file itself, and nothing is read from it. The search for state
+    # compares the paths of frames with its own.
+    assert sorted(readers) == ["state_search.py", "writer.py"]

@@ -60,7 +60,7 @@ def test_gpu_health_holds_the_gpus_against_what_the_fleet_file_says_was_asked_fo
     rows = {row["check"]: row for row in body["checks"]}
     assert (rows["count"]["ok"], rows["count"]["text"]) == (False, "1 of 2 GPUs")
     assert rows["model"]["ok"] is False
-    assert rows["model"]["text"].endswith("requested 1 × no such card")
+    assert rows["model"]["text"].endswith("asked for 1 × no such card")
     assert body["box"] == "lab"
     name = rows["visible"]["text"]
     rgt.describe([msgspec.structs.replace(box, asked=RentalTerms(gpu=name, gpu_count=1))])
@@ -151,7 +151,9 @@ def test_manifest_and_mirror(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:
     assert (home / "durable/runs/a/best.pt").read_bytes() == content
     (home / "runs/out").symlink_to("/etc")
     refused = rgt.on("mirror", "lab", "~/runs", "~/durable/runs")
-    assert refused.returncode == 1 and "failed  out: is a link that leads out" in refused.stdout
+    assert (
+        refused.returncode == 1 and "failed  out: is a link to a target outside" in refused.stdout
+    )
     nowhere = rgt.on("mirror", "lab", "/nowhere", "~/x")
     assert nowhere.returncode == 2 and "/nowhere does not exist" in nowhere.stderr
 

@@ -146,7 +146,7 @@ def test_a_record_that_others_may_write_or_that_is_damaged_proves_nothing(pulled
     assert "can be written by everyone" in pulled.proof("/w").errors[0][1]
     record.chmod(0o600)
     record.write_bytes(record.read_bytes()[:-9])
-    assert "cannot be used" in pulled.proof("/w").errors[0][1]
+    assert "is invalid" in pulled.proof("/w").errors[0][1]
     record.write_bytes(msgspec.json.encode(msgspec.structs.replace(found, format=99)))
     assert "format 99" in pulled.proof("/w").errors[0][1]
 

@@ -144,7 +144,7 @@ class Slow:
     def __init__(self, looks: int) -> None:
         self.looks, self.busy = looks, True
 
-    def poll(self) -> Any:
+    def poll_outcome(self) -> Any:
         self.looks -= 1
         self.busy = self.looks > 0
         return None if self.busy else "saved"
