@@ -239,7 +239,7 @@ def _shortage_problems(demand: DiskDemand, size: CheckpointSize, job: Job) -> li
             demand.where.mount,
             size.format_amount(free),
             size.format_amount(needed),
-            " + ".join(demand.words[size.unit]).replace(" + less", " less"),
+            " + ".join(demand.words[size.unit]).replace(" + minus", " minus"),
             size.source,
             size.format_amount(needed - free),
         )

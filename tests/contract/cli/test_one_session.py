@@ -57,7 +57,7 @@ async def test_what_needs_a_second_session_is_told_why_there_is_none(
     async with connected(lab) as connection:
         channel, pipe = await open_pipe(connection, "echo there; cat")
         assert await pipe.readline() == b"there\n"
-        with pytest.raises(NoCommands, match=r"no further session.*open failed.*raise MaxSessions"):
+        with pytest.raises(NoCommands, match=r"no more sessions.*open failed.*raise MaxSessions"):
             await run_command(connection, "true")
         monkeypatch.setattr("rgt_tui.ssh.remote_command.FREED", (0.1,) * 300)
         channel.close()

@@ -41,7 +41,7 @@ def test_each_sink_is_told_once_and_a_failing_one_holds_up_no_other(
     assert {name for name, line in lines.items() if line["sent"]} == {"webhook", "ntfy", "command"}
     assert "cannot be reached" in lines["dead"]["problem"]
     assert "NOT_SET is not set" in lines["unset"]["problem"]
-    assert "did not end within 0.5 s" in lines["hangs"]["problem"]
+    assert "did not exit within 0.5 s" in lines["hangs"]["problem"]
     assert done.returncode == 1
     assert "secret-topic" not in done.stdout + done.stderr
     assert sorted(request.path for request in receiver.requests) == ["/", "/hook"]

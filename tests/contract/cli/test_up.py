@@ -179,12 +179,12 @@ async def test_what_is_never_found_is_4_until_a_person_writes_it_off(up: Up) -> 
             "has changed since the dry run",
         ),
         (
-            lambda up: up.server.inject(InjectedFault(on=CREATE, status=400)),
+            lambda up: up.server.inject_faults(InjectedFault(on=CREATE, status=400)),
             FAILED,
             "injected fault",
         ),
         (
-            lambda up: up.server.inject(InjectedFault(status=500, times=-1)),
+            lambda up: up.server.inject_faults(InjectedFault(status=500, times=-1)),
             UNREACHABLE,
             "no answer from runpod",
         ),
@@ -291,7 +291,7 @@ async def test_what_is_not_as_agreed_is_said_loudly_and_can_be_ended_at_once(up:
         (("train a", "--gpu", "A100", "--dry-run"), "not a valid box name"),
         (("train-a", "--gpu", "A100"), "cannot prompt here"),
         (("train-a", "--dry-run"), "name the GPU"),
-        (("train-a", "--gpu", "A100", "--confirm", "train-a"), "belong together"),
+        (("train-a", "--gpu", "A100", "--confirm", "train-a"), "are used together"),
         (
             ("train-a", "--gpu", "A100", "--dry-run"),
             "cannot be read: the machine needs your public key",

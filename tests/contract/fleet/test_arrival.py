@@ -158,7 +158,7 @@ MACHINE = Instance("i", "n", METER, gpu="A100-SXM4", gpu_count=2)
         ),
         (
             replace(MACHINE, meter=replace(METER, currency="CNY")),
-            ["it bills in CNY (¥2.02/h), agreed: USD"],
+            ["it is billed in CNY (¥2.02/h), agreed: USD"],
         ),
         (
             replace(MACHINE, meter=replace(METER, spot=True)),

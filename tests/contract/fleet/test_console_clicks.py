@@ -119,7 +119,7 @@ async def test_the_person_is_sent_to_the_console_and_the_box_stays_sealed(bare: 
     review = await bare.review()
     assert "waits since" in review.waits
     assert f"rgt down {BOX} --done" in review.waits
-    assert any("settled first" in why for why in review.refusals), "nothing else begins meanwhile"
+    assert any("settle that first" in why for why in review.refusals), "nothing else begins meanwhile"
 
 
 async def test_nobody_s_word_counts_while_the_box_answers(bare: World) -> None:
@@ -191,7 +191,7 @@ async def test_silence_and_the_person_s_word_close_it(bare: World, tmp_path: Pat
     assert journal(bare) == ["intent", "sent", "yours", "off"]
     _, chain = read_checked({}, bare.folder / "audit.jsonl")
     assert chain.broken is None
-    with pytest.raises(GateClosed, match="nothing of lab waits"):
+    with pytest.raises(GateClosed, match="lab has no action that waits for a click"):
         await bare.teardown.confirm_done(BOX)
     receipt = bare.teardown.receipts.find_newest(BOX)
     assert receipt is not None

@@ -233,7 +233,7 @@ def test_cells_of_a_box_that_still_answers(pair: Pair) -> None:
     (pair.jobs["a"] / "queue.txt").write_text("a.yaml x 1\nb.yaml x 1\n")
     assert rgt.on("queue", "a", "run", "--probe", "1").returncode == 0
     refused = rgt.on("queue", "b", "run", "--hand-over", "a")
-    assert refused.returncode == 1 and "its runner is alive" in refused.stderr
+    assert refused.returncode == 1 and "its runner is active" in refused.stderr
     assert pair.lines("b") == []
     pid = json.loads((pair.jobs["a"] / "state.json").read_text())["runner_pid"]
     assert (

@@ -76,7 +76,7 @@ def test_one_version_of_the_code_runs_on_two_boxes(
     (code / "train.py").write_text(TRAIN + "# another version\n")
     later = rgt.on("queue", "lab,b2", *SWEEP)
     assert later.returncode == 2
-    assert "lab: queue new: ~/jobs/sweep has begun" in later.stderr.replace(str(home), "~")
+    assert "lab: queue new: ~/jobs/sweep has started" in later.stderr.replace(str(home), "~")
     assert "the job is not on lab" in later.stderr
 
 
@@ -119,7 +119,7 @@ def test_a_job_that_the_fleet_file_does_not_name_is_kept_there_once_it_runs(
             "new takes the name of the job instead of --job",
         ),
         (("run", "--push", "."), "only for new, as part of the job: --push"),
-        (("run", "--smoke", "true", "--retries", "2"), "--smoke and --retries go with new"),
+        (("run", "--smoke", "true", "--retries", "2"), "only for new, as part of the job: --smoke and --retries"),
     ],
 )
 def test_a_sweep_that_cannot_be_made_is_refused(

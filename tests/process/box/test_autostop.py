@@ -109,7 +109,7 @@ def test_what_cannot_be_armed_is_refused_with_the_reason(
     wrong: dict[str, Any] = {"boot": "another", "instance": "other", "durable": ["/nowhere/at/all"]}
     reasons = box.arm(**{"stop": by_runpod(plane)} | wrong)["reasons"]
     assert "rebooted since your review" in reasons[0]
-    assert f"says that it is {POD}, and not other" in reasons[1]
+    assert f"reports that it is {POD}, not other" in reasons[1]
     assert "cannot be written to" in reasons[2]
     stop = {"kind": "vastai", "url": "https://console.vast.ai"}
     reasons = box.arm(stop=stop, durable=[])["reasons"]

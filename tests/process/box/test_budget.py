@@ -100,7 +100,7 @@ def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(
     (text,) = found.problems
     assert f'the newest checkpoint, {new}; "ckpt_bytes" in job.json overrides it' in text
     # What a has written already is paid for: three more of 2 MiB do not fit into the 6 MiB less some pages.
-    assert "4 cells × 2.1 MB less 2.1 MB already there" in text
+    assert "4 cells × 2.1 MB minus 2.1 MB already there" in text
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_nobody_runs_a_cell_twice_at_once(agent: Agent, tmp_path: Path) -> None:
     again = agent.run("queue", "cell", "--job", str(job), "--index", "0")
     assert (again.returncode, b"lane is locked" in again.stderr) == (3, True)
     whole = agent.run("queue", "run", "--job", str(job))
-    assert (whole.returncode, b"in lanes of their own: a" in whole.stderr) == (3, True)
+    assert (whole.returncode, b"running in separate lanes: a" in whole.stderr) == (3, True)
     process.send_signal(signal.SIGTERM)
     end(process)
     runner = agent.start("queue", "run", "--job", str(job))

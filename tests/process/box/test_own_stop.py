@@ -357,7 +357,7 @@ def test_a_command_must_be_the_platforms_own(tmp_path: Path) -> None:
             == "maybe"
         )
         here.chmod(0o777)
-        with pytest.raises(NoStopKey, match="everybody can write to"):
+        with pytest.raises(NoStopKey, match="everyone can write to"):
             OwnStop({"kind": "command", "command": [fine], "marks": mark}, "x")
     finally:
         for path in here.iterdir():
