@@ -222,7 +222,7 @@ async def test_it_opens_at_a_spot(
         assert (screen.selected.run if screen.selected else None) == selected
         assert screen.settings.pinned == step
         if selected is None:
-            assert "no run nobody is known here" in said(screen)
+            assert "no run nobody here" in said(screen)
 
 
 async def test_evaluations_are_points_beside_the_loss_and_best_values_are_marked() -> None:

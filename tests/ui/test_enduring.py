@@ -89,7 +89,7 @@ async def test_the_event_line_itself_that_cannot_be_drawn(
         monkeypatch.setattr(EventLine, "make_lines", broken)
         app.query_one(EventLine).redraw()
         await settle(pilot)
-        assert "this failed: RuntimeError" in screen_text(app)
+        assert "drawn: RuntimeError" in screen_text(app)
         monkeypatch.undo()
         await lives(pilot, app, fleet)
 
@@ -130,7 +130,7 @@ async def test_a_key_whose_action_fails(fleet: FakeFleet, monkeypatch: pytest.Mo
         await lives(pilot, app, fleet)
 
 
-@pytest.mark.parametrize("name", ["body", "compose", "on_mount", "on_screen_resume", "__init__"])
+@pytest.mark.parametrize("name", ["compose_body", "compose", "on_mount", "on_screen_resume", "__init__"])
 async def test_a_screen_that_cannot_be_opened(
     name: str, fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

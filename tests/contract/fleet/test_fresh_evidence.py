@@ -158,7 +158,7 @@ async def test_a_box_that_stands_still_is_not_taken_for_quiet(
         assert since >= begun
         found = gather_evidence(situation(run, CollectedResults(), since), BillingVerb.PARK)
         assert [item.text for item in found.items if item.key == "quiet:unseen"] == [
-            "the box has not answered since it was asked: unknown what runs on it now"
+            "the box has not answered the request: unknown what runs on it now"
         ]
 
 

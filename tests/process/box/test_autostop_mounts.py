@@ -39,7 +39,7 @@ def test_what_is_in_memory_within_a_durable_directory_is_copied_out_of_it(
     )
     text, problems = json.loads(done.stdout)
     assert problems == []
-    assert text.startswith("1 files of 1 places were copied")
+    assert text.startswith("1 files of 1 directories were copied")
     copies = volume / "rgt-autostop"
     names = [path.relative_to(copies) for path in copies.rglob("*") if path.is_file()]
     assert [str(name) for name in names] == [str(scratch / "lost.txt").lstrip("/")]

@@ -213,7 +213,7 @@ signs = work_signs.WorkSigns(
     {"jobs": json.loads(sys.argv[1]), "results": json.loads(sys.argv[2])}, float(sys.argv[4])
 )
 sampler = BoxSampler(sys.argv[3])
-print(json.dumps(signs.look(idle_clock.read_clocks(), {}, sampler)["unknown"]), flush=True)
+print(json.dumps(signs.read_signs(idle_clock.read_clocks(), {}, sampler)["unknown"]), flush=True)
 os._exit(0)
 """
 
@@ -247,7 +247,7 @@ held = os.open(sys.argv[1], os.O_PATH)
 code = "import sys; sys.stdin.read()"
 pipe = subprocess.PIPE
 server = subprocess.Popen(["sftp-server", "-c", code], executable=sys.executable, stdin=pipe, pass_fds=[held])
-while quiet_signs.procstat.cmdline(server.pid)[:1] != ["sftp-server"]:
+while quiet_signs.procstat.read_cmdline(server.pid)[:1] != ["sftp-server"]:
     pass
 print(json.dumps([item["name"] for item in quiet_signs.transfers() if item["pid"] == server.pid]), flush=True)
 server.kill()

@@ -263,7 +263,7 @@ def test_what_another_user_runs_is_found_and_what_may_not_be_read_is_said(
     (run,) = [run for run in json.loads(done.stdout)["runs"] if run["pid"] == mine.pid]
     assert (run["user"], run.get("cwd"), run.get("logs")) == ("root", None, None)
     assert any("cannot be read" in note for note in run["notes"])
-    assert "another user's" in run["silent"]
+    assert "belongs to another user" in run["silent"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root to look into another namespace")

@@ -221,7 +221,7 @@ from rgt_train.tracking.report import SinkLaunch, open_sinks
 for start in (0, 3):
     (sink,) = open_sinks(["wandb"], SinkLaunch(sys.argv[1], start, {"lr": 0.1, "task": "birds"}, "birds"), print)
     for step in range(start + 1, start + 6):
-        sink.point(step, 0.0, {"loss": 1.0 / step})
+        sink.record_point(step, 0.0, {"loss": 1.0 / step})
     sink.close()
 """
 

@@ -207,7 +207,7 @@ async def chain(
     keygen(tmp_path / "id")
     with ExitStack() as running:
         made = Chain(row, rgt, server, tmp_path_factory.mktemp("machines"), running)
-        server.handle = made.boots(server.handle)
+        server.handle_request = made.boots(server.handle_request)
         await server.start()
         ref = ProviderRef(row.kind, row.machine, server.base_url, KEY)
         rgt.describe([BoxSpec(name="lab", host="lab.invalid", profile=row.kind, provider=ref)])
