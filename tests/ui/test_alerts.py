@@ -284,7 +284,7 @@ def test_a_time_that_is_to_come() -> None:
     assert coming_time("2026-11-22 07:00", evening) - evening == 8 * 3600
     assert coming_time("2h", evening) - evening == 7200
     for text in ("", "yesterday 10:00", "-2h", "2h ago", "25:00", "2026-11-20", "now", "x"):
-        with pytest.raises(ValueError, match="give (one|a time) such as "):
+        with pytest.raises(ValueError, match=r"give (one|a time) such as "):
             coming_time(text, evening)
 
 

@@ -130,7 +130,9 @@ async def test_a_key_whose_action_fails(fleet: FakeFleet, monkeypatch: pytest.Mo
         await lives(pilot, app, fleet)
 
 
-@pytest.mark.parametrize("name", ["compose_body", "compose", "on_mount", "on_screen_resume", "__init__"])
+@pytest.mark.parametrize(
+    "name", ["compose_body", "compose", "on_mount", "on_screen_resume", "__init__"]
+)
 async def test_a_screen_that_cannot_be_opened(
     name: str, fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

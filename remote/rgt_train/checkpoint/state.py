@@ -676,7 +676,7 @@ def _load_other(
     load_into(name, other.load_state_dict, saved, where)
     if name == STREAM:
         doubt: str = getattr(
-            other, "doubt", ""
+            other, "order_doubt", ""
         )  # a request for its state before its first batch would make it read
         if doubt:
             return [doubt]

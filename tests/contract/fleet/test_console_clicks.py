@@ -119,7 +119,9 @@ async def test_the_person_is_sent_to_the_console_and_the_box_stays_sealed(bare: 
     review = await bare.review()
     assert "waits since" in review.waits
     assert f"rgt down {BOX} --done" in review.waits
-    assert any("settle that first" in why for why in review.refusals), "nothing else begins meanwhile"
+    assert any("settle that first" in why for why in review.refusals), (
+        "nothing else begins meanwhile"
+    )
 
 
 async def test_nobody_s_word_counts_while_the_box_answers(bare: World) -> None:

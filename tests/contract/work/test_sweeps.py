@@ -119,7 +119,10 @@ def test_a_job_that_the_fleet_file_does_not_name_is_kept_there_once_it_runs(
             "new takes the name of the job instead of --job",
         ),
         (("run", "--push", "."), "only for new, as part of the job: --push"),
-        (("run", "--smoke", "true", "--retries", "2"), "only for new, as part of the job: --smoke and --retries"),
+        (
+            ("run", "--smoke", "true", "--retries", "2"),
+            "only for new, as part of the job: --smoke and --retries",
+        ),
     ],
 )
 def test_a_sweep_that_cannot_be_made_is_refused(
