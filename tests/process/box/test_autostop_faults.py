@@ -195,7 +195,8 @@ def test_a_forgotten_notebook_blocks_it_until_that_very_one_is_accepted(
     wrong = {"pid": holder["pid"], "started": holder["started"] - 60.0}
     assert box.arm(stop=by_runpod(plane), accept_holders=[wrong])["status"]["holders"] != []
     until(
-        lambda: any("holds memory" in why for why in box.autostop("--status")["why"]), "the reason"
+        lambda: any("is idle and uses memory" in why for why in box.autostop("--status")["why"]),
+        "the reason",
     )
     until(lambda: box.autostop("--status")["idle_s"] == 0, "the second look")
     right = {key: holder[key] for key in ("pid", "started")}
