@@ -116,7 +116,7 @@ class AdamW(torch.optim.AdamW):
     _step = _uncompiled(torch.optim.AdamW.step)
 
     def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
-        """Apply the gradients with learning rate `learning_rate`.
+        """Apply the gradients with learning rate `lr`.
 
         Torch passes ``closure=None`` before a load.
         """
@@ -220,7 +220,7 @@ class TrainingSetup:
         self.accumulate = config.int("accumulate")
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of the step after `take_step` steps: linear warm-up, then a cosine down to 5%."""
+        """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5%."""
         if step < self._warmup:
             return self._peak * (step + 1) / (self._warmup + 1)
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))

@@ -753,7 +753,7 @@ class BoxSession:
         return state
 
     def _record_samples(self, state: BoxState, count: int) -> BoxState:
-        """Record that `count_frame` samples were applied."""
+        """Record that `count` samples were applied."""
         for number in self._answered:
             self._looks[number].set()
         shown = state.interval if self._slower_samples >= count else self._shown_interval()

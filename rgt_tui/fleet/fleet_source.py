@@ -406,7 +406,7 @@ class FleetObserver(Protocol):
         ...
 
     def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
-        """Receive events as messages; a `AccountingObserver` also receives muted ones."""
+        """Receive events as messages; an `AccountingObserver` also receives muted ones."""
         ...
 
     async def close(self) -> None:

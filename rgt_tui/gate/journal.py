@@ -1,7 +1,7 @@
 """Records how far each action on an instance got, so that no call is sent twice after a crash.
 
 One append-only file and one lock per instance; a creation, which has no instance yet, uses those of
-its account. Each state is on disk before the step it announces: `record_sent` before the bytes are sent.
+its account. Each state is on disk before the step it announces: `sent` before the bytes are sent.
 The process that acts holds the lock from reading the evidence to the last answer, so a second rgt
 reports who acts instead of acting too. Actions left open by an rgt that died are read from here;
 they are checked at the provider and never sent again automatically.
@@ -89,7 +89,7 @@ _LATER = {
     ActionState.UNKNOWN: ("confirmed", "off", "failed", "unknown"),
 }
 FOLLOWS = {state: frozenset(map(ActionState, _LATER.get(state, ()))) for state in ActionState}
-"""Possible next states. `record_sent` follows only `intent`, so an action is sent once."""
+"""Possible next states. `sent` follows only `intent`, so an action is sent once."""
 _DONE = (ActionState.CONFIRMED, ActionState.OFF)
 SETTLED = frozenset(state for state, later in FOLLOWS.items() if not later)
 """Final states: `off`, `listed`, `refused`, `failed`."""
@@ -138,7 +138,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     at: float
     """Unix time."""
     steady: float
-    """Seconds on the steady clock; comparable if `read_boot_id` is the same."""
+    """Seconds on the steady clock; comparable if `boot` is the same."""
     boot: str
     box: str
     verb: BillingVerb | None = None
@@ -353,7 +353,7 @@ class Journal:
             yield from (record for record in self._read_records(path) if record.audit)
 
     def list_parks(self) -> tuple[JournalRecord, ...]:
-        """Return the `record_sent` record of each instance whose newest action is a confirmed park.
+        """Return the `sent` record of each instance whose newest action is a confirmed park.
 
         Unreadable files are skipped; `open_actions` reports them.
         """

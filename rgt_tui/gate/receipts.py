@@ -204,7 +204,7 @@ class ReceiptBook:
         return found
 
     def find_newest(self, box: str, *, settled: bool = False) -> Receipt | None:
-        """Return the newest receipt of a box; with `is_settled`, the newest with a known outcome."""
+        """Return the newest receipt of a box; with `settled`, the newest with a known outcome."""
         mine = [
             one
             for one in self._iterate_receipts()

@@ -77,7 +77,7 @@ _default_ask: ContextVar[Ask | None] = ContextVar("default_ask", default=None)
 
 @contextlib.contextmanager
 def answered_by(ask: Ask) -> Iterator[None]:
-    """Let `prompt_person` answer prompts of all connections opened inside without an explicit person.
+    """Let `ask` answer prompts of all connections opened inside without an explicit person.
 
     A command on a terminal sets it once, instead of passing it through each function that connects.
     """

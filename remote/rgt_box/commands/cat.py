@@ -113,7 +113,7 @@ class ExactReader:
         return "replaced"
 
     def last_lines(self, count: int) -> None:
-        """Seek to the start of the last `count_lines` lines; an unfinished line counts."""
+        """Seek to the start of the last `count` lines; an unfinished line counts."""
         self.size = os.fstat(self._fd).st_size
         self.offset = last_lines(self._fd, self.size, count)
 
@@ -237,7 +237,7 @@ class ExactReader:
 
 
 def last_lines(fd: int, size: int, count: int) -> int:
-    """Return the offset at which the last `count_lines` lines of a file of `size` bytes begin."""
+    """Return the offset at which the last `count` lines of a file of `size` bytes begin."""
     if count <= 0:
         return size
     end = size

@@ -87,12 +87,12 @@ class LineFormat:
     Attributes:
         name: Short name; the source of its points is ``console:NAME``.
         seen: Program and version that it was tested with.
-        hints: Lower-case substrings; `parse_any_shape` is only called for lines that contain one.
+        hints: Lower-case substrings; `parse` is only called for lines that contain one.
         sample: An example line.
         parse: ``(line, state)`` → rows. The state is the format's own JSON-compatible dictionary,
             one per rank.
         tier: `NAMED`, `BAR` or `GENERIC`.
-        flush: Returns the rows that `parse_any_shape` still holds at the end of the output.
+        flush: Returns the rows that `parse` still holds at the end of the output.
     """
 
     __slots__ = ("flush", "hints", "name", "parse", "sample", "seen", "tier")

@@ -336,7 +336,7 @@ class CurveUpdate:
     Attributes:
         keep: Number of sent points that remain valid; the later ones are overtaken.
         points: The points after them.
-        resumes: True if a segment begins at the first of `list_points` (a restart or another source);
+        resumes: True if a segment begins at the first of `points` (a restart or another source);
             False if points were only appended or the last one corrected.
     """
 

@@ -133,7 +133,7 @@ EVALUATION = ("val", "eval", "test", "dev")
 
 
 def match_rank(tag: str, metric: str) -> int | None:
-    """Return how well `tag` matches `metric_of` (0 is best); None if it does not."""
+    """Return how well `tag` matches `metric` (0 is best); None if it does not."""
     name = tag.strip().lower()
     if any(fnmatchcase(name, pattern) for pattern in NEVER):
         return None
@@ -234,7 +234,7 @@ class TagNaming:
 
 
 def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
-    """Return metric → its best tag; a `figure_name` is a metric under its own name."""
+    """Return metric → its best tag; a `figure` is a metric under its own name."""
     every = list(tags)
     naming = TagNaming(every, directory)
     found: dict[str, tuple[int, str]] = {}

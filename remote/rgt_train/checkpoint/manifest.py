@@ -38,7 +38,7 @@ def chunk_checksums(view: memoryview) -> List[str]:
 
 
 def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
-    """Return the CRC-32 of `manifest_length` bytes of a file from `begin` on, and the number of bytes read.
+    """Return the CRC-32 of `length` bytes of a file from `begin` on, and the number of bytes read.
 
     They are read, not mapped: a sector that cannot be read is an error then, not the end of the
     process (SIGBUS).

@@ -63,12 +63,12 @@ class MirrorPlace(Protocol):
 
 
 def step_items(names: List[str]) -> List[CheckpointItem]:
-    """Return the step checkpoints among `list_names`, oldest first."""
+    """Return the step checkpoints among `names`, oldest first."""
     return _parse_items(names, _STEP)
 
 
 def best_items(names: List[str]) -> List[CheckpointItem]:
-    """Return the best checkpoints among `list_names`, the current one last.
+    """Return the best checkpoints among `names`, the current one last.
 
     That is the best of the last launch: a best of a later step may come from a time that a rollback
     gave up.

@@ -133,7 +133,7 @@ class ArenaLayout:
 
 
 def read_tensors(view: memoryview) -> Dict[str, torch.Tensor]:
-    """Return the tensors in the content `tensor_at` of a file, without copying them.
+    """Return the tensors in the content `view` of a file, without copying them.
 
     Raises:
         ValueError: It is not a safetensors file.
@@ -184,7 +184,7 @@ def _encode_header(entries: Mapping[str, Any], other: Mapping[str, str]) -> byte
 def write_tensors(
     path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
 ) -> Tuple[int, int]:
-    """Write `tensors_of` to `path`, replacing an existing file only once the new one is on disk.
+    """Write `tensors` to `path`, replacing an existing file only once the new one is on disk.
 
     Args:
         path: The file.

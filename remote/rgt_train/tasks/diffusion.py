@@ -68,7 +68,7 @@ class NoiseSchedule:
     def noise_of(
         self, noisy: torch.Tensor, clean: torch.Tensor, level: torch.Tensor
     ) -> torch.Tensor:
-        """Return the noise that turns `clean` into `add_noise`."""
+        """Return the noise that turns `clean` into `noisy`."""
         a, s = self.coefficients_at(level)
         return (noisy - a * clean) / s
 

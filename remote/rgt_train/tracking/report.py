@@ -288,7 +288,7 @@ def _nonfinite_as_text(value: Any) -> Any:
 
 # TensorBoard event files, written without TensorBoard: TFRecords of the `Event` protocol message.
 #
-# The fields written here (numbers as in TensorBoard's ``append_event.proto`` and ``summary.proto``):
+# The fields written here (numbers as in TensorBoard's ``event.proto`` and ``summary.proto``):
 # Event.wall_time 1, step 2, file_version 3, summary 5, session_log 7; Summary.value 1; Value.tag 1,
 # simple_value 2; SessionLog.status 1.
 #

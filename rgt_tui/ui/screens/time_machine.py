@@ -392,7 +392,7 @@ class DayStrip(LineWidget):
     def show_day(
         self, watched: Sequence[float], rows: Sequence[Happening], at: float, words: str = ""
     ) -> None:
-        """Set what to draw. `describe_error`, if given, replace the day: they say why it is missing."""
+        """Set what to draw. `words`, if given, replace the day: they say why it is missing."""
         self._watched, self._rows, self._at, self._words = watched, rows, at, words
         self.redraw()
 

@@ -99,7 +99,7 @@ class SelectableList(LineWidget, Generic[Key]):
             self.move_by(count)
 
     def select_index(self, index: int) -> None:
-        """Select the row at `selected_index`."""
+        """Select the row at `index`."""
         self._picked = self._keys[index]
         self.redraw()
         self.post_message(RowChosen(self._picked, opened=False))

@@ -51,7 +51,9 @@ def suspended(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_last_look(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stop_process.StopAttempt, "_check_last_time", lambda self: self._check_kept())
+    patch.setattr(
+        stop_process.StopAttempt, "_check_last_time", lambda self: self._require_still_armed()
+    )
 
 
 def one_last_look(patch: pytest.MonkeyPatch) -> None:
@@ -95,7 +97,7 @@ def restless(patch: pytest.MonkeyPatch) -> None:
     real = idle_clock.IdleClock.feed
 
     def feed(self: Any, at: Any, verdict: Any) -> Any:
-        self.begin_anew()
+        self.restart_clock()
         return real(self, at, verdict)
 
     patch.setattr(idle_clock.IdleClock, "feed", feed)

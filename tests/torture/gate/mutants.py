@@ -109,7 +109,7 @@ def hopeful(patch: pytest.MonkeyPatch) -> None:
 
 def remembered(patch: pytest.MonkeyPatch) -> None:
     """Take the evidence of a park for good, whatever was started since."""
-    for module in (billing_actions, evidence, evidence):
+    for module in (billing_actions, evidence):
         patch.setattr(module, "find_park_problem", lambda *_: None, raising=False)
 
 

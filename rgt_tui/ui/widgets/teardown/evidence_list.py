@@ -253,7 +253,7 @@ def list_lines(
 ) -> list[tuple[str | None, Line]]:
     """Return all lines with the keys of their rows.
 
-    The row `picked_key` in full, with its key hints.
+    The row `picked` in full, with its key hints.
     """
     if not rows:
         return []
