@@ -19,7 +19,7 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import (
     Any,
     Callable,
@@ -425,7 +425,7 @@ class StateSearch:
 
     def _find_counts(self) -> None:
         """Find ``enumerate`` objects that number batches or epochs of the run."""
-        counters = [each for each in gc.get_objects() if type(each) is enumerate]
+        counters = _living(lambda kind: kind is enumerate)
         numbered = {name for name in map(_source_of, counters) if name}
         if not numbered:
             self.found.pop("count", None)  # of an earlier launch, whose code was another
@@ -435,18 +435,13 @@ class StateSearch:
     def _find_objects(self) -> None:
         """Find objects with state, and modules, that change or that belong to the optimizers."""
         given = self._given_ids()
-        stateful: Dict[type, bool] = {}
         objects: List[Any] = []
         survey = StateSurvey(given)
-        for each in gc.get_objects():
-            kind = type(each)
-            if kind not in stateful:
-                stateful[kind] = _has_state(kind)
-            if stateful[kind] and id(each) not in given:
-                objects.append(each)
-            if kind is not torch.utils.data.DataLoader:
-                continue
-            if isinstance(vars(each).get("batch_sampler"), BatchPlan):  # none if its making failed
+        for each in _living(_has_state):
+            if type(each) is not torch.utils.data.DataLoader:
+                if id(each) not in given:
+                    objects.append(each)
+            elif isinstance(vars(each).get("batch_sampler"), BatchPlan):  # none if its making failed
                 survey.add_value("loader", each)
         if "stream" in self._others:
             survey.add_value("loader", self._others["stream"].source)
@@ -531,7 +526,20 @@ def _tensor_ids(value: Any) -> Set[int]:
     return set()
 
 
+def _living(wanted: Callable[[type], bool]) -> List[Any]:
+    """Return all objects of the process whose class is `wanted`.
+
+    A program holds millions of objects of a few hundred classes: every class is asked once, and the
+    objects are gone through without Python code. The list of all of them is dropped at once.
+    """
+    everything = gc.get_objects()
+    kinds = {kind for kind in {*map(type, everything)} if wanted(kind)}
+    return list(compress(everything, map(kinds.__contains__, map(type, everything))))
+
+
 def _has_state(kind: type) -> bool:
+    if kind is torch.utils.data.DataLoader:
+        return True
     names = {name for base in kind.__mro__ for name in vars(base)}
     aside = ("rgt_train", "torchdata", "torch._", "torch.utils.data")
     return {"state_dict", "load_state_dict"} <= names and not _module_of(kind).startswith(aside)

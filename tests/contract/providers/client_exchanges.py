@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from rgt_tui.demo.platforms import LocalAsk, LocalServer, LocalVast
+from rgt_tui.demo.platforms.local_server import InjectedFault, LocalRequest, LocalResponse
 from tests.contract.providers.fakes.local_digitalocean import (
     LocalDigitalOcean,
     LocalSize,
@@ -105,7 +106,7 @@ def record(server: LocalServer) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
     answer = server.answer_with_fault
 
-    def noted(request: Any) -> Any:
+    def noted(request: LocalRequest) -> tuple[LocalResponse, InjectedFault | None]:
         found = answer(request)
         keys = sorted(set(key_paths(found[0].data)))
         query = request.query
@@ -114,7 +115,7 @@ def record(server: LocalServer) -> list[dict[str, Any]]:
                 "method": request.method,
                 "path": request.path,
                 "query": query,
-                "body": request.json() if request.body else None,
+                "body": request.parse_json() if request.body else None,
                 "status": found[0].status,
                 "keys": keys,
             }
